@@ -1,0 +1,46 @@
+"""rnnspec: the equations of a recurrent cell, written in YAML, as fast forward and backward kernels.
+
+    spec = rnnspec.load("lstm")
+    kernel = rnnspec.compile(spec)
+    params = kernel.init(D=64, H=128)
+    run = kernel.forward(params, {"x": x})            # x [T, B, D], run.outputs["h"] [T, B, H]
+    grad = kernel.backward(run, {"h": dh})            # grad.params, grad.inputs, grad.states
+
+    layer = rnnspec.Recurrent("lstm", input_size=64, hidden_size=128)
+
+Names are loaded when they are first used: `import rnnspec` imports neither SymPy nor Numba.
+"""
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rnnspec.errors import BackendUnavailable, DtypeError, RnnspecError, ShapeError, SpecError, UnsupportedError
+    from rnnspec.kernel import Gradients, Inference, Kernel, Run, compile
+    from rnnspec.language.load import load, loads, spec_names
+    from rnnspec.language.spec import Spec
+    from rnnspec.recurrent import Recurrent
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "load": "language.load", "loads": "language.load", "spec_names": "language.load", "Spec": "language.spec",
+    "compile": "kernel", "Kernel": "kernel", "Run": "kernel", "Gradients": "kernel", "Inference": "kernel", "Recurrent": "recurrent",
+    "RnnspecError": "errors", "SpecError": "errors", "ShapeError": "errors", "DtypeError": "errors", "UnsupportedError": "errors",
+    "BackendUnavailable": "errors",
+}
+__all__ = ["BackendUnavailable", "DtypeError", "Gradients", "Inference", "Kernel", "Recurrent", "RnnspecError", "Run", "ShapeError", "Spec",
+           "SpecError", "UnsupportedError", "compile", "load", "loads", "spec_names"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'rnnspec' has no attribute {name!r}")
+    value = getattr(import_module(f"rnnspec.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])

@@ -1,0 +1,91 @@
+"""Checks the caller's arrays against a spec: dtypes, shapes, sizes, lengths. Says everything that is wrong in one message."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rnnspec.errors import DtypeError, ShapeError
+from rnnspec.language.sizes import evaluate_size, size_names
+from rnnspec.language.spec import Shape, Spec
+
+Array = np.ndarray
+
+
+def named(kind: str, given: Mapping[str, Any] | None, known: Mapping[str, Shape], dtype: np.dtype, *, required: bool) -> dict[str, Array]:
+    """The arrays of a mapping, their names and dtypes checked."""
+    if given is None:
+        given = {}
+    if not isinstance(given, Mapping):
+        raise TypeError(f"{kind}s must be a dict of arrays by name ({', '.join(known)}); got {type(given).__name__}.")
+    unknown = [n for n in given if n not in known]
+    if unknown:
+        raise ShapeError(f"unknown {kind} {', '.join(map(repr, unknown))}. This cell has: {', '.join(known) or 'none'}.")
+    missing = [n for n in known if given.get(n) is None]
+    if required and missing:
+        raise ShapeError(f"missing {kind} {', '.join(map(repr, missing))}. This cell has: {', '.join(known)}.")
+    arrays = {n: as_array(f"{kind} '{n}'", a, dtype) for n, a in given.items() if a is not None}
+    return arrays
+
+
+def as_array(what: str, value: Any, dtype: np.dtype) -> Array:
+    """The value as an array of exactly this dtype; nothing is cast."""
+    array = np.asarray(value)
+    if array.dtype != dtype or not array.dtype.isnative:
+        hint = "" if array.dtype in (np.float32, np.float64) else " (kernels are made for float32 and float64)"
+        raise DtypeError(f"{what} has dtype {array.dtype}, the kernel {dtype}{hint}. Convert it with .astype({str(dtype)!r}), "
+                         "or compile the cell for its dtype.")
+    item = array.dtype.itemsize
+    address = array.__array_interface__["data"][0]
+    if address % item or any(s % item for s in array.strides):
+        array = np.ascontiguousarray(array)
+    return array
+
+
+def infer_sizes(spec: Spec, dims: list[tuple[str, Shape, tuple[int, ...]]]) -> dict[str, int]:
+    """The value of every size, from (what, declared shape, actual shape) of the arrays. Raises ShapeError with all mismatches."""
+    sizes: dict[str, int] = {}
+    told: dict[str, str] = {}
+    for what, shape, actual in dims:
+        for size, length in zip(shape, actual):
+            if size.isidentifier() and size not in sizes and len(shape) == len(actual):
+                sizes[size], told[size] = length, what
+    for name, size in spec.sizes.items():
+        if name not in sizes and size.default is not None and size_names(size.default) <= set(sizes):
+            sizes[name] = evaluate_size(size.default, sizes)
+    wrong = []
+    for what, shape, actual in dims:
+        expected = tuple(evaluate_size(s, sizes) if size_names(s) <= set(sizes) else None for s in shape)
+        if len(shape) != len(actual) or any(e is not None and e != a for e, a in zip(expected, actual)):
+            wrong.append(f"{what} has shape {_shown(actual)}, expected {_shown(expected)} = [{', '.join(shape)}]{_because(shape, sizes, told)}")
+    if wrong:
+        raise ShapeError("; ".join(wrong) + ".")
+    return sizes
+
+
+def _shown(shape: tuple[int | None, ...]) -> str:
+    return "(" + ", ".join("?" if n is None else str(n) for n in shape) + ("," if len(shape) == 1 else "") + ")"
+
+
+def _because(shape: Shape, sizes: Mapping[str, int], told: Mapping[str, str]) -> str:
+    names = sorted({n for s in shape for n in size_names(s) if n in told})
+    return f" ({', '.join(f'{n} = {sizes[n]} from {told[n]}' for n in names)})" if names else ""
+
+
+def check_lengths(lengths: Any, steps: int, rows: int) -> Array | None:
+    """Lengths as int64 [B], or None where every row takes every step."""
+    if lengths is None:
+        return None
+    array = np.asarray(lengths)
+    if array.size == 0 and array.shape == (0,) and rows == 0:
+        return None
+    if array.dtype.kind not in "iu":
+        raise ValueError(f"lengths must be integers, got dtype {array.dtype}.")
+    if array.shape != (rows,):
+        raise ValueError(f"lengths must have shape ({rows},), one number of steps for each row of the batch; got {array.shape}.")
+    for row, n in enumerate(array.tolist()):
+        if not 0 <= n <= steps:
+            raise ValueError(f"lengths[{row}] is {n}, but a row takes between 0 and {steps} steps.")
+    whole = array.astype(np.int64)
+    return None if rows and (whole == steps).all() else whole

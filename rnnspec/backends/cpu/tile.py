@@ -1,0 +1,430 @@
+"""The CPU runtime: matrix products on register tiles, packing, and moving rows. Generated kernels call it by address.
+
+In: nothing but int64 arguments (addresses, counts, strides in elements). Out: memory. `runtime(dtype)` compiles the functions once for a dtype and machine and
+gives their addresses. It knows nothing of cells, steps in time or threads.
+
+Each result element is one accumulator that takes the terms in the order of k, in every tile and for any number of rows. So a row of a product is bitwise the same
+alone or among others, and NaN or infinity stay in their row.
+"""
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from itertools import product as combinations
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from rnnspec.backends.cpu import simd
+from rnnspec.backends.cpu.simd import I32, I64, Host, at, get, host, load, load_vector, multiply_add, pointer_int, spread, store, store_vector
+from rnnspec.backends.cpu.simd import pointer32 as pointer
+from rnnspec.modules import import_source
+
+Body = Callable[[ir.Value, list[ir.Value]], list[ir.Value]]
+BLOCK_K, BLOCK_M, BLOCK_N = 192, 96, 256  # of `outer`: rows summed in one go, and the part of A and B packed for them
+
+
+def max_vectors(machine: Host) -> int:
+    """The most vectors side by side that `product` takes as one group."""
+    return 4 if machine.registers == 32 else 3
+
+
+LANES, MAX_VECTORS = host().lanes["float32"], max_vectors(host())  # the functions below as they stand are the float32 ones; _source writes the header of either
+
+
+def row_tile(machine: Host, vectors: int) -> int:
+    """Rows of a full tile: accumulators, one row of the panel and one element of A must fit the registers."""
+    return (8, 8, 8, 6)[vectors - 1] if machine.registers == 32 else (8, 6, 4)[vectors - 1]
+
+
+# Tiles, as LLVM functions
+
+def _loop(builder: ir.IRBuilder, count: ir.Value, values: list[ir.Value], body: Body) -> list[ir.Value]:
+    """values = body(index, values) for index in range(count); the values are phi nodes, so they live in registers."""
+    before, head, after = builder.block, builder.append_basic_block("loop"), builder.append_basic_block("after")
+    builder.cbranch(builder.icmp_signed(">", count, I64(0)), head, after)
+    builder.position_at_end(head)
+    index, *current = [builder.phi(value.type) for value in (count, *values)]
+    updated = body(index, current)
+    last, following = builder.block, builder.add(index, I64(1))
+    for phi, first, next_value in zip((index, *current), (I64(0), *values), (following, *updated)):
+        phi.add_incoming(first, before)
+        phi.add_incoming(next_value, last)
+    builder.cbranch(builder.icmp_signed("<", following, count), head, after)
+    builder.position_at_end(after)
+    results = [builder.phi(value.type) for value in values]
+    for phi, first, next_value in zip(results, values, updated):
+        phi.add_incoming(first, before)
+        phi.add_incoming(next_value, last)
+    return results
+
+
+def _accumulate(builder: ir.IRBuilder, a_rows: list[ir.Value], a_step: ir.Value, b: ir.Value, K: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
+    """sums[r, j] += sum over k of a_rows[r][k * a_step] * panel[k, j]; a panel row is as wide as the sums."""
+    vector, vectors = sums[0].type, len(sums) // len(a_rows)
+    lanes = vector.count
+    unroll = 4 if len(a_rows) == 1 else 1  # for one row counting costs as much as multiplying
+
+    def terms(k: ir.Value, sums: list[ir.Value], count: int) -> list[ir.Value]:
+        panel_row, offset = builder.gep(b, [builder.mul(k, I64(vectors * lanes))]), builder.mul(k, a_step)
+        starts = [builder.gep(row, [offset]) for row in a_rows]
+        for step in range(count):
+            panel = [load_vector(builder, builder.gep(panel_row, [I64((step * vectors + j) * lanes)]), vector) for j in range(vectors)]
+            elements = [spread(builder, builder.load(builder.gep(start, [builder.mul(a_step, I64(step))])), lanes) for start in starts]
+            sums = [multiply_add(builder, elements[i // vectors], panel[i % vectors], total) for i, total in enumerate(sums)]
+        return sums
+
+    whole = builder.ashr(K, I64(unroll.bit_length() - 1))
+    sums = _loop(builder, whole, sums, lambda k, sums: terms(builder.mul(k, I64(unroll)), sums, unroll))
+    if unroll == 1:
+        return sums
+    done = builder.mul(whole, I64(unroll))
+    return _loop(builder, builder.sub(K, done), sums, lambda k, sums: terms(builder.add(k, done), sums, 1))
+
+
+def _product_tile(builder: ir.IRBuilder, vector: ir.VectorType, rows: int, vectors: int, args: list[ir.Value]) -> None:
+    """`product` for a fixed number of rows and vectors; the fields of desc are described there."""
+    desc, panel, shift, row = args
+    pointer_type = panel.type
+
+    def field(index: int, base: ir.Value = desc) -> ir.Value:
+        return builder.load(builder.gep(base, [I64(index)]))
+
+    def address(value: ir.Value, offset: ir.Value) -> ir.Value:
+        return builder.gep(builder.inttoptr(value, pointer_type), [offset])
+
+    def row_pointers(start: ir.Value, stride: ir.Value) -> list[ir.Value]:
+        return [builder.gep(start, [builder.mul(stride, I64(r))]) for r in range(rows)]
+
+    columns = []
+    for j in range(vectors):
+        stride = field(18 + 4 * j)
+        columns.append(row_pointers(address(field(17 + 4 * j), builder.add(shift, builder.mul(row, stride))), stride))
+    sums = [load_vector(builder, columns[j][r], vector) for r in range(rows) for j in range(vectors)]
+
+    def segment(s: ir.Value, values: list[ir.Value]) -> list[ir.Value]:
+        panel, *sums = values
+        fields = builder.gep(desc, [builder.add(I64(48), builder.mul(s, I64(4)))])
+        stride, K = field(1, fields), field(2, fields)
+        a_rows = row_pointers(address(field(0, fields), builder.mul(row, stride)), stride)
+        sums = _accumulate(builder, a_rows, I64(1), panel, K, sums)
+        return [builder.gep(panel, [builder.mul(K, I64(vectors * vector.count))]), *sums]
+
+    _, *sums = _loop(builder, field(0), [panel, *sums], segment)
+    c_row = field(7)
+    c = address(field(6), builder.add(shift, builder.mul(row, c_row)))
+    for j in range(vectors):
+        for r, target in enumerate(row_pointers(builder.gep(c, [field(16 + 4 * j)]), c_row)):
+            store_vector(builder, sums[r * vectors + j], target)
+
+
+def _outer_tile(builder: ir.IRBuilder, vector: ir.VectorType, rows: int, vectors: int, args: list[ir.Value]) -> None:
+    """c[live rows, vectors] += the sum over k of a[k, row] * panel[k, vectors]. C comes last and from far away: ask for it first."""
+    a, a_row, panel, K, c, c_row, live = args
+    targets = [builder.gep(c, [builder.mul(c_row, builder.select(builder.icmp_signed("<", I64(r), live), I64(r), I64(0)))]) for r in range(rows)]
+    byte = ir.IntType(8).as_pointer()
+    prefetch = cgutils.get_or_insert_function(builder.module, ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32]), "llvm.prefetch.p0")
+    for target, j in combinations(targets, range(vectors)):
+        builder.call(prefetch, [builder.bitcast(builder.gep(target, [I64(j * vector.count)]), byte), I32(1), I32(3), I32(1)])
+    zero = ir.Constant(vector, [0.0] * vector.count)
+    sums = _accumulate(builder, [builder.gep(a, [I64(r)]) for r in range(rows)], a_row, panel, K, [zero] * (rows * vectors))
+    for r, target in enumerate(targets):
+        with builder.if_then(builder.icmp_signed("<", I64(r), live)):
+            for j in range(vectors):
+                place = builder.gep(target, [I64(j * vector.count)])
+                store_vector(builder, builder.fadd(sums[r * vectors + j], load_vector(builder, place, vector)), place)
+
+
+def _call_tile(builder: ir.IRBuilder, emit: Callable, vector: ir.VectorType, sizes: dict[int, tuple[int, int]], size: ir.Value, args: list[ir.Value]) -> None:
+    """Call the LLVM function that `emit` writes for (rows, vectors); `sizes` are those that occur, by the value of `size` that asks for them."""
+    done = builder.append_basic_block("done")
+    switch = builder.switch(size, done)
+    kind = ir.FunctionType(ir.VoidType(), [arg.type for arg in args])
+    for value, (rows, vectors) in sizes.items():
+        function = ir.Function(builder.module, kind, f"{emit.__name__}_{rows}x{vectors}")
+        function.linkage = "internal"
+        function.attributes.add("noinline")  # registers are allotted to each alone
+        function.attributes.add("nounwind")
+        inner = ir.IRBuilder(function.append_basic_block("entry"))
+        emit(inner, vector, rows, vectors, list(function.args))
+        inner.ret_void()
+        case = builder.append_basic_block(function.name)
+        switch.add_case(I64(value), case)
+        with builder.goto_block(case):
+            builder.call(function, args)
+            builder.branch(done)
+    builder.position_at_end(done)
+
+
+@intrinsic
+def product_tile(tc, rows, vectors, desc, panel, shift, row):
+    """One tile of `product`."""
+    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
+        rows, vectors, *rest = args
+        sizes = {16 * v + r: (r, v) for v in range(1, max_vectors(host()) + 1) for r in range(1, row_tile(host(), v) + 1)}
+        size = builder.add(builder.mul(vectors, I64(16)), rows)
+        _call_tile(builder, _product_tile, simd.vector_of(panel.dtype), sizes, size, rest)
+        return context.get_dummy_value()
+    return types.void(types.int64, types.int64, desc, panel, types.int64, types.int64), codegen
+
+
+@intrinsic
+def outer_tile(tc, vectors, a, a_row, panel, K, c, c_row, live):
+    """One tile of `outer`: as many rows as a full tile has, of which the first `live` are stored."""
+    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
+        sizes = {v: (row_tile(host(), v), v) for v in range(1, max_vectors(host()) + 1)}
+        _call_tile(builder, _outer_tile, simd.vector_of(panel.dtype), sizes, args[0], list(args[1:]))
+        return context.get_dummy_value()
+    return types.void(types.int64, a, types.int64, panel, types.int64, c, types.int64, types.int64), codegen
+
+
+@intrinsic
+def most_rows(tc, vectors):
+    """row_tile of this machine for a number of vectors known at run time."""
+    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
+        rows = I64(row_tile(host(), 1))
+        for v in range(2, max_vectors(host()) + 1):
+            rows = builder.select(builder.icmp_signed("==", args[0], I64(v)), I64(row_tile(host(), v)), rows)
+        return rows
+    return types.int64(types.int64), codegen
+
+
+@intrinsic
+def transpose(tc, dest, dest_row, source, source_row):
+    """dest[k, l] = source[l, k] for k, l < lanes: log2(lanes) rounds in which vector i meets vector i + lanes/2."""
+    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
+        dest, dest_row, source, source_row = args
+        vector = simd.vector_of(sig.args[0].dtype)
+        n = vector.count
+        values = [load_vector(builder, builder.gep(source, [builder.mul(source_row, I64(i))]), vector) for i in range(n)]
+        low = [i // 2 + n * (i % 2) for i in range(n)]
+        halves = [ir.Constant(ir.VectorType(I32, n), [i + h for i in low]) for h in (0, n // 2)]
+        for _ in range(n.bit_length() - 1):
+            values = [builder.shuffle_vector(values[i // 2], values[i // 2 + n // 2], halves[i % 2]) for i in range(n)]
+        for i, value in enumerate(values):
+            store_vector(builder, value, builder.gep(dest, [builder.mul(dest_row, I64(i))]))
+        return context.get_dummy_value()
+    return types.void(dest, types.int64, source, types.int64), codegen
+
+
+@intrinsic
+def copy(tc, dest, source, count):
+    """memcpy of `count` elements."""
+    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
+        cgutils.raw_memcpy(builder, args[0], args[1], args[2], context.get_abi_sizeof(args[0].type.pointee))
+        return context.get_dummy_value()
+    return types.void(dest, source, types.int64), codegen
+
+
+@intrinsic
+def erase(tc, dest, count):
+    """Set `count` elements to zero."""
+    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
+        cgutils.memset(builder, args[0], builder.mul(args[1], I64(context.get_abi_sizeof(args[0].type.pointee))), 0)
+        return context.get_dummy_value()
+    return types.void(dest, types.int64), codegen
+
+
+@intrinsic
+def copy_steps(tc, dest, dest_step, source, source_step, live, count):
+    """dest[i * dest_step] = source[i * source_step] for i < live, and zero for live <= i < count."""
+    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
+        function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(ir.VoidType(), [arg.type for arg in args]), "copy_steps")
+        if not function.blocks:
+            function.linkage = "internal"
+            for attribute in ("noinline", "optsize", "nounwind"):  # LLVM would spend a tenth of a second on versions of these loops
+                function.attributes.add(attribute)
+            inner = ir.IRBuilder(function.append_basic_block("entry"))
+            dest, dest_step, source, source_step, live, count = function.args
+
+            def put(i: ir.Value, value: ir.Value) -> list[ir.Value]:
+                inner.store(value, inner.gep(dest, [inner.mul(i, dest_step)]))
+                return []
+
+            _loop(inner, live, [], lambda i, _: put(i, inner.load(inner.gep(source, [inner.mul(i, source_step)]))))
+            _loop(inner, inner.sub(count, live), [], lambda i, _: put(inner.add(i, live), ir.Constant(dest.type.pointee, 0.0)))
+            inner.ret_void()
+        builder.call(function, args)
+        return context.get_dummy_value()
+    return types.void(dest, types.int64, source, types.int64, types.int64, types.int64), codegen
+
+
+# The runtime, in Numba's Python. These texts are copied into a module for each dtype, where `pointer` makes its pointers.
+
+def product(desc, group, row, rows):
+    """C[rows, V vectors] = init + the sum over segments of A_s[rows, K_s] @ panel_s[K_s, V * LANES], for one group of vectors.
+
+    desc: int64 fields, strides in elements.
+      0 segments, 1 panels, 2 their group stride, 3 V of every group but the last, 4 V of the last, 5 the last group,
+      6 C, 7 its row stride, 8 its step from group to group (also that of init)
+      16 + 4 j: offset of vector j in C; 17: its init (may be C itself), 18: its row stride (0: one bias for all rows)
+      48 + 4 s: A of segment s, 49: its row stride, 50: K_s
+    Panels of a group: one segment after the other, each K_s rows of V * LANES elements.
+    """
+    fields = pointer_int(desc)
+    vectors = get(fields, 4) if group == get(fields, 5) else get(fields, 3)
+    panel = at(pointer(get(fields, 1)), group * get(fields, 2))
+    shift = group * get(fields, 8)
+    most = most_rows(vectors)
+    while rows > 0:
+        tiles = (rows + most - 1) // most
+        n = (rows + tiles - 1) // tiles
+        product_tile(n, vectors, fields, panel, shift, row)
+        row += n
+        rows -= n
+
+
+def outer(a, a_row, b, b_row, rows, M, N, c, c_row, scratch):
+    """C[M, N] += the sum over rows k of A[k, m] * B[k, n]; N a multiple of LANES, M any; scratch: Runtime.outer_scratch bytes.
+
+    Rows in blocks, each summed from zero and added to C. B becomes panels. A piece of A is copied so that its rows lie close together, unless
+    it is used but once; the copy also spares reading past the end of A in a tile that isn't full.
+    """
+    blocks = (rows + BLOCK_K - 1) // BLOCK_K
+    for i in range(blocks):
+        k0 = rows * i // blocks
+        K = rows * (i + 1) // blocks - k0
+        for n0 in range(0, N, BLOCK_N):
+            n_end = min(N, n0 + BLOCK_N)
+            for m0 in range(0, M, BLOCK_M):
+                live = min(BLOCK_M, M - m0)
+                piece, piece_row = at(pointer(a), k0 * a_row + m0), a_row
+                if N > MAX_VECTORS * LANES or live % most_rows(N // LANES) != 0:
+                    copied, piece_row = at(pointer(scratch), BLOCK_K * BLOCK_N), BLOCK_M
+                    for k in range(K):
+                        copy(at(copied, k * BLOCK_M), at(piece, k * a_row), live)
+                    piece = copied
+                n = n0
+                while n < n_end:
+                    left = (n_end - n) // LANES
+                    pieces = (left + MAX_VECTORS - 1) // MAX_VECTORS
+                    vectors = (left + pieces - 1) // pieces
+                    panel = at(pointer(scratch), (n - n0) * K)
+                    if m0 == 0:
+                        for k in range(K):
+                            for j in range(0, vectors * LANES, LANES):
+                                store(panel, k * vectors * LANES + j, load(pointer(b), (k0 + k) * b_row + n + j))
+                    most = most_rows(vectors)
+                    for m in range(0, live, most):
+                        outer_tile(vectors, at(piece, m), piece_row, panel, K, at(pointer(c), (m0 + m) * c_row + n), c_row, live - m)
+                    n += vectors * LANES
+
+
+def pack(w, s_unit, s_k, units, K, dest, group_stride, before, V, V_last, last_group, U, G, gate):
+    """Fill panels from W[unit * s_unit + k * s_k]: unit block b is block b % U of group b // U, and its slot there (b % U) * G + gate.
+
+    `before`: rows of the segments before this one in a panel. Units past the last are zero.
+    """
+    source, panels = pointer(w), pointer(dest)
+    step = K if s_k == 1 else 32  # else some rows at a time, or every element read is on another page
+    for k0 in range(0, K, max(1, step)):
+        k_end = min(K, k0 + step)
+        for unit in range(0, units, LANES):
+            group = unit // (LANES * U)
+            slot = (unit // LANES - group * U) * G + gate
+            width = (V_last if group == last_group else V) * LANES
+            target = at(panels, group * group_stride + before * width + slot * LANES)
+            origin = at(source, unit * s_unit)
+            n = min(LANES, units - unit)
+            k = k0
+            if n == LANES and s_unit == 1:
+                while k < k_end:
+                    store(target, k * width, load(origin, k * s_k))
+                    k += 1
+            if n == LANES and s_k == 1:
+                while k + LANES <= k_end:
+                    transpose(at(target, k * width), width, at(origin, k), s_unit)
+                    k += LANES
+            while k < k_end:
+                copy_steps(at(target, k * width), 1, at(origin, k * s_k), s_unit, n, LANES)
+                k += 1
+
+
+def gather(dest, dest_row, src, s_t, s_b, s_d, order, t0, dt, steps, n, active, width, padded):
+    """dest row s * n + k = src[t0 + s * dt, order[k]], zero from width to padded.
+
+    order 0: the identity; active: address of how many rows are live by step, 0: all. Other rows become zero and src is not read; src 0: all zero.
+    """
+    for s in range(steps):
+        t = t0 + s * dt
+        live = 0 if src == 0 else n if active == 0 else min(n, get(pointer_int(active), t))
+        for k in range(n):
+            row = k if order == 0 else get(pointer_int(order), k)
+            to, origin = at(pointer(dest), (s * n + k) * dest_row), at(pointer(src), t * s_t + row * s_b)
+            full = width if k < live else 0
+            if s_d == 1:
+                copy(to, origin, full)
+                erase(at(to, full), padded - full)
+            else:
+                copy_steps(to, 1, origin, s_d, full, padded)
+
+
+def scatter(src, src_row, dest, s_t, s_b, s_d, order, t0, dt, steps, n, active, width):
+    """dest[t0 + s * dt, order[k]] = src row s * n + k, or zero where the row is not live. Arguments as in `gather`."""
+    for s in range(steps):
+        t = t0 + s * dt
+        live = n if active == 0 else min(n, get(pointer_int(active), t))
+        for k in range(n):
+            row = k if order == 0 else get(pointer_int(order), k)
+            to, origin = at(pointer(dest), t * s_t + row * s_b), at(pointer(src), (s * n + k) * src_row)
+            full = width if k < live else 0
+            if s_d == 1:
+                copy(to, origin, full)
+                erase(at(to, full), width - full)
+            else:
+                copy_steps(to, s_d, origin, 1, full, width)
+
+
+def clear(address, count):
+    """Set `count` elements to zero."""
+    erase(pointer(address), count)
+
+
+# Compiling it
+
+FUNCTIONS = (product, outer, pack, gather, scatter, clear)
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """Addresses of the C functions `void f(int64, ...)` above, and the bytes of scratch that `outer` wants."""
+
+    product: int
+    outer: int
+    pack: int
+    gather: int
+    scatter: int
+    clear: int
+    outer_scratch: int
+
+
+def _source(dtype: str) -> str:
+    bits = 8 * simd.ITEMSIZE[dtype]
+    header = f'''"""The CPU runtime for {dtype}: the functions of rnnspec.backends.cpu.tile."""
+from numba import njit
+from rnnspec.backends.cpu.simd import at, get, load, pointer_int, store, pointer{bits} as pointer
+from rnnspec.backends.cpu.tile import BLOCK_K, BLOCK_M, BLOCK_N, copy, copy_steps, erase, most_rows, outer_tile, product_tile, transpose
+LANES, MAX_VECTORS = {host().lanes[dtype]}, {max_vectors(host())}
+'''
+    return header + "".join(f'\n\n@njit(error_model="numpy")\n{inspect.getsource(function)}' for function in FUNCTIONS)
+
+
+def _address(dispatcher: Any) -> int:
+    """Compile a function of int64 arguments, or read it from disk, and find its C entry point."""
+    arguments = (types.int64,) * len(inspect.signature(dispatcher.py_func).parameters)
+    dispatcher.compile(arguments)
+    compiled = dispatcher.overloads[arguments]
+    return compiled.library.get_pointer_to_function(compiled.fndesc.llvm_cfunc_wrapper_name)
+
+
+@cache
+def runtime(dtype: str) -> Runtime:
+    """The runtime for "float32" or "float64": compiled in some seconds at the first use on a machine, read from disk after that."""
+    module = import_source(f"runtime_{dtype}", _source(dtype))
+    scratch = BLOCK_K * (BLOCK_M + BLOCK_N) * simd.ITEMSIZE[dtype]
+    return Runtime(*[_address(getattr(module, function.__name__)) for function in FUNCTIONS], scratch)

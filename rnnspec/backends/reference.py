@@ -1,0 +1,293 @@
+"""Runs Graphs in NumPy: the definition that every other backend is tested against.
+
+In: a Graph, arrays of one kind of number (float64, complex128 for complex steps, mpmath for any precision). Out: the
+values of every step. Slow and plain on purpose: one step at a time, one node at a time, nothing saved or hoisted.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import sympy
+
+from rnnspec.language.functions import FUNCTIONS
+from rnnspec.language.sizes import evaluate_size
+from rnnspec.language.spec import Shape
+from rnnspec.symbolic.adjoint import gradient_of
+from rnnspec.symbolic.expressions import expand_row, names
+from rnnspec.symbolic.graph import Concat, CumSum, Graph, Node, Outer, Part, Pointwise, Product, Read, Reduce
+
+Array = np.ndarray
+Arrays = Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """A kind of number: its NumPy dtype, how a rational constant is made, and the primitives of the function table."""
+
+    dtype: Any
+    constant: Callable[[sympy.Rational], Any]
+    primitives: Mapping[str, Callable[[Any], Any]]
+
+    def array(self, value: object) -> Array:
+        """The values as an array of this kind of number; mpmath numbers are made from float64 exactly."""
+        if self.dtype is object:
+            import mpmath
+
+            return np.frompyfunc(lambda v: v if isinstance(v, mpmath.mpf) else mpmath.mpf(float(v)), 1, 1)(np.asarray(value, dtype=object))
+        return np.asarray(value, dtype=self.dtype)
+
+
+def _sigmoid(v: Array) -> Array:
+    e = np.exp(np.where(v.real < 0, v, -v))
+    return np.where(v.real < 0, e, 1) / (1 + e)
+
+
+def _erf(v: Array) -> Array:
+    real = np.array([math.erf(a) for a in v.real.ravel()]).reshape(v.shape)
+    return real if not np.iscomplexobj(v) else real + 1j * v.imag * (2 / math.sqrt(math.pi)) * np.exp(-v.real**2)
+
+
+_NUMPY = {"exp": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos,
+          "tanh": np.tanh, "sigmoid": _sigmoid, "erf": _erf}
+
+FLOAT64 = Numbers(np.float64, float, _NUMPY)
+COMPLEX128 = Numbers(np.complex128, float, _NUMPY)
+
+
+@lru_cache(maxsize=1)
+def mpmath_numbers() -> Numbers:
+    """Numbers of mpmath, at whatever precision is set when they are used (`with mpmath.workdps(50): ...`)."""
+    import mpmath
+
+    names = {n: getattr(mpmath, n) for n in ("exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "tanh", "erf", "sigmoid") if hasattr(mpmath, n)}
+    names.setdefault("sigmoid", lambda v: 1 / (1 + mpmath.exp(-v)))
+    names.setdefault("log1p", lambda v: mpmath.log(1 + v))
+    return Numbers(object, lambda q: mpmath.mpf(int(q.p)) / int(q.q), {n: _elementwise(f) for n, f in names.items()})
+
+
+def _elementwise(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def real(v: Any) -> Any:
+        import mpmath
+
+        result = function(v)
+        return mpmath.nan if isinstance(result, mpmath.mpc) else result
+
+    return np.frompyfunc(real, 1, 1)
+
+
+# --- expressions -----------------------------------------------------------------------------------------------------
+
+_CONDITIONS: Mapping[str, Callable[..., Any]] = {
+    "less": np.less, "less_equal": np.less_equal, "equal": np.equal, "unequal": np.not_equal,
+    "both": np.logical_and, "either": np.logical_or, "opposite": np.logical_not,
+}
+
+
+@lru_cache(maxsize=4096)
+def _compiled(expr: Any, numbers: Any) -> Callable[[Arrays], Any]:
+    """The expression as a function of its nodes' arrays."""
+    if expr.is_Symbol:
+        name = expr.name
+        return lambda values: values[name]
+    if expr.is_Number:
+        constant = numbers.constant(expr)
+        return lambda values: constant
+    parts = [_compiled(a, numbers) for a in expr.args]
+    if expr.is_Add:
+        return lambda values: sum((p(values) for p in parts[1:]), parts[0](values))
+    if expr.is_Mul:
+        return lambda values: math.prod((p(values) for p in parts[1:]), start=parts[0](values))
+    if expr.is_Pow:
+        return _power(expr, parts[0], numbers)
+    if isinstance(expr, sympy.Abs):
+        return lambda values: _select(_real(parts[0](values)) < 0, -parts[0](values), parts[0](values))
+    name = type(expr).__name__
+    if name in _CONDITIONS:
+        condition = _CONDITIONS[name]
+        return lambda values: condition(*(_real(p(values)) for p in parts)).astype(bool)
+    if name == "select":
+        return lambda values: _select(*(p(values) for p in parts))
+    row = FUNCTIONS[name]
+    if row.primitive:
+        primitive = numbers.primitives[name]
+        return lambda values: primitive(np.asarray(parts[0](values)) + numbers.array(0))
+    return _compiled(expand_row(row, expr.args), numbers)
+
+
+def _power(expr: Any, base: Callable[[Arrays], Any], numbers: Numbers) -> Callable[[Arrays], Any]:
+    exponent = expr.exp
+    if exponent.is_Integer:
+        n = int(exponent)
+        return (lambda values: base(values) ** n) if n > 0 else (lambda values: 1 / base(values) ** -n)
+    if exponent in (sympy.Rational(1, 2), sympy.Rational(-1, 2)):
+        root = numbers.primitives["sqrt"]
+        return (lambda values: root(base(values))) if exponent > 0 else (lambda values: 1 / root(base(values)))
+    power, exp, log = numbers.constant(exponent), numbers.primitives["exp"], numbers.primitives["log"]
+    return lambda values: exp(power * log(base(values)))
+
+
+def _real(value: Any) -> Any:
+    return value.real if np.iscomplexobj(value) else np.asarray(value)
+
+
+def _select(condition: Any, a: Any, b: Any) -> Any:
+    return np.where(condition, a, b)
+
+
+# --- one step --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step reads, by kind: arrays [B, ...] for inputs, states and history, [...] for parameters."""
+
+    inputs: Arrays
+    states: Arrays
+    parameters: Arrays
+    history: Arrays
+    number: int
+
+
+def evaluate(graph: Graph, step: Step, numbers: Numbers, sizes: Mapping[str, int]) -> dict[str, Array]:
+    """Every node's value [B or 1, ...]."""
+    values: dict[str, Array] = {}
+    with np.errstate(all="ignore"):
+        for name, node in graph.nodes.items():
+            values[name] = _node(node, graph, name, values, step, numbers, sizes)
+    return values
+
+
+def _node(node: Node, graph: Graph, name: str, values: dict[str, Array], step: Step, numbers: Numbers, sizes: Mapping[str, int]) -> Array:
+    match node:
+        case Read("parameter", source):
+            return numbers.array(step.parameters[source])[None]
+        case Read("step"):
+            return numbers.array([step.number])
+        case Read(kind, source):
+            return numbers.array({"input": step.inputs, "state": step.states, "history": step.history}[kind][source])
+        case Pointwise(expr):
+            shape = graph.shapes[name]
+            args = {n: values[n].reshape(values[n].shape + (1,) * (len(shape) - len(graph.shapes[n]))) for n in names(expr)}
+            result = np.asarray(_compiled(expr, numbers)(args), dtype=numbers.dtype)
+            full = tuple(evaluate_size(s, sizes) for s in shape)
+            return np.broadcast_to(result, np.broadcast_shapes(result.shape, (1, *full)))
+        case Product(matrix, vector, transposed):
+            m, v = values[matrix], values[vector]
+            return _times(np.swapaxes(m, 1, 2) if transposed else m, v, numbers)
+        case Reduce("sum", arg):
+            return values[arg].sum(axis=1) if values[arg].shape[1] else numbers.array(np.zeros(len(values[arg])))
+        case Reduce("max", arg):
+            return values[arg].max(axis=1)
+        case CumSum(arg, reverse):
+            v = values[arg]
+            return v[:, ::-1].cumsum(axis=1)[:, ::-1] if reverse else v.cumsum(axis=1)
+        case Concat(args):
+            rows = max(len(values[a]) for a in args)
+            return np.concatenate([np.broadcast_to(values[a], (rows, *values[a].shape[1:])) for a in args], axis=1)
+        case Part(arg, first, length):
+            start = evaluate_size(first, sizes)
+            return values[arg][:, start : start + evaluate_size(length, sizes)]
+        case Outer(left, right):
+            return values[left][:, :, None] * values[right][:, None, :]
+    raise TypeError(f"not a node: {node!r}")
+
+
+def _times(matrix: Array, vector: Array, numbers: Numbers) -> Array:
+    """matrix [1 or B, M, K] @ vector [B, K] -> [B, M]."""
+    if numbers.dtype is object and matrix.shape[2] == 0:
+        return numbers.array(np.zeros((len(vector), matrix.shape[1])))
+    return np.matmul(matrix, vector[:, :, None])[:, :, 0]
+
+
+# --- a sequence ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """A sequence that was run. values: node -> [T, B, ...], zero where a row had ended; before: state -> [T, B, ...], the value
+    before each step; outputs and states as values; final: state -> [B, ...]."""
+
+    outputs: dict[str, Array]
+    states: dict[str, Array]
+    before: dict[str, Array]
+    final: dict[str, Array]
+    values: dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Gradients:
+    params: dict[str, Array]
+    inputs: dict[str, Array]
+    states: dict[str, Array]
+
+
+def _full(shape: Shape, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(evaluate_size(s, sizes) for s in shape)
+
+
+def _active(lengths: Any, t: int, rows: int, rank: int) -> Array:
+    alive = np.ones(rows, bool) if lengths is None else np.asarray(lengths) > t
+    return alive.reshape((rows,) + (1,) * rank)
+
+
+def forward(graph: Graph, params: Arrays, inputs: Arrays, states: Arrays | None = None, lengths: Any = None, *,
+            sizes: Mapping[str, int], numbers: Numbers = FLOAT64) -> Trajectory:
+    """Runs the forward graph over a sequence.
+
+    params: [...]; inputs: [T, B, ...]; states: [B, ...], zero where left out; lengths: [B] steps that each row takes.
+    Past a row's end its state stays and its outputs are zero.
+    """
+    steps, rows = next(iter(inputs.values())).shape[:2]
+    state = {s: numbers.array((states or {}).get(s, np.zeros((rows, *_full(graph.shapes[n], sizes))))) for s, n in graph.states.items()}
+    kept: dict[str, list[Array]] = {n: [] for n in graph.nodes if not (isinstance(graph.nodes[n], Read) and graph.nodes[n].kind == "parameter")}
+    before: dict[str, list[Array]] = {s: [] for s in state}
+    for t in range(steps):
+        now = {name: x[t] for name, x in inputs.items()}
+        values = evaluate(graph, Step(now, state, params, {}, t), numbers, sizes)
+        for s in state:
+            before[s].append(state[s])
+        for n, history in kept.items():
+            value = np.broadcast_to(values[n], (rows, *values[n].shape[1:]))
+            history.append(np.where(_active(lengths, t, rows, value.ndim - 1), value, numbers.array(0.0)))
+        state = {s: np.where(_active(lengths, t, rows, state[s].ndim - 1), values[n], state[s]) for s, n in graph.states.items()}
+
+    def stack(name: str, history: list[Array]) -> Array:
+        return np.stack(history) if history else numbers.array(np.zeros((0, rows, *_full(graph.shapes[name], sizes))))
+
+    values = {n: stack(n, h) for n, h in kept.items()}
+    earlier = {s: stack(graph.states[s], h) for s, h in before.items()}
+    return Trajectory({o: values[n] for o, n in graph.outputs.items()}, {s: values[n] for s, n in graph.states.items()}, earlier, state, values)
+
+
+def backward(graph: Graph, params: Arrays, inputs: Arrays, run: Trajectory, outputs: Arrays, final: Arrays | None = None,
+             lengths: Any = None, *, sizes: Mapping[str, int], numbers: Numbers = FLOAT64) -> Gradients:
+    """Runs the adjoint graph from the last step to the first.
+
+    outputs: gradients [T, B, ...] of the forward's outputs; final: gradients [B, ...] of its final states; zero where left out.
+    """
+    steps, rows = next(iter(inputs.values())).shape[:2]
+    flowing = {s: numbers.array((final or {}).get(s, np.zeros((rows, *_full(graph.shapes[n], sizes))))) for s, n in graph.states.items()}
+    sums = {p: numbers.array(np.zeros(np.shape(params[p]))) for p in params}
+    dx: dict[str, list[Array]] = {i: [] for i in graph.outputs}
+    gradients = {gradient_of(o): (outputs[o] if o in outputs else np.zeros_like(value)) for o, value in run.outputs.items()}
+    for t in reversed(range(steps)):
+        now = {name: x[t] for name, x in inputs.items()} | {o: g[t] for o, g in gradients.items()}
+        history = {s: h[t] for s, h in run.before.items()}
+        values = evaluate(graph, Step(now, flowing, params, history, t), numbers, sizes)
+
+        def alive(value: Array, t: int = t) -> Array:
+            value = np.broadcast_to(value, (rows, *value.shape[1:]))
+            return np.where(_active(lengths, t, rows, value.ndim - 1), value, numbers.array(0.0))
+
+        for p, group in graph.sums.items():
+            sums[p] = sums[p] + sum((alive(values[n]).sum(axis=0) for n in group), numbers.array(0.0)) if rows else sums[p]
+        for i, n in graph.outputs.items():
+            dx[i].append(alive(values[n]))
+        flowing = {s: np.where(_active(lengths, t, rows, flowing[s].ndim - 1), values[n], flowing[s]) for s, n in graph.states.items()}
+    stacked = {i: np.stack(d[::-1]) if d else numbers.array(np.zeros(np.shape(inputs[i]))) for i, d in dx.items()}
+    return Gradients(sums, stacked, flowing)

@@ -1,0 +1,56 @@
+"""What can go wrong, and how it is said: what, where, what was expected, what to do."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class RnnspecError(Exception):
+    """Every error that rnnspec raises on purpose."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One fault in a spec: `line` and `column` count from 1 (line 0: the whole file is meant); `width` characters are marked."""
+
+    message: str
+    line: int
+    column: int
+    file: str = "<text>"
+    source_line: str = ""
+    width: int = 1
+
+    def __str__(self) -> str:
+        head = f"{self.file}:{self.line}:{self.column}: {self.message}" if self.line else f"{self.file}: {self.message}"
+        if not self.source_line:
+            return head
+        shown = self.source_line.replace("\t", " ")
+        indent = len(shown) - len(shown.lstrip())
+        caret = " " * max(0, self.column - 1 - indent) + "^" * max(1, self.width)
+        return f"{head}\n   {shown.strip()}\n   {caret}"
+
+
+class SpecError(RnnspecError, ValueError):
+    """All the faults found in one spec, in the order of the file: `.errors`, a tuple of `Problem`."""
+
+    def __init__(self, *errors: Problem):
+        self.errors = tuple(sorted(errors, key=lambda e: (e.line, e.column)))
+        super().__init__("\n".join(str(e) for e in self.errors))
+
+    def __reduce__(self):
+        return (SpecError, self.errors)
+
+
+class ShapeError(RnnspecError, ValueError):
+    """An array's shape is not what the spec asks for."""
+
+
+class DtypeError(RnnspecError, TypeError):
+    """An array's dtype is not the kernel's; nothing is cast silently."""
+
+
+class UnsupportedError(RnnspecError, NotImplementedError):
+    """Known, but not offered here; the message names the alternative."""
+
+
+class BackendUnavailable(RnnspecError, RuntimeError):
+    """The backend that was asked for can't run on this machine; the message says why."""

@@ -1,0 +1,271 @@
+"""Compiling a spec, and running what was compiled: `compile` and `Kernel`."""
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rnnspec import arrays as checked
+from rnnspec.errors import BackendUnavailable, ShapeError
+from rnnspec.initialise import initialise
+from rnnspec.language.load import load
+from rnnspec.language.sizes import evaluate_size, size_names
+from rnnspec.language.spec import Shape, Spec
+from rnnspec.pipeline import texts
+
+if TYPE_CHECKING:
+    from rnnspec.backends.cpu.launch import Block, Code, Packed, Tape
+
+Array = np.ndarray
+
+
+def compile(spec: Spec | str, *, dtype: str = "float32", backend: str = "cpu", threads: int | None = None, **settings: object) -> Kernel:
+    """A Kernel for a cell.
+
+    spec: a Spec, or a name or path for `load` (`settings` are its choices and constants). dtype: "float32" or "float64".
+    backend: "cpu". threads: how many threads a call may use; None for all processors this process may use.
+    Machine code is made at the first call of each kind (forward, backward, infer), once for all shapes, and kept on disk.
+
+    Raises SpecError for a bad spec, UnsupportedError for one that the kernels can't run yet, ValueError for other dtypes,
+    BackendUnavailable for other backends.
+    """
+    if isinstance(spec, Spec):
+        if settings:
+            raise TypeError(f"choices and constants ({', '.join(settings)}) are given to rnnspec.load, which made this Spec.")
+    else:
+        spec = load(spec, **settings)
+    name = np.dtype(dtype).name if dtype in ("float32", "float64", np.float32, np.float64, float) else str(dtype)
+    if name not in ("float32", "float64"):
+        raise ValueError(f"dtype {name!r} is not supported: choose 'float32' or 'float64' (half precision has no kernels here).")
+    if backend != "cpu":
+        raise BackendUnavailable(f"backend {backend!r} is not available in this version: use backend='cpu'.")
+    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
+        raise ValueError(f"threads must be a whole number of at least 1, or None for all processors; got {threads!r}.")
+    return Kernel(spec, np.dtype(name), threads)
+
+
+@dataclass
+class Run:
+    """A forward run. outputs, states: name -> [T, B, ...], every step; final: name -> [B, ...], the states after each row's last step."""
+
+    outputs: dict[str, Array]
+    final: dict[str, Array]
+    sizes: dict[str, int]
+    steps: int
+    rows: int
+    _kernel: Kernel = field(repr=False)
+    _tape: Tape = field(repr=False)
+    _backward: Packed = field(repr=False)
+    _inputs: dict[str, Shape] = field(repr=False)
+
+    @cached_property
+    def states(self) -> dict[str, Array]:
+        """Every state at every step, [T, B, ...]; zero past a row's end. Taken from the tape when first asked for."""
+        from rnnspec.backends.cpu.launch import read_history
+
+        found = read_history(self._kernel._code("forward"), self.sizes, self._tape, self.steps, self.rows)
+        return {s: v.reshape(v.shape[:2] + self._kernel._full(self._kernel.states[s], self.sizes)) for s, v in found.items()}
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """Gradients by name: params [...] summed over batch and time, inputs [T, B, ...], states [B, ...] before the first step."""
+
+    params: dict[str, Array]
+    inputs: dict[str, Array]
+    states: dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Inference:
+    """outputs: name -> [T, B, ...]; final: name -> [B, ...]."""
+
+    outputs: dict[str, Array]
+    final: dict[str, Array]
+
+
+class State(dict[str, Array]):
+    """The states after one step, name -> [B, ...], to be given to the next; `outputs` are what the step emitted."""
+
+    outputs: dict[str, Array]
+
+
+class Kernel:
+    """The compiled kernels of one cell. Calls may come from several Python threads at once.
+
+    Arrays are never written to and may have any strides; their dtype must be the kernel's. Past the end of a row
+    (`lengths`) outputs are zero and states stay as they were.
+    """
+
+    def __init__(self, spec: Spec, dtype: np.dtype, threads: int | None):
+        self.spec, self.dtype = spec, dtype
+        self._threads = threads
+        self._codes: dict[str, Code] = {}
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"Kernel({self.spec.name}, {self.dtype}, threads={self.threads})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Kernel, (self.spec, self.dtype, self._threads))
+
+    @property
+    def threads(self) -> int:
+        from rnnspec.backends.cpu.pool import default_threads
+
+        return self._threads or default_threads()
+
+    @cached_property
+    def states(self) -> dict[str, Shape]:
+        """Every value carried from step to step and its shape: the spec's states, and inputs and intermediates read at t-1."""
+        return {name: self.spec.shapes[name] for name in self._code("infer").layout["states"]}
+
+    def source(self, mode: str = "forward") -> str:
+        """The emitted text of a kernel: "forward" (with tape), "backward" or "infer"."""
+        return texts(self.spec, self.dtype.name)[mode]
+
+    def init(self, *, seed: int = 0, **sizes: int) -> dict[str, Array]:
+        """Parameters as the spec's `init` says. sizes: the value of every size, as in `init(D=64, H=128)`."""
+        for name, size in self.spec.sizes.items():
+            if name not in sizes and size.default is not None and size_names(size.default) <= set(sizes):
+                sizes[name] = evaluate_size(size.default, sizes)
+        needed = sorted({n for shape in self.spec.parameters.values() for s in shape for n in size_names(s)})
+        if missing := [n for n in needed if n not in sizes]:
+            raise ShapeError(f"init needs the sizes {', '.join(needed)} of '{self.spec.name}': give {', '.join(f'{n}=...' for n in missing)}.")
+        for name, value in sizes.items():
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
+                raise ValueError(f"size {name} must be a whole number of at least 0, got {value!r}.")
+        return initialise(self.spec, sizes, seed, self.dtype)
+
+    def forward(self, params: Mapping[str, Any], inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None,
+                lengths: Any = None) -> Run:
+        """Runs a sequence and keeps the tape for `backward`.
+
+        params: name -> array of the parameter's shape; inputs: name -> [T, B, ...]; states: name -> [B, ...] before the
+        first step, zero where left out; lengths: [B] integers, the steps that each row takes (None: all T).
+        Raises ShapeError, DtypeError, or ValueError for lengths.
+        """
+        from rnnspec.backends.cpu import launch
+
+        call = self._check(params, inputs, states, lengths)
+        codes = [self._code("forward"), self._code("backward")]
+        blocks = self._blocks(call, codes)
+        tape = launch.new_tape(codes[0], call.sizes, blocks)
+        outputs = self._new_outputs(call)
+        given = launch.Arrays(call.inputs, outputs, call.states)
+        final, _ = launch.execute(codes[0], call.sizes, blocks, launch.pack(codes[0], call.sizes, call.params), given, tape)
+        backward = launch.pack(codes[1], call.sizes, call.params)
+        shapes = {name: array.shape for name, array in call.inputs.items()}
+        return Run(outputs, self._shaped(final, call.sizes), call.sizes, call.steps, call.rows, self, tape, backward, shapes)  # type: ignore[arg-type]
+
+    def backward(self, run: Run, outputs: Mapping[str, Any] | None = None, *, final: Mapping[str, Any] | None = None) -> Gradients:
+        """Gradients from those of the outputs [T, B, ...] and of the final states [B, ...]; what is left out counts as zero.
+
+        The tape is read, not consumed: several calls for one run are fine. Gradients are sums over batch and time.
+        """
+        from rnnspec.backends.cpu import launch
+
+        if run._kernel is not self:
+            raise ValueError("this run was made by another kernel; call that kernel's backward.")
+        out_shapes = {o: self.spec.shapes[o] for o in self.spec.outputs}
+        dy = checked.named("output gradient", outputs, out_shapes, self.dtype, required=False)
+        dfinal = checked.named("final state gradient", final, self.states, self.dtype, required=False)
+        lead = (str(run.steps), str(run.rows))
+        dims = [(f"the gradient of output '{n}'", (*lead, *self._sized(out_shapes[n], run.sizes)), a.shape) for n, a in dy.items()]
+        dims += [(f"the gradient of final state '{n}'", (lead[1], *self._sized(self.states[n], run.sizes)), a.shape) for n, a in dfinal.items()]
+        checked.infer_sizes(self.spec, dims)
+        code = self._code("backward")
+        shapes = {i: run._inputs[i] for i in code.layout["outputs"]}
+        dx = {i: np.zeros(shape, self.dtype) for i, shape in shapes.items()}
+        flowing = launch.Arrays({f"gradient of {o}": a for o, a in dy.items()}, dx, dfinal)
+        before, params = launch.execute(code, run.sizes, run._tape.blocks, run._backward, flowing, run._tape)
+        whole = {p: params[p] if p in params else np.zeros(self._full(shape, run.sizes), self.dtype) for p, shape in self.spec.parameters.items()}
+        return Gradients(whole, dx, self._shaped(before, run.sizes))
+
+    def infer(self, params: Mapping[str, Any], inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None, lengths: Any = None) -> Inference:
+        """Runs a sequence without a tape; arguments as for `forward`."""
+        from rnnspec.backends.cpu import launch
+
+        call = self._check(params, inputs, states, lengths)
+        code = self._code("infer")
+        outputs = self._new_outputs(call)
+        blocks = self._blocks(call, [code])
+        final, _ = launch.execute(code, call.sizes, blocks, launch.pack(code, call.sizes, call.params), launch.Arrays(call.inputs, outputs, call.states))
+        return Inference(outputs, self._shaped(final, call.sizes))
+
+    def step(self, params: Mapping[str, Any], inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None) -> State:
+        """One step, for streaming. inputs: name -> [B, ...]; states: what the step before returned, zero where left out."""
+        given = checked.named("input", inputs, self.spec.inputs, self.dtype, required=True)
+        run = self.infer(params, {n: a[None] for n, a in given.items()}, states)
+        state = State(run.final)
+        state.outputs = {o: a[0] for o, a in run.outputs.items()}
+        return state
+
+    def _code(self, mode: str) -> Code:
+        """The imported kernel of a mode, compiled or read from the cache."""
+        from rnnspec.backends.cpu.launch import Code
+        from rnnspec.modules import import_source
+
+        with self._lock:
+            if mode not in self._codes:
+                module = import_source(f"{self.spec.name}_{mode}_{self.dtype.name}", self.source(mode))
+                self._codes[mode] = Code(module, self.dtype)
+            return self._codes[mode]
+
+    def _check(self, params: Mapping[str, Any], inputs: Mapping[str, Any], states: Mapping[str, Any] | None, lengths: Any) -> _Call:
+        spec = self.spec
+        p = checked.named("parameter", params, spec.parameters, self.dtype, required=True)
+        x = checked.named("input", inputs, spec.inputs, self.dtype, required=True)
+        s = checked.named("state", states, self.states, self.dtype, required=False)
+        lead: tuple[str, str] = ("T", "B")
+        while set(lead) & set(_all_sizes(spec)):
+            lead = (lead[0] + "_", lead[1] + "_")
+        dims = [(f"parameter '{n}'", spec.parameters[n], a.shape) for n, a in p.items()]
+        dims += [(f"input '{n}'", lead + spec.inputs[n], a.shape) for n, a in x.items()]
+        dims += [(f"state '{n}'", lead[1:] + self.states[n], a.shape) for n, a in s.items()]
+        sizes = checked.infer_sizes(spec, dims)
+        if any(n not in sizes for n in lead):
+            raise ShapeError(f"'{spec.name}' has no input that tells the number of steps and rows.")
+        steps, rows = sizes.pop(lead[0]), sizes.pop(lead[1])
+        return _Call(p, x, s, checked.check_lengths(lengths, steps, rows), sizes, steps, rows)
+
+    def _blocks(self, call: _Call, codes: list[Code]) -> tuple[Block, ...]:
+        from rnnspec.backends.cpu import launch
+
+        layouts = [c.layout for c in codes]
+        work = launch.flops(layouts[0], call.sizes, call.steps * call.rows)
+        blocks = launch.block_count(call.rows, work, self.threads)
+        return launch.split_rows(call.rows, call.steps, call.lengths, blocks, launch.chunk_rows(layouts, call.sizes, self.dtype.itemsize))
+
+    def _new_outputs(self, call: _Call) -> dict[str, Array]:
+        make = np.empty if call.lengths is None else np.zeros
+        return {o: make((call.steps, call.rows, *self._full(self.spec.shapes[o], call.sizes)), self.dtype) for o in self.spec.outputs}
+
+    def _full(self, shape: Shape, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        return tuple(evaluate_size(s, sizes) for s in shape)
+
+    def _sized(self, shape: Shape, sizes: Mapping[str, int]) -> tuple[str, ...]:
+        return tuple(str(n) for n in self._full(shape, sizes))
+
+    def _shaped(self, states: dict[str, Array], sizes: Mapping[str, int]) -> dict[str, Array]:
+        return {s: a.reshape(a.shape[0], *self._full(self.states[s], sizes)) for s, a in states.items()}
+
+
+@dataclass(frozen=True)
+class _Call:
+    params: dict[str, Array]
+    inputs: dict[str, Array]
+    states: dict[str, Array]
+    lengths: Array | None
+    sizes: dict[str, int]
+    steps: int
+    rows: int
+
+
+def _all_sizes(spec: Spec) -> set[str]:
+    shapes = [*spec.inputs.values(), *spec.parameters.values(), *spec.shapes.values()]
+    return {n for shape in shapes for s in shape for n in size_names(s)} | set(spec.sizes)

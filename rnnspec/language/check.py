@@ -1,0 +1,276 @@
+"""Document -> Spec: everything that must hold of a cell as a whole.
+
+In: a Document (joined with what it extends) and the values of its constants and choices. Out: a Spec whose equations
+are resolved, checked and in an order in which each reads what stands above it or an earlier step.
+All faults are found before one SpecError carries them.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from rnnspec.errors import SpecError
+from rnnspec.language.equations import Equation, Place, Ref, walk
+from rnnspec.language.extras import check_examples, check_layouts, library_layers
+from rnnspec.language.faults import Faults, did_you_mean, listed
+from rnnspec.language.reader import Document, Entry
+from rnnspec.language.resolve import Scope, check_choices, resolve, used_names, with_article
+from rnnspec.language.shapes import infer_shapes, pull_factors
+from rnnspec.language.sizes import SizeError, canonical_size, evaluate_size, size_names
+from rnnspec.language.spec import Choice, Init, Shape, Size, Spec
+
+__all__ = ["Settings", "check", "evaluate_size"]
+
+SECTIONS = ("inputs", "states", "parameters", "constants", "choices", "functions", "sizes")
+_KINDS = {section: section.removesuffix("s") for section in SECTIONS}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Values given at load: constants by name, the option of each choice by name."""
+
+    constants: Mapping[str, Fraction]
+    chosen: Mapping[str, str]
+
+
+def check(document: Document, settings: Settings) -> Spec:
+    """The Spec of a document. Raises SpecError with all that is wrong."""
+    faults = Faults(document.lines)
+    faults.extend(document.problems)
+    kinds = _kinds(document, faults)
+    check_choices(document, faults)
+    constants = {name: settings.constants.get(name, entry.value) for name, entry in document.constants.items()}
+    choices = {name: Choice(e.value, settings.chosen.get(name, e.value[0])) for name, e in document.choices.items() if e.value}
+    scope = Scope(
+        kinds, constants, {n: c.chosen for n, c in choices.items()}, {n: e.value for n, e in document.functions.items()}, document.broken
+    )
+    equations = resolve(document, scope, faults)
+    _check_defined(document, faults)
+    _check_used(document, faults)
+    declared = {name: e.value for section in (document.inputs, document.states, document.parameters) for name, e in section.items()}
+    _check_ranks(document, faults)
+    shapes = infer_shapes(equations, declared, document.states, faults)
+    ordered = _ordered(equations, faults)
+    sizes = _sizes(document, faults)
+    _check_emitted(document, kinds, faults)
+    init = _initialisers(document, faults)
+    spec = Spec(
+        name=document.name,
+        title=document.title or document.name,
+        source=document.source,
+        sizes=sizes,
+        inputs={n: e.value for n, e in document.inputs.items()},
+        states={n: e.value for n, e in document.states.items()},
+        parameters={n: e.value for n, e in document.parameters.items()},
+        equations=tuple(replace(e, value=pull_factors(e.value, shapes)) for e in ordered),
+        outputs=tuple(e.value for e in document.outputs),
+        shapes=shapes,
+        constants=constants,
+        choices=choices,
+        no_gradient=tuple(e.value for e in document.no_gradient),
+        init=init,
+        layouts={library: {b: tuple(e.value for e in es) for b, es in blocks.items()} for library, blocks in document.layouts.items()},
+        same_as=library_layers(document, choices, settings.constants),
+        examples=() if settings.chosen or settings.constants else tuple(e.value for e in document.examples),
+        notes=document.notes,
+        file=document.file,
+    )
+    check_layouts(document, spec, faults)
+    check_examples(document, spec, faults)
+    faults.stop_if_any()
+    return spec
+
+
+# names
+
+
+def _kinds(document: Document, faults: Faults) -> dict[str, str]:
+    """What each name is; a name that is two things is a fault."""
+    kinds: dict[str, str] = {}
+    places: dict[str, Place] = {}
+    sizes = {n: e.at for n, e in document.sizes.items()}
+    for shape_at, shape in _shapes(document):
+        for size in shape:
+            sizes |= {name: shape_at for name in size_names(size) if name not in sizes}
+    for section in SECTIONS:
+        entries = sizes if section == "sizes" else {n: e.at for n, e in getattr(document, section).items()}
+        for name, at in entries.items():
+            if name in kinds:
+                faults.add(
+                    f"'{name}' is {with_article(kinds[name])} (line {places[name].line}) and can't be {with_article(_KINDS[section])} too.",
+                    at,
+                )
+            else:
+                kinds[name], places[name] = _KINDS[section], at
+    for name, equation in document.equations.items():
+        if kinds.setdefault(name, "intermediate") not in ("intermediate", "state"):
+            kind, line = kinds[name], places[name].line
+            faults.add(
+                f"'{name}' is {with_article(kind)} (line {line}); an equation defines states and intermediate values only.", equation.at
+            )
+    return kinds
+
+
+def _shapes(document: Document) -> list[tuple[Place, Shape]]:
+    return [(e.at, e.value) for section in (document.inputs, document.states, document.parameters) for e in section.values()]
+
+
+def _check_ranks(document: Document, faults: Faults) -> None:
+    for section, most in ((document.inputs, 1), (document.states, 1), (document.parameters, 2)):
+        for name, entry in section.items():
+            if len(entry.value) > most:
+                what = "parameters with three axes" if most == 2 else "matrices among inputs and states"
+                faults.add(f"'{name}' has the shape [{', '.join(entry.value)}]; {what} are not supported yet.", entry.at)
+
+
+def _check_defined(document: Document, faults: Faults) -> None:
+    if "equations" not in document.keys:
+        return
+    for name, entry in document.states.items():
+        if name not in document.equations and name not in document.broken:
+            faults.add(f"the state '{name}' is never defined. Write an equation {name}[t] = ...", entry.at)
+
+
+def _check_used(document: Document, faults: Faults) -> None:
+    if document.broken or document.problems:  # what uses it may be what can't be read
+        return
+    used = used_names(document)
+    for section in ("inputs", "parameters", "constants", "choices", "functions"):
+        for name, entry in getattr(document, section).items():
+            if name not in used:
+                faults.add(f"the {_KINDS[section]} '{name}' is used in no equation. Use it or take it out.", entry.at)
+
+
+def _check_emitted(document: Document, kinds: Mapping[str, str], faults: Faults) -> None:
+    known = [name for name, kind in kinds.items() if kind in ("state", "intermediate")]
+    _check_list("outputs", "a state or intermediate value", document.outputs, [*known, *document.broken], faults)
+    _check_list("no_gradient", "an input", document.no_gradient, list(document.inputs), faults)
+    if "outputs" in document.keys and not document.outputs and not document.problems:
+        faults.add("outputs is empty. Write what is emitted every step, like [h].", document.key("outputs"))
+
+
+def _check_list(key: str, kind: str, entries: tuple[Entry[str], ...], known: list[str], faults: Faults) -> None:
+    seen: set[str] = set()
+    for entry in entries:
+        if entry.value not in known:
+            near = did_you_mean(entry.value, known)
+            faults.add(f"'{entry.value[:60]}' in {key} is not {kind}. Known here: {listed(known)}.{near}", entry.at)
+        elif entry.value in seen:
+            faults.add(f"'{entry.value}' is given twice in {key}.", entry.at)
+        seen.add(entry.value)
+
+
+# order
+
+
+def _ordered(equations: list[Equation], faults: Faults) -> list[Equation]:
+    """So that each reads only what stands above it or an earlier step; otherwise as in the file."""
+    left = {e.target: e for e in equations}
+    reads = {name: [n for n in _reads_now(equation) if n in left] for name, equation in left.items()}
+    ordered: list[Equation] = []
+    done: set[str] = set()
+    while left:
+        ready = next((e for e in left.values() if all(n in done for n in reads[e.target])), None)
+        if ready is None:
+            cycle = _cycle(left, reads, done)
+            faults.add(
+                f"a cycle within one step: {' -> '.join([*cycle, cycle[0]])} (each reads the next). "
+                f"One of them must read an earlier step, like {cycle[-1]}[t-1].",
+                left[cycle[0]].at,
+            )
+            done |= set(cycle)
+            left = {name: e for name, e in left.items() if name not in cycle}
+            continue
+        ordered.append(left.pop(ready.target))
+        done.add(ready.target)
+    return ordered
+
+
+def _reads_now(equation: Equation) -> list[str]:
+    return list(dict.fromkeys(n.name for n in walk(equation.value) if isinstance(n, Ref) and n.time == 0))
+
+
+def _cycle(left: Mapping[str, Equation], reads: Mapping[str, list[str]], done: set[str]) -> list[str]:
+    """A cycle among equations none of which is ready, beginning with its first in the file."""
+    path: list[str] = []
+    name = next(iter(left))
+    while name not in path:
+        path.append(name)
+        name = next(n for n in reads[name] if n not in done)
+    cycle = path[path.index(name) :]
+    start = min(range(len(cycle)), key=lambda k: list(left).index(cycle[k]))
+    return cycle[start:] + cycle[:start]
+
+
+# sizes and initialisers
+
+
+def _sizes(document: Document, faults: Faults) -> dict[str, Size]:
+    """Every size with its meaning and default, in the order of first use; each must be told by something at run time."""
+    used: dict[str, Place] = {}
+    for at, shape in _shapes(document):
+        for size in shape:
+            used |= {name: at for name in sorted(size_names(size)) if name not in used}
+    names = set(used) | set(document.sizes)
+    sizes = {
+        name: _default(name, document.sizes[name], names, faults) if name in document.sizes else Size() for name in [*used, *document.sizes]
+    }
+    told = {size for _, shape in _shapes(document) for size in shape} & names
+    for name in ("B", "T"):
+        if name in names:
+            what = "rows of a batch" if name == "B" else "steps"
+            faults.add(
+                f"'{name}' stands for the number of {what} everywhere and can't be a size here. Choose another name.",
+                used.get(name) or document.sizes[name].at,
+            )
+    while more := {n for n in names - told if (d := sizes[n].default) is not None and size_names(d) <= told}:
+        told |= more
+    needed = set(used) | {n for size in sizes.values() if size.default for n in size_names(size.default)}
+    for name in [*used, *document.sizes]:
+        at = used.get(name) or document.sizes[name].at
+        if name not in needed:
+            faults.add(f"the size '{name}' stands in no shape. Use it or take it out.", at)
+        elif name not in told:
+            faults.add(
+                f"nothing tells the size '{name}' at run time: no array has it as an axis of its own. Give it a default under sizes.", at
+            )
+    return {name: size for name, size in sizes.items() if name in needed}
+
+
+def _default(name: str, entry: Entry[Size], names: set[str], faults: Faults) -> Size:
+    """`P: H` and `L: 3` are defaults, `D: features of x` a meaning; `{meaning: ..., default: ...}` says which is which."""
+    size = entry.value
+    text = size.default if size.default is not None else size.meaning
+    try:
+        default = canonical_size(text)
+        if default == "0" or not size_names(default) <= names:
+            raise SizeError(f"'{text[:60]}' is not made of whole numbers and the sizes {listed(sorted(names))}")
+    except SizeError as error:
+        if size.default is not None:
+            faults.add(f"the default of the size '{name}': {error}.", entry.at)
+        return replace(size, default=None)
+    return Size(size.meaning if size.default is not None else "", default)
+
+
+def _initialisers(document: Document, faults: Faults) -> dict[str, Init]:
+    """One per parameter that has one: a full name wins over a pattern, an earlier pattern over a later one."""
+    found: dict[str, Init] = {}
+    for pattern, entry in document.init.items():
+        matching = [name for name in document.parameters if name == pattern or fnmatch.fnmatchcase(name, pattern)]
+        if not matching:
+            near = did_you_mean(pattern, document.parameters)
+            faults.add(f"init names '{pattern[:60]}', which is no parameter.{near} Known here: {listed(document.parameters)}.", entry.at)
+        for name in matching:
+            if name == pattern or (name not in found and name not in document.init):
+                found[name] = entry.value
+    return {name: found[name] for name in document.parameters if name in found}
+
+
+def fail(message: str, file: str, at: Place | None = None, document: Document | None = None) -> SpecError:
+    """A SpecError with one fault, about a file as a whole unless a place is given."""
+    faults = Faults(document.lines if document else {})
+    faults.add(message, at or Place(0, 0, 1, file))
+    return SpecError(*faults.found)

@@ -1,0 +1,178 @@
+"""Loading: a name, a path or a text to a Spec.
+
+    spec = load("lstm")                     # a cell of the specs folder
+    spec = load("my/cell.yaml", alpha=0.2)  # a file, one of its constants changed
+    spec = loads(text, phi="relu")          # a text, one of its choices made
+
+Nothing here needs SymPy, NumPy or Numba: a kernel from the cache starts without them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import numbers
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+from rnnspec.language.check import Settings, check, fail
+from rnnspec.language.equations import Binary, Call, Expr, Number, Ref, Unary, decimal
+from rnnspec.language.extend import extend
+from rnnspec.language.faults import did_you_mean, listed
+from rnnspec.language.reader import Document, read
+from rnnspec.language.spec import Spec
+from rnnspec.language.yamltext import MAX_BYTES
+
+_SUFFIXES = (".yaml", ".yml")
+
+
+def load(cell: str | os.PathLike[str], /, **settings: object) -> Spec:
+    """The Spec of a cell: a name from `spec_names()`, or the path of a YAML file (it ends in .yaml or has a / in it).
+
+    Keywords set the cell's constants (numbers) and choices (one of the options). Raises SpecError: `.errors` lists
+    everything that is wrong, each with its place.
+    """
+    path = _find(os.fspath(cell), None)
+    return _spec(_read_file(path), settings)
+
+
+def loads(text: str, /, **settings: object) -> Spec:
+    """The Spec of a YAML text; keywords as for `load`. Raises SpecError."""
+    return _spec(read(text), settings)
+
+
+def specs_folder() -> Path:
+    """Where the cells are: `rnnspec/specs` in an installed package, `specs` beside the package in a source checkout."""
+    package = Path(__file__).resolve().parent.parent
+    inside = package / "specs"
+    return inside if inside.is_dir() else package.parent / "specs"
+
+
+def spec_names() -> list[str]:
+    """The names of the cells that come with rnnspec, sorted."""
+    folder = specs_folder()
+    return sorted(p.stem for p in folder.glob("*.yaml")) if folder.is_dir() else []
+
+
+def spec_path(name: str) -> Path:
+    """The file of a cell that comes with rnnspec. Raises SpecError with the nearest names."""
+    names = spec_names()
+    if name not in names:
+        raise fail(
+            f"no cell is called '{name[:60]}'.{did_you_mean(name, names)} There are: {listed(names, 200)}. A file is given with its .yaml.",
+            "rnnspec",
+        )
+    return specs_folder() / f"{name}.yaml"
+
+
+def digest(spec: Spec) -> str:
+    """SHA-256, in hex, of all that the computation of a spec depends on, and its name: the same on every machine.
+
+    Not of title, source, notes, places, layouts, examples, same_as and init: none of them changes a kernel.
+    """
+    content = [
+        ["format", 1],
+        ["name", spec.name],
+        ["sizes", [[name, size.default] for name, size in spec.sizes.items()]],
+        *([key, [[n, list(shape)] for n, shape in getattr(spec, key).items()]] for key in ("inputs", "states", "parameters", "shapes")),
+        ["equations", [[e.target, _plain(e.value)] for e in spec.equations]],
+        ["outputs", list(spec.outputs)],
+        ["no_gradient", list(spec.no_gradient)],
+    ]
+    return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
+
+
+def _plain(expr: Expr) -> object:
+    match expr:
+        case Number(value):
+            return f"{value.numerator:x}/{value.denominator:x}"  # hex: a decimal of over 4300 digits is refused by Python
+        case Ref(name, time):
+            return [name, time]
+        case Unary(op, arg):
+            return [op, _plain(arg)]
+        case Binary(op, left, right):
+            return [op, _plain(left), _plain(right)]
+        case Call(function, args):
+            return [function, [_plain(a) for a in args]]
+    raise TypeError(f"not an expression: {expr!r}")
+
+
+# files
+
+
+def _find(cell: str, beside: str | None) -> Path:
+    """The file that a name or path means; a path in `extends` counts from the file that has it."""
+    if cell.endswith(_SUFFIXES) or "/" in cell or os.sep in cell:
+        path = Path(cell)
+        return path if beside is None or path.is_absolute() else Path(beside).parent / path
+    return spec_path(cell)
+
+
+def _read_file(path: Path) -> Document:
+    file = str(path)
+    if "\0" in file:
+        raise fail("can't read the file: its name has a null byte.", ascii(file))
+    try:
+        with open(path, "rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+        document = read(data.decode("utf-8-sig"), file)
+    except UnicodeDecodeError as error:
+        raise fail(f"the file is not UTF-8 (byte {error.start}).", file) from None
+    except OSError as error:
+        raise fail(f"can't read the file: {(error.strerror or str(error)).lower()}.", file) from None
+    if document.name and document.name != path.stem:
+        message = f"the name is '{document.name[:60]}', but the file is called '{path.stem}{path.suffix}'. Make the two equal."
+        return _with_problem(document, message)
+    return document
+
+
+def _with_problem(document: Document, message: str) -> Document:
+    problem = fail(message, document.file, document.key("name"), document).errors[0]
+    return replace(document, problems=(*document.problems, problem))
+
+
+def _spec(document: Document, settings: Mapping[str, object]) -> Spec:
+    document = extend(document, lambda name, file: _read_file(_find(name, None if file == "<text>" else file)), document.file)
+    return check(document, _settings(document, settings))
+
+
+def _settings(document: Document, given: Mapping[str, object]) -> Settings:
+    """The keywords of `load`, checked against what the file offers."""
+    constants: dict[str, Fraction] = {}
+    chosen: dict[str, str] = {}
+    known = [*document.choices, *document.constants]
+    for name, value in given.items():
+        if name in document.choices:
+            options = document.choices[name].value
+            if value not in options:
+                near = did_you_mean(str(value), options)
+                raise fail(
+                    f"{name}={value!r} is not an option.{near} The options are: {listed(options)}.",
+                    document.file,
+                    document.choices[name].at,
+                    document,
+                )
+            chosen[name] = str(value)
+        elif name in document.constants:
+            number = _number(value)
+            if number is None:
+                raise fail(f"{name}={value!r} is not a finite number.", document.file, document.constants[name].at, document)
+            constants[name] = number
+        else:
+            offers = f"It offers: {listed(known)}." if known else "It offers none."
+            raise fail(f"the cell '{document.name}' has no choice or constant '{name}'.{did_you_mean(name, known)} {offers}", document.file)
+    changed = {n: c for n, c in chosen.items() if c != document.choices[n].value[0]}
+    return Settings({n: v for n, v in constants.items() if v != document.constants[n].value}, changed)
+
+
+def _number(value: object) -> Fraction | None:
+    """0.2 is 1/5: what is written, not the nearest binary fraction."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return None
+    if isinstance(value, Fraction | numbers.Integral):
+        exact = Fraction(value) if isinstance(value, Fraction) else Fraction(int(value))
+        return exact if max(abs(exact.numerator), exact.denominator) < 10**100 else None
+    return decimal(repr(float(value)))

@@ -1,0 +1,229 @@
+"""Shapes: infers those of intermediates and checks every operation.
+
+In: resolved equations and the declared shapes. Out: the shape of every name; products in the one form that later
+stages read, a parameter times a vector. Rules: a number goes with any shape, two others must be equal; `@` takes a
+matrix and a vector; a condition stands in `where`, `and`, `or`, `not` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rnnspec.language.equations import Binary, Call, Equation, Expr, Number, Place, Ref, Unary, to_text, walk
+from rnnspec.language.faults import Faults
+from rnnspec.language.resolve import is_known
+from rnnspec.language.spec import Shape
+
+_COMPARISONS = frozenset({"<", "<=", ">", ">=", "==", "!="})
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What an expression is: its shape (None where it can't be told yet, or after a fault), and whether a condition."""
+
+    shape: Shape | None
+    condition: bool = False
+
+
+def infer_shapes(equations: Sequence[Equation], declared: Mapping[str, Shape], states: Collection[str], faults: Faults) -> dict[str, Shape]:
+    """The declared shapes and those of the intermediates. All faults of shape are noted."""
+    shapes: dict[str, Shape] = dict(declared)
+    readers: dict[str, list[Equation]] = {}
+    for equation in equations:
+        for name in {node.name for node in walk(equation.value) if isinstance(node, Ref)}:
+            readers.setdefault(name, []).append(equation)
+    waiting = [e for e in reversed(equations) if e.target not in shapes]
+    while waiting:
+        equation = waiting.pop()
+        if equation.target in shapes:
+            continue
+        kind = _Checker(shapes, Faults({})).kind(equation.value)
+        if kind.shape is not None:
+            shapes[equation.target] = kind.shape
+            waiting += [reader for reader in readers.get(equation.target, ()) if reader.target not in shapes]
+    before = len(faults.found)
+    for equation in equations:
+        _check_equation(equation, _Checker(shapes, faults), {n: declared[n] for n in states})
+    for equation in equations:
+        if equation.target not in shapes and len(faults.found) == before and is_known(equation.value):
+            name = equation.target
+            faults.add(
+                f"the shape of '{name}' can't be told: it comes from earlier values of itself only. Declare it under states.", equation.at
+            )
+    return shapes
+
+
+def _check_equation(equation: Equation, checker: _Checker, declared: Mapping[str, Shape]) -> None:
+    kind, name = checker.kind(equation.value), equation.target
+    if kind.condition:
+        checker.fault(f"'{name}' would be a condition. Write where(condition, 1, 0) to make numbers of it.", equation.at)
+    elif kind.shape is not None and name in declared and kind.shape != declared[name]:
+        checker.fault(f"'{name}' is declared as {_shown(declared[name])}, but its equation gives {_shown(kind.shape)}.", equation.at)
+    elif kind.shape is not None and len(kind.shape) > 1:
+        checker.fault(
+            f"'{name}' would be a matrix {_shown(kind.shape)}. Matrices that change with time are not supported yet.", equation.at
+        )
+
+
+def _shown(shape: Shape) -> str:
+    return f"[{', '.join(shape)}]" if shape else "one number"
+
+
+def _described(expr: Expr, shape: Shape) -> str:
+    text = to_text(expr)
+    return f"{text if len(text) <= 40 else text[:37] + '...'} is {_shown(shape)}"
+
+
+class _Checker:
+    """Kinds of expressions over known shapes."""
+
+    def __init__(self, shapes: Mapping[str, Shape], faults: Faults):
+        self.shapes, self.faults = shapes, faults
+
+    def fault(self, message: str, at: Place) -> Kind:
+        self.faults.add(message, at)
+        return Kind(None)
+
+    def kind(self, expr: Expr) -> Kind:
+        match expr:
+            case Number():
+                return Kind(())
+            case Ref(name, time):
+                return Kind(() if name == "t" and time is None else self.shapes.get(name))
+            case Unary("not", arg):
+                return self.logical("not", [arg], expr.at)
+            case Unary(_, arg):
+                return self.numbers([arg], "-")[0]
+            case Binary(op, left, right) if op in ("and", "or"):
+                return self.logical(op, [left, right], expr.at)
+            case Binary("@", left, right):
+                return self.product(left, right, expr.at)
+            case Binary(op, left, right):
+                return replace(self.elementwise(op, [left, right], expr.at), condition=op in _COMPARISONS)
+            case Call("", args):
+                for arg in args:
+                    self.kind(arg)
+                return Kind(None)
+            case Call("where", args):
+                return self.where(args, expr.at)
+            case Call(function, args):
+                return self.elementwise(function, list(args), expr.at)
+        raise TypeError(f"not an expression: {expr!r}")
+
+    def numbers(self, args: list[Expr], what: str) -> list[Kind]:
+        """The kinds of operands that must be numbers, not conditions."""
+        kinds = [self.kind(arg) for arg in args]
+        for arg, kind in zip(args, kinds):
+            if kind.condition:
+                self.fault(f"'{what}' takes numbers, and {to_text(arg)[:60]} is a condition. Write where(condition, a, b).", arg.at)
+        return [replace(k, condition=False) for k in kinds]
+
+    def elementwise(self, op: str, args: list[Expr], at: Place) -> Kind:
+        kinds = self.numbers(args, op)
+        matrices = [arg for arg, kind in zip(args, kinds) if kind.shape is not None and len(kind.shape) > 1]
+        if matrices and not (op == "*" or (op == "/" and matrices == args[:1])):
+            return self.fault(f"'{op}' of a matrix ({to_text(matrices[0])[:60]}) is not supported yet. Matrices stand beside '@' only.", at)
+        return self.joined(op, args, kinds, at)
+
+    def joined(self, op: str, args: list[Expr], kinds: list[Kind], at: Place) -> Kind:
+        """The common shape of operands that go element by element."""
+        known = [(arg, kind.shape) for arg, kind in zip(args, kinds) if kind.shape]
+        for arg, shape in known[1:]:
+            first, other = known[0]
+            if shape == other and (len(shape) == 1 or op != "*"):
+                continue
+            if op == "*" and len(shape) + len(other) > 2:
+                return self.matrix_times(first, other, arg, shape, at)
+            both = f"{_described(first, other)}, {_described(arg, shape)}"
+            return self.fault(
+                f"shapes differ: {both}. '{op}' goes element by element: give both one shape, or make one a single number.", at
+            )
+        if known:
+            return Kind(known[0][1])
+        return Kind(None if any(kind.shape is None for kind in kinds) else ())
+
+    def matrix_times(self, a: Expr, a_shape: Shape, b: Expr, b_shape: Shape, at: Place) -> Kind:
+        both = f"{_described(a, a_shape)}, {_described(b, b_shape)}"
+        if len(a_shape) == 1:
+            example = f"{to_text(a)[:40]} * ({to_text(b)[:40]} @ ...)"
+            advice = f"'*' and '@' bind alike, from left to right: put the product of matrix and vector in brackets, {example}."
+        elif len(b_shape) == 1:
+            advice = f"Write {to_text(a)[:40]} @ {to_text(b)[:40]} for the product of a matrix and a vector."
+        else:
+            advice = "The product of two matrices is not supported yet."
+        return self.fault(f"'*' goes element by element, and {both}. {advice}", at)
+
+    def product(self, left: Expr, right: Expr, at: Place) -> Kind:
+        a, b = (kind.shape for kind in self.numbers([left, right], "@"))
+        if a is None or b is None:
+            return Kind(None)
+        both = f"{_described(left, a)}, {_described(right, b)}"
+        match a, b:
+            case ((rows, inner), (size,)) if inner == size:
+                return Kind((rows,))
+            case ((size,), (inner, columns)) if inner == size:
+                return Kind((columns,))
+            case ((_, inner), (size,)) | ((size,), (inner, _)):
+                turned = a[0] == size if len(a) == 2 else b[1] == size
+                advice = f" {to_text(right)[:40]} @ {to_text(left)[:40]} multiplies by the transpose." if turned else ""
+                return self.fault(f"'@' does not fit: {both}; the matrix needs a vector of [{inner}].{advice}", at)
+            case ((_, _), (_, _)):
+                return self.fault(
+                    f"the product of two matrices is not supported yet ({both}). Write W_1 @ (W_2 @ x) for (W_1 @ W_2) @ x.", at
+                )
+            case ((_,), (_,)):
+                return self.fault(
+                    f"'@' of two vectors (dot) is not supported yet; {both}. Write '*' for the product element by element.", at
+                )
+        return self.fault(f"'@' is the product of a matrix and a vector; {both}. Write '*'.", at)
+
+    def logical(self, op: str, args: list[Expr], at: Place) -> Kind:
+        kinds = [self.kind(arg) for arg in args]
+        for arg, kind in zip(args, kinds):
+            if not kind.condition and kind.shape is not None:
+                self.fault(f"'{op}' takes conditions (< <= > >= == !=), and {to_text(arg)[:60]} is a number.", arg.at)
+        return replace(self.joined(op, args, kinds, at), condition=True)
+
+    def where(self, args: tuple[Expr, ...], at: Place) -> Kind:
+        condition, *sides = args
+        kind = self.kind(condition)
+        if not kind.condition and kind.shape is not None:
+            self.fault(f"'where' takes a condition first (< <= > >= == !=), and {to_text(condition)[:60]} is a number.", condition.at)
+        kinds = self.numbers(sides, "where")
+        for arg, side in zip(sides, kinds):
+            if side.shape is not None and len(side.shape) > 1:
+                return self.fault(f"'where' of a matrix ({to_text(arg)[:60]}) is not supported yet.", at)
+        return self.joined("where", list(args), [replace(kind, condition=False), *kinds], at)
+
+
+def pull_factors(expr: Expr, shapes: Mapping[str, Shape]) -> Expr:
+    """The same value with a parameter itself beside every `@`: (a * W) @ x, as `a * W @ x` is read, gives a * (W @ x)."""
+    match expr:
+        case Binary("@", left, right):
+            left, right = pull_factors(left, shapes), pull_factors(right, shapes)
+            checker = _Checker(shapes, Faults({}))
+            for matrix in (left, right):
+                if not isinstance(matrix, Ref) and len(checker.kind(matrix).shape or ()) == 2:
+                    return _pulled(matrix, replace(expr, left=left, right=right), matrix is left, checker)
+            return replace(expr, left=left, right=right)
+        case Unary(_, arg):
+            return replace(expr, arg=pull_factors(arg, shapes))
+        case Binary(_, left, right):
+            return replace(expr, left=pull_factors(left, shapes), right=pull_factors(right, shapes))
+        case Call(_, args):
+            return replace(expr, args=tuple(pull_factors(a, shapes) for a in args))
+    return expr
+
+
+def _pulled(matrix: Expr, product: Binary, on_left: bool, checker: _Checker) -> Expr:
+    """`product`, one of whose sides is `matrix`, with the matrix's factors outside."""
+    match matrix:
+        case Unary("-", inner):
+            return Unary("-", _pulled(inner, product, on_left, checker), matrix.at)
+        case Binary("/", inner, divisor):
+            return Binary("/", _pulled(inner, product, on_left, checker), divisor, matrix.at)
+        case Binary("*", a, b):
+            inner, factor = (a, b) if len(checker.kind(a).shape or ()) == 2 else (b, a)
+            return Binary("*", factor, _pulled(inner, product, on_left, checker), matrix.at)
+    return replace(product, left=matrix) if on_left else replace(product, right=matrix)

@@ -1,0 +1,89 @@
+"""Sizes of arrays: `D + H`, `4*H`, in one canonical text, so that equal expressions are equal strings.
+
+Sums and products of size names and whole numbers; nothing is ever evaluated as Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from rnnspec.errors import RnnspecError, SpecError
+from rnnspec.language.equations import Binary, Expr, Number, Ref, parse_expression
+
+_Terms = dict[tuple[str, ...], int]  # product of names, sorted -> how often: D*H + 2 is {("D", "H"): 1, (): 2}
+_MOST = 10**9
+
+
+class SizeError(RnnspecError, ValueError):
+    """The text is no size, or can't be evaluated; the message says why."""
+
+
+def canonical_size(text: str) -> str:
+    """`H + D` and `D + H*1` both give `D + H`. Raises SizeError."""
+    return " + ".join(_term(names, count) for names, count in _terms(text)) or "0"
+
+
+def size_names(text: str) -> frozenset[str]:
+    """The names that occur in a size."""
+    return frozenset(name for names, _ in _terms(text) for name in names)
+
+
+def evaluate_size(text: str, env: Mapping[str, int]) -> int:
+    """The number that a size expression stands for: `evaluate_size("D + H", {"D": 2, "H": 3})` is 5.
+
+    Raises SizeError, naming the sizes that `env` lacks.
+    """
+    if text in env:
+        return env[text]
+    missing = sorted(size_names(text) - set(env))
+    if missing:
+        raise SizeError(f"the size {text} needs {', '.join(missing)}, which nothing tells")
+    total = 0
+    for names, count in _terms(text):
+        for name in names:
+            count *= env[name]
+        total += count
+    return total
+
+
+def _term(names: tuple[str, ...], count: int) -> str:
+    return "*".join([str(count)] * (count != 1 or not names) + list(names))
+
+
+@lru_cache(maxsize=1024)
+def _terms(text: str) -> tuple[tuple[tuple[str, ...], int], ...]:
+    if len(text) > 200:
+        raise SizeError("a size of over 200 characters is not offered")
+    try:
+        terms = _collect(parse_expression(text))
+    except SpecError as error:
+        raise SizeError(f"'{text}' is not a size ({error.errors[0].message.rstrip('.')})") from None
+    return tuple(sorted(((n, c) for n, c in terms.items() if c), key=lambda term: (not term[0], term[0])))
+
+
+def _collect(expr: Expr) -> _Terms:
+    match expr:
+        case Number(value) if value.denominator == 1 and 0 <= value < _MOST:
+            return {(): int(value)}
+        case Ref(name, None):
+            return {(name,): 1}
+        case Binary("+", left, right):
+            total = dict(_collect(left))
+            for names, count in _collect(right).items():
+                total[names] = total.get(names, 0) + count
+            return _bounded(total)
+        case Binary("*", left, right):
+            product: _Terms = {}
+            for a, m in _collect(left).items():
+                for b, n in _collect(right).items():
+                    names = tuple(sorted(a + b))
+                    product[names] = product.get(names, 0) + m * n
+            return _bounded(product)
+    raise SizeError("a size is a name, a whole number from 1, or a sum or product of those: D, 3, D + H, 4*H")
+
+
+def _bounded(terms: _Terms) -> _Terms:
+    if len(terms) > 32 or any(len(names) > 8 or count > _MOST for names, count in terms.items()):
+        raise SizeError("the size has too many terms")
+    return terms

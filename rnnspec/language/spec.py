@@ -1,0 +1,76 @@
+"""A cell as plain data: what `loads` returns and every later stage reads."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from rnnspec.language.equations import Equation
+
+Shape = tuple[str, ...]
+"""Size expressions in canonical text: () one number, ("H",) a vector, ("H", "D") a matrix, ("D + H",) a sum of sizes."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """What a size means; `default` is the size expression used when no array tells it."""
+
+    meaning: str = ""
+    default: str | None = None
+
+
+@dataclass(frozen=True)
+class Choice:
+    options: tuple[str, ...]
+    chosen: str
+
+
+@dataclass(frozen=True)
+class Init:
+    """An initialiser: kind in uniform_hidden, glorot_uniform, orthogonal, identity, constant, uniform, normal, chrono."""
+
+    kind: str
+    args: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Example:
+    """A case worked by hand. Arrays are nested tuples; parameters and states left out are zero.
+    `gradients` are those of the sum of all outputs, for parameters, inputs and initial states."""
+
+    title: str
+    sizes: Mapping[str, int]
+    parameters: Mapping[str, object]
+    inputs: Mapping[str, object]
+    states: Mapping[str, object] = field(default_factory=dict)
+    outputs: Mapping[str, object] = field(default_factory=dict)
+    final: Mapping[str, object] = field(default_factory=dict)
+    gradients: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One cell. `equations` are checked, ordered so that each reads only what stands above it or an earlier step, and
+    resolved: constants are numbers, choices are the chosen function, the file's own functions are inlined.
+    `shapes` has every input, state, parameter and intermediate. Mappings keep the order of the file.
+    """
+
+    name: str
+    title: str
+    source: str
+    sizes: Mapping[str, Size]
+    inputs: Mapping[str, Shape]
+    states: Mapping[str, Shape]
+    parameters: Mapping[str, Shape]
+    equations: tuple[Equation, ...]
+    outputs: tuple[str, ...]
+    shapes: Mapping[str, Shape]
+    constants: Mapping[str, Fraction] = field(default_factory=dict)
+    choices: Mapping[str, Choice] = field(default_factory=dict)
+    no_gradient: tuple[str, ...] = ()
+    init: Mapping[str, Init] = field(default_factory=dict)
+    layouts: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    same_as: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    examples: tuple[Example, ...] = ()
+    notes: str = ""
+    file: str = "<text>"

@@ -1,0 +1,185 @@
+"""Program: how a Graph is executed. Both backends emit from it.
+
+A program works through a sequence chunk by chunk. Of each chunk it runs the *before* stages over all its rows at once
+(a row is one step of one batch entry), then the *loop* stages step by step, then the *after* stages and the outer
+products over all its rows again. A stage is a set of packed panel products and the pointwise work that follows at once.
+A reversed program (an adjoint) runs the chunks, and the steps of each, from the last to the first.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from rnnspec.symbolic.graph import Graph, Pointwise, Read, Reduce, node_text, operands
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Values that outlive a stage: `rows` one for each row of a chunk, `history` (a state) one more step of rows.
+
+    saved: kept for the adjoint (the tape); otherwise scratch of the thread, used again by the next chunk.
+    taped: read from the tape of the forward program; never written.
+    """
+
+    name: str
+    size: str
+    kind: Literal["rows", "history"] = "rows"
+    saved: bool = False
+    taped: bool = False
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a value lies: a buffer and, in a history, how many steps after its start."""
+
+    buffer: str
+    shift: int = 0
+
+
+@dataclass(frozen=True)
+class Term:
+    """matrix @ operand (transposed: matrix.T @ operand)."""
+
+    matrix: str
+    operand: str
+    transposed: bool = False
+
+
+@dataclass(frozen=True)
+class Accumulation:
+    """value (+)= the terms. `first`: starts from `biases` (parameter vectors, summed); otherwise continues on what stands there."""
+
+    value: str
+    terms: tuple[Term, ...]
+    biases: tuple[str, ...] = ()
+    first: bool = True
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Accumulations of one size over the same operands, packed side by side and computed in one pass."""
+
+    accumulations: tuple[Accumulation, ...]
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return tuple(t.operand for t in self.accumulations[0].terms)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Panels, then pointwise nodes block by block. `stores`: value -> places; `sums`: parameter -> value, summed over rows;
+    `reduces`: nodes that reduce a vector along its features (a stage of size 1 that has nothing else)."""
+
+    size: str
+    panels: tuple[Panel, ...] = ()
+    nodes: tuple[str, ...] = ()
+    stores: tuple[tuple[str, Place], ...] = ()
+    sums: tuple[tuple[str, str], ...] = ()
+    reduces: tuple[str, ...] = ()
+
+    @property
+    def products(self) -> int:
+        return len(self.panels)
+
+
+@dataclass(frozen=True)
+class OuterSum:
+    """parameter += sum over rows of left right^T."""
+
+    parameter: str
+    left: str
+    right: str
+
+
+@dataclass(frozen=True)
+class State:
+    name: str
+    buffer: str
+    size: str
+
+
+@dataclass(frozen=True)
+class Program:
+    """See the module. inputs: source -> buffer, filled at the start of a chunk; outputs: name -> value, taken at its end;
+    places: value -> where it lies; parameters that are read as vectors or numbers are read where they lie."""
+
+    name: str
+    graph: Graph
+    reverse: bool
+    buffers: Mapping[str, Buffer]
+    places: Mapping[str, Place]
+    inputs: Mapping[str, str]
+    states: tuple[State, ...]
+    outputs: Mapping[str, str]
+    before: tuple[Stage, ...]
+    loop: tuple[Stage, ...]
+    after: tuple[Stage, ...]
+    outers: tuple[OuterSum, ...]
+
+    def stages(self) -> Iterator[Stage]:
+        yield from self.before
+        yield from self.loop
+        yield from self.after
+
+    def sizes(self) -> tuple[str, ...]:
+        """The size expressions of all buffers, in order of appearance."""
+        return tuple(dict.fromkeys([b.size for b in self.buffers.values()] + [s.size for s in self.stages()]))
+
+    def recurrent_stages(self) -> int:
+        """How many times in a step a product has to wait: 0 for a recurrence that is elementwise."""
+        return sum(1 for stage in self.loop if stage.panels)
+
+    def summed(self) -> tuple[str, ...]:
+        """The parameters whose gradients the program makes."""
+        found = [o.parameter for o in self.outers] + [p for stage in self.after for p, _ in stage.sums]
+        return tuple(dict.fromkeys(found))
+
+    def verify(self) -> None:
+        """Raises AssertionError where a stage reads what is not there yet."""
+        available = {n for n, node in self.graph.nodes.items() if isinstance(node, Read)}
+        for stage in self.stages():
+            for panel in stage.panels:
+                for acc in panel.accumulations:
+                    assert set(panel.operands) <= available, f"{self.name}: {acc.value} reads {panel.operands} too early"
+                    assert tuple(t.operand for t in acc.terms) == panel.operands, f"{self.name}: {acc.value} is in the wrong panel"
+                    assert acc.first or acc.value in available or acc.value in self.places, f"{self.name}: {acc.value} has no start"
+                available.update(acc.value for acc in panel.accumulations)
+            for name in (*stage.nodes, *stage.reduces):
+                missing = set(operands(self.graph.nodes[name])) - available
+                assert not missing, f"{self.name}: {name} reads {missing} too early"
+                available.add(name)
+            for value, place in stage.stores:
+                assert value in available and place.buffer in self.buffers, f"{self.name}: {value} can't be stored"
+        for outer in self.outers:
+            assert outer.left in self.places and outer.right in self.places, f"{self.name}: {outer} has no operands"
+
+    def to_text(self) -> str:
+        """The program as a listing, phase by phase."""
+        order = "from the last step to the first" if self.reverse else "from the first step to the last"
+        lines = [f"program {self.name}, {order}"]
+        lines += [f"  buffer {b.name:<12} [{b.size}] {b.kind}{' saved' * b.saved}{' from the tape' * b.taped}" for b in self.buffers.values()]
+        for title, stages in (("before the loop, over the rows of a chunk", self.before), ("loop, at every step", self.loop),
+                              ("after the loop, over the rows of a chunk", self.after)):
+            lines.append(f"  {title}:")
+            for number, stage in enumerate(stages):
+                lines.append(f"    stage {number} of size {stage.size}")
+                lines += [f"      {line}" for line in self._stage_lines(stage)]
+        lines += [f"    d {o.parameter} += {o.left} {o.right}^T" for o in self.outers]
+        return "\n".join(lines)
+
+    def _stage_lines(self, stage: Stage) -> Iterator[str]:
+        for panel in stage.panels:
+            yield f"panel over {', '.join(dict.fromkeys(panel.operands))}"
+            for acc in panel.accumulations:
+                terms = [f"{t.matrix}{'.T' * t.transposed} @ {t.operand}" for t in acc.terms]
+                yield f"  {acc.value} {'=' if acc.first else '+='} {' + '.join([*terms, *acc.biases])}"
+        for name in (*stage.nodes, *stage.reduces):
+            node = self.graph.nodes[name]
+            assert isinstance(node, Pointwise | Reduce)
+            yield f"{name} = {node_text(node)}"
+        for value, place in stage.stores:
+            yield f"store {value} in {place.buffer}{'[next]' if place.shift else ''}"
+        for parameter, value in stage.sums:
+            yield f"d {parameter} += {value}"

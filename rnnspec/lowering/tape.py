@@ -1,0 +1,63 @@
+"""What the forward program saves for the adjoint, and the adjoint cut at what was saved.
+
+Saved: outputs of transcendental functions, what needs a product to rebuild, and inputs. States are in their history
+anyway. What a few multiplications or selects rebuild from those is computed again.
+"""
+from __future__ import annotations
+
+from dataclasses import replace
+
+import sympy
+
+from rnnspec.language.functions import FUNCTIONS, Function
+from rnnspec.symbolic.expressions import FUNCTION_CLASSES, Value, expand_row
+from rnnspec.symbolic.graph import Graph, Node, Pointwise, Read, operands
+from rnnspec.symbolic.simplify import drop_dead
+
+
+def is_cheap(expr: Value) -> bool:
+    """Whether an expression is arithmetic and selects alone."""
+    for part in sympy.preorder_traversal(expr):
+        row: Function | None = FUNCTIONS.get(type(part).__name__) if type(part) in FUNCTION_CLASSES.values() else None
+        if row is not None and (row.primitive or not is_cheap(expand_row(row, part.args))):
+            return False
+        if part.is_Pow and not part.exp.is_Integer:
+            return False
+    return True
+
+
+def cut(forward: Graph, adjoint: Graph) -> tuple[frozenset[str], Graph]:
+    """The forward values to save, and the adjoint reading them from the tape."""
+    needed = {o for n, node in adjoint.nodes.items() if n not in forward.nodes for o in operands(node)} | set(adjoint.results())
+    after_step = set(forward.states.values())
+    saved: set[str] = set()
+    free: set[str] = set()  # can be had in the adjoint without saving anything more
+    wanted = [n for n in forward.nodes if n in needed]
+    for name in forward.nodes:
+        node = forward.nodes[name]
+        if name in after_step or (isinstance(node, Read) and node.kind != "input"):
+            free.add(name)
+        elif name in wanted and not _can_rebuild(node, free | saved):
+            saved.add(name)
+        elif isinstance(node, Pointwise) and _can_rebuild(node, free | saved):
+            free.add(name)
+    nodes = {n: _cut_node(n, node, forward, saved, after_step) for n, node in adjoint.nodes.items()}
+    graph = drop_dead(replace(adjoint, nodes=nodes))
+    graph.verify()
+    taped = {node.source for node in graph.nodes.values() if isinstance(node, Read) and node.kind == "tape"}
+    return frozenset(taped - after_step), graph
+
+
+def _can_rebuild(node: Node, available: set[str]) -> bool:
+    return isinstance(node, Pointwise) and is_cheap(node.expr) and all(o in available for o in operands(node))
+
+
+def _cut_node(name: str, node: Node, forward: Graph, saved: set[str], after_step: set[str]) -> Node:
+    in_forward = name in forward.nodes
+    if in_forward and (name in saved or (name in after_step and not _is_state_read(forward.nodes[name]))):
+        return Read("tape", name)
+    return node
+
+
+def _is_state_read(node: Node) -> bool:
+    return isinstance(node, Read) and node.kind in ("state", "parameter", "step")

@@ -1,0 +1,102 @@
+"""The whole line from a spec to kernel texts, in order.
+
+A text depends on the spec, on the generator (our own sources and SymPy's version), and on the target. Texts are kept
+under the digest of all three, so that a process that finds one never imports SymPy.
+"""
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rnnspec.language.load import digest
+from rnnspec.language.spec import Spec
+
+if TYPE_CHECKING:
+    from rnnspec.lowering.program import Program
+    from rnnspec.symbolic.graph import Graph
+
+MODES = ("forward", "backward", "infer")
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Every representation of a cell. forward keeps a tape, infer none; backward reads the tape of forward."""
+
+    graph: Graph
+    adjoint: Graph
+    forward: Program
+    backward: Program
+    infer: Program
+
+
+def stages(spec: Spec) -> Stages:
+    """Spec -> Graph -> adjoint -> Programs."""
+    from rnnspec.lowering.schedule import schedule
+    from rnnspec.lowering.tape import cut
+    from rnnspec.symbolic.adjoint import adjoint
+    from rnnspec.symbolic.build import build
+    from rnnspec.symbolic.simplify import split_sums
+
+    graph = build(spec)
+    reverse = split_sums(adjoint(graph, spec.no_gradient))
+    saved, reading_tape = cut(graph, reverse)
+    forward = schedule(graph, saved=saved)
+    return Stages(graph, reverse, forward, schedule(reading_tape, tape=forward), schedule(graph))
+
+
+def texts(spec: Spec, dtype: str) -> Mapping[str, str]:
+    """The text of each kernel of a cell for this machine's CPU: {"forward": ..., "backward": ..., "infer": ...}."""
+    return _texts(_Keyed(spec, digest(spec)), dtype)
+
+
+@dataclass(frozen=True)
+class _Keyed:
+    """A spec that hashes by its digest."""
+
+    spec: Spec
+    digest: str
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Keyed) and self.digest == other.digest
+
+
+@lru_cache(maxsize=256)
+def _texts(keyed: _Keyed, dtype: str) -> Mapping[str, str]:
+    from rnnspec.backends.cpu.simd import host
+    from rnnspec.backends.cpu.tile import max_vectors
+    from rnnspec.texts import recall, remember
+
+    machine = host()
+    lanes, vectors = machine.lanes[dtype], max_vectors(machine)
+    key = hashlib.sha256(f"{keyed.digest} {generator_digest()} {dtype} {lanes} {vectors}".encode()).hexdigest()
+    found = {mode: recall(f"{keyed.spec.name}_{mode}", key) for mode in MODES}
+    if all(found.values()):
+        return {mode: text for mode, text in found.items() if text}
+    from rnnspec.backends.cpu.emit import Target, emit
+
+    made = stages(keyed.spec)
+    target = Target(dtype, lanes, vectors)
+    new = {mode: emit(getattr(made, mode), target, keyed.digest) for mode in MODES}
+    for mode, text in new.items():
+        remember(f"{keyed.spec.name}_{mode}", key, text)
+    return new
+
+
+@lru_cache(maxsize=1)
+def generator_digest() -> str:
+    """Digest of everything a text is made by."""
+    root = Path(__file__).resolve().parent
+    content = hashlib.sha256(f"sympy {version('sympy')}".encode())
+    for folder in ("language", "symbolic", "lowering", "backends"):
+        for path in sorted((root / folder).rglob("*.py")):
+            content.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
+    content.update(Path(__file__).read_bytes())
+    return content.hexdigest()

@@ -1,0 +1,169 @@
+"""Graph -> Graph: reverse mode.
+
+The adjoint of a step takes what the step took, the gradients of its outputs and, as its own states, the gradients of
+the forward states after the step; it gives the gradients of the inputs, of the states before the step, and of the
+parameters (summed over batch and time). It is run from the last step to the first. It contains the forward nodes it
+needs: which of them are saved and which are computed again is the scheduler's choice, not a matter of mathematics.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import sympy
+
+from rnnspec.language.spec import Shape
+from rnnspec.symbolic.derive import guarded, may_be_infinite, partial, times, varying
+from rnnspec.symbolic.expressions import Value, equal, names, select, symbol
+from rnnspec.symbolic.graph import Concat, CumSum, Graph, Node, Outer, Part, Pointwise, Product, Read, Reduce, fresh
+from rnnspec.symbolic.simplify import tidy
+
+
+def gradient_of(output: str) -> str:
+    """The name of the adjoint's input that carries the gradient of a forward output."""
+    return f"gradient of {output}"
+
+
+def adjoint(forward: Graph, constant_inputs: tuple[str, ...] = ()) -> Graph:
+    """The adjoint of one step. Gradient names: `d_` and the forward name; states and sums keep the forward names."""
+    work = _Reverse(forward)
+    active = varying(forward, constant_inputs)
+    states = work.seed()
+    for name in reversed(forward.nodes):
+        if name in active:
+            work.backward(name, active)
+    results = {source: work.total(node) for source, node in forward.reads("state").items()}
+    inputs = {s: work.total(n) for s, n in forward.reads("input").items() if s not in constant_inputs}
+    sums = {source: work.terms(node) for source, node in forward.reads("parameter").items()}
+    new_states = {s: results.get(s) or work.zero(forward.shapes[states[s]], s) for s in states}
+    graph = Graph(f"{forward.name} adjoint", work.nodes, work.shapes, new_states, inputs, sums)
+    graph = tidy(graph)
+    graph.verify()
+    return graph
+
+
+@dataclass
+class _Reverse:
+    """Adjoint contributions while the forward nodes are visited from last to first."""
+
+    forward: Graph
+    nodes: dict[str, Node] = field(default_factory=dict)
+    shapes: dict[str, Shape] = field(default_factory=dict)
+    flowing: dict[str, list[Value]] = field(default_factory=dict)  # forward node -> terms of its adjoint
+    outers: dict[str, list[str]] = field(default_factory=dict)  # matrix node -> nodes whose sum is its adjoint
+    selected: set[str] = field(default_factory=set)  # forward nodes whose adjoint a select may make exactly 0
+
+    def __post_init__(self) -> None:
+        self.shapes = dict(self.forward.shapes)
+        for name, node in self.forward.nodes.items():
+            self.nodes[name] = Read("history", node.source) if isinstance(node, Read) and node.kind == "state" else node
+
+    def put(self, wanted: str, node: Node, shape: Shape) -> str:
+        name = fresh(wanted, self.shapes)
+        self.nodes[name], self.shapes[name] = node, shape
+        return name
+
+    def seed(self) -> dict[str, str]:
+        """Reads of what comes from later steps and from the outputs; state -> the node of its value after the step."""
+        for state, node in self.forward.states.items():
+            read = self.put(f"d_{state}_next", Read("state", state), self.forward.shapes[node])
+            self.flow(node, symbol(read))
+        for output, node in self.forward.outputs.items():
+            read = self.put(f"d_{output}_out", Read("input", gradient_of(output)), self.forward.shapes[node])
+            self.flow(node, symbol(read))
+        return dict(self.forward.states)
+
+    def flow(self, node: str, term: Value) -> None:
+        if term != 0:
+            self.flowing.setdefault(node, []).append(term)
+
+    def zero(self, shape: Shape, state: str) -> str:
+        return self.put(f"d_{state}", Pointwise(sympy.S.Zero), shape)
+
+    def total(self, name: str) -> str:
+        """The node that holds the adjoint of a forward node."""
+        return self.put(f"d_{name}", Pointwise(sympy.Add(*self.flowing.get(name, []))), self.forward.shapes[name])
+
+    def terms(self, name: str) -> tuple[str, ...]:
+        """The nodes whose sum is the adjoint of a parameter."""
+        whole = (self.total(name),) if self.flowing.get(name) else ()
+        return whole + tuple(self.outers.get(name, ()))
+
+    def backward(self, name: str, active: set[str]) -> None:
+        node = self.forward.nodes[name]
+        if isinstance(node, Read) or not (self.flowing.get(name) or self.outers.get(name)):
+            return
+        own = self.matrix_total(name) if self.outers.get(name) else self.total(name)
+        match node:
+            case Pointwise(expr):
+                self.pointwise(name, expr, own, active)
+            case Product(matrix, vector, transposed):
+                if vector in active:
+                    self.flow(vector, symbol(self.put(f"{matrix}_{own}", Product(matrix, own, not transposed), self.forward.shapes[vector])))
+                if matrix in active:
+                    pair = (vector, own) if transposed else (own, vector)
+                    self.outers.setdefault(matrix, []).append(self.put(f"d_{matrix}", Outer(*pair), self.forward.shapes[matrix]))
+            case Outer(left, right):
+                if left in active:
+                    self.flow(left, symbol(self.put(f"{own}_{right}", Product(own, right), self.forward.shapes[left])))
+                if right in active:
+                    self.flow(right, symbol(self.put(f"{own}_{left}", Product(own, left, True), self.forward.shapes[right])))
+            case _:
+                self.along_features(name, node, own)
+        if name in self.selected:
+            self.selected.update(self._readers_below(node))
+
+    @staticmethod
+    def _readers_below(node: Node) -> tuple[str, ...]:
+        match node:
+            case Product(_, vector):
+                return (vector,)
+            case Reduce(_, arg) | CumSum(arg) | Part(arg):
+                return (arg,)
+            case Concat(args):
+                return args
+        return ()
+
+    def matrix_total(self, name: str) -> str:
+        terms = [*self.flowing.get(name, []), *(symbol(o) for o in self.outers[name])]
+        return self.put(f"d_{name}", Pointwise(sympy.Add(*terms)), self.forward.shapes[name])
+
+    def pointwise(self, name: str, expr: Value, own: str, active: set[str]) -> None:
+        for arg in names(expr):
+            if arg not in active:
+                continue
+            derivative = partial(expr, name, arg)
+            if derivative == 0:
+                continue
+            careful = name in self.selected and may_be_infinite(expr, derivative)
+            term = (guarded if careful else times)(symbol(own), derivative)
+            if derivative.has(select) or name in self.selected:
+                self.selected.add(arg)
+            if self.forward.shapes[arg] == () and self.forward.shapes[name] != ():
+                spread = self.put(f"d_{arg}_each", Pointwise(term), self.forward.shapes[name])
+                term = symbol(self.put(f"d_{arg}_part", Reduce("sum", spread), ()))
+            self.flow(arg, term)
+
+    def along_features(self, name: str, node: Node, own: str) -> None:
+        shapes = self.forward.shapes
+        match node:
+            case Reduce("sum", arg):
+                self.flow(arg, symbol(own))
+            case Reduce("max", arg):  # a tie shares the gradient evenly, as torch.amax does
+                hit = self.put(f"{name}_hit", Pointwise(select(equal(symbol(arg), symbol(name)), sympy.S.One, sympy.S.Zero)), shapes[arg])
+                count = self.put(f"{name}_count", Reduce("sum", hit), ())
+                self.flow(arg, symbol(hit) * symbol(own) / symbol(count))
+            case CumSum(arg, reverse):
+                self.flow(arg, symbol(self.put(f"d_{arg}_part", CumSum(own, not reverse), shapes[arg])))
+            case Concat(args):
+                first = "0"
+                for arg in args:
+                    length = shapes[arg][0]
+                    self.flow(arg, symbol(self.put(f"d_{arg}_part", Part(own, first, length), shapes[arg])))
+                    first = f"{first} + {length}"
+            case Part(arg, first, length):
+                rest = f"{shapes[arg][0]} - ({first}) - ({length})"
+                before = self.put(f"{own}_before", Pointwise(sympy.S.Zero), (first,))
+                behind = self.put(f"{own}_behind", Pointwise(sympy.S.Zero), (rest,))
+                self.flow(arg, symbol(self.put(f"d_{arg}_part", Concat((before, own, behind)), shapes[arg])))
+            case _:
+                raise TypeError(f"not a node: {node!r}")

@@ -1,0 +1,52 @@
+"""Derivatives of single nodes, shared by the adjoint and the tangent."""
+from __future__ import annotations
+
+import sympy
+
+from rnnspec.symbolic.expressions import FUNCTION_CLASSES, Value, equal, select, symbol
+from rnnspec.symbolic.graph import Graph, Node, Read, operands
+
+
+def partial(expr: Value, own: str, arg: str) -> Value:
+    """d expr / d arg for the node `own` = expr, written with the node's value where the function's row does so."""
+    return expr.diff(symbol(arg)).xreplace({expr: symbol(own)}) if expr.args else sympy.S.One
+
+
+def times(factor: Value, derivative: Value) -> Value:
+    """factor * derivative with every select outermost: the side not chosen takes no part, not even as 0 * inf."""
+    if isinstance(derivative, select):
+        condition, a, b = derivative.args
+        return select(condition, times(factor, a), times(factor, b))
+    if derivative.is_Add and derivative.has(select):
+        return sympy.Add(*(times(factor, term) for term in derivative.args))
+    if derivative.is_Mul and derivative.has(select):
+        chosen = next(a for a in derivative.args if a.has(select))
+        return times(factor * sympy.Mul(*(a for a in derivative.args if a is not chosen)), chosen)
+    return factor * derivative
+
+
+def guarded(factor: Value, derivative: Value) -> Value:
+    """times(factor, derivative), exactly 0 where the factor is."""
+    return select(equal(factor, 0), sympy.S.Zero, times(factor, derivative))
+
+
+def may_be_infinite(expr: Value, derivative: Value) -> bool:
+    """Whether 0 * derivative could be NaN, as far as the expression alone tells."""
+    pieces = derivative.args[1:] if isinstance(derivative, select) else (derivative,)
+    if all(p.is_Number for p in pieces):
+        return False
+    root = type(expr).__name__
+    return not (root in FUNCTION_CLASSES and FUNCTION_CLASSES[root].row.bounded)
+
+
+def varying(graph: Graph, constant_inputs: tuple[str, ...]) -> set[str]:
+    """The nodes that depend on something one can differentiate by: a state, a parameter, an input not in `constant_inputs`."""
+    found: set[str] = set()
+    for name, node in graph.nodes.items():
+        if _is_variable(node, constant_inputs) or any(o in found for o in operands(node)):
+            found.add(name)
+    return found
+
+
+def _is_variable(node: Node, constant_inputs: tuple[str, ...]) -> bool:
+    return isinstance(node, Read) and node.kind in ("state", "parameter", "input") and not (node.kind == "input" and node.source in constant_inputs)

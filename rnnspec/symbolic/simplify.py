@@ -1,0 +1,95 @@
+"""Graph to Graph, same mathematics: constants spread, equal nodes merged, sums of products made visible, dead nodes dropped."""
+from __future__ import annotations
+
+from dataclasses import replace
+
+import sympy
+
+from rnnspec.symbolic.expressions import Value, symbol
+from rnnspec.symbolic.graph import Graph, Node, Pointwise, Product, Read, fresh, operands, renamed
+
+
+def tidy(graph: Graph) -> Graph:
+    """Merge, fold and drop until nothing changes; one pass is enough since nodes stand in order."""
+    return drop_dead(merge_equal(graph))
+
+
+def merge_equal(graph: Graph) -> Graph:
+    """Each value is computed once: equal nodes become the first of them, a node that is a constant or a plain copy of
+    another of its shape goes into its readers."""
+    alias: dict[str, str] = {}
+    constants: dict[Value, Value] = {}
+    first: dict[tuple[Node, tuple[str, ...]], str] = {}
+    nodes: dict[str, Node] = {}
+    for name, node in graph.nodes.items():
+        node = renamed(node, alias)
+        shape = graph.shapes[name]
+        if isinstance(node, Pointwise):
+            node = Pointwise(node.expr.xreplace(constants)) if constants else node
+            if node.expr.is_Number:
+                constants[symbol(name)] = node.expr
+            elif node.expr.is_Symbol and graph.shapes[node.expr.name] == shape and not _is_parameter(nodes[node.expr.name]):
+                alias[name] = node.expr.name
+                continue
+        elif isinstance(node, Read):
+            first[node, shape] = name
+        same = first.setdefault((node, shape), name)
+        if same != name:
+            alias[name] = same
+        else:
+            nodes[name] = node
+    return replace(
+        graph,
+        nodes=nodes,
+        states={s: alias.get(n, n) for s, n in graph.states.items()},
+        outputs={s: alias.get(n, n) for s, n in graph.outputs.items()},
+        sums={s: tuple(alias.get(n, n) for n in group) for s, group in graph.sums.items()},
+    )
+
+
+def _is_parameter(node: Node) -> bool:
+    return isinstance(node, Read) and node.kind == "parameter"
+
+
+def drop_dead(graph: Graph) -> Graph:
+    """Without the nodes that no result depends on."""
+    alive = set(graph.results())
+    for name in reversed(graph.nodes):
+        if name in alive:
+            alive.update(operands(graph.nodes[name]))
+    return replace(graph, nodes={n: node for n, node in graph.nodes.items() if n in alive})
+
+
+def split_sums(graph: Graph) -> Graph:
+    """Every sum of products and bias vectors becomes a node of its own, since that is what one pass of a product kernel computes.
+
+    tanh(W @ x + b + r * (U @ h + c)) reads two of them: W @ x + b and U @ h + c.
+    """
+    uses = {name: len(readers) for name, readers in graph.uses().items()}
+    nodes: dict[str, Node] = {}
+    shapes = dict(graph.shapes)
+
+    def is_product(term: Value) -> bool:
+        return term.is_Symbol and isinstance(graph.nodes.get(term.name), Product) and uses[term.name] == 1
+
+    def is_bias(term: Value, shape: tuple[str, ...]) -> bool:
+        node = graph.nodes.get(term.name) if term.is_Symbol else None
+        return isinstance(node, Read) and node.kind == "parameter" and shapes[term.name] == shape
+
+    def split(expr: Value, target: str, root: bool) -> Value:
+        if expr.is_Atom:
+            return expr
+        if not expr.is_Add:
+            return expr.func(*(split(a, target, False) for a in expr.args))
+        products = [t for t in expr.args if is_product(t)]
+        linear = products + [t for t in expr.args if is_bias(t, shapes[target])] if products else []
+        rest = [t for t in expr.args if t not in linear]
+        if len(linear) < 2 or (root and not rest):
+            return sympy.Add(*(t if t in linear else split(t, target, False) for t in expr.args))
+        name = fresh(f"{target}_sum", shapes)
+        nodes[name], shapes[name] = Pointwise(sympy.Add(*linear)), shapes[target]
+        return sympy.Add(symbol(name), *(split(t, target, False) for t in rest))
+
+    for name, node in graph.nodes.items():
+        nodes[name] = Pointwise(split(node.expr, name, True)) if isinstance(node, Pointwise) else node
+    return replace(graph, nodes=nodes, shapes=shapes)

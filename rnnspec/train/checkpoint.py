@@ -1,0 +1,136 @@
+"""A run on disk: one `.npz` file that holds plain arrays and a JSON text, never a pickle.
+
+`save` is atomic: the file is written under another name and renamed, so what stands under its name is always whole.
+"""
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from rnnspec.train.data import Vocabulary
+from rnnspec.train.errors import TrainError
+from rnnspec.train.loop import Config, History, Run
+
+FORMAT = 1
+FIXED = ("choices", "hidden", "embed", "batch", "length", "seed")
+"""The parts of a Config that a resumed run can't change."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a file holds. `arrays` are named model/..., optimiser/... and state/0, state/1, ..."""
+
+    path: Path
+    config: Config
+    vocabulary: Vocabulary
+    meta: Mapping[str, Any]
+    arrays: Mapping[str, np.ndarray]
+
+    def group(self, name: str) -> dict[str, np.ndarray]:
+        return {key.partition("/")[2]: array for key, array in self.arrays.items() if key.startswith(f"{name}/")}
+
+
+def save(path: str | Path, run: Run) -> None:
+    """Writes weights, optimiser, carried state, random generator, vocabulary, configuration and history; atomic."""
+    states = () if run.state is None else run.state if isinstance(run.state, tuple) else (run.state,)
+    meta = {
+        "format": FORMAT, "config": asdict(run.config), "vocabulary": run.corpus.vocabulary.characters, "text_sha256": run.corpus.digest,
+        "rng": run.rng.bit_generator.state, "state": "none" if run.state is None else "tuple" if isinstance(run.state, tuple) else "array",
+        "step": run.step, "start": run.start, "seconds": run.seconds, "skipped": run.skipped, "history": asdict(run.history),
+    }
+    arrays = {
+        "meta": np.frombuffer(json.dumps(meta).encode(), np.uint8),
+        **{f"model/{name}": array for name, array in run.model.params.items()},
+        **{f"optimiser/{name}": array for name, array in run.optimiser.items()},
+        **{f"state/{i}": array for i, array in enumerate(states)},
+    }
+    write_atomic(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
+
+
+def load(path: str | Path) -> Checkpoint:
+    """Reads a file that `save` wrote. TrainError if there is none, or it is damaged, foreign or of a later format."""
+    path = Path(path)
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        meta = json.loads(arrays.pop("meta").tobytes())
+        if meta["format"] != FORMAT:
+            raise TrainError(f"{path} has format {meta['format']}; this version reads {FORMAT}")
+        saved = meta["config"]
+        config = Config(**{**saved, "equations": tuple(saved["equations"])})
+        return Checkpoint(path, config, Vocabulary(meta["vocabulary"]), meta, arrays)
+    except FileNotFoundError:
+        raise TrainError(f"no checkpoint {path}") from None
+    except (OSError, EOFError, zipfile.BadZipFile, KeyError, TypeError, AttributeError, ValueError) as error:
+        if isinstance(error, TrainError):
+            raise
+        raise TrainError(f"{path} is not a checkpoint of rnnspec, or it is damaged ({type(error).__name__}: {error})") from None
+
+
+def restore(run: Run, saved: Checkpoint) -> None:
+    """Sets a fresh run, made for the same cell, sizes and text, to where the saved one stood.
+
+    TrainError names every difference; the run is changed only if there is none.
+    """
+    differences = compare(saved, run)
+    if differences:
+        raise TrainError(f"{saved.path} doesn't fit this run:\n" + "\n".join(f"  {line}" for line in differences))
+    for name, array in run.model.params.items():
+        array[...] = saved.arrays[f"model/{name}"]
+    for name, array in run.optimiser.items():
+        array[...] = saved.arrays[f"optimiser/{name}"]
+    meta = saved.meta
+    run.rng.bit_generator.state = meta["rng"]
+    states = tuple(saved.group("state").values())
+    run.state = {"none": None, "array": states[0] if states else None, "tuple": states}[meta["state"]]
+    run.step, run.start, run.seconds, run.skipped = meta["step"], meta["start"], meta["seconds"], meta["skipped"]
+    run.history = History(**meta["history"])
+
+
+def compare(saved: Checkpoint, run: Run) -> list[str]:
+    """What keeps the saved run from being resumed as this one, one line each."""
+    was, wanted = saved.config, run.config
+    lines = [f"{name} is {_text(getattr(wanted, name))}; the run was trained with {_text(getattr(was, name))}"
+             for name in FIXED if getattr(was, name) != getattr(wanted, name)]
+    if was.digest != wanted.digest:
+        new = [equation for equation in wanted.equations if equation not in was.equations]
+        lines.append(f"the cell {wanted.cell} is not the {was.cell} it was trained with" + (f": {new[0]!r} was not there" if new else ""))
+    if saved.meta["text_sha256"] != run.corpus.digest:
+        lines.append(f"the text is not the one it was trained on ({saved.config.text or 'the default corpus, perhaps of another version of Python'})")
+    wanted_arrays = {f"model/{k}": v for k, v in run.model.params.items()} | {f"optimiser/{k}": v for k, v in run.optimiser.items()}
+    for name, array in wanted_arrays.items():
+        found = saved.arrays.get(name)
+        if found is None:
+            lines.append(f"{name} is missing")
+        elif (found.shape, found.dtype) != (array.shape, array.dtype):
+            lines.append(f"{name} is {found.dtype} {list(found.shape)}; this model has {array.dtype} {list(array.shape)}")
+    known = wanted_arrays.keys()
+    lines += [f"{name} has no place in this model" for name in saved.arrays if name not in known and not name.startswith("state/")]
+    return lines
+
+
+def write_atomic(path: str | Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Calls write(file) on a temporary file beside `path` and renames it to `path`; on any error `path` is as it was."""
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{k}={v}" for k, v in value.items()) or "none"
+    return str(value)

@@ -1,0 +1,77 @@
+"""Stochastic gradient descent and Adam, as torch.optim has them.
+
+An optimiser is a frozen row of numbers; what it remembers is a flat dict of arrays, made by `init`, so that a checkpoint
+is a matter of saving that dict. `step` changes the parameters and the dict in place.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class SGD:
+    """v = momentum * v + g, p = p - lr * v; with `nesterov`, p = p - lr * (g + momentum * v). torch.optim.SGD, dampening 0."""
+
+    lr: float
+    momentum: float = 0.0
+    nesterov: bool = False
+
+    def init(self, params: Mapping[str, np.ndarray]) -> Arrays:
+        state = {f"v.{name}": np.zeros_like(p) for name, p in params.items()} if self.momentum else {}
+        return {"step": np.zeros((), np.int64), **state}
+
+    def step(self, params: Mapping[str, np.ndarray], grads: Mapping[str, np.ndarray], state: Arrays, lr: float | None = None) -> None:
+        """One step, in place; `lr` overrides the rate for this step (schedules)."""
+        rate = self.lr if lr is None else lr
+        state["step"] += 1
+        for name, p in params.items():
+            move = grads[name]
+            if self.momentum:
+                v = state[f"v.{name}"]
+                v *= self.momentum
+                v += move
+                move = move + self.momentum * v if self.nesterov else v
+            p -= rate * move
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Kingma & Ba 2015, algorithm 1, with epsilon outside the bias correction as in torch.optim.Adam:
+
+    m = b1 m + (1 - b1) g,  v = b2 v + (1 - b2) g**2,  p = p - lr / (1 - b1**t) * m / (sqrt(v / (1 - b2**t)) + eps).
+    """
+
+    lr: float = 1e-3
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+
+    def init(self, params: Mapping[str, np.ndarray]) -> Arrays:
+        moments = {f"{moment}.{name}": np.zeros_like(p) for name, p in params.items() for moment in "mv"}
+        return {"step": np.zeros((), np.int64), **moments}
+
+    def step(self, params: Mapping[str, np.ndarray], grads: Mapping[str, np.ndarray], state: Arrays, lr: float | None = None) -> None:
+        """One step, in place; `lr` overrides the rate for this step (schedules)."""
+        b1, b2 = self.betas
+        state["step"] += 1
+        t = int(state["step"])
+        rate = (self.lr if lr is None else lr) / (1 - b1 ** t)
+        root = 1 / math.sqrt(1 - b2 ** t)
+        for name, p in params.items():
+            g, m, v = grads[name], state[f"m.{name}"], state[f"v.{name}"]
+            m += (1 - b1) * (g - m)
+            v *= b2
+            square = g * g
+            square *= 1 - b2
+            v += square
+            scale = np.sqrt(v, out=square)
+            scale *= root
+            scale += self.eps
+            np.divide(m, scale, out=scale)
+            scale *= rate
+            p -= scale
