@@ -1,4 +1,5 @@
 """`python -m rnnspec` is the command `rnnspec`."""
+
 import sys
 
 from rnnspec.cli import main

@@ -1,4 +1,5 @@
 """`rnnspec list`: the cells that come with rnnspec."""
+
 from __future__ import annotations
 
 import argparse
@@ -26,12 +27,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def row(spec: Spec) -> dict:
-    return {"name": spec.name, "title": spec.title, "states": list(spec.states), "parameters": count_parameters(spec), "outputs": list(spec.outputs)}
+    return {
+        "name": spec.name,
+        "title": spec.title,
+        "states": list(spec.states),
+        "parameters": count_parameters(spec),
+        "outputs": list(spec.outputs),
+    }
 
 
 def count_parameters(spec: Spec, size: int = SIZE) -> int | None:
-    """How many numbers a layer with D = H = size trains; sizes with a default take it. None if a size stays open."""
-    sizes = {"D": size, "H": size}
+    """How many numbers a layer trains if D, H and every size without a default are `size`; None if a default can't be evaluated."""
+    sizes = {name: size for name, s in spec.sizes.items() if s.default is None or name in ("D", "H")}
     waiting = {name: s.default for name, s in spec.sizes.items() if s.default is not None and name not in sizes}
     while waiting:
         ready = {}
@@ -52,11 +59,14 @@ def count_parameters(spec: Spec, size: int = SIZE) -> int | None:
 
 def table(rows: Sequence[dict], width: int | None) -> str:
     """Aligned columns; titles are cut to fit `width` (None: not cut)."""
-    head = ("name", "states", f"parameters (D=H={SIZE})", "outputs", "title")
-    cells = [(r["name"], ", ".join(r["states"]), "?" if r["parameters"] is None else f"{r['parameters']:,}", ", ".join(r["outputs"]), r["title"]) for r in rows]
+    head = ("name", "states", f"parameters at {SIZE}", "outputs", "title")
+    cells = [
+        (r["name"], ", ".join(r["states"]), "?" if r["parameters"] is None else f"{r['parameters']:,}", ", ".join(r["outputs"]), r["title"])
+        for r in rows
+    ]
     widths = [max(len(line[i]) for line in (head, *cells)) for i in range(4)]
     lines = []
     for name, states, parameters, outputs, title in (head, *cells):
         line = f"{name:{widths[0]}}  {states:{widths[1]}}  {parameters:>{widths[2]}}  {outputs:{widths[3]}}  {title}"
-        lines.append(line if width is None or len(line) <= width else line[:max(width - 1, 20)] + "…")
+        lines.append(line if width is None or len(line) <= width else line[: max(width - 1, 20)] + "…")
     return "\n".join(lines)

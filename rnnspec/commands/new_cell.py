@@ -1,4 +1,5 @@
 """`rnnspec new`: a commented YAML file to start a cell from."""
+
 from __future__ import annotations
 
 import argparse
@@ -71,13 +72,13 @@ def copy_of(parent: str, name: str) -> str:
     spec = load(parent)
     lines = Path(spec.file).read_text(encoding="utf-8-sig").splitlines()
     out = [f"# {name}, started from {spec.name}. Change the equations, then: rnnspec check {name}.yaml"]
+    replaced = {"name": f"name: {name}", "title": f"title: {name}, after {spec.name}", "source": f"source: unpublished, after {spec.name}"}
     dropping = False
     for line in lines:
-        key = re.match(r"([A-Za-z_]+)\s*:", line)
-        if key:
-            dropping = key[1] in ABOUT_THE_OLD
-            out += [COMMENTS[key[1]]] if key[1] in COMMENTS else []
+        if match := re.match(r"([A-Za-z_]+)\s*:", line):
+            key = match[1]
+            dropping = key in ABOUT_THE_OLD or key in replaced  # with the lines that go on from it
+            out += [text for text in (replaced.get(key), COMMENTS.get(key)) if text]
         if not dropping:
-            out.append({"name": f"name: {name}", "title": f"title: {name}, after {spec.name}", "source": f"source: unpublished, after {spec.name}"}.get(
-                key[1] if key else "", line))
+            out.append(line)
     return "\n".join(out) + "\n"

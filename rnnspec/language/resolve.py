@@ -92,12 +92,17 @@ def constant(expr: Expr) -> Fraction | None:
         case Unary("-", arg):
             inner = constant(arg)
             return None if inner is None else -inner
-        case Binary(op, left, right) if op in "+-*/":
+        case Binary("+" | "-" | "*" | "/" | "**" as op, left, right):
             a, b = constant(left), constant(right)
-            if a is None or b is None or (op == "/" and b == 0):
+            if a is None or b is None or (op == "/" and b == 0) or (op == "**" and not _small_power(a, b)):
                 return None
-            return {"+": a.__add__, "-": a.__sub__, "*": a.__mul__}[op](b) if op != "/" else a / b
+            return {"+": a.__add__, "-": a.__sub__, "*": a.__mul__, "/": a.__truediv__, "**": a.__pow__}[op](b)
     return None
+
+
+def _small_power(base: Fraction, exponent: Fraction) -> bool:
+    """Whether a power is exact and cheap to work out."""
+    return exponent.denominator == 1 and abs(exponent) <= MAX_EXPONENT and base != 0 and max(abs(base.numerator), base.denominator) < 1000
 
 
 def _function_cycles(document: Document, faults: Faults) -> bool:

@@ -6,6 +6,7 @@ No tag is accepted, so nothing is ever constructed; what a scalar means is for `
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from typing import Any
 
@@ -102,6 +103,8 @@ def compose(text: str, file: str) -> tuple[Node, Sheet]:
     sheet = Sheet(text, file)
     if len(text) > MAX_BYTES or len(text.encode("utf-8", "replace")) > MAX_BYTES:
         raise SpecError(Problem(f"the file is over {MAX_BYTES // 1024} KiB.", 0, 0, file or "<text>"))
+    if odd := re.search("[\x85\u2028\u2029]", text):  # line ends to YAML, but to hardly any editor: places would be off
+        raise sheet.problem(f"the character {odd.group()!a} is not allowed here. Lines end with a line feed.", odd.start())
     try:
         root = _Loader(text).get_single_node()
     except _LimitError as error:

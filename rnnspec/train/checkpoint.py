@@ -2,6 +2,7 @@
 
 `save` is atomic: the file is written under another name and renamed, so what stands under its name is always whole.
 """
+
 from __future__ import annotations
 
 import json
@@ -41,9 +42,17 @@ def save(path: str | Path, run: Run) -> None:
     """Writes weights, optimiser, carried state, random generator, vocabulary, configuration and history; atomic."""
     states = () if run.state is None else run.state if isinstance(run.state, tuple) else (run.state,)
     meta = {
-        "format": FORMAT, "config": asdict(run.config), "vocabulary": run.corpus.vocabulary.characters, "text_sha256": run.corpus.digest,
-        "rng": run.rng.bit_generator.state, "state": "none" if run.state is None else "tuple" if isinstance(run.state, tuple) else "array",
-        "step": run.step, "start": run.start, "seconds": run.seconds, "skipped": run.skipped, "history": asdict(run.history),
+        "format": FORMAT,
+        "config": asdict(run.config),
+        "vocabulary": run.corpus.vocabulary.characters,
+        "text_sha256": run.corpus.digest,
+        "rng": run.rng.bit_generator.state,
+        "state": "none" if run.state is None else "tuple" if isinstance(run.state, tuple) else "array",
+        "step": run.step,
+        "start": run.start,
+        "seconds": run.seconds,
+        "skipped": run.skipped,
+        "history": asdict(run.history),
     }
     arrays = {
         "meta": np.frombuffer(json.dumps(meta).encode(), np.uint8),
@@ -97,22 +106,31 @@ def restore(run: Run, saved: Checkpoint) -> None:
 def compare(saved: Checkpoint, run: Run) -> list[str]:
     """What keeps the saved run from being resumed as this one, one line each."""
     was, wanted = saved.config, run.config
-    lines = [f"{name} is {_text(getattr(wanted, name))}; the run was trained with {_text(getattr(was, name))}"
-             for name in FIXED if getattr(was, name) != getattr(wanted, name)]
+    lines = [
+        f"{name} is {_text(getattr(wanted, name))}; the run was trained with {_text(getattr(was, name))}"
+        for name in FIXED
+        if getattr(was, name) != getattr(wanted, name)
+    ]
     if was.digest != wanted.digest:
         new = [equation for equation in wanted.equations if equation not in was.equations]
         lines.append(f"the cell {wanted.cell} is not the {was.cell} it was trained with" + (f": {new[0]!r} was not there" if new else ""))
     if saved.meta["text_sha256"] != run.corpus.digest:
-        lines.append(f"the text is not the one it was trained on ({saved.config.text or 'the default corpus, perhaps of another version of Python'})")
-    wanted_arrays = {f"model/{k}": v for k, v in run.model.params.items()} | {f"optimiser/{k}": v for k, v in run.optimiser.items()}
-    for name, array in wanted_arrays.items():
-        found = saved.arrays.get(name)
-        if found is None:
-            lines.append(f"{name} is missing")
+        lines.append(
+            f"the text is not the one it was trained on ({saved.config.text or 'the default text, perhaps of another version of Python'})"
+        )
+    return lines or compare_arrays(saved, run)
+
+
+def compare_arrays(saved: Checkpoint, run: Run) -> list[str]:
+    """Which arrays don't fit, one line each: possible only if the file was changed or another version made it."""
+    wanted = {f"model/{k}": v for k, v in run.model.params.items()} | {f"optimiser/{k}": v for k, v in run.optimiser.items()}
+    lines = [f"{name} is missing" for name in wanted if name not in saved.arrays]
+    for name, found in saved.arrays.items():
+        array = wanted.get(name)
+        if array is None:
+            lines += [] if name.startswith("state/") else [f"{name} has no place in this model"]
         elif (found.shape, found.dtype) != (array.shape, array.dtype):
             lines.append(f"{name} is {found.dtype} {list(found.shape)}; this model has {array.dtype} {list(array.shape)}")
-    known = wanted_arrays.keys()
-    lines += [f"{name} has no place in this model" for name in saved.arrays if name not in known and not name.startswith("state/")]
     return lines
 
 

@@ -1,4 +1,5 @@
 """Clipping of gradients by their global norm."""
+
 from __future__ import annotations
 
 import math

@@ -2,6 +2,7 @@
 
 In: a UTF-8 file, or nothing for the default corpus. Out: `Corpus`, plain arrays and a `Vocabulary`.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -84,7 +85,7 @@ class Streams:
 
     def chunk(self, start: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
         """Inputs and labels of steps start .. start + steps: both [T, B], T smaller at the end."""
-        return self.inputs[start:start + steps], self.labels[start:start + steps]
+        return self.inputs[start : start + steps], self.labels[start : start + steps]
 
 
 def make_corpus(text: str, name: str, vocabulary: Vocabulary | None = None) -> Corpus:
@@ -100,7 +101,7 @@ def make_streams(ids: np.ndarray, rows: int) -> Streams:
     length = (len(ids) - 1) // rows
     if length < 1:
         raise TrainError(f"{len(ids)} characters are too few for {rows} streams")
-    cut = ids[:rows * length + 1]
+    cut = ids[: rows * length + 1]
     inputs, labels = (np.ascontiguousarray(part.reshape(rows, length).T) for part in (cut[:-1], cut[1:]))
     return Streams(inputs, labels)
 
@@ -114,8 +115,10 @@ def read_text(path: str | Path) -> str:
     except IsADirectoryError:
         raise TrainError(f"{path} is a folder; --text takes one file") from None
     except UnicodeDecodeError as error:
-        raise TrainError(f"{path} is not UTF-8: byte 0x{error.object[error.start]:02x} at position {error.start}. "
-                         "Convert it: iconv -f latin1 -t utf-8 OLD > NEW") from None
+        raise TrainError(
+            f"{path} is not UTF-8: byte 0x{error.object[error.start]:02x} at position {error.start}. "
+            "Convert it: iconv -f latin1 -t utf-8 OLD > NEW"
+        ) from None
     except OSError as error:
         raise TrainError(f"can't read {path}: {error.strerror}") from None
     if not text:

@@ -1,4 +1,5 @@
 """The error of the training part: bad text, bad labels, a run folder that doesn't fit."""
+
 from __future__ import annotations
 
 from rnnspec.errors import RnnspecError

@@ -2,6 +2,7 @@
 
 In and out: arrays and dicts of arrays of one dtype; nothing is cast. Gradients are summed over steps and rows.
 """
+
 from __future__ import annotations
 
 import numpy as np
@@ -40,8 +41,11 @@ def embed_backward(params: Params, ids: np.ndarray, dy: np.ndarray) -> Params:
 
 def init_linear(rng: np.random.Generator, features: int, classes: int, dtype: str = "float32") -> Params:
     """`weight` [C, H] and `bias` [C], uniform in +-1/sqrt(H), as torch.nn.Linear has it."""
-    bound = features ** -0.5
-    return {"weight": rng.uniform(-bound, bound, (classes, features)).astype(dtype), "bias": rng.uniform(-bound, bound, classes).astype(dtype)}
+    bound = features**-0.5
+    return {
+        "weight": rng.uniform(-bound, bound, (classes, features)).astype(dtype),
+        "bias": rng.uniform(-bound, bound, classes).astype(dtype),
+    }
 
 
 def linear(params: Params, y: np.ndarray) -> np.ndarray:

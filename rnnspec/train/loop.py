@@ -3,6 +3,7 @@
 In: a `Run`, which holds everything that changes. Out: one `Report` a step; `Run` is advanced in place between them, so
 whoever iterates may save it, stop, or draw a progress bar. No file is touched here.
 """
+
 from __future__ import annotations
 
 import math
@@ -96,8 +97,10 @@ def start_run(config: Config, model: CharacterModel, corpus: Corpus) -> Run:
         raise TrainError("give a number of steps or of seconds")
     need = config.batch * config.length + 1
     if len(corpus.train) < need or len(corpus.held_out) < 2:
-        raise TrainError(f"{corpus.name} is too short: {len(corpus.train):,} characters to train on, and a batch of {config.batch} times a length of "
-                         f"{config.length} needs {need:,}. Give a longer text or smaller --batch and --length")
+        raise TrainError(
+            f"{corpus.name} is too short: it has {len(corpus.train):,} characters to train on, and a batch of {config.batch} times "
+            f"a length of {config.length} needs {need:,}. Give a longer text, or smaller --batch and --length"
+        )
     return Run(config, model, corpus, Adam(config.lr).init(model.params), np.random.default_rng([config.seed, 0]))
 
 
@@ -118,7 +121,10 @@ def train(run: Run, stop: Callable[[], bool] = lambda: False) -> Iterator[Report
         bits, norm = train_step(run, streams, rate)
         in_a_row = 0 if math.isfinite(norm) else in_a_row + 1
         if in_a_row == DIVERGED_AFTER:
-            raise Diverged(f"the gradients were not finite for {DIVERGED_AFTER} steps in a row, at step {run.step}. Try a smaller --lr (it is {run.config.lr:g})")
+            raise Diverged(
+                f"the gradients were not finite for {DIVERGED_AFTER} steps in a row, up to step {run.step}. "
+                f"Try a smaller --lr (it is {run.config.lr:g})"
+            )
         run.seconds = time.perf_counter() - began
         report = Report(run.step, fraction(run), bits, norm, rate, run.step * run.config.batch * run.config.length, run.seconds)
         if run.step in EARLY_SNAPSHOTS or run.step % SNAPSHOT_EVERY == 0:
@@ -181,4 +187,5 @@ def snapshot(run: Run, report: Report) -> Report:
 def write_on(run: Run, length: int, temperature: float = 0.8) -> str:
     """`length` characters after the first 64 of the held-out text, as the model would go on."""
     vocabulary = run.corpus.vocabulary
-    return generate(run.model, vocabulary, length, temperature=temperature, prompt=vocabulary.decode(run.corpus.held_out[:PROMPT]), seed=run.config.seed)
+    prompt = vocabulary.decode(run.corpus.held_out[:PROMPT])
+    return generate(run.model, vocabulary, length, temperature=temperature, prompt=prompt, seed=run.config.seed)

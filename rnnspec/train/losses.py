@@ -2,6 +2,7 @@
 
 In: logits and integer labels. Out: the loss in nats and its gradient with respect to the logits.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -14,7 +15,12 @@ IGNORE = -100  # torch's value
 
 
 def cross_entropy(
-    logits: np.ndarray, labels: np.ndarray, *, lengths: Sequence[int] | np.ndarray | None = None, ignore_index: int = IGNORE, reduction: str = "mean"
+    logits: np.ndarray,
+    labels: np.ndarray,
+    *,
+    lengths: Sequence[int] | np.ndarray | None = None,
+    ignore_index: int = IGNORE,
+    reduction: str = "mean",
 ) -> tuple[float, np.ndarray]:
     """The loss of all tokens and its gradient: (loss, dlogits).
 

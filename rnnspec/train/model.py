@@ -1,4 +1,5 @@
 """A character model: embedding, recurrent layer, linear head. Forward, backward, and the losses in bits per character."""
+
 from __future__ import annotations
 
 import math
@@ -88,8 +89,17 @@ class CharacterModel:
             self.gradients(ids, ids)
 
 
-def make_model(make_layer: Callable[..., Layer], symbols: int, *, cell: str, embed: int, hidden: int, seed: int = 0,
-               threads: int | None = None, choices: Mapping[str, Any] | None = None) -> CharacterModel:
+def make_model(
+    make_layer: Callable[..., Layer],
+    symbols: int,
+    *,
+    cell: str,
+    embed: int,
+    hidden: int,
+    seed: int = 0,
+    threads: int | None = None,
+    choices: Mapping[str, Any] | None = None,
+) -> CharacterModel:
     """The model of one run; `make_layer` is `rnnspec.Recurrent`."""
     layer = make_layer(cell, input_size=embed, hidden_size=hidden, dtype="float32", threads=threads, seed=seed, **(choices or {}))
     return CharacterModel(layer, symbols, embed, seed)

@@ -3,6 +3,7 @@
 An optimiser is a frozen row of numbers; what it remembers is a flat dict of arrays, made by `init`, so that a checkpoint
 is a matter of saving that dict. `step` changes the parameters and the dict in place.
 """
+
 from __future__ import annotations
 
 import math
@@ -60,8 +61,8 @@ class Adam:
         b1, b2 = self.betas
         state["step"] += 1
         t = int(state["step"])
-        rate = (self.lr if lr is None else lr) / (1 - b1 ** t)
-        root = 1 / math.sqrt(1 - b2 ** t)
+        rate = (self.lr if lr is None else lr) / (1 - b1**t)
+        root = 1 / math.sqrt(1 - b2**t)
         for name, p in params.items():
             g, m, v = grads[name], state[f"m.{name}"], state[f"v.{name}"]
             m += (1 - b1) * (g - m)

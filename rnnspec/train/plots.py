@@ -1,4 +1,5 @@
 """The loss curve of a run as a PNG. matplotlib is imported when it is drawn, not before, and without a display."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -27,7 +28,16 @@ def loss_curve(path: str | Path, history: History, unigram_bits: float, title: s
     if points:
         axes.plot(*zip(*points, strict=True), color=HELD_OUT, marker="o", markersize=5, linewidth=1, label="held-out")
         step, value = points[-1]
-        axes.annotate(f"{value:.2f}", (step, value), xytext=(0, -9), textcoords="offset points", ha="center", va="top", color=HELD_OUT, fontweight="bold")
+        axes.annotate(
+            f"{value:.2f}",
+            (step, value),
+            xytext=(0, -9),
+            textcoords="offset points",
+            ha="center",
+            va="top",
+            color=HELD_OUT,
+            fontweight="bold",
+        )
     axes.axhline(unigram_bits, color=QUIET, linestyle=(0, (5, 3)), linewidth=1.2, label=f"unigram entropy, {unigram_bits:.2f}")
     _dress(axes, title, bits, unigram_bits, [value for _, value in points])
     write_atomic(path, lambda file: figure.savefig(file, format="png"))

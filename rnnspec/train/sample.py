@@ -1,4 +1,5 @@
 """Text written by a model, one character after the other."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -8,7 +9,9 @@ from rnnspec.train.errors import TrainError
 from rnnspec.train.model import CharacterModel
 
 
-def generate(model: CharacterModel, vocabulary: Vocabulary, length: int, *, temperature: float = 0.8, prompt: str = "\n", seed: int = 0) -> str:
+def generate(
+    model: CharacterModel, vocabulary: Vocabulary, length: int, *, temperature: float = 0.8, prompt: str = "\n", seed: int = 0
+) -> str:
     """`length` characters that follow the prompt, drawn from softmax(logits / temperature).
 
     Temperature 0 takes the likeliest character each time. The unknown symbol is never drawn. The same seed gives the same text.

@@ -44,7 +44,7 @@ def row_tile(machine: Host, vectors: int) -> int:
 
 # Tiles, as LLVM functions
 
-def _loop(builder: ir.IRBuilder, count: ir.Value, values: list[ir.Value], body: Body) -> list[ir.Value]:
+def loop(builder: ir.IRBuilder, count: ir.Value, values: list[ir.Value], body: Body) -> list[ir.Value]:
     """values = body(index, values) for index in range(count); the values are phi nodes, so they live in registers."""
     before, head, after = builder.block, builder.append_basic_block("loop"), builder.append_basic_block("after")
     builder.cbranch(builder.icmp_signed(">", count, I64(0)), head, after)
@@ -80,11 +80,11 @@ def _accumulate(builder: ir.IRBuilder, a_rows: list[ir.Value], a_step: ir.Value,
         return sums
 
     whole = builder.ashr(K, I64(unroll.bit_length() - 1))
-    sums = _loop(builder, whole, sums, lambda k, sums: terms(builder.mul(k, I64(unroll)), sums, unroll))
+    sums = loop(builder, whole, sums, lambda k, sums: terms(builder.mul(k, I64(unroll)), sums, unroll))
     if unroll == 1:
         return sums
     done = builder.mul(whole, I64(unroll))
-    return _loop(builder, builder.sub(K, done), sums, lambda k, sums: terms(builder.add(k, done), sums, 1))
+    return loop(builder, builder.sub(K, done), sums, lambda k, sums: terms(builder.add(k, done), sums, 1))
 
 
 def _product_tile(builder: ir.IRBuilder, vector: ir.VectorType, rows: int, vectors: int, args: list[ir.Value]) -> None:
@@ -115,7 +115,7 @@ def _product_tile(builder: ir.IRBuilder, vector: ir.VectorType, rows: int, vecto
         sums = _accumulate(builder, a_rows, I64(1), panel, K, sums)
         return [builder.gep(panel, [builder.mul(K, I64(vectors * vector.count))]), *sums]
 
-    _, *sums = _loop(builder, field(0), [panel, *sums], segment)
+    _, *sums = loop(builder, field(0), [panel, *sums], segment)
     c_row = field(7)
     c = address(field(6), builder.add(shift, builder.mul(row, c_row)))
     for j in range(vectors):
@@ -246,8 +246,8 @@ def copy_steps(tc, dest, dest_step, source, source_step, live, count):
                 inner.store(value, inner.gep(dest, [inner.mul(i, dest_step)]))
                 return []
 
-            _loop(inner, live, [], lambda i, _: put(i, inner.load(inner.gep(source, [inner.mul(i, source_step)]))))
-            _loop(inner, inner.sub(count, live), [], lambda i, _: put(inner.add(i, live), ir.Constant(dest.type.pointee, 0.0)))
+            loop(inner, live, [], lambda i, _: put(i, inner.load(inner.gep(source, [inner.mul(i, source_step)]))))
+            loop(inner, inner.sub(count, live), [], lambda i, _: put(inner.add(i, live), ir.Constant(dest.type.pointee, 0.0)))
             inner.ret_void()
         builder.call(function, args)
         return context.get_dummy_value()

@@ -1,0 +1,122 @@
+"""Progress of long work on stderr: a live bar on a terminal, plain lines elsewhere. rich is imported for a terminal only."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from rnnspec.train.loop import Report
+
+RECENT = 50
+
+
+@dataclass
+class Pace:
+    """Speed and time left, from the reports so far: only steps of this session count."""
+
+    first: Report | None = None
+    recent: list[float] = field(default_factory=list)
+
+    def add(self, report: Report) -> None:
+        self.first = self.first or report
+        if report.bits == report.bits:
+            self.recent = [*self.recent, report.bits][-RECENT:]
+
+    def bits(self) -> float | None:
+        """Training loss, mean of the last 50 steps."""
+        return sum(self.recent) / len(self.recent) if self.recent else None
+
+    def speed(self, report: Report) -> float | None:
+        """Characters per second."""
+        first = self.first or report
+        seconds = report.seconds - first.seconds
+        return (report.characters - first.characters) / seconds if seconds > 0 else None
+
+    def left(self, report: Report) -> float | None:
+        """Seconds."""
+        first = self.first or report
+        done = report.fraction - first.fraction
+        return (report.seconds - first.seconds) * (1 - report.fraction) / done if done > 0 else None
+
+
+def line(report: Report, pace: Pace) -> str:
+    """One snapshot on one line."""
+    bits, speed, left = pace.bits(), pace.speed(report), pace.left(report)
+    parts = [f"step {report.step:>5}", f"loss {'  -  ' if bits is None else f'{bits:5.3f}'}"]
+    parts.append(f"held-out {report.held_out:5.3f} bits/char" if report.held_out is not None else " " * 24)
+    parts.append(f"{speed:>7,.0f} char/s" if speed else " " * 14)
+    parts.append(f"{clock(left)} left" if left is not None else " " * 9)
+    return "  ".join(parts) + f"  | {' '.join(report.sample.split())[:40]}"
+
+
+def clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02d}"
+
+
+@contextmanager
+def training(title: str) -> Iterator[Callable[[Report], None]]:
+    """Yields show(report), to be called after every step; snapshots leave a line behind, other steps only move the bar."""
+    pace = Pace()
+    if not sys.stderr.isatty():
+
+        def show_plain(report: Report) -> None:
+            pace.add(report)
+            if report.held_out is not None:
+                print(line(report, pace), file=sys.stderr, flush=True)
+
+        yield show_plain
+        return
+
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+    from rich.text import Text
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TextColumn("{task.fields[status]}"),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(title, total=1.0, status="")
+
+        def show(report: Report) -> None:
+            pace.add(report)
+            if report.held_out is not None:
+                console.print(Text(line(report, pace)), overflow="ellipsis", no_wrap=True, crop=True)
+            bits, speed, left = pace.bits(), pace.speed(report), pace.left(report)
+            status = "" if bits is None or speed is None else f"{bits:.3f} bits/char  {speed:,.0f} char/s  {clock(left or 0)} left"
+            bar.update(task, completed=report.fraction, status=status)
+
+        yield show
+
+
+@contextmanager
+def waiting(text: str) -> Iterator[None]:
+    """Says what is being waited for."""
+    if not sys.stderr.isatty():
+        print(f"{text} ...", file=sys.stderr, flush=True)
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(text):
+        yield
+
+
+@contextmanager
+def checking() -> Iterator[Callable[[str, int, int], None]]:
+    """Yields progress(what, done, total) for `rnnspec check`."""
+    if not sys.stderr.isatty():
+        yield lambda what, done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    with Progress(BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("")
+        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
