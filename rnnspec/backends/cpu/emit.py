@@ -54,6 +54,7 @@ class Emission:
         """The identifier of something; `key` tells things apart, `wanted` is what it would like to be called."""
         if key not in self.names:
             text = "".join(c if c.isalnum() or c == "_" else "_" for c in (wanted or key))
+            text = f"size_{text}" if text[0].isdigit() else text  # sizes such as 1 and 2 * H
             self.names[key] = fresh(text, {*self.names.values(), *IMPORTS, *FUNCTIONS, *LOCALS})
         return self.names[key]
 
@@ -133,7 +134,7 @@ def _prologue(work: Emission) -> None:
     work.line(f"item = {4 if work.target.dtype == 'float32' else 8}  # bytes of a number")
     work.line(f"lanes = {work.target.lanes}")
     for size in program.sizes():
-        work.line(f"{work.name(f'size {size}', f'{size}' if not size.isdigit() else f'size_{size}')} = {work.get(f'size {size}')}")
+        work.line(f"{work.name(f'size {size}', size)} = {work.get(f'size {size}')}")
         work.line(f"{work.pad(size)} = {work.get(f'padded {size}')}  # {size}, up to whole vectors")
     for number, panel, groups in _all_panels(work):
         work.line(f"{_desc(work, number)} = {work.get(f'fields {number}')}  # {', '.join(a.value for a in panel.accumulations)}")

@@ -1,0 +1,520 @@
+"""The language: what a text means, where things stand, what is derived. Messages are in test_messages.py."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+import time
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from tiny import cell, h_of, run
+
+from rnnspec.errors import SpecError
+from rnnspec.language.equations import MAX_EQUATIONS, Call, Number, Ref, decimal, parse_equations, parse_expression, to_text, walk
+from rnnspec.language.functions import FUNCTIONS
+from rnnspec.language.load import digest, load, loads, spec_names, spec_path
+from rnnspec.language.sizes import SizeError, canonical_size, evaluate_size
+
+CELLS = spec_names()
+
+
+def vectors(equations: str, parameters: str, **sections: str) -> str:
+    """A cell whose x is [D] and whose h is [H]."""
+    return cell(equations, **{"inputs": "{x: D}", "states": "{h: H}", "parameters": f"{{{parameters}}}"} | sections)
+
+
+# the cells that come with rnnspec
+
+
+def test_the_cells_are_there():
+    assert {"rnn", "lstm", "lstm_1997", "lstm_peephole", "lstm_projected", "lstm_cifg", "gru", "gru_reset_before", "mgu", "indrnn"} <= set(
+        CELLS
+    )
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_a_cell_is_whole(name):
+    spec = load(name)
+    assert spec.name == name and spec.title and spec.source and spec.examples
+    assert set(spec.shapes) == {*spec.inputs, *spec.states, *spec.parameters, *(e.target for e in spec.equations)}
+    assert set(spec.states) <= {e.target for e in spec.equations}
+    above = set()
+    for equation in spec.equations:
+        nodes = list(walk(equation.value))
+        assert {n.name for n in nodes if isinstance(n, Ref) and n.time == 0} <= above | set(spec.inputs)
+        assert {n.function for n in nodes if isinstance(n, Call)} <= {*FUNCTIONS, "where"}
+        assert {n.name for n in nodes if isinstance(n, Ref)} <= {*spec.shapes, "t"}
+        above.add(equation.target)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_examples_hold(name):
+    spec = load(name)
+    for case in spec.examples:
+        found = run(spec, dict(case.parameters), dict(case.inputs), dict(case.states))
+        for key, values in case.outputs.items():
+            np.testing.assert_allclose(found[key], values, rtol=1e-12)
+        for key, values in case.final.items():
+            np.testing.assert_allclose(found[key][-1], values, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_gradients_of_examples_hold(name):
+    """Central differences of the sum of outputs."""
+    spec = load(name)
+    for case in spec.examples:
+        groups = {k: {n: np.array(v, float) for n, v in getattr(case, k).items()} for k in ("parameters", "inputs", "states")}
+
+        def total(groups=groups):
+            found = run(spec, groups["parameters"], groups["inputs"], groups["states"])
+            return sum(found[key].sum() for key in spec.outputs)
+
+        arrays = {n: a for group in groups.values() for n, a in group.items()}
+        assert set(case.gradients) == set(arrays)
+        for key, expected in case.gradients.items():
+            estimate = np.zeros_like(arrays[key])
+            for at in np.ndindex(arrays[key].shape):
+                before, ends = arrays[key][at], []
+                for step in (1e-5, -1e-5):
+                    arrays[key][at] = before + step
+                    ends.append(total())
+                arrays[key][at] = before
+                estimate[at] = (ends[0] - ends[1]) / 2e-5
+            np.testing.assert_allclose(estimate, expected, atol=1e-8)
+
+
+def test_loading_needs_neither_sympy_nor_numba_nor_numpy():
+    code = "import sys; from rnnspec.language.load import load; load('lstm'); import rnnspec.language.layouts; print(sorted({'sympy', 'numba', 'numpy'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+# expressions
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a + b - c", "a - (b - c)", "a / (b / c)", "a * b @ c", "(a + b) * c", "-a * b", "-(a * b)", "(-a) ** 2", "-a ** 2", "a ** -2", "a ** b ** c",
+        "(a ** b) ** c", "not a < b and c >= d", "not (a and b)", "(a or b) and c", "(a < b) == c", "f(a, g(b + 1))", "x[t] + x[t-1]", "1 / 3", "0.1",
+        "1e-20", "123456789012345678901234567890",
+    ],
+)  # fmt: skip
+def test_text_and_tree_go_to_and_fro(text):
+    tree = parse_expression(text)
+    assert parse_expression(to_text(tree)) == tree
+
+
+def test_every_row_of_the_function_table_can_be_read():
+    for row in FUNCTIONS.values():
+        for text in (*row.derivatives, *([] if row.value is None else [row.value])):
+            names = {n.name for n in walk(parse_expression(text)) if isinstance(n, Ref)}
+            assert names <= {*row.args, "y"}
+
+
+def test_chained_comparisons_are_joined():
+    assert parse_expression("a < b < c") == parse_expression("a < b and b < c")
+
+
+@pytest.mark.parametrize("text", ["0.1", "1e-3", "1E3", "5.", ".5", "3", "0e999999999999", "1e308", "4.9e-324"])
+def test_decimals_are_exact(text):
+    assert parse_expression(text) == Number(Fraction(0) if text.startswith("0e") else Fraction(text))
+
+
+@pytest.mark.parametrize("text", ["1e309", "1e999999999", "1e-999999999", "9" * 400])
+def test_numbers_out_of_range_cost_nothing(text):
+    start = time.perf_counter()
+    assert decimal(text) is None
+    with pytest.raises(SpecError):
+        parse_expression(text)
+    assert time.perf_counter() - start < 0.1
+
+
+def test_equations_have_exact_places():
+    text = "# first\n  a[t] = (x[t] +   # why\n     tanh(  b))\nc[t]=a[t-1]*2"
+    (first, second), problems = parse_equations(text, 10, 5, "f.yaml")
+    assert not problems and first.text == "a[t] = (x[t] + tanh(  b))"
+    places = {to_text(n): (n.at.line, n.at.column, n.at.width) for n in walk(first.value)}
+    assert places["x[t]"] == (11, 15, 4) and places["tanh(b)"] == (12, 10, 4) and places["b"] == (12, 17, 1)
+    assert (first.at.line, first.at.column, second.at.line, second.at.column) == (11, 7, 13, 5)
+    assert [(n.at.line, n.at.column) for n in walk(second.value)] == [(13, 16), (13, 10), (13, 17)]
+
+
+STYLES = {
+    "literal": "equations: |\n    h[t] = x[t] + rr\n",
+    "literal, deep": "equations: |2-\n    h[t] = x[t] + rr\n",
+    "literal, blank lines": "equations: | # these\n\n\n    # a\n    h[t] = x[t] + rr\n",
+    "literal, tabs": "equations: |\n    h[t]\t=\tx[t] + rr\n",
+    "folded": "equations: >\n    h[t] =\n    (x[t]\n    + rr)\n",
+    "plain": "equations: h[t] = x[t] + rr\n",
+    "plain, two lines": "equations: h[t] =\n     x[t] + rr\n",
+    "single quotes": "equations: 'h[t] = x[t] + rr'\n",
+    "double quotes": 'equations: "h[t] = x[t] + rr"\n',
+    "double quotes, escapes": 'equations: "\\n\\n  h[t] = x[t] + rr"\n',
+    "windows": "equations: |\r\n    h[t] = x[t] + rr\r\n",
+}
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_places_are_those_of_the_file_in_every_style(style):
+    text = "rnnspec: 1\nname: a\nnotes: ünï\U0001f600\ninputs: {x: []}\nstates: {h: []}\noutputs: [h]\n" + STYLES[style]
+    with pytest.raises(SpecError) as caught:
+        loads(text)
+    (problem,) = caught.value.errors
+    lines = text.replace("\r", "").split("\n")
+    assert lines[problem.line - 1][problem.column - 1 :].startswith("rr")
+    assert problem.source_line == lines[problem.line - 1]
+
+
+@pytest.mark.parametrize(
+    ("equations", "x", "h"),
+    [
+        ("h[t] = where(x[t] > 1 and not x[t] > 5, 2, 3)", 3.0, 2.0),
+        ("h[t] = where(1 < x[t] < 2, 2, 3)", 3.0, 3.0),
+        ("h[t] = 2 * t + x[t]", 3.0, 3.0),
+        ("h[t] = (x[t]\n  + 1  # one\n)", 3.0, 4.0),
+        ("h[t] = x[t] ** 2 ** 2", 3.0, 81.0),
+        ("h[t] = +x[t] - -x[t]", 3.0, 6.0),
+    ],
+)
+def test_values(equations, x, h):
+    assert h_of(equations, x) == h
+
+
+# names put in
+
+
+def test_constants_choices_and_functions_are_put_in():
+    sections = {
+        "constants": "{a: 0.2}",
+        "choices": "{phi: [tanh, squash]}",
+        "functions": "\n  squash(v): a * tanh(2 * v / 3)\n  twice(v, w): squash(v) + w",
+    }
+    text = cell("h[t] = phi(x[t]) + twice(x[t], a)", **sections)
+    spec = loads(text)
+    assert to_text(spec.equations[0].value) == "tanh(x[t]) + (0.2 * tanh(2 * x[t] / 3) + 0.2)"
+    assert spec.choices["phi"].chosen == "tanh" and spec.choices["phi"].options == ("tanh", "squash")
+    spec = loads(text, phi="squash", a=0.5)
+    assert to_text(spec.equations[0].value).startswith("0.5 * tanh(2 * x[t] / 3)")
+    assert spec.constants == {"a": Fraction(1, 2)} and spec.choices["phi"].chosen == "squash"
+
+
+@pytest.mark.parametrize(
+    ("given", "exact"),
+    [(0.1, Fraction(1, 10)), (2, 2), (Fraction(1, 3), Fraction(1, 3)), (np.float64(0.1), Fraction(1, 10)), (np.int32(3), 3)],
+)
+def test_constants_are_what_was_written(given, exact):
+    assert loads(cell("h[t] = a * x[t]", constants="{a: 1}"), a=given).constants["a"] == exact
+
+
+def test_a_cell_of_other_options_has_no_examples_and_only_the_layers_that_say_so():
+    default, relu, identity = load("rnn"), load("rnn", phi="relu"), load("rnn", phi="identity")
+    assert default.examples and not relu.examples
+    assert load("rnn", phi="tanh") == default
+    assert relu.same_as["torch.nn.RNN"] == {"nonlinearity": "relu"} and relu.same_as["onnx.RNN"] == {"activations": ("Relu",)}
+    assert set(identity.same_as) == {"keras.layers.SimpleRNN"}
+
+
+def test_exponents_are_numbers_after_loading():
+    spec = loads(cell("h[t] = x[t] ** (-e / 2) + x[t] ** -1", constants="{e: 3}"))
+    exponents = [n.right for n in walk(spec.equations[0].value) if getattr(n, "op", "") == "**"]
+    assert exponents == [Number(Fraction(-3, 2)), Number(Fraction(-1))]
+
+
+def test_factors_of_a_matrix_are_pulled_out():
+    text = vectors("h[t] = a * W @ x[t] - -U / 2 @ h[t-1] + x[t] @ (V * a)", "W: [H, D], U: [H, H], V: [D, H]", constants="{a: 3}")
+    assert to_text(loads(text).equations[0].value) == "3 * (W @ x[t]) - -(U @ h[t-1]) / 2 + 3 * (x[t] @ V)"
+
+
+def test_doubling_functions_are_refused_quickly():
+    chain = "".join(f"\n  f{k}(a): f{k + 1}(a) + f{k + 1}(a)" for k in range(40)) + "\n  f40(a): a"
+    dropped = "".join(f"\n  f{k}(a): g(f{k + 1}(a)) + g(f{k + 1}(a))" for k in range(40)) + "\n  f40(a): a\n  g(a): 1"
+    square = "".join(f"\n  f{k}(a): f{k + 1}(a * a)" for k in range(40)) + "\n  f40(a): a"
+    for functions in (chain, dropped, square):
+        start = time.perf_counter()
+        with pytest.raises(SpecError, match="larger than 20000|nested deeper"):
+            loads(cell("h[t] = f0(x[t])", functions=functions))
+        assert time.perf_counter() - start < 1
+
+
+@pytest.mark.parametrize(
+    "power", ["x[t] ** 65", "((x[t]**64)**64)**64", "(x[t]**8 * 2)**9", "x[t] ** 1e300", "sq(sq(sq(x[t])))", "x[t] ** -65"]
+)
+def test_powers_over_64_are_refused(power):
+    with pytest.raises(SpecError, match="over 64"):
+        loads(cell(f"h[t] = {power}", functions="\n  sq(a): a ** 5" if "sq" in power else ""))
+    loads(cell("h[t] = (x[t] ** 8) ** 8 + x[t] ** -64 + (x[t] ** 0.5) ** 64"))
+
+
+def test_limits():
+    many = "\n".join(f"a{k}[t] = x[t]" for k in range(MAX_EQUATIONS))
+    with pytest.raises(SpecError, match="over 500 equations"):
+        loads(cell(many + "\nh[t] = x[t]"))
+    with pytest.raises(SpecError, match="over 64 KiB"):
+        loads(cell("h[t] = x[t]") + "#" * 65536)
+    loads(cell("h[t] = x[t]" + " + x[t]" * 90))
+    loads(cell("h[t] = " + "(" * 95 + "x[t]" + ")" * 95))
+
+
+HOSTILE = [
+    "(" * 100_000, "[" * 60_000, "h[t] = " + "(" * 100_000, "-" * 60_000 + "x", "+".join("a" * 30_000), "not " * 15_000 + "x", "x**" * 20_000 + "x", "x<" * 20_000 + "x",
+    "f(" * 20_000, "\0", "h[t] = \0", "{" * 50_000, "a: " * 20_000, "- " * 30_000, "? " * 30_000, "&a " * 20_000, "*a " * 20_000, '"' + "\\U99999999", "%YAML " + "9" * 5000, "%",
+    "\ufeff", "\ud800", "\x85\u2028", "!", "|", ">", "'", "--- |\n---", "- - - - -", "[{[{", "a: [b, c", "\t", "@", "`", "<<: *a", "a: &a {<<: *a}", "? [a]\n: b", "{a, b}: c",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_text_is_refused_in_time(text):
+    for whole in (text[:60_000], cell("h[t] = x[t]\n" + text[:60_000]), cell("h[t] = " + text[:60_000])):
+        start = time.perf_counter()
+        with pytest.raises(SpecError):
+            loads(whole)
+            raise SpecError  # a tab after an equation is harmless
+        assert time.perf_counter() - start < 1
+
+
+# shapes, sizes, order
+
+
+def test_shapes_of_intermediates_follow():
+    equations = "a[t] = W @ x[t]\nb[t] = 2 * t\nc[t] = b[t] * a[t]\nd[t] = where(x[t-1] > 0, 1, 0)\nh[t] = c[t] + h[t-1] + d[t] @ V"
+    spec = loads(vectors(equations, "W: [H, D], V: [D, H]"))
+    assert [spec.shapes[n] for n in "abcd"] == [("H",), (), ("H",), ("D",)]
+
+
+def test_shapes_go_round_through_earlier_steps():
+    spec = loads(cell("h[t] = a[t-1]\na[t] = b[t-1] * 0.5\nb[t] = 0.5 * b[t-1] + x[t]", inputs="{x: H}", states="{h: H}"))
+    assert spec.shapes["a"] == spec.shapes["b"] == ("H",)
+
+
+def test_every_size_expression_has_one_form():
+    assert canonical_size("H + D") == canonical_size("D+H") == "D + H"
+    assert canonical_size("(D + H) * 4") == "4*D + 4*H" and canonical_size("H*4") == "4*H" and canonical_size("1 + D") == "D + 1"
+    assert evaluate_size("4*D + H*D + 3", {"D": 2, "H": 5}) == 21
+    with pytest.raises(SizeError, match="needs H"):
+        evaluate_size("D + H", {"D": 2})
+    for wrong in (
+        "D - H",
+        "D / 2",
+        "2.5",
+        "D[t]",
+        "f(D)",
+        "",
+        "D H",
+        "-1",
+        "(a+b+c+d+e+f+g)*(a+b+c+d+e+f+g)*(a+b+c+d+e+f+g)*(a+b+c+d+e+f+g)",
+    ):
+        with pytest.raises(SizeError):
+            canonical_size(wrong)
+    text = vectors(
+        "h[t] = W @ h[t-1] + V @ x[t] + U @ y[t]",
+        "W: [H + D, D + H], V: [D + H, D], U: [H + D, H]",
+        inputs="{x: D, y: H}",
+        states="{h: D + H}",
+    )
+    assert loads(text).shapes["h"] == ("D + H",)
+
+
+def test_defaults_and_meanings_of_sizes():
+    sizes = "\n  D: features of x\n  P: H\n  K: {meaning: steps, default: 3}\n  H: units"
+    spec = loads(vectors("h[t] = W @ x[t] + U @ (V @ h[t-1])", "W: [H, D], U: [H, P + 1*K], V: [K + P, H]", sizes=sizes))
+    assert spec.sizes["D"].meaning == "features of x" and spec.sizes["P"].default == "H" and spec.sizes["P"].meaning == ""
+    assert (spec.sizes["K"].meaning, spec.sizes["K"].default) == ("steps", "3")
+
+
+def test_order_is_that_of_the_file_where_nothing_else_decides():
+    spec = loads(cell("c[t] = x[t]\nh[t] = a[t] + c[t]\nb[t] = x[t]\na[t] = b[t]"))
+    assert [e.target for e in spec.equations] == ["c", "b", "a", "h"]
+
+
+def test_the_digest_follows_the_computation_only():
+    text = cell("a[t] = w * x[t]\nh[t] = a[t] + 1", parameters="{w: []}")
+    same = [
+        text + "notes: other\ntitle: other\ninit: {w: zeros}\n",
+        text.replace("h[t] =", "h[t]   =").replace("\n  a", "\n  # comment\n  a"),
+    ]
+    other = [
+        text.replace("+ 1", "+ 2"),
+        text.replace("w", "v"),
+        text.replace("[h]", "[h, a]"),
+        text + "no_gradient: [x]\n",
+        text.replace("tested", "tested2"),
+    ]
+    assert {digest(loads(t)) for t in same} == {digest(loads(text))}
+    assert len({digest(loads(t)) for t in [text, *other]}) == len(other) + 1
+    assert digest(load("rnn")) != digest(load("rnn", phi="relu"))
+
+
+def test_initialisers():
+    spec = loads(
+        cell(
+            "h[t] = w1 * x[t] + w2 + b1 + b2 + c",
+            parameters="{w1: [], w2: [], b1: [], b2: [], c: []}",
+            init='{"w*": "uniform(-1, 0.5)", w2: orthogonal, "b*": zeros, b2: 1.5, "*1": ones}',
+        )
+    )
+    assert {n: (i.kind, i.args) for n, i in spec.init.items()} == {
+        "w1": ("uniform", (-1.0, 0.5)), "w2": ("orthogonal", ()), "b1": ("constant", (0.0,)), "b2": ("constant", (1.5,)),
+    }  # fmt: skip
+
+
+# extends
+
+
+def extending(tmp_path: Path, **files: str) -> Path:
+    for name, text in files.items():
+        (tmp_path / f"{name}.yaml").write_text(text.replace("name: tested", f"name: {name}"))
+    return tmp_path / f"{next(iter(files))}.yaml"
+
+
+def test_a_gate_set_to_one_drops_its_parameters(tmp_path):
+    path = extending(tmp_path, nig="rnnspec: 1\nname: nig\nextends: lstm\nequations: |\n  i[t] = 1\n")
+    spec = load(path)
+    assert "W_i" not in spec.parameters and "W_f" in spec.parameters and spec.shapes["i"] == ()
+    assert not spec.examples and not spec.same_as and not spec.layouts
+    assert spec.title == load("lstm").title
+
+
+def test_a_layout_that_still_fits_is_kept(tmp_path):
+    spec = load(extending(tmp_path, noaf="rnnspec: 1\nname: noaf\nextends: lstm\nequations: |\n  h[t] = o[t] * c[t]\n"))
+    assert spec.layouts == load("lstm").layouts and not spec.same_as and not spec.examples
+
+
+def test_what_changes_no_computation_keeps_all(tmp_path):
+    spec = load(extending(tmp_path, renamed="rnnspec: 1\nname: renamed\nextends: lstm\nnotes: mine\ninit: {b_f: ones}\n"))
+    base = load("lstm")
+    assert spec.equations == base.equations and spec.examples == base.examples and spec.same_as == base.same_as and spec.notes == "mine"
+
+
+def test_extends_by_path_and_over_several_files(tmp_path):
+    (tmp_path / "deep").mkdir()
+    base = cell("h[t] = w * x[t] + a * h[t-1] + unused[t]\nunused[t] = v", parameters="{w: [], v: []}", constants="{a: 0.5}")
+    path = extending(
+        tmp_path,
+        top="rnnspec: 1\nname: top\nextends: deep/middle.yaml\nconstants: {a: 0.25}\n",
+        **{
+            "deep/middle": "rnnspec: 1\nname: middle\nextends: ../base.yaml\nequations: |\n  h[t] = w * x[t] + a * h[t-1] + z\nparameters: {z: []}\n"
+        },
+        base=base,
+    )
+    spec = load(path)
+    assert list(spec.parameters) == ["w", "z"] and spec.constants["a"] == Fraction(1, 4) and "unused" not in spec.shapes
+    assert load(path, a=2).constants["a"] == 2
+
+
+def test_a_gate_can_become_a_state(tmp_path):
+    spec = load(
+        extending(
+            tmp_path,
+            fgr="rnnspec: 1\nname: fgr\nextends: lstm\nstates: {i: H}\nparameters: {R: [H, H]}\nequations: |\n  i[t] = sigmoid(W_i @ x[t] + R @ i[t-1] + b_i)\n",
+        )
+    )
+    assert list(spec.states) == ["h", "c", "i"] and "U_i" not in spec.parameters
+
+
+def test_cycles_and_long_chains_of_extends_end(tmp_path):
+    one = "rnnspec: 1\nname: {}\nextends: ./{}.yaml\n"
+    with pytest.raises(SpecError, match="comes back"):
+        load(extending(tmp_path, a=one.format("a", "b"), b=one.format("b", "a")))
+    chain = {f"c{k}": one.format(f"c{k}", f"c{k + 1}") for k in range(20)}
+    with pytest.raises(SpecError, match="longer than 16"):
+        load(extending(tmp_path, **chain, c20=cell("h[t] = x[t]")))
+
+
+def test_a_fault_in_an_inherited_line_is_shown_in_its_file(tmp_path):
+    path = extending(
+        tmp_path,
+        own="rnnspec: 1\nname: own\nextends: ./base.yaml\ninputs: {x: D}\n",
+        base=cell("h[t] = a[t]\na[t] = x[t] + h[t-1]", inputs="{x: H}", states="{h: H}"),
+    )
+    with pytest.raises(SpecError) as caught:
+        load(path)
+    problem = next(e for e in caught.value.errors if "shapes differ" in e.message)
+    assert problem.file.endswith("base.yaml") and problem.source_line == "  a[t] = x[t] + h[t-1]" and problem.line == 8
+
+
+# files
+
+
+def test_names_and_paths(tmp_path):
+    assert spec_path("lstm").is_file()
+    path = extending(tmp_path, mine=cell("h[t] = x[t]"))
+    assert load(path) == load(str(path)) and load(path).file == str(path)
+    assert dataclasses.replace(loads(path.read_text()), file="") == dataclasses.replace(load(path), file="")
+
+
+NOISE = st.text(st.characters(codec="utf-8"), max_size=200)
+PIECES = st.lists(
+    st.sampled_from(
+        ["h[t]", "x[t]", "h[t-1]", "W", "=", "+", "-", "*", "/", "**", "@", "(", ")", "[", "]", ",", "<", "==", "and", "not", "where(", "tanh(", "sum(", "1", "2.5", "1e9", "t",
+         "\n", "\n  ", "#", ":", "lambda", ".T", "for k in 1..L:", "phi(", "f(", "&a ", "*a", "!!x ", "- ", "{", "}", "'", '"', "|", ">", "\t", "\0", "é", "extends: lstm", "sizes: "]
+    ),
+    max_size=40,
+).map(" ".join)  # fmt: skip
+KEYS = [
+    "sizes",
+    "constants",
+    "choices",
+    "functions",
+    "init",
+    "layouts",
+    "same_as",
+    "examples",
+    "no_gradient",
+    "outputs",
+    "parameters",
+    "states",
+    "extends",
+    "notes",
+    "inputs",
+]
+
+
+@settings(max_examples=150, deadline=1000, suppress_health_check=[HealthCheck.too_slow])
+@given(st.one_of(NOISE, PIECES))
+@example("a: !!binary x")
+@example("\ud800")
+def test_any_text_gives_a_spec_or_a_spec_error(text):
+    for whole in (
+        text,
+        cell(text),
+        cell("h[t] = " + text, functions="\n  f(a): a * a", choices="{phi: [tanh]}"),
+        cell("h[t] = f(x[t])", functions=f"\n  f(a): {text}"),
+    ):
+        with pytest.raises(SpecError):
+            loads(whole)
+            raise SpecError
+
+
+@settings(max_examples=150, deadline=1000, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.sampled_from(KEYS),
+    st.recursive(
+        st.sampled_from(["a", "W", "h", "x", "D", "1", "0", "f(a)", "tanh", "W*", "lstm", "2*D", "t", "title", "D + 1", ""])
+        | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["a", "W", "h", "x", "D", "f(a)", "f(", "sizes", "outputs", "inputs", "W, V", "meaning"]), inner, max_size=3
+            )
+        ),
+        max_leaves=8,
+    ),
+)
+def test_any_value_of_any_key_gives_a_spec_or_a_spec_error(key, value):
+    import yaml
+
+    sections = {
+        "inputs": "{x: D}",
+        "states": "{h: D}",
+        "parameters": "{W: [D, D]}",
+        key: yaml.safe_dump(value, default_flow_style=True).removesuffix("...\n").strip(),
+    }
+    with pytest.raises(SpecError):
+        loads(cell("h[t] = W @ x[t]", **sections))
+        raise SpecError

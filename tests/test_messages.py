@@ -1,0 +1,303 @@
+"""What a user is told: each message says what, where, what was known or expected, and what to do."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from tiny import cell
+
+from rnnspec.errors import SpecError
+from rnnspec.language.functions import NOT_YET
+from rnnspec.language.load import load, loads
+
+
+def errors(text: str, **settings):
+    with pytest.raises(SpecError) as caught:
+        loads(text, **settings)
+    return caught.value.errors
+
+
+def vectors(equations: str, **sections: str) -> str:
+    return cell(equations, **{"inputs": "{x: D}", "states": "{h: H, c: H}", "parameters": "{W: [H, D], U: [H, H], b: H}"} | sections)
+
+
+GRU = """rnnspec: 1
+name: gru
+inputs: {x: D}
+states: {h: H}
+parameters: {W: [H, D], U: [H, H], W_n: [H, D], U_n: [H, H]}
+equations: |
+  zg[t] = sigmoid(W @ x[t] + U @ h)
+  n[t] = tanh(W_n @ x[t] + zf[t] * (U_n @ h[t-1]))
+  h[t] = (1 - zg[t]) * n[t] + zg[t] * h[t-1]
+outputs: [h]
+"""
+
+
+def test_the_whole_of_a_message():
+    with pytest.raises(SpecError) as caught:
+        loads(GRU)
+    assert str(caught.value) == (
+        "<text>:7:34: 'h' is used without a time. Write h[t-1] for the previous step or h[t] for this one.\n"
+        "   zg[t] = sigmoid(W @ x[t] + U @ h)\n"
+        "                                  ^\n"
+        "<text>:8:28: unknown name 'zf' in the equation for 'n'. Known here: x, h, zg, n. Did you mean 'zg'?\n"
+        "   n[t] = tanh(W_n @ x[t] + zf[t] * (U_n @ h[t-1]))\n"
+        "                            ^^^^^"
+    )
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert str(again) == str(caught.value) and again.errors == caught.value.errors
+
+
+ONE_EQUATION = [
+    # what stands after "h[t] =", what is marked, what is said
+    ("W * x[t]", "*", "'*' goes element by element, and W is [H, D], x[t] is [D]. Write W @ x[t]"),
+    ("b * W @ x[t]", "*", "put the product of matrix and vector in brackets, b * (W @ ...)"),
+    (
+        "b + x[t]",
+        "+",
+        "shapes differ: b is [H], x[t] is [D]. '+' goes element by element: give both one shape, or make one a single number.",
+    ),
+    ("b - (W @ x[t] / x[t])", "/", "shapes differ: W @ x[t] is [H], x[t] is [D]. '/' goes"),
+    ("minimum(b, x[t])", "minimum", "shapes differ: b is [H], x[t] is [D]. 'minimum' goes"),
+    ("where(x[t] > 0, b, 0)", "where", "shapes differ: x[t] > 0 is [D], b is [H]. 'where' goes"),
+    ("W @ b", "@", "'@' does not fit: W is [H, D], b is [H]; the matrix needs a vector of [D]. b @ W multiplies by the transpose."),
+    ("x[t] @ U", "@", "'@' does not fit: x[t] is [D], U is [H, H]; the matrix needs a vector of [H]."),
+    ("U @ W @ x[t]", "@", "the product of two matrices is not supported yet"),
+    ("b @ b", "@", "'@' of two vectors (dot) is not supported yet; b is [H], b is [H]. Write '*'"),
+    ("2 @ b", "@", "'@' is the product of a matrix and a vector; 2 is one number, b is [H]. Write '*'."),
+    ("tanh(U)", "tanh", "'tanh' of a matrix (U) is not supported yet."),
+    ("(U + U) @ b", "+", "'+' of a matrix (U) is not supported yet."),
+    ("W @ x[t] + W", "+", "'+' of a matrix (W) is not supported yet."),
+    ("U", "h", "'h' is declared as [H], but its equation gives [H, H]."),
+    ("x[t]", "h", "'h' is declared as [H], but its equation gives [D]."),
+    ("1", "h", "'h' is declared as [H], but its equation gives one number."),
+    ("b > 0", "h", "'h' would be a condition. Write where(condition, 1, 0)"),
+    ("b + (b > 0)", "b > 0", "'+' takes numbers, and b > 0 is a condition. Write where(condition, a, b)."),
+    ("tanh(b > 0)", "b > 0", "'tanh' takes numbers, and b > 0 is a condition."),
+    ("where(b, b, 0)", "b", "'where' takes a condition first (< <= > >= == !=), and b is a number."),
+    ("where(b and b > 0, b, 0)", "b", "'and' takes conditions (< <= > >= == !=), and b is a number."),
+    ("where(not b, b, 0)", "b", "'not' takes conditions"),
+    ("where(b > 0, b)", "where", "'where' takes 3 arguments: where(condition, a, b), not 2."),
+    ("hard_sigmoid(b)", "hard_sigmoid", "'hard_sigmoid' takes 2 arguments: hard_sigmoid(v, slope), not 1."),
+    ("tanh()", "tanh", "'tanh' takes 1 argument: tanh(v), not 0."),
+    ("c", "c", "'c' is used without a time. Write c[t-1] for the previous step or c[t] for this one."),
+    ("W @ x", "x", "'x' is used without a time. Write x[t]."),
+    ("b[t]", "b[t]", "'b' is a parameter and carries no time. Write b."),
+    ("t[t] * b", "t[t]", "'t' is the step's number itself. Write t."),
+    ("H * b", "H", "'H' is a size."),
+    ("tanh * b", "tanh", "'tanh' is a function. Write tanh(...)"),
+    ("U(b)", "U", "'U' is a parameter, not a function. Write '*' or '@' for a product."),
+    ("x(b)", "x", "'x' is an input, not a function."),
+    ("b[t-2]", "t-2", "steps before [t-1] are not supported yet. Carry b in a state of its own"),
+    ("c[t+1]", "t+1", "a later step can't be read: use [t] or [t-1]."),
+    ("U[1]", "1", "the index of 'U' must be a time: [t] or [t-1]."),
+    ("c[t, 1]", "t, 1", "a second index belongs to inner loops, which are not supported yet."),
+    ("U.T @ b", "U.T", "the transpose '.T' is not supported yet."),
+    ("b // 2", "//", "'//' is not offered. Division is '/': 1/2 is 0.5."),
+    ("b ^ 2", "^", "'^' is not offered. Write '**' for a power."),
+    ("b % 2", "%", "'%' is not offered."),
+    ("b if b else b", "if", "Write where(condition, a, b)."),
+    ("2b", "2", "is neither a number nor a name. Numbers are decimal literals; write 2 * ... for a product."),
+    ("b b", "b", "an operator is missing between 'b' and 'b'."),
+    ("b +", "+", "the equation ends too early: something is missing after this."),
+    ("* b", "*", "'*' is not expected here."),
+    ("(b", "(", "'(' is never closed."),
+    ("b)", ")", "')' closes nothing that is open here."),
+    ("(b]", "]", "']' closes nothing that is open here."),
+    ("b, b", "b", "a comma is not expected here"),
+    ("β * b", "β", "the character '\\u03b2' is not of the language: names and operators are plain ASCII."),
+    ("b = b", "=", "a second '=' in one equation."),
+    ("b ** c[t]", "**", "an exponent is a number or a constant. Write exp(e * log(v))"),
+    ("b ** 65", "**", "the exponent 65 is over 64"),
+    ("(b ** 9) ** 9", "**", "the exponent 9 on top of the powers inside it makes 81, which is over 64"),
+    ("1e400 * b", "1e400", "this number is out of range"),
+]
+
+
+@pytest.mark.parametrize(("right", "marked", "said"), ONE_EQUATION, ids=[r for r, *_ in ONE_EQUATION])
+def test_one_equation(right, marked, said):
+    text = vectors(f"c[t] = W @ x[t] + U @ h[t-1] + b\nh[t] = {right}")
+    found = errors(text)
+    matching = [e for e in found if said in e.message]
+    assert matching, [e.message for e in found]
+    problem = matching[0]
+    line = text.split("\n")[problem.line - 1]
+    assert line == problem.source_line == f"  h[t] = {right}"
+    assert line[problem.column - 1 :].startswith(marked) and problem.width == len(marked)
+    assert len(found) == 1, [e.message for e in found]
+
+
+@pytest.mark.parametrize("name", sorted(NOT_YET))
+def test_functions_to_come_are_named_as_such(name):
+    (problem,) = errors(cell(f"h[t] = {name}(x[t])"))
+    assert problem.message == f"the function '{name}' is not supported yet."
+
+
+LEFT_SIDES = [
+    ("A = 2", "A", "'A' is defined without a time. Write A[t] = ... (values computed once per sequence are not supported yet)."),
+    ("s[t, 0] = x[t]", "s", "a second index (s[t,0]) belongs to inner loops, which are not supported yet."),
+    ("for k in 1..3:\n  s[t, k] = x[t]\n  a[t, k] = s[t, k]", "for", "inner loops ('for') are not supported yet."),
+    ("a[t-1] = 2", "a", "an equation defines this step's value only. Write a[t] = ..."),
+    ("a[2] = 2", "a", "the left side of an equation is a name with its time: a[t] = ..."),
+    ("2 * a[t] = 2", "2", "the left side of an equation is a name with its time: name[t] = ..."),
+    ("a[t]", "a", "expected an equation: name[t] = expression."),
+    ("a[t] =", "=", "the right side of the equation for 'a' is missing."),
+    ("a[t] += 2", "+=", "'+=' is not offered. Each name is defined once, with '='."),
+    ("sum[t] = x[t]", "sum", "'sum' is reserved: it is a function of the language."),
+    ("t[t] = 2", "t", "'t' is reserved: it is the step's number."),
+    ("x[t] = 2", "x", "'x' is an input (line 3); an equation defines states and intermediate values only."),
+    ("w[t] = 2", "w", "'w' is a parameter (line 6); an equation defines"),
+    ("a[t] = a[t-1] * 0.5", "a", "the shape of 'a' can't be told: it comes from earlier values of itself only. Declare it under states."),
+]
+
+
+@pytest.mark.parametrize(("line", "marked", "said"), LEFT_SIDES, ids=[line for line, *_ in LEFT_SIDES])
+def test_left_sides(line, marked, said):
+    text = cell(f"{line}\nh[t] = w * x[t]", parameters="{w: []}")
+    (problem,) = errors(text)
+    assert said in problem.message
+    assert text.split("\n")[problem.line - 1][problem.column - 1 :].startswith(marked) and problem.width == len(marked)
+
+
+def test_a_name_whose_equation_can_not_be_read_is_no_second_fault():
+    (problem,) = errors(vectors("r[t] = sigmoid(W @ x[t]\nc[t] = r[t] * b\nh[t] = r[t] + q * 0", parameters="{W: [H, D], b: H, q: H}"))
+    assert problem.message == "'(' is never closed."
+
+
+SECTIONS = [
+    ({"states": "{h: [], c: []}"}, "the state 'c' is never defined. Write an equation c[t] = ..."),
+    ({"inputs": "{x: [], y: []}"}, "the input 'y' is used in no equation. Use it or take it out."),
+    ({"parameters": "{w: []}"}, "the parameter 'w' is used in no equation."),
+    ({"constants": "{w: 1}"}, "the constant 'w' is used in no equation."),
+    ({"choices": "{phi: [tanh]}"}, "the choice 'phi' is used in no equation."),
+    ({"functions": "{f(a): a}"}, "the function 'f' is used in no equation."),
+    ({"sizes": "{H: units}"}, "the size 'H' stands in no shape."),
+    ({"outputs": "[h, y]"}, "'y' in outputs is not a state or intermediate value. Known here: h."),
+    ({"outputs": "[h, x]"}, "'x' in outputs is not a state or intermediate value."),
+    ({"outputs": "[h, h]"}, "'h' is given twice in outputs."),
+    ({"outputs": "[]"}, "outputs is empty."),
+    ({"outputs": "h"}, "outputs is a list, like [a, b]."),
+    ({"outputs": ""}, "the key 'outputs' is missing. Write 'outputs: [h]', what is emitted every step."),
+    ({"states": "[h]"}, "states is a mapping, like {name: value}."),
+    ({"states": "{h: []}\nname: 2x"}, "'name' is given twice in the file: here and on line 2."),
+    ({"parameters": "{2w: []}"}, "'2w' is not a name: names are letters (a to z, A to Z), digits and _, and start with a letter."),
+    ({"parameters": "{tanh: []}"}, "'tanh' is reserved: it is a function of the language. Choose another name for it in parameters."),
+    ({"parameters": "{where: []}"}, "'where' is reserved"),
+    ({"parameters": "{w: }"}, "the shape of 'w' is a size name, a list of them, or [] for one number."),
+    ({"parameters": "{w: [H, {a: b}]}"}, "the shape of 'w' is a size name, a list of them"),
+    ({"parameters": "{w: [H - 1]}"}, "a size is a name, a whole number from 1, or a sum or product of those"),
+    ({"parameters": "{w: [0]}"}, "a size of 0 in the shape of 'w': sizes start at 1."),
+    ({"parameters": "{w: [H, H, H]}"}, "parameters with three axes are not supported yet."),
+    ({"states": "{h: [H, H]}"}, "'h' has the shape [H, H]; matrices among inputs and states are not supported yet."),
+    (
+        {"parameters": "{w: D + 1}"},
+        "nothing tells the size 'D' at run time: no array has it as an axis of its own. Give it a default under sizes.",
+    ),
+    ({"parameters": "{w: D + 1}", "sizes": "{D: E, E: D}"}, "nothing tells the size 'D' at run time"),
+    (
+        {"parameters": "{w: D + 1}", "sizes": "{D: {default: Q}}"},
+        "the default of the size 'D': 'Q' is not made of whole numbers and the sizes D.",
+    ),
+    ({"inputs": "{x: T}"}, "'T' stands for the number of steps everywhere and can't be a size here."),
+    ({"inputs": "{x: h}"}, "'h' is a state (line 4) and can't be a size too."),
+    ({"choices": "{phi: [tanh, tahn]}"}, "the choice 'phi' lists 'tahn', which is not a function. Did you mean 'tanh'?"),
+    ({"choices": "{phi: [tanh, minimum]}"}, "the options of the choice 'phi' take different numbers of arguments."),
+    ({"choices": "{phi: []}"}, "the choice 'phi' has no options."),
+    ({"choices": "{phi: [softmax]}"}, "the function 'softmax' is not supported yet."),
+    ({"functions": "{f(a): g(a), g(a): f(a)}"}, "functions can't call themselves: f -> g -> f."),
+    ({"functions": "{f(a): f(a)}"}, "functions can't call themselves: f -> f."),
+    ({"functions": "{f: 2}"}, "'f' is not the head of a function: write name(a): ..."),
+    ({"functions": "{f(a, b): a}"}, "'f(a' is not the head of a function: write name(a): ... or, on a line of its own, name(a, b): ..."),
+    ({"functions": "\n  f(a, a): a"}, "the function 'f' names an argument twice."),
+    ({"functions": "{f(a): 2 +}"}, "in the function 'f': "),
+    ({"init": "{w: orthogonal}"}, "init names 'w', which is no parameter."),
+    ({"layouts": "{torch: {w: [v]}}"}, "the layout 'torch' names 'v', which is no parameter."),
+    ({"layouts": "{torch: {w: []}}"}, "the block 'w' of 'torch' names no parameter."),
+    ({"no_gradient": "[y]"}, "'y' in no_gradient is not an input. Known here: x."),
+    ({"rnnspec": "2"}, "this version reads format 1"),
+    ({"examples": "[{inputs: {x: [1, 2]}, outputs: {h: [1]}}]"}, "one entry per step, and all as many."),
+    (
+        {"examples": "[{inputs: {x: [1, 2]}, outputs: {h: [1, [2]]}}]"},
+        "'h' under outputs of an example has the shape of a ragged list, not (2,).",
+    ),
+    ({"examples": "[{inputs: {x: [1, 2]}, final: {g: 1}}]"}, "'g' under final of an example is not known there. Known: h."),
+    ({"examples": "[{inputs: {x: [a]}}]"}, "each entry of 'x' is a number, like 0.1 or 1e-3."),
+    ({"examples": "[{sizes: {H: 0}, inputs: {x: [1]}}]"}, "the size 'H' is a whole number from 1."),
+    ({"examples": "[{outputs: {h: [1]}}]"}, "the example lacks the input x."),
+]
+
+
+@pytest.mark.parametrize(("sections", "said"), SECTIONS, ids=[" ".join(s.values()) for s, _ in SECTIONS])
+def test_sections(sections, said):
+    found = errors(cell("h[t] = x[t]", **sections))
+    assert any(said in e.message for e in found), [e.message for e in found]
+    assert len(found) <= 3
+
+
+def test_a_function_of_the_file_is_blamed_where_it_is_defined():
+    text = cell("h[t] = f(x[t]) + f(2)", functions="\n  f(a): a * w + h[t-1]\n  g(a): a")
+    assert [(e.line, e.message) for e in errors(text)] == [
+        (7, "unknown name 'w' in the function 'f'. Known here: a. Declare it under parameters or constants."),
+        (7, "the function 'f' reads 'h', a state: a function reads its arguments, parameters and constants only."),
+        (8, "the function 'g' is used in no equation. Use it or take it out."),
+    ]
+
+
+YAML = [
+    ("rnnspec: 1\n\tname: a", 2, "a tab can't indent YAML. Use spaces."),
+    ("rnnspec: 1\nname: [a", 2, "not valid YAML"),
+    ("rnnspec: 1\nname: a: b", 2, "not valid YAML: mapping values are not allowed here."),
+    ("rnnspec: 1\n---\nrnnspec: 1", 2, "a file holds one cell: a second document starts here."),
+    ("", 0, "the file is empty. A spec starts with 'rnnspec: 1' and 'name: ...'."),
+    ("# nothing", 0, "the file is empty."),
+    ("- a", 1, "a spec is a mapping of keys to values"),
+    ("rnnspec: 1\nname: a\x07", 2, "the character '\\x07' is not allowed in YAML."),
+    ("rnnspec: 1\nnotes: a\u2028b", 2, "the character '\\u2028' is not allowed here."),
+    ("rnnspec: 1\nname: !x a", 2, "the tag '!x' is not offered"),
+    ("a: " + "[" * 45 + "]" * 45, 1, "nested deeper than 40."),
+    ("rnnspec: 1\nequations: [a]", 2, "equations (a block of text: 'equations: |') is a text."),
+    ("rnnspec: 1\nequations: >\n  a[t] = 1\n  b[t] = 2", 2, "'>' joins the lines of the equations into one. Write 'equations: |'."),
+    ("rnnspec: 1\nequations: |\n  # none\nname: a", 2, "there is no equation. Write one a line"),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "said"), YAML)
+def test_yaml(text, line, said):
+    assert any(e.line == line and said in e.message for e in errors(text)), errors(text)
+
+
+def test_keywords_of_load():
+    text = cell("h[t] = phi(a * x[t])", choices="{phi: [tanh, relu]}", constants="{a: 2}")
+    assert "has no choice or constant 'ph'. Did you mean 'phi'? It offers: phi, a." in str(errors(text, ph="relu")[0])
+    (problem,) = errors(text, phi="relo")
+    assert problem.message == "phi='relo' is not an option. Did you mean 'relu'? The options are: tanh, relu." and problem.line == 6
+    for value in (float("nan"), float("inf"), "2", None, True, 10**400):
+        assert "is not a finite number." in errors(text, a=value)[0].message
+    assert "It offers none." in str(errors(cell("h[t] = x[t]"), a=1)[0])
+
+
+def test_files_that_are_not_there(tmp_path):
+    for wanted, said in (
+        ("lstn", "no cell is called 'lstn'. Did you mean 'lstm'? There are: gru,"),
+        (tmp_path / "no.yaml", "can't read the file: no such file or directory."),
+        (tmp_path / "a\0.yaml", "its name has a null byte"),
+    ):
+        with pytest.raises(SpecError, match="") as caught:
+            load(wanted)
+        assert said in str(caught.value)
+    (tmp_path / "latin.yaml").write_bytes(b"name: \xe9")
+    with pytest.raises(SpecError, match="not UTF-8"):
+        load(tmp_path / "latin.yaml")
+    (tmp_path / "other.yaml").write_text(cell("h[t] = x[t]"))
+    with pytest.raises(SpecError, match="other.yaml:2:1: the name is 'tested', but the file is called 'other.yaml'. Make the two equal."):
+        load(tmp_path / "other.yaml")
+    (tmp_path / "child.yaml").write_text("rnnspec: 1\nname: child\nextends: lstn\n")
+    with pytest.raises(SpecError, match=r"child.yaml:3:10: no cell is called 'lstn'. Did you mean 'lstm'\?"):
+        load(tmp_path / "child.yaml")
+
+
+def test_no_more_faults_than_anybody_reads():
+    start = errors(cell("\n".join(f"a{k}[t] = nowhere{k} + nowhere{k}x" for k in range(300))))
+    assert len(start) == 100
