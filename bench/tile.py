@@ -11,8 +11,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[_name] = "1"
+os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))  # before NumPy is imported
 
 import numpy as np
 from llvmlite import ir
@@ -116,13 +115,15 @@ def report(name: str, flops: float, run: Callable[[], object], numpys: Callable[
         ours.append(best(run, 0.1))
         top.append(peak())
     ours, top, numpys = min(ours), max(top), best(numpys, 0.2)
-    print(f"{name:44}{flops / ours / 1e9:8.1f} GFLOP/s {100 * flops / ours / 1e9 / top:5.0f} % of {top:4.0f}   numpy {flops / numpys / 1e9:7.1f}   ratio {numpys / ours:5.2f}", flush=True)
+    rate, ratio = flops / ours / 1e9, numpys / ours
+    print(f"{name:40}{rate:8.1f} GFLOP/s {100 * rate / top:5.0f} % of {top:4.0f}   numpy {flops / numpys / 1e9:7.1f}   ratio {ratio:5.2f}", flush=True)
 
 
 def products(dtype: str, top: Callable[[], float]) -> None:
     L, most = host().lanes[dtype], max_vectors(host())
-    for rows, K, N, V in [(32, 256, most * L * 4, most), (32, 1024, most * L * 4, most), (32, 256, 3 * L * 4, 3), (32, 256, 8 * L, 2), (32, 256, 4 * L, 1),
-                          (16, 32, most * L * 2, most), (32, 128, most * L * 8, most), (16, 256, most * L * 4, most), (5, 256, most * L * 4, most)]:
+    shapes = [(32, 256, V) for V in range(most, 0, -1)] + [(rows, K, most) for rows, K in [(32, 1024), (16, 32), (32, 128), (16, 256), (5, 256)]]
+    for rows, K, V in shapes:
+        N = 4 * V * L
         case = Product(dtype, rows, K, N, V)
         report(f"product rows {rows} K {K} N {N} V {V}", 2 * rows * K * N * REPEATS, case.run, case.numpy, top)
     for K, V in [(256, most), (1024, most), (256, 2), (256, 1)]:
@@ -132,7 +133,8 @@ def products(dtype: str, top: Callable[[], float]) -> None:
 
 def outers(dtype: str, top: Callable[[], float]) -> None:
     scratch = aligned(np.empty(runtime(dtype).outer_scratch, np.uint8))
-    for rows, M, N in [(256, 1024, 256), (4096, 1024, 256), (512, 4096, 1024), (2048, 4096, 1024), (2048, 128, 32), (2048, 512, 128), (32, 1024, 256)]:
+    sizes = [(256, 1024, 256), (4096, 1024, 256), (512, 4096, 1024), (2048, 4096, 1024), (2048, 128, 32), (2048, 512, 128), (32, 1024, 256)]
+    for rows, M, N in sizes:
         A, B, C = [normal(shape, dtype) for shape in [(rows, M), (rows, N), (M, N)]]
         call = prepared(runtime(dtype).outer, A.ctypes.data, M, B.ctypes.data, N, rows, M, N, C.ctypes.data, N, scratch.ctypes.data)
         report(f"outer rows {rows} M {M} N {N}", 2 * rows * M * N, call, partial(np.matmul, A.T, B), top)
@@ -143,7 +145,8 @@ def moves(dtype: str) -> None:
     for units, K in [(256, 256), (1024, 1024)]:
         W, dest = aligned(np.ones((units, K), dtype)), aligned(np.zeros(4 * units * K, dtype))
         for name, s_unit, s_k in [("k contiguous", K, 1), ("unit contiguous", 1, units)]:
-            call = prepared(runtime(dtype).pack, W.ctypes.data, s_unit, s_k, units, K, dest.ctypes.data, K * 4 * L, 0, 4, 4, units // L - 1, 1, 4, 1)
+            last = units // L - 1
+            call = prepared(runtime(dtype).pack, W.ctypes.data, s_unit, s_k, units, K, dest.ctypes.data, K * 4 * L, 0, 4, 4, last, 1, 4, 1)
             print(f"pack {units} x {K}, {name}: {W.nbytes / best(call) / 1e9:.1f} GB/s of weights")
     for D in (8, 64, 256):
         x, dest = aligned(np.ones((64, 32, D), dtype)), aligned(np.zeros((64 * 32, D + L), dtype))

@@ -135,6 +135,7 @@ def _add_train(commands: Any) -> None:
     parser.add_argument(
         "--choice", action="append", default=[], type=choice, metavar="NAME=VALUE", help="a choice or constant of the cell; may be repeated"
     )
+    parser.add_argument("--size", action="append", default=[], type=size, metavar="NAME=N", help="a size that --hidden doesn't tell, like P=64")
     parser.add_argument("--hidden", type=count, metavar="H", help="units of the layer (256)")
     parser.add_argument("--embed", type=count, metavar="E", help="features of the character embedding (64)")
     parser.add_argument("--steps", type=count, metavar="N", help="stop after N steps (800, unless --seconds is given)")
@@ -240,6 +241,13 @@ def _number(text: str, what: str, good: Callable[[float], bool]) -> float:
     if not good(value):
         raise argparse.ArgumentTypeError(f"must be {what}, not {text!r}")
     return value
+
+
+def size(text: str) -> tuple[str, int]:
+    name, _, value = text.partition("=")
+    if not (name and value):
+        raise argparse.ArgumentTypeError(f"must be NAME=N, like P=64, not {text!r}")
+    return name, count(value)
 
 
 def choice(text: str) -> tuple[str, str | float]:

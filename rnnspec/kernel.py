@@ -18,7 +18,8 @@ from rnnspec.language.spec import Shape, Spec
 from rnnspec.pipeline import texts
 
 if TYPE_CHECKING:
-    from rnnspec.backends.cpu.launch import Block, Code, Packed, Tape
+    from rnnspec.backends.cpu.launch import Code, Plan, Tape
+    from rnnspec.backends.cpu.pack import Packed, PackPlan
 
 Array = np.ndarray
 
@@ -59,15 +60,16 @@ class Run:
     rows: int
     _kernel: Kernel = field(repr=False)
     _tape: Tape = field(repr=False)
-    _backward: Packed = field(repr=False)
-    _inputs: dict[str, Shape] = field(repr=False)
+    _backward: _Plans = field(repr=False)
+    _packed: Packed = field(repr=False)
+    _inputs: dict[str, tuple[int, ...]] = field(repr=False)
 
     @cached_property
     def states(self) -> dict[str, Array]:
         """Every state at every step, [T, B, ...]; zero past a row's end. Taken from the tape when first asked for."""
         from rnnspec.backends.cpu.launch import read_history
 
-        found = read_history(self._kernel._code("forward"), self.sizes, self._tape, self.steps, self.rows)
+        found = read_history(self._tape, self.steps)
         return {s: v.reshape(v.shape[:2] + self._kernel._full(self._kernel.states[s], self.sizes)) for s, v in found.items()}
 
 
@@ -106,6 +108,8 @@ class Kernel:
         self._threads = threads
         self._codes: dict[str, Code] = {}
         self._lock = threading.Lock()
+        self._known: dict[tuple[Any, ...], tuple[dict[str, int], int, int]] = {}
+        self._planned: dict[tuple[Any, ...], list[_Plans]] = {}
 
     def __repr__(self) -> str:
         return f"Kernel({self.spec.name}, {self.dtype}, threads={self.threads})"
@@ -149,18 +153,16 @@ class Kernel:
         first step, zero where left out; lengths: [B] integers, the steps that each row takes (None: all T).
         Raises ShapeError, DtypeError, or ValueError for lengths.
         """
-        from rnnspec.backends.cpu import launch
+        from rnnspec.backends.cpu import launch, pack
 
         call = self._check(params, inputs, states, lengths)
-        codes = [self._code("forward"), self._code("backward")]
-        blocks = self._blocks(call, codes)
-        tape = launch.new_tape(codes[0], call.sizes, blocks)
+        plans = self._plans(("forward", "backward"), call)
+        tape = launch.new_tape(plans[0].run)
         outputs = self._new_outputs(call)
-        given = launch.Arrays(call.inputs, outputs, call.states)
-        final, _ = launch.execute(codes[0], call.sizes, blocks, launch.pack(codes[0], call.sizes, call.params), given, tape)
-        backward = launch.pack(codes[1], call.sizes, call.params)
+        final, _ = launch.execute(plans[0].run, pack.pack(plans[0].pack, call.params), call.inputs, outputs, call.states, tape)
         shapes = {name: array.shape for name, array in call.inputs.items()}
-        return Run(outputs, self._shaped(final, call.sizes), call.sizes, call.steps, call.rows, self, tape, backward, shapes)  # type: ignore[arg-type]
+        return Run(outputs, self._shaped(final, call.sizes), call.sizes, call.steps, call.rows, self, tape, plans[1],
+                   pack.pack(plans[1].pack, call.params), shapes)
 
     def backward(self, run: Run, outputs: Mapping[str, Any] | None = None, *, final: Mapping[str, Any] | None = None) -> Gradients:
         """Gradients from those of the outputs [T, B, ...] and of the final states [B, ...]; what is left out counts as zero.
@@ -174,27 +176,21 @@ class Kernel:
         out_shapes = {o: self.spec.shapes[o] for o in self.spec.outputs}
         dy = checked.named("output gradient", outputs, out_shapes, self.dtype, required=False)
         dfinal = checked.named("final state gradient", final, self.states, self.dtype, required=False)
-        lead = (str(run.steps), str(run.rows))
-        dims = [(f"the gradient of output '{n}'", (*lead, *self._sized(out_shapes[n], run.sizes)), a.shape) for n, a in dy.items()]
-        dims += [(f"the gradient of final state '{n}'", (lead[1], *self._sized(self.states[n], run.sizes)), a.shape) for n, a in dfinal.items()]
-        checked.infer_sizes(self.spec, dims)
-        code = self._code("backward")
-        shapes = {i: run._inputs[i] for i in code.layout["outputs"]}
-        dx = {i: np.zeros(shape, self.dtype) for i, shape in shapes.items()}
-        flowing = launch.Arrays({f"gradient of {o}": a for o, a in dy.items()}, dx, dfinal)
-        before, params = launch.execute(code, run.sizes, run._tape.blocks, run._backward, flowing, run._tape)
+        self._check_gradients(run, dy, dfinal)
+        own = run._backward.run
+        dx = {i: np.zeros(run._inputs[i], self.dtype) for i in own.code.layout["outputs"]}
+        before, params = launch.execute(own, run._packed, {f"gradient of {o}": a for o, a in dy.items()}, dx, dfinal, run._tape)
         whole = {p: params[p] if p in params else np.zeros(self._full(shape, run.sizes), self.dtype) for p, shape in self.spec.parameters.items()}
         return Gradients(whole, dx, self._shaped(before, run.sizes))
 
     def infer(self, params: Mapping[str, Any], inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None, lengths: Any = None) -> Inference:
         """Runs a sequence without a tape; arguments as for `forward`."""
-        from rnnspec.backends.cpu import launch
+        from rnnspec.backends.cpu import launch, pack
 
         call = self._check(params, inputs, states, lengths)
-        code = self._code("infer")
+        own = self._plans(("infer",), call)[0]
         outputs = self._new_outputs(call)
-        blocks = self._blocks(call, [code])
-        final, _ = launch.execute(code, call.sizes, blocks, launch.pack(code, call.sizes, call.params), launch.Arrays(call.inputs, outputs, call.states))
+        final, _ = launch.execute(own.run, pack.pack(own.pack, call.params), call.inputs, outputs, call.states)
         return Inference(outputs, self._shaped(final, call.sizes))
 
     def step(self, params: Mapping[str, Any], inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None) -> State:
@@ -207,13 +203,12 @@ class Kernel:
 
     def _code(self, mode: str) -> Code:
         """The imported kernel of a mode, compiled or read from the cache."""
-        from rnnspec.backends.cpu.launch import Code
+        from rnnspec.backends.cpu.launch import code
         from rnnspec.modules import import_source
 
         with self._lock:
             if mode not in self._codes:
-                module = import_source(f"{self.spec.name}_{mode}_{self.dtype.name}", self.source(mode))
-                self._codes[mode] = Code(module, self.dtype)
+                self._codes[mode] = code(import_source(f"{self.spec.name}_{mode}_{self.dtype.name}", self.source(mode)), self.dtype)
             return self._codes[mode]
 
     def _check(self, params: Mapping[str, Any], inputs: Mapping[str, Any], states: Mapping[str, Any] | None, lengths: Any) -> _Call:
@@ -221,25 +216,65 @@ class Kernel:
         p = checked.named("parameter", params, spec.parameters, self.dtype, required=True)
         x = checked.named("input", inputs, spec.inputs, self.dtype, required=True)
         s = checked.named("state", states, self.states, self.dtype, required=False)
+        key = (*(p[n].shape for n in spec.parameters), *(x[n].shape for n in spec.inputs), *((n, a.shape) for n, a in s.items()))
+        if key not in self._known:
+            if len(self._known) > 256:
+                self._known.clear()
+            self._known[key] = self._sizes_of(p, x, s)
+        sizes, steps, rows = self._known[key]
+        return _Call(p, x, s, checked.check_lengths(lengths, steps, rows), sizes, steps, rows)
+
+    def _sizes_of(self, params: Mapping[str, Array], inputs: Mapping[str, Array], states: Mapping[str, Array]) -> tuple[dict[str, int], int, int]:
+        """Sizes, steps and rows, from the shapes of all arrays."""
+        spec = self.spec
         lead: tuple[str, str] = ("T", "B")
-        while set(lead) & set(_all_sizes(spec)):
+        while set(lead) & _all_sizes(spec):
             lead = (lead[0] + "_", lead[1] + "_")
-        dims = [(f"parameter '{n}'", spec.parameters[n], a.shape) for n, a in p.items()]
-        dims += [(f"input '{n}'", lead + spec.inputs[n], a.shape) for n, a in x.items()]
-        dims += [(f"state '{n}'", lead[1:] + self.states[n], a.shape) for n, a in s.items()]
+        dims = [(f"parameter '{n}'", spec.parameters[n], a.shape) for n, a in params.items()]
+        dims += [(f"input '{n}'", lead + spec.inputs[n], a.shape) for n, a in inputs.items()]
+        dims += [(f"state '{n}'", lead[1:] + self.states[n], a.shape) for n, a in states.items()]
         sizes = checked.infer_sizes(spec, dims)
         if any(n not in sizes for n in lead):
             raise ShapeError(f"'{spec.name}' has no input that tells the number of steps and rows.")
         steps, rows = sizes.pop(lead[0]), sizes.pop(lead[1])
-        return _Call(p, x, s, checked.check_lengths(lengths, steps, rows), sizes, steps, rows)
+        return sizes, steps, rows
 
-    def _blocks(self, call: _Call, codes: list[Code]) -> tuple[Block, ...]:
-        from rnnspec.backends.cpu import launch
+    def _check_gradients(self, run: Run, dy: Mapping[str, Array], dfinal: Mapping[str, Array]) -> None:
+        lead = (str(run.steps), str(run.rows))
+        dims = [(f"the gradient of output '{n}'", (*lead, *self._sized(self.spec.shapes[n], run.sizes)), a.shape) for n, a in dy.items()]
+        dims += [(f"the gradient of final state '{n}'", (lead[1], *self._sized(self.states[n], run.sizes)), a.shape) for n, a in dfinal.items()]
+        checked.infer_sizes(self.spec, dims)
+
+    def _plans(self, modes: tuple[str, ...], call: _Call) -> list[_Plans]:
+        """Plans of kernels that share a tape, from the last calls of the same sizes where there were such."""
+        key = (modes, call.steps, call.rows, tuple(call.sizes.items()))
+        if call.lengths is None and key in self._planned:
+            return self._planned[key]
+        made = self._new_plans([self._code(m) for m in modes], call)
+        if call.lengths is None:
+            if len(self._planned) > 64:
+                self._planned.clear()
+            self._planned[key] = made
+        return made
+
+    def _new_plans(self, codes: list[Code], call: _Call) -> list[_Plans]:
+        from rnnspec.backends.cpu import launch, pack, rows
 
         layouts = [c.layout for c in codes]
-        work = launch.flops(layouts[0], call.sizes, call.steps * call.rows)
-        blocks = launch.block_count(call.rows, work, self.threads)
-        return launch.split_rows(call.rows, call.steps, call.lengths, blocks, launch.chunk_rows(layouts, call.sizes, self.dtype.itemsize))
+        work = rows.flops(layouts[0], call.sizes, call.steps * call.rows)
+        count = rows.block_count(call.rows, work, self.threads)
+        blocks = rows.split_rows(call.rows, call.steps, call.lengths, count, rows.chunk_rows(layouts, call.sizes, self.dtype.itemsize))
+        widths = {p: max(1, int(np.prod(self._full(shape, call.sizes)))) for p, shape in self.spec.parameters.items() if len(shape) < 2}
+        found = []
+        for own in codes:
+            packing = pack.pack_plan(own, call.sizes, widths)
+            planned = launch.plan(own, call.sizes, blocks)
+            index = own.layout["fields"].index
+            for table in planned.tables:
+                for f, value in packing.shapes.items():
+                    table[index(f)] = value
+            found.append(_Plans(planned, packing))
+        return found
 
     def _new_outputs(self, call: _Call) -> dict[str, Array]:
         make = np.empty if call.lengths is None else np.zeros
@@ -253,6 +288,12 @@ class Kernel:
 
     def _shaped(self, states: dict[str, Array], sizes: Mapping[str, int]) -> dict[str, Array]:
         return {s: a.reshape(a.shape[0], *self._full(self.states[s], sizes)) for s, a in states.items()}
+
+
+@dataclass(frozen=True)
+class _Plans:
+    run: Plan
+    pack: PackPlan
 
 
 @dataclass(frozen=True)

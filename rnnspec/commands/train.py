@@ -20,6 +20,7 @@ import numpy as np
 
 import rnnspec
 from rnnspec.commands import progress
+from rnnspec.errors import RnnspecError
 from rnnspec.language.load import digest, load
 from rnnspec.train import checkpoint
 from rnnspec.train.data import Corpus, default_text, make_corpus, read_text
@@ -82,6 +83,8 @@ def make_config(args: argparse.Namespace, saved: checkpoint.Checkpoint | None) -
         given["cell"] = os.path.abspath(args.cell) if is_path(args.cell) else args.cell
     if args.text is not None:
         given["text"] = os.path.abspath(args.text)
+    if args.size:
+        given["sizes"] = dict(args.size)
     if args.choice:
         given["choices"] = dict(args.choice)
     if args.steps is not None or args.seconds is not None:
@@ -89,6 +92,8 @@ def make_config(args: argparse.Namespace, saved: checkpoint.Checkpoint | None) -
         given |= {"steps": args.steps, "seconds": None if args.seconds is None else spent + args.seconds}
     config = replace(saved.config, **given) if saved else Config(**given)
     spec = load(config.cell, **config.choices)
+    if len(spec.inputs) != 1:
+        raise TrainError(f"{spec.name} reads {', '.join(spec.inputs) or 'nothing'}; only cells with one input stream can be trained on text")
     return replace(config, equations=tuple(e.text for e in spec.equations), digest=digest(spec))
 
 
@@ -107,9 +112,12 @@ def make_run(config: Config, saved: checkpoint.Checkpoint | None, threads: int |
             hidden=config.hidden,
             seed=config.seed,
             threads=threads,
+            sizes=config.sizes,
             choices=config.choices,
         )
         run = start_run(config, model, corpus)
+    except (ValueError, TypeError) as error:  # the layer's own checks of sizes
+        raise error if isinstance(error, RnnspecError) else TrainError(str(error)) from error
     except MemoryError:
         raise TrainError(f"not enough memory for --hidden {config.hidden} and --embed {config.embed}") from None
     if saved:

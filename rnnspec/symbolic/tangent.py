@@ -20,58 +20,69 @@ def tangent_of(name: str) -> str:
 
 def tangent(forward: Graph, constant_inputs: tuple[str, ...] = ()) -> Graph:
     """The step and its derivative along the directions of everything that can vary."""
-    nodes: dict[str, Node] = dict(forward.nodes)
-    shapes: dict[str, Shape] = dict(forward.shapes)
+    work = _Forward(forward)
     active = varying(forward, constant_inputs)
-    dots: dict[str, str] = {}
-
-    def put(wanted: str, node: Node, shape: Shape) -> str:
-        name = fresh(wanted, shapes)
-        nodes[name], shapes[name] = node, shape
-        return name
-
-    def product(own: str, matrix: str, vector: str, transposed: bool) -> Value:
-        return symbol(put(f"{own}_{vector}", Product(matrix, vector, transposed), shapes[own]))
-
     for name, node in forward.nodes.items():
-        if name not in active:
-            continue
-        match node:
-            case Read(kind, source):
-                dots[name] = put(f"dot_{name}", Read(kind, tangent_of(source)), shapes[name])
-            case Pointwise(expr):
-                terms = [times(symbol(dots[a]), partial(expr, name, a)) for a in names(expr) if a in dots]
-                dots[name] = put(f"dot_{name}", Pointwise(sympy.Add(*terms)), shapes[name])
-            case Product(matrix, vector, transposed):
-                terms = [product(name, matrix, dots[vector], transposed)] if vector in dots else []
-                terms += [product(name, dots[matrix], vector, transposed)] if matrix in dots else []
-                dots[name] = put(f"dot_{name}", Pointwise(sympy.Add(*terms)), shapes[name])
-            case Outer(left, right):
-                pairs = [(dots.get(left), right), (left, dots.get(right))]
-                made = [symbol(put(f"{name}_part", Outer(a, b), shapes[name])) for a, b in pairs if a and b]
-                dots[name] = put(f"dot_{name}", Pointwise(sympy.Add(*made)), shapes[name])
-            case Reduce("max", arg):
-                hit = put(f"{name}_hit", Pointwise(select(equal(symbol(arg), symbol(name)), sympy.S.One, sympy.S.Zero)), shapes[arg])
-                count, each = put(f"{name}_count", Reduce("sum", hit), ()), put(f"{name}_each", Pointwise(symbol(hit) * symbol(dots[arg])), shapes[arg])
-                total = put(f"{name}_total", Reduce("sum", each), ())
-                dots[name] = put(f"dot_{name}", Pointwise(symbol(total) / symbol(count)), ())
-            case Reduce(op, arg):
-                dots[name] = put(f"dot_{name}", Reduce(op, dots[arg]), shapes[name])
-            case CumSum(arg, reverse):
-                dots[name] = put(f"dot_{name}", CumSum(dots[arg], reverse), shapes[name])
-            case Part(arg, first, length):
-                dots[name] = put(f"dot_{name}", Part(dots[arg], first, length), shapes[name])
-            case Concat(args):
-                parts = tuple(dots.get(a) or put(f"zero_{a}", Pointwise(sympy.S.Zero), shapes[a]) for a in args)
-                dots[name] = put(f"dot_{name}", Concat(parts), shapes[name])
-            case _:
-                raise TypeError(f"not a node: {node!r}")
-
-    def dot(node: str) -> str:
-        return dots.get(node) or put(f"dot_{node}", Pointwise(sympy.S.Zero), shapes[node])
-
-    states = dict(forward.states) | {tangent_of(s): dot(n) for s, n in forward.states.items()}
-    outputs = dict(forward.outputs) | {tangent_of(o): dot(n) for o, n in forward.outputs.items()}
-    graph = tidy(Graph(f"{forward.name} tangent", nodes, shapes, states, outputs))
+        if name in active:
+            work.dots[name] = work.direction(name, node)
+    states = dict(forward.states) | {tangent_of(s): work.dot(n) for s, n in forward.states.items()}
+    outputs = dict(forward.outputs) | {tangent_of(o): work.dot(n) for o, n in forward.outputs.items()}
+    graph = tidy(Graph(f"{forward.name} tangent", work.nodes, work.shapes, states, outputs))
     graph.verify()
     return graph
+
+
+class _Forward:
+    """The nodes of a tangent while they are made; `dots`: forward node -> the node of its direction."""
+
+    def __init__(self, forward: Graph):
+        self.nodes: dict[str, Node] = dict(forward.nodes)
+        self.shapes: dict[str, Shape] = dict(forward.shapes)
+        self.dots: dict[str, str] = {}
+
+    def put(self, wanted: str, node: Node, shape: Shape) -> str:
+        name = fresh(wanted, self.shapes)
+        self.nodes[name], self.shapes[name] = node, shape
+        return name
+
+    def total(self, name: str, terms: list[Value]) -> str:
+        return self.put(f"dot_{name}", Pointwise(sympy.Add(*terms)), self.shapes[name])
+
+    def dot(self, name: str) -> str:
+        """The direction of a node; zero for what can't vary."""
+        return self.dots.get(name) or self.put(f"dot_{name}", Pointwise(sympy.S.Zero), self.shapes[name])
+
+    def direction(self, name: str, node: Node) -> str:
+        shapes, dots = self.shapes, self.dots
+        match node:
+            case Read(kind, source):
+                return self.put(f"dot_{name}", Read(kind, tangent_of(source)), shapes[name])
+            case Pointwise(expr):
+                return self.total(name, [times(symbol(dots[a]), partial(expr, name, a)) for a in names(expr) if a in dots])
+            case Product(matrix, vector, transposed):
+                pairs = [(matrix, dots.get(vector)), (dots.get(matrix), vector)]
+                parts = [self.put(f"{name}_part", Product(a, b, transposed), shapes[name]) for a, b in pairs if a and b]
+                return self.total(name, [symbol(p) for p in parts])
+            case Outer(left, right):
+                pairs = [(left, dots.get(right)), (dots.get(left), right)]
+                parts = [self.put(f"{name}_part", Outer(a, b), shapes[name]) for a, b in pairs if a and b]
+                return self.total(name, [symbol(p) for p in parts])
+            case Reduce("max", arg):
+                return self.largest(name, arg)
+            case Reduce(op, arg):
+                return self.put(f"dot_{name}", Reduce(op, dots[arg]), shapes[name])
+            case CumSum(arg, reverse):
+                return self.put(f"dot_{name}", CumSum(dots[arg], reverse), shapes[name])
+            case Part(arg, first, length):
+                return self.put(f"dot_{name}", Part(dots[arg], first, length), shapes[name])
+            case Concat(args):
+                return self.put(f"dot_{name}", Concat(tuple(self.dot(a) for a in args)), shapes[name])
+        raise TypeError(f"not a node: {node!r}")
+
+    def largest(self, name: str, arg: str) -> str:
+        """The direction of max(arg): the mean of the directions of those that attain it."""
+        hit = self.put(f"{name}_hit", Pointwise(select(equal(symbol(arg), symbol(name)), sympy.S.One, sympy.S.Zero)), self.shapes[arg])
+        count = self.put(f"{name}_count", Reduce("sum", hit), ())
+        each = self.put(f"{name}_each", Pointwise(symbol(hit) * symbol(self.dots[arg])), self.shapes[arg])
+        total = self.put(f"{name}_total", Reduce("sum", each), ())
+        return self.total(name, [symbol(total) / symbol(count)])

@@ -20,7 +20,7 @@ from rnnspec.train.errors import TrainError
 from rnnspec.train.loop import Config, History, Run
 
 FORMAT = 1
-FIXED = ("choices", "hidden", "embed", "batch", "length", "seed")
+FIXED = ("choices", "sizes", "hidden", "embed", "batch", "length", "seed")
 """The parts of a Config that a resumed run can't change."""
 
 

@@ -37,6 +37,7 @@ class Config:
 
     cell: str
     choices: Mapping[str, Any] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
     text: str | None = None
     hidden: int = 256
     embed: int = 64

@@ -11,6 +11,7 @@ import numpy as np
 from rnnspec.train import heads, losses
 from rnnspec.train.data import Streams, make_streams
 
+Outputs = np.ndarray | tuple[np.ndarray, ...]
 State = Any  # what the layer gives and takes: None, an array [1, B, H], or a tuple of them
 
 EVALUATION_ROWS = 16
@@ -26,9 +27,9 @@ class Layer(Protocol):
     def params(self) -> Mapping[str, np.ndarray]: ...
     @property
     def grads(self) -> Mapping[str, np.ndarray]: ...
-    def __call__(self, x: np.ndarray, state: State = None) -> tuple[np.ndarray, State]: ...
-    def infer(self, x: np.ndarray, state: State = None) -> tuple[np.ndarray, State]: ...
-    def backward(self, dy: np.ndarray) -> tuple[np.ndarray, State]: ...
+    def __call__(self, x: np.ndarray, state: State = None) -> tuple[Outputs, State]: ...
+    def infer(self, x: np.ndarray, state: State = None) -> tuple[Outputs, State]: ...
+    def backward(self, dy: Outputs) -> tuple[np.ndarray, State]: ...
 
 
 class CharacterModel:
@@ -54,16 +55,17 @@ class CharacterModel:
         ids, labels [T, B]. The state goes in and comes out as a value: nothing flows back through it (truncated BPTT).
         """
         y, state = self.layer(heads.embed(self.embed, ids), state)
-        loss, d_logits = losses.cross_entropy(heads.linear(self.head, y), labels)
-        d_y, d_head = heads.linear_backward(self.head, y, d_logits)
-        d_x, _ = self.layer.backward(d_y)
+        features = joined(y)
+        loss, d_logits = losses.cross_entropy(heads.linear(self.head, features), labels)
+        d_features, d_head = heads.linear_backward(self.head, features, d_logits)
+        d_x, _ = self.layer.backward(parted(d_features, y))
         d_embed = heads.embed_backward(self.embed, ids, d_x)
         return loss, join({"embed": d_embed, "layer": self.layer.grads, "head": d_head}), state
 
     def logits(self, ids: np.ndarray, state: State = None) -> tuple[np.ndarray, State]:
         """Logits [T, B, V] of ids [T, B], and the state after them; keeps nothing for a backward pass."""
         y, state = self.layer.infer(heads.embed(self.embed, ids), state)
-        return heads.linear(self.head, y), state
+        return heads.linear(self.head, joined(y)), state
 
     def bits(self, ids: np.ndarray) -> float:
         """Bits per character of a text, ids [N], the state carried from its first character to its last.
@@ -98,11 +100,26 @@ def make_model(
     hidden: int,
     seed: int = 0,
     threads: int | None = None,
+    sizes: Mapping[str, int] | None = None,
     choices: Mapping[str, Any] | None = None,
 ) -> CharacterModel:
     """The model of one run; `make_layer` is `rnnspec.Recurrent`."""
-    layer = make_layer(cell, input_size=embed, hidden_size=hidden, dtype="float32", threads=threads, seed=seed, **(choices or {}))
+    more: dict[str, Any] = {"sizes": sizes} if sizes else {}
+    layer = make_layer(cell, input_size=embed, hidden_size=hidden, dtype="float32", threads=threads, seed=seed, **more, **(choices or {}))
     return CharacterModel(layer, symbols, embed, seed)
+
+
+def joined(y: Outputs) -> np.ndarray:
+    """The outputs of a cell side by side: [T, B, H] each (one is the rule) to [T, B, output_size]."""
+    return np.concatenate(y, axis=-1) if isinstance(y, tuple) else y
+
+
+def parted(d_features: np.ndarray, y: Outputs) -> Outputs:
+    """The gradient of each output from that of `joined(y)`."""
+    if not isinstance(y, tuple):
+        return d_features
+    ends = np.cumsum([part.shape[-1] for part in y])[:-1]
+    return tuple(np.split(d_features, ends, axis=-1))
 
 
 def join(groups: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:

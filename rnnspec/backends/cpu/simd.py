@@ -1,11 +1,14 @@
 """Explicit SIMD for Numba: vector and mask values, typed pointers, and the operations generated kernels are made of.
 
-In: the machine as Numba sees it (NUMBA_CPU_NAME and NUMBA_CPU_FEATURES included). Out: `host()` and intrinsics, which cost a kernel's compilation next to
-nothing (no `njit` helpers). float32 and float64; a vector fills one register. No matrix products (tile.py) and no function bodies (vector_math.py).
+In: the machine as Numba sees it (NUMBA_CPU_NAME and NUMBA_CPU_FEATURES included). Out: `host()` and intrinsics, which cost a
+kernel's compilation next to nothing. float32 and float64; a vector fills one register. No matrix products (tile.py) and no function
+bodies (vector_math.py).
 
-Arithmetic carries `reassoc contract arcp nsz` and never `nnan` or `ninf`: NaN and infinity must survive. Loads and stores assume no alignment beyond one element's.
+Arithmetic carries `reassoc contract arcp nsz` and never `nnan` or `ninf`: NaN and infinity must survive. Loads and stores assume
+no more alignment than one element's.
 
-Why not plain loops: LLVM's vectoriser gives up on the gate arithmetic (possible aliasing, math.exp), which made an LSTM 1.3 to 2.5 times slower.
+Why not plain loops: LLVM's vectoriser gives up on the gate arithmetic (possible aliasing, math.exp), which made an LSTM 1.3 to 2.5
+times slower.
 """
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ ITEMSIZE = {"float32": 4, "float64": 8}
 
 @dataclass(frozen=True)
 class Host:
-    """What kernels need to know of the machine: `lanes` of a vector by dtype name, vector `registers`, and whether it has a fused multiply-add."""
+    """What kernels need to know of the machine: `lanes` of a vector by dtype, vector `registers`, and whether multiply-add is one instruction."""
 
     lanes: dict[str, int]
     registers: int
@@ -186,8 +189,8 @@ def spread(builder: ir.IRBuilder, scalar: ir.Value, lanes: int) -> ir.Value:
     vector = ir.VectorType(scalar.type, lanes)
     if isinstance(scalar, ir.Constant):
         return ir.Constant(vector, [scalar.constant] * lanes)
-    undefined = ir.Constant(vector, ir.Undefined)
-    return builder.shuffle_vector(builder.insert_element(undefined, scalar, I32(0)), undefined, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
+    undefined, zeros = ir.Constant(vector, ir.Undefined), ir.Constant(ir.VectorType(I32, lanes), [0] * lanes)
+    return builder.shuffle_vector(builder.insert_element(undefined, scalar, I32(0)), undefined, zeros)
 
 
 @intrinsic

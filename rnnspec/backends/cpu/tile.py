@@ -1,10 +1,11 @@
 """The CPU runtime: matrix products on register tiles, packing, and moving rows. Generated kernels call it by address.
 
-In: nothing but int64 arguments (addresses, counts, strides in elements). Out: memory. `runtime(dtype)` compiles the functions once for a dtype and machine and
-gives their addresses. It knows nothing of cells, steps in time or threads.
+In: nothing but int64 arguments (addresses, counts, strides in elements). Out: memory. `runtime(dtype)` compiles the functions once for
+a dtype and machine and gives their addresses. It knows nothing of cells, steps in time or threads.
 
-Each result element is one accumulator that takes the terms in the order of k, in every tile and for any number of rows. So a row of a product is bitwise the same
-alone or among others, and NaN or infinity stay in their row.
+In `product` each element of the result is one accumulator that takes its terms in the order of k, in every tile and for any number of
+rows. So a row of a product is bitwise the same alone or among others, and NaN or infinity stay in their row. Buffers that start at a
+cache line are worth it: panels that do not cost a quarter of the speed.
 """
 from __future__ import annotations
 
@@ -21,12 +22,13 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from rnnspec.backends.cpu import simd
-from rnnspec.backends.cpu.simd import I32, I64, Host, at, get, host, load, load_vector, multiply_add, pointer_int, spread, store, store_vector
+from rnnspec.backends.cpu.simd import I32, I64, Host, at, get, host, load, pointer_int, store
+from rnnspec.backends.cpu.simd import load_vector, multiply_add, spread, store_vector
 from rnnspec.backends.cpu.simd import pointer32 as pointer
 from rnnspec.modules import import_source
 
 Body = Callable[[ir.Value, list[ir.Value]], list[ir.Value]]
-BLOCK_K, BLOCK_M, BLOCK_N = 192, 96, 256  # of `outer`: rows summed in one go, and the part of A and B packed for them
+BLOCK_K, BLOCK_M, BLOCK_N = 192, 96, 256  # of `outer`: rows summed in one go, columns of A and of B packed for them (128 to 512 rows: all alike)
 
 
 def max_vectors(machine: Host) -> int:
@@ -34,7 +36,7 @@ def max_vectors(machine: Host) -> int:
     return 4 if machine.registers == 32 else 3
 
 
-LANES, MAX_VECTORS = host().lanes["float32"], max_vectors(host())  # the functions below as they stand are the float32 ones; _source writes the header of either
+LANES, MAX_VECTORS = host().lanes["float32"], max_vectors(host())  # with `pointer` above: the runtime's text as it stands is that of float32
 
 
 def row_tile(machine: Host, vectors: int) -> int:
@@ -52,19 +54,23 @@ def loop(builder: ir.IRBuilder, count: ir.Value, values: list[ir.Value], body: B
     index, *current = [builder.phi(value.type) for value in (count, *values)]
     updated = body(index, current)
     last, following = builder.block, builder.add(index, I64(1))
-    for phi, first, next_value in zip((index, *current), (I64(0), *values), (following, *updated)):
-        phi.add_incoming(first, before)
-        phi.add_incoming(next_value, last)
+    _join([index, *current], before, [I64(0), *values], last, [following, *updated])
     builder.cbranch(builder.icmp_signed("<", following, count), head, after)
     builder.position_at_end(after)
     results = [builder.phi(value.type) for value in values]
-    for phi, first, next_value in zip(results, values, updated):
-        phi.add_incoming(first, before)
-        phi.add_incoming(next_value, last)
+    _join(results, before, values, last, updated)
     return results
 
 
-def _accumulate(builder: ir.IRBuilder, a_rows: list[ir.Value], a_step: ir.Value, b: ir.Value, K: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
+def _join(phis: list[ir.Value], before: ir.Block, first: list[ir.Value], last: ir.Block, updated: list[ir.Value]) -> None:
+    for phi, value, next_value in zip(phis, first, updated, strict=True):
+        phi.add_incoming(value, before)
+        phi.add_incoming(next_value, last)
+
+
+def _accumulate(
+    builder: ir.IRBuilder, a_rows: list[ir.Value], a_step: ir.Value, b: ir.Value, K: ir.Value, sums: list[ir.Value],
+) -> list[ir.Value]:
     """sums[r, j] += sum over k of a_rows[r][k * a_step] * panel[k, j]; a panel row is as wide as the sums."""
     vector, vectors = sums[0].type, len(sums) // len(a_rows)
     lanes = vector.count
@@ -123,25 +129,32 @@ def _product_tile(builder: ir.IRBuilder, vector: ir.VectorType, rows: int, vecto
             store_vector(builder, sums[r * vectors + j], target)
 
 
+def _prefetch(builder: ir.IRBuilder, place: ir.Value, write: bool) -> None:
+    byte = ir.IntType(8).as_pointer()
+    function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32]), "llvm.prefetch.p0")
+    builder.call(function, [builder.bitcast(place, byte), I32(int(write)), I32(3), I32(1)])
+
+
 def _outer_tile(builder: ir.IRBuilder, vector: ir.VectorType, rows: int, vectors: int, args: list[ir.Value]) -> None:
     """c[live rows, vectors] += the sum over k of a[k, row] * panel[k, vectors]. C comes last and from far away: ask for it first."""
     a, a_row, panel, K, c, c_row, live = args
-    targets = [builder.gep(c, [builder.mul(c_row, builder.select(builder.icmp_signed("<", I64(r), live), I64(r), I64(0)))]) for r in range(rows)]
-    byte = ir.IntType(8).as_pointer()
-    prefetch = cgutils.get_or_insert_function(builder.module, ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32]), "llvm.prefetch.p0")
+    lives = [builder.icmp_signed("<", I64(r), live) for r in range(rows)]
+    targets = [builder.gep(c, [builder.mul(c_row, builder.select(lives[r], I64(r), I64(0)))]) for r in range(rows)]
     for target, j in combinations(targets, range(vectors)):
-        builder.call(prefetch, [builder.bitcast(builder.gep(target, [I64(j * vector.count)]), byte), I32(1), I32(3), I32(1)])
+        _prefetch(builder, builder.gep(target, [I64(j * vector.count)]), write=True)
     zero = ir.Constant(vector, [0.0] * vector.count)
     sums = _accumulate(builder, [builder.gep(a, [I64(r)]) for r in range(rows)], a_row, panel, K, [zero] * (rows * vectors))
     for r, target in enumerate(targets):
-        with builder.if_then(builder.icmp_signed("<", I64(r), live)):
+        with builder.if_then(lives[r]):
             for j in range(vectors):
                 place = builder.gep(target, [I64(j * vector.count)])
                 store_vector(builder, builder.fadd(sums[r * vectors + j], load_vector(builder, place, vector)), place)
 
 
-def _call_tile(builder: ir.IRBuilder, emit: Callable, vector: ir.VectorType, sizes: dict[int, tuple[int, int]], size: ir.Value, args: list[ir.Value]) -> None:
-    """Call the LLVM function that `emit` writes for (rows, vectors); `sizes` are those that occur, by the value of `size` that asks for them."""
+def _call_tile(
+    builder: ir.IRBuilder, emit: Callable, vector: ir.VectorType, sizes: dict[int, tuple[int, int]], size: ir.Value, args: list[ir.Value],
+) -> None:
+    """Call the LLVM function that `emit` writes for (rows, vectors); `sizes` are those that occur, by the value of `size` asking for them."""
     done = builder.append_basic_block("done")
     switch = builder.switch(size, done)
     kind = ir.FunctionType(ir.VoidType(), [arg.type for arg in args])
@@ -210,6 +223,22 @@ def transpose(tc, dest, dest_row, source, source_row):
             store_vector(builder, value, builder.gep(dest, [builder.mul(dest_row, I64(i))]))
         return context.get_dummy_value()
     return types.void(dest, types.int64, source, types.int64), codegen
+
+
+@intrinsic
+def prefetch(tc, source, count):
+    """Ask for the cache lines of `count` elements that will be read soon; any address is allowed."""
+    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
+        line = 64 // context.get_abi_sizeof(args[0].type.pointee)
+        lines = builder.ashr(args[1], I64(line.bit_length() - 1))
+
+        def body(i: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+            _prefetch(builder, builder.gep(args[0], [builder.mul(i, I64(line))]), write=False)
+            return []
+
+        loop(builder, lines, [], body)
+        return context.get_dummy_value()
+    return types.void(source, types.int64), codegen
 
 
 @intrinsic
@@ -282,8 +311,8 @@ def product(desc, group, row, rows):
 def outer(a, a_row, b, b_row, rows, M, N, c, c_row, scratch):
     """C[M, N] += the sum over rows k of A[k, m] * B[k, n]; N a multiple of LANES, M any; scratch: Runtime.outer_scratch bytes.
 
-    Rows in blocks, each summed from zero and added to C. B becomes panels. A piece of A is copied so that its rows lie close together, unless
-    it is used but once; the copy also spares reading past the end of A in a tile that isn't full.
+    Rows in blocks, each summed from zero and added to C. B becomes panels. A piece of A is copied so that its rows lie close together,
+    unless it is used but once; the copy also spares reading past the end of A in a tile that isn't full.
     """
     blocks = (rows + BLOCK_K - 1) // BLOCK_K
     for i in range(blocks):
@@ -293,12 +322,12 @@ def outer(a, a_row, b, b_row, rows, M, N, c, c_row, scratch):
             n_end = min(N, n0 + BLOCK_N)
             for m0 in range(0, M, BLOCK_M):
                 live = min(BLOCK_M, M - m0)
-                piece, piece_row = at(pointer(a), k0 * a_row + m0), a_row
+                origin = piece = at(pointer(a), k0 * a_row + m0)
+                piece_row, asked = a_row, K
                 if N > MAX_VECTORS * LANES or live % most_rows(N // LANES) != 0:
-                    copied, piece_row = at(pointer(scratch), BLOCK_K * BLOCK_N), BLOCK_M
+                    piece, piece_row, asked = at(pointer(scratch), BLOCK_K * BLOCK_N), BLOCK_M, 0
                     for k in range(K):
-                        copy(at(copied, k * BLOCK_M), at(piece, k * a_row), live)
-                    piece = copied
+                        copy(at(piece, k * BLOCK_M), at(origin, k * a_row), live)
                 n = n0
                 while n < n_end:
                     left = (n_end - n) // LANES
@@ -311,6 +340,10 @@ def outer(a, a_row, b, b_row, rows, M, N, c, c_row, scratch):
                                 store(panel, k * vectors * LANES + j, load(pointer(b), (k0 + k) * b_row + n + j))
                     most = most_rows(vectors)
                     for m in range(0, live, most):
+                        upto = min(K, asked + K * most * vectors * LANES // (live * (n_end - n0)) + 1)
+                        while asked < upto:  # some rows of the next piece of A, few enough to arrive during a tile
+                            prefetch(at(origin, asked * a_row + BLOCK_M), BLOCK_M)
+                            asked += 1
                         outer_tile(vectors, at(piece, m), piece_row, panel, K, at(pointer(c), (m0 + m) * c_row + n), c_row, live - m)
                     n += vectors * LANES
 
@@ -348,7 +381,8 @@ def pack(w, s_unit, s_k, units, K, dest, group_stride, before, V, V_last, last_g
 def gather(dest, dest_row, src, s_t, s_b, s_d, order, t0, dt, steps, n, active, width, padded):
     """dest row s * n + k = src[t0 + s * dt, order[k]], zero from width to padded.
 
-    order 0: the identity; active: address of how many rows are live by step, 0: all. Other rows become zero and src is not read; src 0: all zero.
+    order 0: the identity; active: address of how many rows are live by step, 0: all. The other rows become zero and their source is
+    not read; src 0: all rows do.
     """
     for s in range(steps):
         t = t0 + s * dt
@@ -408,7 +442,7 @@ def _source(dtype: str) -> str:
     header = f'''"""The CPU runtime for {dtype}: the functions of rnnspec.backends.cpu.tile."""
 from numba import njit
 from rnnspec.backends.cpu.simd import at, get, load, pointer_int, store, pointer{bits} as pointer
-from rnnspec.backends.cpu.tile import BLOCK_K, BLOCK_M, BLOCK_N, copy, copy_steps, erase, most_rows, outer_tile, product_tile, transpose
+from rnnspec.backends.cpu.tile import BLOCK_K, BLOCK_M, BLOCK_N, copy, copy_steps, erase, most_rows, outer_tile, prefetch, product_tile, transpose
 LANES, MAX_VECTORS = {host().lanes[dtype]}, {max_vectors(host())}
 '''
     return header + "".join(f'\n\n@njit(error_model="numpy")\n{inspect.getsource(function)}' for function in FUNCTIONS)

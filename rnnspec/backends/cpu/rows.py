@@ -1,0 +1,74 @@
+"""How the rows of a batch are dealt out to threads, and the steps of each thread's rows to chunks."""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rnnspec.language.sizes import evaluate_size
+
+Array = np.ndarray
+CACHE_BYTES = 1 << 20  # scratch of one chunk: what stays in a core's cache between the phases
+LEAST_ROWS = 128  # rows of a chunk, where there are so many: shorter sums make the weight gradients wait for memory
+FLOPS_PER_THREAD = 4_000_000  # below this a second thread costs more than it brings
+
+
+@dataclass(frozen=True)
+class Block:
+    """The rows of one thread. order: their places in the batch, longest first; active: how many are live at each step;
+    chunks: first step, steps, rows at its first step, rows before it, history rows before it (a history has a step more)."""
+
+    order: Array  # [n] int64
+    lengths: Array | None  # [n] int64, falling
+    active: Array | None  # [T] int64
+    chunks: Array  # [chunks, 5] int64
+    rows: int
+    history_rows: int
+    most_rows: int
+    most_history_rows: int
+
+
+def block_count(rows: int, flops: float, threads: int) -> int:
+    """How many threads are worth their cost."""
+    return max(1, min(threads, rows, int(flops // FLOPS_PER_THREAD)))
+
+
+def split_rows(rows: int, steps: int, lengths: Array | None, blocks: int, chunk_rows: int) -> tuple[Block, ...]:
+    """Rows dealt out so that all blocks have about the same work."""
+    if lengths is None:
+        cuts = [rows * i // blocks for i in range(blocks + 1)]
+        return tuple(_block(np.arange(a, b, dtype=np.int64), None, steps, chunk_rows) for a, b in zip(cuts, cuts[1:]))
+    order = np.argsort(-lengths, kind="stable")
+    return tuple(_block(np.ascontiguousarray(order[i::blocks], dtype=np.int64), lengths, steps, chunk_rows) for i in range(blocks))
+
+
+def _block(order: Array, lengths: Array | None, steps: int, chunk_rows: int) -> Block:
+    own = None if lengths is None else np.ascontiguousarray(lengths[order], dtype=np.int64)
+    active = None if own is None else np.searchsorted(-own, -np.arange(steps), side="left").astype(np.int64)
+    last = steps if own is None else int(own[0]) if len(own) else 0
+    chunks, t, rows, history = [], 0, 0, 0
+    while t < last and len(order):
+        n = len(order) if active is None else int(active[t])
+        size = min(last - t, max(1, chunk_rows // n))
+        chunks.append((t, size, n, rows, history))
+        t, rows, history = t + size, rows + size * n, history + (size + 1) * n
+    most = max((s * n for _, s, n, _, _ in chunks), default=0)
+    most_history = max(((s + 1) * n for _, s, n, _, _ in chunks), default=0)
+    return Block(order, own, active, np.array(chunks, dtype=np.int64).reshape(-1, 5), rows, history, most, most_history)
+
+
+def chunk_rows(layouts: Sequence[Mapping[str, Any]], sizes: Mapping[str, int], item: int) -> int:
+    """Rows of a chunk: as many as fit the cache in the hungriest of the kernels that share the tape, but no fewer than LEAST_ROWS."""
+    widest = 1
+    for layout in layouts:
+        lanes = layout["lanes"]
+        row = sum(-(-evaluate_size(s, sizes) // lanes) * lanes for s, _, life in layout["buffers"].values() if life == "scratch")
+        widest = max(widest, row * item)
+    return max(LEAST_ROWS, CACHE_BYTES // widest)
+
+
+def flops(layout: Mapping[str, Any], sizes: Mapping[str, int], rows: int) -> float:
+    """Floating point operations of a kernel's products over so many rows."""
+    return 2.0 * rows * sum(evaluate_size(a, sizes) * evaluate_size(b, sizes) for a, b in layout["flops"])

@@ -1,0 +1,144 @@
+"""What the engine's tests share: small cells of the list of known faults, compiled kernels, and random arrays to run them on."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+from tiny import cell
+
+import rnnspec
+from rnnspec.backends import reference
+from rnnspec.kernel import Gradients, Kernel, Run
+from rnnspec.language.sizes import evaluate_size
+from rnnspec.language.spec import Spec
+from rnnspec.pipeline import Stages, stages
+
+Array = np.ndarray
+DTYPES = ("float32", "float64")
+PRIMES = (3, 5, 2, 7, 11, 13)
+
+LINEAR = cell("h[t] = w * x[t] + u * h[t-1]", name="linear", parameters="{w: [], u: []}")
+LINEAR_ROWS = cell("h[t] = w * x[t] + u * h[t-1]", name="linear_rows", inputs="{x: H}", states="{h: H}", parameters="{w: [H], u: [H]}")
+
+
+def spec_of(name: str, **settings: Any) -> Spec:
+    """The Spec of a cell's name, or of a YAML text."""
+    return rnnspec.loads(name, **settings) if "\n" in name else rnnspec.load(name, **settings)
+
+
+@cache
+def kernel(name: str, dtype: str = "float64", threads: int | None = None, **settings: Any) -> Kernel:
+    """The kernel of a cell's name or text: one in this process, so that no test compiles what another has compiled."""
+    return rnnspec.compile(spec_of(name, **settings), dtype=dtype, threads=threads)
+
+
+@cache
+def reference_stages(name: str, **settings: Any) -> Stages:
+    return stages(spec_of(name, **settings))
+
+
+def whole_sizes(spec: Spec, **given: int) -> dict[str, int]:
+    """Every size of a cell: as given, as its default says, or a prime."""
+    free = [n for n, size in spec.sizes.items() if size.default is None and n not in given]
+    sizes = dict(zip(free, PRIMES)) | given
+    for name, size in spec.sizes.items():
+        if name not in sizes:
+            sizes[name] = evaluate_size(size.default, sizes)
+    return sizes
+
+
+@dataclass
+class Case:
+    """Arguments of one call."""
+
+    kernel: Kernel
+    sizes: dict[str, int]
+    params: dict[str, Array]
+    inputs: dict[str, Array]
+    states: dict[str, Array]
+    lengths: Array | None
+    dy: dict[str, Array] = field(default_factory=dict)
+    dfinal: dict[str, Array] = field(default_factory=dict)
+
+    def forward(self, **changed: Any) -> Run:
+        args = {"params": self.params, "inputs": self.inputs, "states": self.states, "lengths": self.lengths} | changed
+        return self.kernel.forward(**args)
+
+    def backward(self, run: Run | None = None) -> Gradients:
+        return self.kernel.backward(self.forward() if run is None else run, self.dy, final=self.dfinal)
+
+    def loss(self, **changed: Any) -> float:
+        """The scalar whose gradients are `backward()`."""
+        run = self.forward(**changed)
+        return float(sum(np.vdot(g, run.outputs[o]) for o, g in self.dy.items()) + sum(np.vdot(g, run.final[s]) for s, g in self.dfinal.items()))
+
+
+def case(of: Kernel, steps: int, rows: int, seed: int = 0, lengths: Any = None, **given: int) -> Case:
+    """A random call: parameters near their initial values, inputs and states of about 1."""
+    spec, rng = of.spec, np.random.default_rng(seed)
+    sizes = whole_sizes(spec, **given)
+
+    def draw(*shape: int) -> Array:
+        return rng.uniform(-1, 1, shape).astype(of.dtype)
+
+    def full(shape: tuple[str, ...]) -> tuple[int, ...]:
+        return tuple(evaluate_size(s, sizes) for s in shape)
+
+    params = {n: p + 0.1 * draw(*p.shape) for n, p in of.init(seed=seed, **sizes).items()}
+    params = {n: np.asarray(p, of.dtype) for n, p in params.items()}
+    inputs = {n: draw(steps, rows, *full(shape)) for n, shape in spec.inputs.items()}
+    states = {n: draw(rows, *full(shape)) for n, shape in of.states.items()}
+    dy = {n: draw(steps, rows, *full(spec.shapes[n])) for n in spec.outputs}
+    dfinal = {n: draw(rows, *full(shape)) for n, shape in of.states.items()}
+    if lengths is not None:
+        lengths = np.asarray(lengths)
+    return Case(of, sizes, params, inputs, states, lengths, dy, dfinal)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the float64 reference says of a Case."""
+
+    outputs: Mapping[str, Array]
+    final: Mapping[str, Array]
+    params: Mapping[str, Array]
+    inputs: Mapping[str, Array]
+    states: Mapping[str, Array]
+
+
+def expected(of: Case, name: str, **settings: Any) -> Expected:
+    """The reference on a case of the kernel of this name or text."""
+    made = reference_stages(name, **settings)
+
+    def double(arrays: Mapping[str, Array]) -> dict[str, Array]:
+        return {n: np.asarray(a, np.float64) for n, a in arrays.items()}
+
+    params, inputs = double(of.params), double(of.inputs)
+    run = reference.forward(made.graph, params, inputs, double(of.states), of.lengths, sizes=of.sizes)
+    dy = {o: g * _alive(of, g) for o, g in double(of.dy).items()}
+    back = reference.backward(made.adjoint, params, inputs, run, dy, double(of.dfinal), of.lengths, sizes=of.sizes)
+    return Expected(run.outputs, run.final, back.params, back.inputs, back.states)
+
+
+def _alive(of: Case, array: Array) -> Array:
+    steps, rows = array.shape[:2]
+    lengths = np.full(rows, steps) if of.lengths is None else of.lengths
+    return (np.arange(steps)[:, None] < lengths[None]).reshape((steps, rows) + (1,) * (array.ndim - 2))
+
+
+def run_scalar(name: str, x: Any, dtype: str = "float64", states: Mapping[str, Any] | None = None, **params: float) -> tuple[Kernel, Run]:
+    """One row of a cell of numbers over the steps x [T], or rows of it with x [T, B]."""
+    of = kernel(name, dtype)
+    x = np.asarray(x, dtype)
+    x = x[:, None] if x.ndim == 1 else x
+    given = {n: np.asarray(v, dtype) for n, v in params.items()}
+    before = {n: np.broadcast_to(np.asarray(v, dtype), x.shape[1:]) for n, v in (states or {}).items()}
+    return of, of.forward(given, {"x": x}, before)
+
+
+def ones(run: Run, *outputs: str) -> dict[str, Array]:
+    """Output gradients of 1: the loss is the sum of the outputs."""
+    return {o: np.ones_like(run.outputs[o]) for o in outputs or run.outputs}
