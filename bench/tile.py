@@ -22,7 +22,6 @@ from rnnspec.backends.cpu import simd, tile
 from rnnspec.backends.cpu.simd import host, invoke
 from rnnspec.backends.cpu.tile import max_vectors, runtime
 
-
 REPEATS = 8  # of small products in one measurement, as in a loop over time
 
 
@@ -116,12 +115,13 @@ def report(name: str, flops: float, run: Callable[[], object], numpys: Callable[
         top.append(peak())
     ours, top, numpys = min(ours), max(top), best(numpys, 0.2)
     rate, ratio = flops / ours / 1e9, numpys / ours
-    print(f"{name:40}{rate:8.1f} GFLOP/s {100 * rate / top:5.0f} % of {top:4.0f}   numpy {flops / numpys / 1e9:7.1f}   ratio {ratio:5.2f}", flush=True)
+    print(f"{name:40}{rate:8.1f} GFLOP/s {100 * rate / top:5.0f} % of {top:4.0f}   numpy {rate / ratio:7.1f}   ratio {ratio:5.2f}", flush=True)
 
 
 def products(dtype: str, top: Callable[[], float]) -> None:
     L, most = host().lanes[dtype], max_vectors(host())
-    shapes = [(32, 256, V) for V in range(most, 0, -1)] + [(rows, K, most) for rows, K in [(32, 1024), (16, 32), (32, 128), (16, 256), (5, 256)]]
+    shapes = [(32, 256, V) for V in range(most, 0, -1)]
+    shapes += [(rows, K, most) for rows, K in [(32, 1024), (16, 32), (32, 128), (16, 256), (5, 256)]]
     for rows, K, V in shapes:
         N = 4 * V * L
         case = Product(dtype, rows, K, N, V)

@@ -48,9 +48,9 @@ def infer_sizes(spec: Spec, dims: list[tuple[str, Shape, tuple[int, ...]]]) -> d
     sizes: dict[str, int] = {}
     told: dict[str, str] = {}
     for what, shape, actual in dims:
-        for size, length in zip(shape, actual):
-            if size.isidentifier() and size not in sizes and len(shape) == len(actual):
-                sizes[size], told[size] = length, what
+        for name, length in zip(shape, actual):
+            if name.isidentifier() and name not in sizes and len(shape) == len(actual):
+                sizes[name], told[name] = length, what
     for name, size in spec.sizes.items():
         if name not in sizes and size.default is not None and size_names(size.default) <= set(sizes):
             sizes[name] = evaluate_size(size.default, sizes)

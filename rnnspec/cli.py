@@ -17,7 +17,7 @@ from typing import Any
 from rnnspec.errors import RnnspecError
 
 DESCRIPTION = "Recurrent cells from their equations: fast kernels, and proof that they are right."
-STAGES = ("spec", "graph", "adjoint", "program", "cpu", "cuda")
+STAGES = ("spec", "graph", "adjoint", "program", "cpu")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -156,7 +156,7 @@ class KernelCache(_Cache):
         try:
             content = dumps((sig, data._reduce()))
             _write(self._path(sig, data.codegen), hashlib.sha256(content).digest() + content)
-        except Exception as error:             # noqa: BLE001 - no space left, read-only, or something that can't be pickled
+        except Exception as error:             # no space left, read-only, or something that can't be pickled
             _warn(str(error))
 
     def _path(self, sig, codegen) -> Path:
@@ -186,6 +186,7 @@ def _execute(full_name: str, text: str, filename: str) -> ModuleType:
         package.__path__ = []
         sys.modules.setdefault(PACKAGE, package)
     spec = importlib.util.spec_from_file_location(full_name, filename, loader=_TextLoader(text, filename))
+    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[full_name] = module            # before it runs: what Numba unpickles imports it by name
     try:

@@ -233,7 +233,8 @@ def _sizes(spec: Spec, input_size: int, hidden_size: int, proj_size: int, more: 
     missing = sorted({n for shape in spec.shapes.values() for s in shape for n in size_names(s)} - set(sizes))
     if missing:
         hint = "give proj_size" if missing == ["P"] else f"give sizes={{{', '.join(f'{m!r}: ...' for m in missing)}}}"
-        raise ValueError(f"the cell {spec.name!r} has the size{'s' * (len(missing) > 1)} {', '.join(missing)} that input_size and hidden_size do not tell: {hint}.")
+        many = "s" * (len(missing) > 1)
+        raise ValueError(f"the cell {spec.name!r} has the size{many} {', '.join(missing)} that input_size and hidden_size do not tell: {hint}.")
     return sizes
 
 

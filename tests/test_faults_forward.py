@@ -98,7 +98,7 @@ def onnx(cell_name: str, layout: str = "onnx", **arrays: list[float]) -> dict[st
 
 
 def one_step(name: str, params: dict[str, np.ndarray], **states: float) -> dict[str, float]:
-    run = kernel(name).forward(params, {"x": np.zeros((1, 1, 1))}, {s: np.full((1, 1), v) for s, v in states.items()})
+    run = kernel(name).forward(params, {"x": np.zeros((1, 1, 1))}, {s: np.full((1, 1), float(v)) for s, v in states.items()})
     return {s: float(v[0, 0]) for s, v in run.final.items()}
 
 

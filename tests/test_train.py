@@ -199,7 +199,7 @@ def test_h72_the_loop_skips_the_step():
 def test_h72_training_that_only_skips_stops():
     run = mini_run()
     run.model.head["bias"][0] = np.nan
-    with np.errstate(invalid="ignore"), pytest.raises(Diverged, match="20 steps in a row.*smaller --lr"):
+    with np.errstate(invalid="ignore"), pytest.raises(Diverged, match=r"20 steps in a row.*smaller --lr"):
         list(train(run))
 
 
@@ -548,7 +548,9 @@ def test_loss_curve(tmp_path):
 
 
 def test_running_mean_leaves_gaps_out():
-    assert running_mean(np.array([1.0, 3.0, np.nan, 5.0]), 2).tolist() == [1, 2, 3, 5]
+    values = np.array([1.0, 3.0, np.nan, 5.0])
+    assert running_mean(values, 2).tolist() == [2, 3, 5, 5]
+    assert running_mean(values, 3).tolist() == [2, 2, 4, 5]
 
 
 def test_import_is_light():

@@ -52,7 +52,7 @@ def _erf(v: Array) -> Array:
     return real if not np.iscomplexobj(v) else real + 1j * v.imag * (2 / math.sqrt(math.pi)) * np.exp(-v.real**2)
 
 
-_NUMPY = {"exp": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos,
+_NUMPY: dict[str, Callable[[Any], Any]] = {"exp": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos,
           "tanh": np.tanh, "sigmoid": _sigmoid, "erf": _erf}
 
 FLOAT64 = Numbers(np.float64, float, _NUMPY)
@@ -244,7 +244,8 @@ def forward(graph: Graph, params: Arrays, inputs: Arrays, states: Arrays | None 
     """
     steps, rows = next(iter(inputs.values())).shape[:2]
     state = {s: numbers.array((states or {}).get(s, np.zeros((rows, *_full(graph.shapes[n], sizes))))) for s, n in graph.states.items()}
-    kept: dict[str, list[Array]] = {n: [] for n in graph.nodes if not (isinstance(graph.nodes[n], Read) and graph.nodes[n].kind == "parameter")}
+    parameters = set(graph.reads("parameter").values())
+    kept: dict[str, list[Array]] = {n: [] for n in graph.nodes if n not in parameters}
     before: dict[str, list[Array]] = {s: [] for s in state}
     for t in range(steps):
         now = {name: x[t] for name, x in inputs.items()}

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from rnnspec.errors import UnsupportedError
 from rnnspec.lowering.program import Accumulation, Buffer, OuterSum, Panel, Place, Program, Stage, State, Term
 from rnnspec.lowering.tape import is_cheap
-from rnnspec.symbolic.expressions import Value, names
-from rnnspec.symbolic.graph import CumSum, Graph, Node, Outer, Pointwise, Product, Read, Reduce, fresh, node_text, operands
+from rnnspec.symbolic.expressions import Value
+from rnnspec.symbolic.graph import Graph, Node, Outer, Pointwise, Product, Read, Reduce, fresh, node_text, operands
 
 Key = tuple[str, int, str]  # phase, level, size of a stage
 PHASES = ("before", "loop", "after")
@@ -71,7 +71,7 @@ class _Work:
             if any(o in recurrent for o in operands(node)):
                 recurrent.add(name)
         needed = set(self.graph.states.values())
-        for name in reversed(nodes):
+        for name in reversed(list(nodes)):
             if name in needed:
                 needed.update(operands(nodes[name]))
         for name, node in nodes.items():
@@ -139,7 +139,7 @@ class _Work:
         one that only outer products read is computed after the loop."""
         uses = self.graph.uses()
         results = set(self.graph.results()) | self.saved
-        for name in reversed(self.graph.nodes):
+        for name in reversed(list(self.graph.nodes)):
             node = self.graph.nodes[name]
             if not isinstance(node, Pointwise) or self.phase[name] != "before" or name in self.accumulations or name in results:
                 continue
@@ -147,9 +147,8 @@ class _Work:
             if readers and all(isinstance(self.graph.nodes[r], Outer) for r in readers):
                 self.phase[name] = "after"
             elif readers and all(isinstance(self.graph.nodes[r], Pointwise) and r not in self.accumulations
-                                 and self.size(r) == self.size(name) for r in readers):
-                if is_cheap(node.expr) or len(readers) == 1:
-                    self.sunk.add(name)
+                                 and self.size(r) == self.size(name) for r in readers) and (is_cheap(node.expr) or len(readers) == 1):
+                self.sunk.add(name)
 
 
 def size_of(graph: Graph, name: str) -> str:

@@ -28,7 +28,7 @@ def adjoint(forward: Graph, constant_inputs: tuple[str, ...] = ()) -> Graph:
     work = _Reverse(forward)
     active = varying(forward, constant_inputs)
     states = work.seed()
-    for name in reversed(forward.nodes):
+    for name in reversed(list(forward.nodes)):
         if name in active:
             work.backward(name, active)
     results = {source: work.total(node) for source, node in forward.reads("state").items()}

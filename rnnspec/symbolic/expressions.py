@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import sympy
@@ -20,7 +20,7 @@ from rnnspec.language.functions import FUNCTIONS, Function
 Value = Any  # a SymPy expression; SymPy ships no types
 
 
-@lru_cache(maxsize=None)
+@cache
 def symbol(name: str) -> Value:
     return sympy.Symbol(name, real=True)
 

@@ -54,7 +54,7 @@ def _is_parameter(node: Node) -> bool:
 def drop_dead(graph: Graph) -> Graph:
     """Without the nodes that no result depends on."""
     alive = set(graph.results())
-    for name in reversed(graph.nodes):
+    for name in reversed(list(graph.nodes)):
         if name in alive:
             alive.update(operands(graph.nodes[name]))
     return replace(graph, nodes={n: node for n, node in graph.nodes.items() if n in alive})

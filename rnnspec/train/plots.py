@@ -60,9 +60,10 @@ def _dress(axes, title: str, bits: np.ndarray, unigram_bits: float, held_out: li
 
 
 def running_mean(values: np.ndarray, width: int) -> np.ndarray:
-    """Mean of the last `width` values that are numbers (fewer at the start): [N] to [N]."""
+    """Mean of the `width` values around each one that are numbers (fewer at both ends): [N] to [N]."""
     good = np.isfinite(values)
     total, count = (np.concatenate([[0.0], np.cumsum(v)]) for v in (np.where(good, values, 0.0), good.astype(np.float64)))
-    begin = np.maximum(0, np.arange(1, len(values) + 1) - width)
+    at = np.arange(len(values))
+    begin, end = np.maximum(0, at - (width - 1) // 2), np.minimum(len(values), at + width // 2 + 1)
     with np.errstate(invalid="ignore"):
-        return (total[1:] - total[begin]) / (count[1:] - count[begin])
+        return (total[end] - total[begin]) / (count[end] - count[begin])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pprint import pformat
 from typing import Any
 
@@ -20,7 +21,8 @@ IMPORTS = ("at", "first_lanes", "from_int", "get", "horizontal_sum", "invoke", "
            "put_all", "select", "store", "store_one")
 FUNCTIONS = ("exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "erf", "tanh", "sigmoid")
 LOCALS = ("active", "call", "chunk", "chunks", "chunk_table", "clear", "count", "fields", "first", "full", "gather", "group", "history_rows", "index",
-          "item", "k", "kernel", "lanes", "offset", "part", "lengths", "live", "n", "njit", "order", "outer", "p", "product", "row", "row0", "rows", "s", "scatter",
+          "item", "k", "kernel", "lanes", "offset", "part",
+          "lengths", "live", "n", "njit", "order", "outer", "p", "product", "row", "row0", "rows", "s", "scatter",
           "scratch", "span", "spans", "steps", "t", "t0", "table", "total", "zeros", "end", "range", "min")
 CHUNK_FIELDS = 5  # first step, steps, rows of the first step, rows before it on the tape, the same in a history
 HEADER = ("product", "outer", "gather", "scatter", "chunks", "chunk_table", "order", "active", "lengths", "zeros", "scratch")
@@ -136,7 +138,7 @@ def _prologue(work: Emission) -> None:
     for size in program.sizes():
         work.line(f"{work.name(f'size {size}', size)} = {work.get(f'size {size}')}")
         work.line(f"{work.pad(size)} = {work.get(f'padded {size}')}  # {size}, up to whole vectors")
-    for number, panel, groups in _all_panels(work):
+    for number, panel, _ in _all_panels(work):
         work.line(f"{_desc(work, number)} = {work.get(f'fields {number}')}  # {', '.join(a.value for a in panel.accumulations)}")
     for key in _parameter_reads(program):
         work.line(f"{work.name(f'vector {key}', f'{key}_vector')} = pointer({work.get(f'vector {key}')})")
@@ -182,7 +184,7 @@ def _split(stage: Stage, target: Target) -> tuple[list[Panel], int]:
         gates = panel.accumulations
         pieces = -(-len(gates) // target.vectors)
         cuts = [len(gates) * i // pieces for i in range(pieces + 1)]
-        panels += [Panel(gates[a:b]) for a, b in zip(cuts, cuts[1:])]
+        panels += [Panel(gates[a:b]) for a, b in pairwise(cuts)]
     widest = max((len(p.accumulations) for p in panels), default=1)
     return panels, target.vectors // widest
 

@@ -235,7 +235,7 @@ def _load_carry(own: Plan, states: Mapping[str, Array], block: int, memory: Memo
             view[:] = 0
         else:
             view[:, width:] = 0
-            view[:, :width] = given.reshape(given.shape[0], -1)[own.blocks[block].order]
+            view[:, :width] = given.reshape(given.shape[0], width)[own.blocks[block].order]
 
 
 def _gradients(own: Plan, memories: list[Memory]) -> dict[str, Array]:

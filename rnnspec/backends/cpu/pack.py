@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-
 from rnnspec.backends.cpu.memory import Arena, Memory, address
 from rnnspec.language.sizes import evaluate_size
 

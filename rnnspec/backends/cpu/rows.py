@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ def split_rows(rows: int, steps: int, lengths: Array | None, blocks: int, chunk_
     """Rows dealt out so that all blocks have about the same work."""
     if lengths is None:
         cuts = [rows * i // blocks for i in range(blocks + 1)]
-        return tuple(_block(np.arange(a, b, dtype=np.int64), None, steps, chunk_rows) for a, b in zip(cuts, cuts[1:]))
+        return tuple(_block(np.arange(a, b, dtype=np.int64), None, steps, chunk_rows) for a, b in pairwise(cuts))
     order = np.argsort(-lengths, kind="stable")
     return tuple(_block(np.ascontiguousarray(order[i::blocks], dtype=np.int64), lengths, steps, chunk_rows) for i in range(blocks))
 

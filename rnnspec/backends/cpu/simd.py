@@ -37,7 +37,7 @@ ITEMSIZE = {"float32": 4, "float64": 8}
 
 @dataclass(frozen=True)
 class Host:
-    """What kernels need to know of the machine: `lanes` of a vector by dtype, vector `registers`, and whether multiply-add is one instruction."""
+    """What kernels must know of the machine: `lanes` of a vector by dtype, vector `registers`, `fma`: multiply-add is one instruction."""
 
     lanes: dict[str, int]
     registers: int

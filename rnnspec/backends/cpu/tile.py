@@ -22,13 +22,13 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from rnnspec.backends.cpu import simd
-from rnnspec.backends.cpu.simd import I32, I64, Host, at, get, host, load, pointer_int, store
-from rnnspec.backends.cpu.simd import load_vector, multiply_add, spread, store_vector
+from rnnspec.backends.cpu.simd import I32, I64, Host, at, get, host, load, load_vector, multiply_add, pointer_int, spread, store, store_vector
 from rnnspec.backends.cpu.simd import pointer32 as pointer
 from rnnspec.modules import import_source
 
 Body = Callable[[ir.Value, list[ir.Value]], list[ir.Value]]
-BLOCK_K, BLOCK_M, BLOCK_N = 192, 96, 256  # of `outer`: rows summed in one go, columns of A and of B packed for them (128 to 512 rows: all alike)
+# of `outer`: rows summed in one go, columns of A and of B packed for them. 128 to 512 rows and 96 to 384 columns measured: all alike
+BLOCK_K, BLOCK_M, BLOCK_N = 192, 96, 256
 
 
 def max_vectors(machine: Host) -> int:
@@ -36,12 +36,13 @@ def max_vectors(machine: Host) -> int:
     return 4 if machine.registers == 32 else 3
 
 
-LANES, MAX_VECTORS = host().lanes["float32"], max_vectors(host())  # with `pointer` above: the runtime's text as it stands is that of float32
-
-
 def row_tile(machine: Host, vectors: int) -> int:
     """Rows of a full tile: accumulators, one row of the panel and one element of A must fit the registers."""
     return (8, 8, 8, 6)[vectors - 1] if machine.registers == 32 else (8, 6, 4)[vectors - 1]
+
+
+# what the runtime's text below sees, with `pointer` above: as it stands that text is for float32
+LANES, MAX_VECTORS = host().lanes["float32"], max_vectors(host())
 
 
 # Tiles, as LLVM functions
@@ -129,19 +130,15 @@ def _product_tile(builder: ir.IRBuilder, vector: ir.VectorType, rows: int, vecto
             store_vector(builder, sums[r * vectors + j], target)
 
 
-def _prefetch(builder: ir.IRBuilder, place: ir.Value, write: bool) -> None:
-    byte = ir.IntType(8).as_pointer()
-    function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32]), "llvm.prefetch.p0")
-    builder.call(function, [builder.bitcast(place, byte), I32(int(write)), I32(3), I32(1)])
-
-
 def _outer_tile(builder: ir.IRBuilder, vector: ir.VectorType, rows: int, vectors: int, args: list[ir.Value]) -> None:
     """c[live rows, vectors] += the sum over k of a[k, row] * panel[k, vectors]. C comes last and from far away: ask for it first."""
     a, a_row, panel, K, c, c_row, live = args
     lives = [builder.icmp_signed("<", I64(r), live) for r in range(rows)]
     targets = [builder.gep(c, [builder.mul(c_row, builder.select(lives[r], I64(r), I64(0)))]) for r in range(rows)]
+    byte = ir.IntType(8).as_pointer()
+    prefetch = cgutils.get_or_insert_function(builder.module, ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32]), "llvm.prefetch.p0")
     for target, j in combinations(targets, range(vectors)):
-        _prefetch(builder, builder.gep(target, [I64(j * vector.count)]), write=True)
+        builder.call(prefetch, [builder.bitcast(builder.gep(target, [I64(j * vector.count)]), byte), I32(1), I32(3), I32(1)])
     zero = ir.Constant(vector, [0.0] * vector.count)
     sums = _accumulate(builder, [builder.gep(a, [I64(r)]) for r in range(rows)], a_row, panel, K, [zero] * (rows * vectors))
     for r, target in enumerate(targets):
@@ -154,7 +151,7 @@ def _outer_tile(builder: ir.IRBuilder, vector: ir.VectorType, rows: int, vectors
 def _call_tile(
     builder: ir.IRBuilder, emit: Callable, vector: ir.VectorType, sizes: dict[int, tuple[int, int]], size: ir.Value, args: list[ir.Value],
 ) -> None:
-    """Call the LLVM function that `emit` writes for (rows, vectors); `sizes` are those that occur, by the value of `size` asking for them."""
+    """Call the LLVM function that `emit` writes for (rows, vectors); `sizes` are those that occur, by the value of `size`."""
     done = builder.append_basic_block("done")
     switch = builder.switch(size, done)
     kind = ir.FunctionType(ir.VoidType(), [arg.type for arg in args])
@@ -223,22 +220,6 @@ def transpose(tc, dest, dest_row, source, source_row):
             store_vector(builder, value, builder.gep(dest, [builder.mul(dest_row, I64(i))]))
         return context.get_dummy_value()
     return types.void(dest, types.int64, source, types.int64), codegen
-
-
-@intrinsic
-def prefetch(tc, source, count):
-    """Ask for the cache lines of `count` elements that will be read soon; any address is allowed."""
-    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
-        line = 64 // context.get_abi_sizeof(args[0].type.pointee)
-        lines = builder.ashr(args[1], I64(line.bit_length() - 1))
-
-        def body(i: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
-            _prefetch(builder, builder.gep(args[0], [builder.mul(i, I64(line))]), write=False)
-            return []
-
-        loop(builder, lines, [], body)
-        return context.get_dummy_value()
-    return types.void(source, types.int64), codegen
 
 
 @intrinsic
@@ -322,12 +303,12 @@ def outer(a, a_row, b, b_row, rows, M, N, c, c_row, scratch):
             n_end = min(N, n0 + BLOCK_N)
             for m0 in range(0, M, BLOCK_M):
                 live = min(BLOCK_M, M - m0)
-                origin = piece = at(pointer(a), k0 * a_row + m0)
-                piece_row, asked = a_row, K
+                piece, piece_row = at(pointer(a), k0 * a_row + m0), a_row
                 if N > MAX_VECTORS * LANES or live % most_rows(N // LANES) != 0:
-                    piece, piece_row, asked = at(pointer(scratch), BLOCK_K * BLOCK_N), BLOCK_M, 0
+                    copied, piece_row = at(pointer(scratch), BLOCK_K * BLOCK_N), BLOCK_M
                     for k in range(K):
-                        copy(at(piece, k * BLOCK_M), at(origin, k * a_row), live)
+                        copy(at(copied, k * BLOCK_M), at(piece, k * a_row), live)
+                    piece = copied
                 n = n0
                 while n < n_end:
                     left = (n_end - n) // LANES
@@ -340,10 +321,6 @@ def outer(a, a_row, b, b_row, rows, M, N, c, c_row, scratch):
                                 store(panel, k * vectors * LANES + j, load(pointer(b), (k0 + k) * b_row + n + j))
                     most = most_rows(vectors)
                     for m in range(0, live, most):
-                        upto = min(K, asked + K * most * vectors * LANES // (live * (n_end - n0)) + 1)
-                        while asked < upto:  # some rows of the next piece of A, few enough to arrive during a tile
-                            prefetch(at(origin, asked * a_row + BLOCK_M), BLOCK_M)
-                            asked += 1
                         outer_tile(vectors, at(piece, m), piece_row, panel, K, at(pointer(c), (m0 + m) * c_row + n), c_row, live - m)
                     n += vectors * LANES
 
@@ -442,7 +419,7 @@ def _source(dtype: str) -> str:
     header = f'''"""The CPU runtime for {dtype}: the functions of rnnspec.backends.cpu.tile."""
 from numba import njit
 from rnnspec.backends.cpu.simd import at, get, load, pointer_int, store, pointer{bits} as pointer
-from rnnspec.backends.cpu.tile import BLOCK_K, BLOCK_M, BLOCK_N, copy, copy_steps, erase, most_rows, outer_tile, prefetch, product_tile, transpose
+from rnnspec.backends.cpu.tile import BLOCK_K, BLOCK_M, BLOCK_N, copy, copy_steps, erase, most_rows, outer_tile, product_tile, transpose
 LANES, MAX_VECTORS = {host().lanes[dtype]}, {max_vectors(host())}
 '''
     return header + "".join(f'\n\n@njit(error_model="numpy")\n{inspect.getsource(function)}' for function in FUNCTIONS)

@@ -25,10 +25,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TypeAlias
 
 from llvmlite import ir
 
-Operand = "Vector | float"
+Operand: TypeAlias = "Vector | float"
 FLOATS = {32: ir.FloatType(), 64: ir.DoubleType()}
 
 

@@ -1,0 +1,104 @@
+"""What a check found: plain data, and its texts."""
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Result:
+    """One property of one cell. measured and tolerance: relative errors, None where the property is a yes or no.
+    skipped: not applicable, `detail` says why; a skipped property counts as passed."""
+
+    property: str
+    dtype: str
+    passed: bool
+    measured: float | None
+    tolerance: float | None
+    detail: str
+    seconds: float
+    skipped: bool = False
+
+
+@dataclass(frozen=True)
+class CellReport:
+    """name: the cell and its choices, as in "rnn (phi=relu)"."""
+
+    name: str
+    results: tuple[Result, ...]
+
+    @property
+    def passed(self) -> bool:
+        return all(r.passed for r in self.results)
+
+
+@dataclass(frozen=True)
+class Report:
+    cells: tuple[CellReport, ...]
+
+    @property
+    def passed(self) -> bool:
+        return all(cell.passed for cell in self.cells)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, for JSON: numbers that are not finite are text."""
+        cells = [{"name": c.name, "passed": c.passed, "results": [_plain(asdict(r)) for r in c.results]} for c in self.cells]
+        return {"passed": self.passed, "cells": cells}
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=1, ensure_ascii=False)
+
+    def to_text(self) -> str:
+        """A table of all properties, one line each; then what failed, in full."""
+        return "\n".join([*(line for cell in self.cells for line in _cell_lines(cell)), *self._summary()])
+
+    def failures(self) -> list[tuple[str, Result]]:
+        return [(cell.name, r) for cell in self.cells for r in cell.results if not r.passed]
+
+    def _summary(self) -> list[str]:
+        results = [r for cell in self.cells for r in cell.results]
+        skipped, failed = sum(r.skipped for r in results), len(self.failures())
+        passed = len(results) - skipped - failed
+        lines = [f"{passed} passed, {failed} failed, {skipped} skipped, in {sum(r.seconds for r in results):.0f} s"]
+        return lines + [f"FAILED {name}, {r.property}, {r.dtype}: {r.detail}" for name, r in self.failures()]
+
+
+def status(result: Result) -> str:
+    return "skipped" if result.skipped else "ok" if result.passed else "FAILED"
+
+
+def numbers(result: Result) -> str:
+    """ "3.1e-13 of 1e-09", "exact", or nothing."""
+    if result.measured is None or result.tolerance is None:
+        return ""
+    if result.measured == 0 and result.tolerance == 0:
+        return "exact"
+    return f"{result.measured:.1e} of {result.tolerance:.0e}"
+
+
+def table(report: Report) -> Any:
+    """The report as a rich Table."""
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table("cell", "property", "dtype", "", "error of tolerance", "detail")
+    styles = {"ok": "green", "skipped": "yellow", "FAILED": "bold red"}
+    for cell in report.cells:
+        for number, r in enumerate(cell.results):
+            word = status(r)
+            made.add_row(Text("" if number else cell.name), r.property, r.dtype, Text(word, styles[word]), numbers(r), Text(r.detail))
+    return made
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    return {k: v if not isinstance(v, float) or abs(v) < float("inf") else str(v) for k, v in values.items()}
+
+
+def _cell_lines(cell: CellReport) -> list[str]:
+    lines = [cell.name]
+    for r in cell.results:
+        first = next(iter(r.detail.splitlines()), "")
+        shown = first if len(first) <= 100 else first[:99] + "…"
+        lines.append(f"  {status(r):<8}{r.property:<26}{r.dtype:<10}{numbers(r):<18}{r.seconds:6.1f} s  {shown}".rstrip())
+    return lines

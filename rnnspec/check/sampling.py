@@ -1,0 +1,193 @@
+"""Sizes, and arrays of those sizes, that the properties are checked at. Everything is drawn from a seed.
+
+Sizes are awkward on purpose: 1, one less and one more than a vector register holds, primes.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import sympy
+
+from rnnspec.backends import reference
+from rnnspec.language.functions import FUNCTIONS
+from rnnspec.language.sizes import evaluate_size, size_names
+from rnnspec.language.spec import Shape, Spec
+from rnnspec.symbolic.derive import varying
+from rnnspec.symbolic.expressions import FUNCTION_CLASSES, Condition, Value, expand_row, names
+from rnnspec.symbolic.graph import Graph, Node, Pointwise, Reduce, fresh
+
+Array = np.ndarray
+ATTEMPTS = 40
+
+
+class NoSampleError(Exception):
+    """No point was found at which the property can be checked."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """All arrays of one run: params [...], inputs [T, B, ...], states [B, ...], lengths [B] or None, and the gradients that
+    come from outside: d_outputs [T, B, ...], d_final [B, ...]."""
+
+    sizes: Mapping[str, int]
+    steps: int
+    rows: int
+    params: dict[str, Array]
+    inputs: dict[str, Array]
+    states: dict[str, Array]
+    lengths: Array | None
+    d_outputs: dict[str, Array]
+    d_final: dict[str, Array]
+
+    def map(self, function: Any) -> Case:
+        """The case with `function(array)` in place of every array of numbers."""
+        groups = ("params", "inputs", "states", "d_outputs", "d_final")
+        return replace(self, **{g: {n: function(a) for n, a in getattr(self, g).items()} for g in groups})
+
+    def about(self) -> str:
+        sizes = ", ".join(f"{n} = {v}" for n, v in {"T": self.steps, "B": self.rows, **self.sizes}.items())
+        return sizes + (", ragged" if self.lengths is not None else "")
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """steps, rows and the values that the size names of a cell take, in turn."""
+
+    steps: int
+    rows: int
+    sizes: Sequence[int]
+    ragged: bool = False
+
+
+def awkward(lanes: int) -> tuple[Shapes, ...]:
+    """The sizes at which kernels are compared with the reference."""
+    return (
+        Shapes(1, 1, (1,)),
+        Shapes(5, lanes - 1, (lanes + 1, lanes - 1, 3)),
+        Shapes(4, 3, (1, lanes + 1, 2)),
+        Shapes(3, lanes + 1, (13, 1, 5)),
+        Shapes(7, 5, (lanes - 1, 2 * lanes + 3, 7), ragged=True),
+    )
+
+
+def size_values(spec: Spec, values: Sequence[int]) -> dict[str, int]:
+    """A value for every size of a cell: `values` in turn, but for sizes that are constants."""
+    every = dict.fromkeys(n for shape in spec.shapes.values() for s in shape for n in sorted(size_names(s)))
+    found: dict[str, int] = {}
+    for name in every:
+        default = spec.sizes[name].default if name in spec.sizes else None
+        fixed = default is not None and not size_names(default)
+        found[name] = evaluate_size(default, {}) if fixed and default is not None else values[len(found) % len(values)]
+    return found
+
+
+def draw(spec: Spec, graph: Graph, shapes: Shapes, seed: int, dtype: str = "float64", margin: float = 0.0) -> Case:
+    """A case whose values are finite and whose comparisons are all decided by more than `margin`. Raises NoSampleError."""
+    checked = switches(graph, spec.no_gradient) if margin else None
+    reason = "its values are not finite"
+    for attempt in range(ATTEMPTS):
+        case = _draw(spec, graph, shapes, np.random.default_rng([seed, attempt]), positive=attempt % 4 == 3)
+        case = case.map(lambda a: a.astype(dtype))
+        probed = checked or graph
+        run = reference.forward(probed, case.params, case.inputs, case.states, case.lengths, sizes=case.sizes)
+        if not all(np.isfinite(a).all() for a in (*run.outputs.values(), *run.final.values())):
+            continue
+        if checked is None or _clear(run, graph, case, margin):
+            return case
+        reason = f"a comparison always lies within {margin:g} of where it changes sides"
+    raise NoSampleError(f"no point found in {ATTEMPTS} draws: {reason}")
+
+
+def _draw(spec: Spec, graph: Graph, shapes: Shapes, rng: np.random.Generator, positive: bool) -> Case:
+    sizes = size_values(spec, shapes.sizes)
+    lead = (shapes.steps, shapes.rows)
+
+    def values(before: tuple[int, ...], shape: Shape, scale: float = 1.0) -> Array:
+        full = tuple(evaluate_size(s, sizes) for s in shape)
+        drawn = rng.uniform(0.1 if positive else -1.0, 1.0, before + full)
+        return drawn * scale
+
+    def weights(shape: Shape) -> Array:
+        fan_in = evaluate_size(shape[-1], sizes) if len(shape) > 1 else 4
+        return values((), shape, 1 / np.sqrt(max(1, fan_in)))
+
+    states = {s: graph.shapes[n] for s, n in graph.states.items()}
+    outputs = {o: graph.shapes[n] for o, n in graph.outputs.items()}
+    return Case(
+        sizes, *lead,
+        params={n: weights(s) for n, s in spec.parameters.items()},
+        inputs={n: values(lead, s) for n, s in spec.inputs.items()},
+        states={n: values(lead[1:], s, 0.5) for n, s in states.items()},
+        lengths=_lengths(rng, *lead) if shapes.ragged else None,
+        d_outputs={n: rng.uniform(-1, 1, a.shape) for n, a in ((n, values(lead, s)) for n, s in outputs.items())},
+        d_final={n: rng.uniform(-1, 1, a.shape) for n, a in ((n, values(lead[1:], s)) for n, s in states.items())},
+    )
+
+
+def _lengths(rng: np.random.Generator, steps: int, rows: int) -> Array:
+    """One row takes no step, one takes all."""
+    lengths = rng.integers(0, steps + 1, rows)
+    lengths[0] = steps
+    if rows > 1:
+        lengths[rows // 2] = 0
+    return lengths
+
+
+# --- kinks -----------------------------------------------------------------------------------------------------------
+
+
+def switches(graph: Graph, constant_inputs: tuple[str, ...] = ()) -> Graph | None:
+    """The graph with one more node for each comparison: the difference of its sides. None if nothing is compared that can vary."""
+    active = varying(graph, constant_inputs)
+    nodes: dict[str, Node] = dict(graph.nodes)
+    shapes = dict(graph.shapes)
+    for name, node in graph.nodes.items():
+        for gap in _gaps(node):
+            if set(names(gap)) & active:
+                own = fresh("switch", shapes)
+                nodes[own], shapes[own] = Pointwise(gap), shapes[name]
+    return replace(graph, nodes=nodes, shapes=shapes) if len(nodes) > len(graph.nodes) else None
+
+
+def _gaps(node: Node) -> list[Value]:
+    """The differences that decide which side of a node's comparisons holds."""
+    if not isinstance(node, Pointwise):
+        return []
+    found: dict[Value, None] = {}
+    waiting = [node.expr]
+    while waiting:
+        expr = waiting.pop()
+        if isinstance(expr, sympy.Abs):
+            found[expr.args[0]] = None
+        elif isinstance(expr, Condition) and len(expr.args) == 2 and not isinstance(expr.args[0], Condition):
+            found[expr.args[0] - expr.args[1]] = None
+        waiting += expr.args
+        if type(expr).__name__ in FUNCTION_CLASSES:
+            row = FUNCTIONS[type(expr).__name__]
+            waiting += [] if row.primitive else [expand_row(row, expr.args)]
+    return list(found)
+
+
+def _clear(run: reference.Trajectory, graph: Graph, case: Case, margin: float) -> bool:
+    """Whether every comparison of every step that is taken is decided by more than `margin`."""
+    taken = np.ones((case.steps, case.rows), bool)
+    if case.lengths is not None:
+        taken = np.arange(case.steps)[:, None] < case.lengths
+    for name, gap in run.values.items():
+        if name not in graph.nodes and (np.abs(gap[taken]) <= margin).any():
+            return False
+    return True
+
+
+def undefined_derivatives(graph: Graph) -> str:
+    """Why a derivative by differences would not be the adjoint's, or nothing."""
+    kinds = {type(part).__name__ for node in graph.nodes.values() if isinstance(node, Pointwise) for part in sympy.preorder_traversal(node.expr)}
+    chosen = sorted(kinds & {"stop_gradient", "straight_through"})
+    if chosen:
+        return f"{' and '.join(chosen)} give a derivative that is not that of the value"
+    if any(isinstance(node, Reduce) and node.op == "max" for node in graph.nodes.values()):
+        return ""
+    return ""

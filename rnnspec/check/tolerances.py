@@ -1,0 +1,34 @@
+"""Every tolerance of `rnnspec check`, with its reason. Errors are relative to the largest value of the array compared."""
+from __future__ import annotations
+
+REFERENCE = "reference"
+
+KERNEL = {"float64": 1e-9, "float32": 2e-6}
+"""Kernel against the float64 reference, values and gradients. Rounding is 1e-16 and 6e-8 an operation; sums here have a few hundred
+terms, and sampled weights are scaled by 1/sqrt(size), so that errors do not grow from step to step."""
+
+EXAMPLE = {REFERENCE: 1e-12, **KERNEL}
+"""Values worked by hand are written with 16 digits."""
+
+COMPLEX_STEP = 1e-12
+"""A complex step has no truncation error and no cancellation: what is left is float64 rounding over some hundred operations."""
+
+DOT_PRODUCT = 1e-12
+"""<ybar, J v> and <J^T ybar, v> are the same sum in another order."""
+
+DIFFERENCES = 1e-6
+"""Central differences in float64 with a step of 1e-5: truncation near 1e-10, rounding 1e-16 / 1e-5 = 1e-11, times the ratio of the
+values to the derivative along a random direction."""
+STEP = 1e-5
+
+REORDERED = {"float64": 1e-12, "float32": 1e-6}
+"""The same sum in another order: chained gradients of a split sequence, gradients of parameters under other thread counts."""
+
+EXACT = 0.0
+"""Bit for bit: each row's arithmetic depends on nothing but that row."""
+
+KINK_DERIVATIVE = 1e-3
+"""Derivatives are checked at points where every comparison is decided by at least this much: far beyond any step taken."""
+
+KINK_COMPARISON = 2e-6
+"""float32 and float64 are compared where no comparison can fall the other way by float32 rounding of values near 1."""
