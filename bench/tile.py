@@ -115,7 +115,7 @@ def report(name: str, flops: float, run: Callable[[], object], numpys: Callable[
         top.append(peak())
     ours, top, numpys = min(ours), max(top), best(numpys, 0.2)
     rate, ratio = flops / ours / 1e9, numpys / ours
-    print(f"{name:40}{rate:8.1f} GFLOP/s {100 * rate / top:5.0f} % of {top:4.0f}   numpy {rate / ratio:7.1f}   ratio {ratio:5.2f}", flush=True)
+    print(f"{name:40}{rate:8.1f} GFLOP/s {100 * rate / top:4.0f} % of {top:4.0f}  numpy {rate / ratio:6.1f}  ratio {ratio:.2f}", flush=True)
 
 
 def products(dtype: str, top: Callable[[], float]) -> None:

@@ -7,14 +7,13 @@ pipe went away.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rnnspec.errors import RnnspecError
+from rnnspec.errors import Problem, RnnspecError, SpecError
 
 DESCRIPTION = "Recurrent cells from their equations: fast kernels, and proof that they are right."
 STAGES = ("spec", "graph", "adjoint", "program", "cpu")
@@ -122,7 +121,7 @@ def _add_train(commands: Any) -> None:
         "lstm",
         "gru --text book.txt --seconds 120 --out runs/book",
         "rnn --choice phi=relu --hidden 128",
-        "--resume runs/lstm --steps 2000",
+        "--resume runs/lstm --steps 1200",
     )
     parser.add_argument(
         "cell", nargs="?", metavar="CELL", help="a cell from `rnnspec list`, or a YAML file (with --resume: that of the run)"
@@ -135,10 +134,12 @@ def _add_train(commands: Any) -> None:
     parser.add_argument(
         "--choice", action="append", default=[], type=choice, metavar="NAME=VALUE", help="a choice or constant of the cell; may be repeated"
     )
-    parser.add_argument("--size", action="append", default=[], type=size, metavar="NAME=N", help="a size that --hidden doesn't tell, like P=64")
+    parser.add_argument(
+        "--size", action="append", default=[], type=size, metavar="NAME=N", help="a size that --hidden doesn't tell, like P=64"
+    )
     parser.add_argument("--hidden", type=count, metavar="H", help="units of the layer (256)")
     parser.add_argument("--embed", type=count, metavar="E", help="features of the character embedding (64)")
-    parser.add_argument("--steps", type=count, metavar="N", help="stop after N steps (800, unless --seconds is given)")
+    parser.add_argument("--steps", type=count, metavar="N", help="stop after N steps (600, unless --seconds is given)")
     parser.add_argument("--seconds", type=positive, metavar="S", help="stop after S seconds of training, compiling not counted")
     parser.add_argument("--batch", type=count, metavar="B", help="streams read side by side (32)")
     parser.add_argument("--length", type=count, metavar="T", help="steps that the gradient goes back (64)")
@@ -194,10 +195,25 @@ def _run_check(args: argparse.Namespace) -> int:
     cells = [*args.cells, *(spec_names() if args.all else ())]
     if not cells:
         raise RnnspecError("give a cell, several, or --all. Example: rnnspec check lstm")
+    _load_all(cells)
     with checking() as progress:
         report = check_cells(cells, progress)
-    print(json.dumps(report.to_dict(), indent=1) if args.json else report.to_text())
+    print(report.to_json() if args.json else report.to_text())
     return 0 if report.passed else 1
+
+
+def _load_all(cells: Sequence[str]) -> None:
+    """Raises one SpecError with the faults of all the cells: a bad spec is bad use (2), not a failed check (1)."""
+    from rnnspec.language.load import load
+
+    problems: list[Problem] = []
+    for cell in cells:
+        try:
+            load(cell)
+        except SpecError as error:
+            problems += error.errors
+    if problems:
+        raise SpecError(*problems)
 
 
 # values of arguments

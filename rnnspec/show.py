@@ -40,7 +40,7 @@ def show(spec: Spec, stage: str | None = None, latex: bool = False, as_json: boo
         from rnnspec.latex import align
 
         return align(spec, *_graphs(spec))
-    return json.dumps(facts(spec), indent=1, ensure_ascii=False) if as_json else page(spec)
+    return json.dumps(facts(spec), indent=1, ensure_ascii=False, default=float) if as_json else page(spec)
 
 
 def parameter_count(spec: Spec, sizes: Mapping[str, int]) -> int:

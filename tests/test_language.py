@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import subprocess
 import sys
 import time
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
 from tiny import cell, h_of, run
 
 from rnnspec.errors import SpecError
 from rnnspec.language.equations import MAX_EQUATIONS, Call, Number, Ref, decimal, parse_equations, parse_expression, to_text, walk
 from rnnspec.language.functions import FUNCTIONS
-from rnnspec.language.load import digest, load, loads, spec_names, spec_path
+from rnnspec.language.load import digest, load, loads, spec_names
 from rnnspec.language.sizes import SizeError, canonical_size, evaluate_size
 
 CELLS = spec_names()
@@ -90,7 +86,10 @@ def test_gradients_of_examples_hold(name):
 
 
 def test_loading_needs_neither_sympy_nor_numba_nor_numpy():
-    code = "import sys; from rnnspec.language.load import load; load('lstm'); import rnnspec.language.layouts; print(sorted({'sympy', 'numba', 'numpy'} & set(sys.modules)))"
+    code = (
+        "import sys; from rnnspec.language.load import load; load('lstm'); import rnnspec.language.layouts; "
+        "print(sorted({'sympy', 'numba', 'numpy'} & set(sys.modules)))"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
@@ -100,9 +99,10 @@ def test_loading_needs_neither_sympy_nor_numba_nor_numpy():
 @pytest.mark.parametrize(
     "text",
     [
-        "a + b - c", "a - (b - c)", "a / (b / c)", "a * b @ c", "(a + b) * c", "-a * b", "-(a * b)", "(-a) ** 2", "-a ** 2", "a ** -2", "a ** b ** c",
-        "(a ** b) ** c", "not a < b and c >= d", "not (a and b)", "(a or b) and c", "(a < b) == c", "f(a, g(b + 1))", "x[t] + x[t-1]", "1 / 3", "0.1",
-        "1e-20", "123456789012345678901234567890",
+        "a + b - c", "a - (b - c)", "a / (b / c)", "a * b @ c", "(a + b) * c", "-a * b", "-(a * b)", "(-a) ** 2", "-a ** 2", "a ** -2",
+        "a ** b ** c", "(a ** b) ** c", "not a < b and c >= d", "not (a and b)", "(a or b) and c", "(a < b) == c",
+        "f(a, g(b + 1))", "x[t] + x[t-1]",
+        "1 / 3", "0.1",         "1e-20", "123456789012345678901234567890",
     ],
 )  # fmt: skip
 def test_text_and_tree_go_to_and_fro(text):
@@ -128,11 +128,11 @@ def test_decimals_are_exact(text):
 
 @pytest.mark.parametrize("text", ["1e309", "1e999999999", "1e-999999999", "9" * 400])
 def test_numbers_out_of_range_cost_nothing(text):
-    start = time.perf_counter()
+    start = time.process_time()
     assert decimal(text) is None
     with pytest.raises(SpecError):
         parse_expression(text)
-    assert time.perf_counter() - start < 0.1
+    assert time.process_time() - start < 0.1
 
 
 def test_equations_have_exact_places():
@@ -218,6 +218,8 @@ def test_a_cell_of_other_options_has_no_examples_and_only_the_layers_that_say_so
     assert load("rnn", phi="tanh") == default
     assert relu.same_as["torch.nn.RNN"] == {"nonlinearity": "relu"} and relu.same_as["onnx.RNN"] == {"activations": ("Relu",)}
     assert set(identity.same_as) == {"keras.layers.SimpleRNN"}
+    text = cell("h[t] = phi(x[t])", choices="{phi: [tanh, relu]}", same_as="{library.Layer: {size: 2, fast: true}}")
+    assert loads(text).same_as == {"library.Layer": {"size": 2, "fast": True}} and not loads(text, phi="relu").same_as
 
 
 def test_exponents_are_numbers_after_loading():
@@ -236,10 +238,10 @@ def test_doubling_functions_are_refused_quickly():
     dropped = "".join(f"\n  f{k}(a): g(f{k + 1}(a)) + g(f{k + 1}(a))" for k in range(40)) + "\n  f40(a): a\n  g(a): 1"
     square = "".join(f"\n  f{k}(a): f{k + 1}(a * a)" for k in range(40)) + "\n  f40(a): a"
     for functions in (chain, dropped, square):
-        start = time.perf_counter()
-        with pytest.raises(SpecError, match="larger than 20000|nested deeper"):
-            loads(cell("h[t] = f0(x[t])", functions=functions))
-        assert time.perf_counter() - start < 1
+        start = time.process_time()
+        with pytest.raises(SpecError, match=r"larger than 20000|nested deeper"):
+            loads(cell("h[t] = f0(x[t]) ** 2", functions=functions))
+        assert time.process_time() - start < 1
 
 
 @pytest.mark.parametrize(
@@ -261,23 +263,6 @@ def test_limits():
     loads(cell("h[t] = " + "(" * 95 + "x[t]" + ")" * 95))
 
 
-HOSTILE = [
-    "(" * 100_000, "[" * 60_000, "h[t] = " + "(" * 100_000, "-" * 60_000 + "x", "+".join("a" * 30_000), "not " * 15_000 + "x", "x**" * 20_000 + "x", "x<" * 20_000 + "x",
-    "f(" * 20_000, "\0", "h[t] = \0", "{" * 50_000, "a: " * 20_000, "- " * 30_000, "? " * 30_000, "&a " * 20_000, "*a " * 20_000, '"' + "\\U99999999", "%YAML " + "9" * 5000, "%",
-    "\ufeff", "\ud800", "\x85\u2028", "!", "|", ">", "'", "--- |\n---", "- - - - -", "[{[{", "a: [b, c", "\t", "@", "`", "<<: *a", "a: &a {<<: *a}", "? [a]\n: b", "{a, b}: c",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_hostile_text_is_refused_in_time(text):
-    for whole in (text[:60_000], cell("h[t] = x[t]\n" + text[:60_000]), cell("h[t] = " + text[:60_000])):
-        start = time.perf_counter()
-        with pytest.raises(SpecError):
-            loads(whole)
-            raise SpecError  # a tab after an equation is harmless
-        assert time.perf_counter() - start < 1
-
-
 # shapes, sizes, order
 
 
@@ -294,7 +279,7 @@ def test_shapes_go_round_through_earlier_steps():
 
 def test_every_size_expression_has_one_form():
     assert canonical_size("H + D") == canonical_size("D+H") == "D + H"
-    assert canonical_size("(D + H) * 4") == "4*D + 4*H" and canonical_size("H*4") == "4*H" and canonical_size("1 + D") == "D + 1"
+    assert canonical_size("(D + H) * 4") == "4*D + 4*H" and canonical_size("H*4*D") == "4*D*H" and canonical_size("1 + D") == "D + 1"
     assert evaluate_size("4*D + H*D + 3", {"D": 2, "H": 5}) == 21
     with pytest.raises(SizeError, match="needs H"):
         evaluate_size("D + H", {"D": 2})
@@ -361,160 +346,3 @@ def test_initialisers():
     assert {n: (i.kind, i.args) for n, i in spec.init.items()} == {
         "w1": ("uniform", (-1.0, 0.5)), "w2": ("orthogonal", ()), "b1": ("constant", (0.0,)), "b2": ("constant", (1.5,)),
     }  # fmt: skip
-
-
-# extends
-
-
-def extending(tmp_path: Path, **files: str) -> Path:
-    for name, text in files.items():
-        (tmp_path / f"{name}.yaml").write_text(text.replace("name: tested", f"name: {name}"))
-    return tmp_path / f"{next(iter(files))}.yaml"
-
-
-def test_a_gate_set_to_one_drops_its_parameters(tmp_path):
-    path = extending(tmp_path, nig="rnnspec: 1\nname: nig\nextends: lstm\nequations: |\n  i[t] = 1\n")
-    spec = load(path)
-    assert "W_i" not in spec.parameters and "W_f" in spec.parameters and spec.shapes["i"] == ()
-    assert not spec.examples and not spec.same_as and not spec.layouts
-    assert spec.title == load("lstm").title
-
-
-def test_a_layout_that_still_fits_is_kept(tmp_path):
-    spec = load(extending(tmp_path, noaf="rnnspec: 1\nname: noaf\nextends: lstm\nequations: |\n  h[t] = o[t] * c[t]\n"))
-    assert spec.layouts == load("lstm").layouts and not spec.same_as and not spec.examples
-
-
-def test_what_changes_no_computation_keeps_all(tmp_path):
-    spec = load(extending(tmp_path, renamed="rnnspec: 1\nname: renamed\nextends: lstm\nnotes: mine\ninit: {b_f: ones}\n"))
-    base = load("lstm")
-    assert spec.equations == base.equations and spec.examples == base.examples and spec.same_as == base.same_as and spec.notes == "mine"
-
-
-def test_extends_by_path_and_over_several_files(tmp_path):
-    (tmp_path / "deep").mkdir()
-    base = cell("h[t] = w * x[t] + a * h[t-1] + unused[t]\nunused[t] = v", parameters="{w: [], v: []}", constants="{a: 0.5}")
-    path = extending(
-        tmp_path,
-        top="rnnspec: 1\nname: top\nextends: deep/middle.yaml\nconstants: {a: 0.25}\n",
-        **{
-            "deep/middle": "rnnspec: 1\nname: middle\nextends: ../base.yaml\nequations: |\n  h[t] = w * x[t] + a * h[t-1] + z\nparameters: {z: []}\n"
-        },
-        base=base,
-    )
-    spec = load(path)
-    assert list(spec.parameters) == ["w", "z"] and spec.constants["a"] == Fraction(1, 4) and "unused" not in spec.shapes
-    assert load(path, a=2).constants["a"] == 2
-
-
-def test_a_gate_can_become_a_state(tmp_path):
-    spec = load(
-        extending(
-            tmp_path,
-            fgr="rnnspec: 1\nname: fgr\nextends: lstm\nstates: {i: H}\nparameters: {R: [H, H]}\nequations: |\n  i[t] = sigmoid(W_i @ x[t] + R @ i[t-1] + b_i)\n",
-        )
-    )
-    assert list(spec.states) == ["h", "c", "i"] and "U_i" not in spec.parameters
-
-
-def test_cycles_and_long_chains_of_extends_end(tmp_path):
-    one = "rnnspec: 1\nname: {}\nextends: ./{}.yaml\n"
-    with pytest.raises(SpecError, match="comes back"):
-        load(extending(tmp_path, a=one.format("a", "b"), b=one.format("b", "a")))
-    chain = {f"c{k}": one.format(f"c{k}", f"c{k + 1}") for k in range(20)}
-    with pytest.raises(SpecError, match="longer than 16"):
-        load(extending(tmp_path, **chain, c20=cell("h[t] = x[t]")))
-
-
-def test_a_fault_in_an_inherited_line_is_shown_in_its_file(tmp_path):
-    path = extending(
-        tmp_path,
-        own="rnnspec: 1\nname: own\nextends: ./base.yaml\ninputs: {x: D}\n",
-        base=cell("h[t] = a[t]\na[t] = x[t] + h[t-1]", inputs="{x: H}", states="{h: H}"),
-    )
-    with pytest.raises(SpecError) as caught:
-        load(path)
-    problem = next(e for e in caught.value.errors if "shapes differ" in e.message)
-    assert problem.file.endswith("base.yaml") and problem.source_line == "  a[t] = x[t] + h[t-1]" and problem.line == 8
-
-
-# files
-
-
-def test_names_and_paths(tmp_path):
-    assert spec_path("lstm").is_file()
-    path = extending(tmp_path, mine=cell("h[t] = x[t]"))
-    assert load(path) == load(str(path)) and load(path).file == str(path)
-    assert dataclasses.replace(loads(path.read_text()), file="") == dataclasses.replace(load(path), file="")
-
-
-NOISE = st.text(st.characters(codec="utf-8"), max_size=200)
-PIECES = st.lists(
-    st.sampled_from(
-        ["h[t]", "x[t]", "h[t-1]", "W", "=", "+", "-", "*", "/", "**", "@", "(", ")", "[", "]", ",", "<", "==", "and", "not", "where(", "tanh(", "sum(", "1", "2.5", "1e9", "t",
-         "\n", "\n  ", "#", ":", "lambda", ".T", "for k in 1..L:", "phi(", "f(", "&a ", "*a", "!!x ", "- ", "{", "}", "'", '"', "|", ">", "\t", "\0", "é", "extends: lstm", "sizes: "]
-    ),
-    max_size=40,
-).map(" ".join)  # fmt: skip
-KEYS = [
-    "sizes",
-    "constants",
-    "choices",
-    "functions",
-    "init",
-    "layouts",
-    "same_as",
-    "examples",
-    "no_gradient",
-    "outputs",
-    "parameters",
-    "states",
-    "extends",
-    "notes",
-    "inputs",
-]
-
-
-@settings(max_examples=150, deadline=1000, suppress_health_check=[HealthCheck.too_slow])
-@given(st.one_of(NOISE, PIECES))
-@example("a: !!binary x")
-@example("\ud800")
-def test_any_text_gives_a_spec_or_a_spec_error(text):
-    for whole in (
-        text,
-        cell(text),
-        cell("h[t] = " + text, functions="\n  f(a): a * a", choices="{phi: [tanh]}"),
-        cell("h[t] = f(x[t])", functions=f"\n  f(a): {text}"),
-    ):
-        with pytest.raises(SpecError):
-            loads(whole)
-            raise SpecError
-
-
-@settings(max_examples=150, deadline=1000, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    st.sampled_from(KEYS),
-    st.recursive(
-        st.sampled_from(["a", "W", "h", "x", "D", "1", "0", "f(a)", "tanh", "W*", "lstm", "2*D", "t", "title", "D + 1", ""])
-        | st.text(max_size=5),
-        lambda inner: (
-            st.lists(inner, max_size=3)
-            | st.dictionaries(
-                st.sampled_from(["a", "W", "h", "x", "D", "f(a)", "f(", "sizes", "outputs", "inputs", "W, V", "meaning"]), inner, max_size=3
-            )
-        ),
-        max_leaves=8,
-    ),
-)
-def test_any_value_of_any_key_gives_a_spec_or_a_spec_error(key, value):
-    import yaml
-
-    sections = {
-        "inputs": "{x: D}",
-        "states": "{h: D}",
-        "parameters": "{W: [D, D]}",
-        key: yaml.safe_dump(value, default_flow_style=True).removesuffix("...\n").strip(),
-    }
-    with pytest.raises(SpecError):
-        loads(cell("h[t] = W @ x[t]", **sections))
-        raise SpecError

@@ -187,6 +187,7 @@ def test_h72_the_loop_skips_the_step():
     weights = {name: p.copy() for name, p in run.model.params.items()}
     backward = run.model.layer.backward
     run.model.layer.backward = lambda dy: (np.full_like(backward(dy)[0], np.nan), None)
+    run.state = np.ones((1, 4, 12), np.float32)
     reports = train(run)
     next(reports)  # the snapshot before the first step
     report = next(reports)
@@ -400,6 +401,22 @@ def test_training_learns_and_snapshots_come_early():
     assert len(run.history.snapshots[-1]["sample"]) == 60
 
 
+def test_h74_every_chunk_starts_from_the_state_that_the_one_before_left():
+    run = mini_run()
+    given, left = [], []
+    gradients = run.model.gradients
+
+    def watched(ids, labels, state=None):
+        loss, grads, after = gradients(ids, labels, state)
+        given.append(state)
+        left.append(after)
+        return loss, grads, after
+
+    run.model.gradients = watched
+    list(train(run, lambda: run.step == 5))
+    assert given[0] is None and all(a is b for a, b in zip(given[1:], left[:-1], strict=True)) and len(given) == 5
+
+
 def test_state_is_carried_and_dropped_at_the_end_of_the_text():
     run = mini_run(Config("mini", hidden=4, embed=4, steps=1, batch=8, length=8), TEXT[:600])
     streams = make_streams(run.corpus.train, 8)  # 67 steps: 8 chunks of 8
@@ -522,9 +539,14 @@ def test_damaged_and_foreign_files_are_refused(tmp_path, damage):
         checkpoint.load(path)
 
 
-def test_writing_is_atomic(tmp_path):
+def test_writing_is_atomic(tmp_path, monkeypatch):
     path = tmp_path / "w.npz"
     path.write_text("old")
+    with monkeypatch.context() as patch:
+        patch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("killed")))
+        with pytest.raises(OSError, match="killed"):
+            checkpoint.write_atomic(path, lambda file: file.write(b"new"))
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
 
     def fails(file):
         file.write(b"half")

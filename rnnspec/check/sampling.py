@@ -17,7 +17,7 @@ from rnnspec.language.sizes import evaluate_size, size_names
 from rnnspec.language.spec import Shape, Spec
 from rnnspec.symbolic.derive import varying
 from rnnspec.symbolic.expressions import FUNCTION_CLASSES, Condition, Value, expand_row, names
-from rnnspec.symbolic.graph import Graph, Node, Pointwise, Reduce, fresh
+from rnnspec.symbolic.graph import Graph, Node, Pointwise, fresh
 
 Array = np.ndarray
 ATTEMPTS = 40
@@ -45,7 +45,8 @@ class Case:
     def map(self, function: Any) -> Case:
         """The case with `function(array)` in place of every array of numbers."""
         groups = ("params", "inputs", "states", "d_outputs", "d_final")
-        return replace(self, **{g: {n: function(a) for n, a in getattr(self, g).items()} for g in groups})
+        changed: dict[str, Any] = {g: {n: np.asarray(function(a)) for n, a in getattr(self, g).items()} for g in groups}
+        return replace(self, **changed)
 
     def about(self) -> str:
         sizes = ", ".join(f"{n} = {v}" for n, v in {"T": self.steps, "B": self.rows, **self.sizes}.items())
@@ -107,8 +108,7 @@ def _draw(spec: Spec, graph: Graph, shapes: Shapes, rng: np.random.Generator, po
 
     def values(before: tuple[int, ...], shape: Shape, scale: float = 1.0) -> Array:
         full = tuple(evaluate_size(s, sizes) for s in shape)
-        drawn = rng.uniform(0.1 if positive else -1.0, 1.0, before + full)
-        return drawn * scale
+        return np.asarray(rng.uniform(0.1 if positive else -1.0, 1.0, before + full) * scale)
 
     def weights(shape: Shape) -> Array:
         fan_in = evaluate_size(shape[-1], sizes) if len(shape) > 1 else 4
@@ -176,18 +176,13 @@ def _clear(run: reference.Trajectory, graph: Graph, case: Case, margin: float) -
     taken = np.ones((case.steps, case.rows), bool)
     if case.lengths is not None:
         taken = np.arange(case.steps)[:, None] < case.lengths
-    for name, gap in run.values.items():
-        if name not in graph.nodes and (np.abs(gap[taken]) <= margin).any():
-            return False
-    return True
+    gaps = [gap[taken] for name, gap in run.values.items() if name not in graph.nodes]
+    return all((np.abs(gap) > margin).all() for gap in gaps)
 
 
 def undefined_derivatives(graph: Graph) -> str:
     """Why a derivative by differences would not be the adjoint's, or nothing."""
-    kinds = {type(part).__name__ for node in graph.nodes.values() if isinstance(node, Pointwise) for part in sympy.preorder_traversal(node.expr)}
+    expressions = [node.expr for node in graph.nodes.values() if isinstance(node, Pointwise)]
+    kinds = {type(part).__name__ for expr in expressions for part in sympy.preorder_traversal(expr)}
     chosen = sorted(kinds & {"stop_gradient", "straight_through"})
-    if chosen:
-        return f"{' and '.join(chosen)} give a derivative that is not that of the value"
-    if any(isinstance(node, Reduce) and node.op == "max" for node in graph.nodes.values()):
-        return ""
-    return ""
+    return f"{' and '.join(chosen)} give a derivative that is not that of the value" if chosen else ""

@@ -1,4 +1,5 @@
-"""Every tolerance of `rnnspec check`, with its reason. Errors are relative to the largest value of the array compared."""
+"""Every tolerance of `rnnspec check`, with its reason. Errors of values are relative to the largest value of the run,
+errors of gradients to its largest gradient."""
 from __future__ import annotations
 
 REFERENCE = "reference"
@@ -22,7 +23,8 @@ values to the derivative along a random direction."""
 STEP = 1e-5
 
 REORDERED = {"float64": 1e-12, "float32": 1e-6}
-"""The same sum in another order: chained gradients of a split sequence, gradients of parameters under other thread counts."""
+"""The same sum in another order: chained gradients of a split sequence, gradients of parameters under other thread counts. Sums
+have some hundred terms of either sign, a rounding error grows by the root of that."""
 
 EXACT = 0.0
 """Bit for bit: each row's arithmetic depends on nothing but that row."""

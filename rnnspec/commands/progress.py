@@ -76,7 +76,7 @@ def training(title: str) -> Iterator[Callable[[Report], None]]:
 
     console = Console(stderr=True)
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=None),
         TextColumn("{task.percentage:>3.0f}%"),
         TextColumn("{task.fields[status]}"),
@@ -117,6 +117,8 @@ def checking() -> Iterator[Callable[[str, int, int], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    with Progress(BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), console=Console(stderr=True), transient=True) as bar:
+    with Progress(
+        BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False), console=Console(stderr=True), transient=True
+    ) as bar:
         task = bar.add_task("")
         yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)

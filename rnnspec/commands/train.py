@@ -93,7 +93,9 @@ def make_config(args: argparse.Namespace, saved: checkpoint.Checkpoint | None) -
     config = replace(saved.config, **given) if saved else Config(**given)
     spec = load(config.cell, **config.choices)
     if len(spec.inputs) != 1:
-        raise TrainError(f"{spec.name} reads {', '.join(spec.inputs) or 'nothing'}; only cells with one input stream can be trained on text")
+        raise TrainError(
+            f"{spec.name} reads {', '.join(spec.inputs) or 'nothing'}; only cells with one input stream can be trained on text"
+        )
     return replace(config, equations=tuple(e.text for e in spec.equations), digest=digest(spec))
 
 
@@ -117,7 +119,8 @@ def make_run(config: Config, saved: checkpoint.Checkpoint | None, threads: int |
         )
         run = start_run(config, model, corpus)
     except (ValueError, TypeError) as error:  # the layer's own checks of sizes
-        raise error if isinstance(error, RnnspecError) else TrainError(str(error)) from error
+        hint = " On the command line: --size NAME=N." if "proj_size" in str(error) or "sizes=" in str(error) else ""
+        raise error if isinstance(error, RnnspecError) else TrainError(f"{error}{hint}") from error
     except MemoryError:
         raise TrainError(f"not enough memory for --hidden {config.hidden} and --embed {config.embed}") from None
     if saved:

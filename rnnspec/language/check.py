@@ -52,8 +52,8 @@ def check(document: Document, settings: Settings) -> Spec:
     _check_used(document, faults)
     declared = {name: e.value for section in (document.inputs, document.states, document.parameters) for name, e in section.items()}
     _check_ranks(document, faults)
-    shapes = infer_shapes(equations, declared, document.states, faults)
     ordered = _ordered(equations, faults)
+    shapes = infer_shapes(equations, declared, document.states, faults)
     sizes = _sizes(document, faults)
     _check_emitted(document, kinds, faults)
     init = _initialisers(document, faults)

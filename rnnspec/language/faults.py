@@ -46,7 +46,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     if len(candidates) > 200 or len(word) > 60:  # difflib is quadratic: not worth a second of waiting
         return ""
     lowered = {c.lower(): c for c in reversed(candidates)}
-    near = difflib.get_close_matches(word.lower(), list(lowered), n=1, cutoff=0.5 if len(word) > 2 else 0.3)
+    cutoff = 0.9 if len(word) == 1 else 0.5 if len(word) < 4 else 0.6
+    near = difflib.get_close_matches(word.lower(), list(lowered), n=1, cutoff=cutoff)
     return f" Did you mean '{lowered[near[0]]}'?" if near else ""
 
 

@@ -6,6 +6,7 @@ intermediates that call functions of the table only. Not here: shapes and order,
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -79,6 +80,15 @@ def used_names(document: Document) -> frozenset[str]:
     return frozenset([n.name for n in nodes if isinstance(n, Ref)] + [n.function for n in nodes if isinstance(n, Call)] + options)
 
 
+_OPERATORS: Mapping[str, Callable[[Fraction, Fraction], Fraction]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "**": operator.pow,
+}
+
+
 def with_article(kind: str) -> str:
     """'an input', 'a state'."""
     return _ARTICLES.get(kind, f"a {kind}")
@@ -96,7 +106,7 @@ def constant(expr: Expr) -> Fraction | None:
             a, b = constant(left), constant(right)
             if a is None or b is None or (op == "/" and b == 0) or (op == "**" and not _small_power(a, b)):
                 return None
-            return {"+": a.__add__, "-": a.__sub__, "*": a.__mul__, "/": a.__truediv__, "**": a.__pow__}[op](b)
+            return _OPERATORS[op](a, b)
     return None
 
 

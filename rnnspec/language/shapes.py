@@ -42,11 +42,10 @@ def infer_shapes(equations: Sequence[Equation], declared: Mapping[str, Shape], s
         if kind.shape is not None:
             shapes[equation.target] = kind.shape
             waiting += [reader for reader in readers.get(equation.target, ()) if reader.target not in shapes]
-    before = len(faults.found)
     for equation in equations:
         _check_equation(equation, _Checker(shapes, faults), {n: declared[n] for n in states})
     for equation in equations:
-        if equation.target not in shapes and len(faults.found) == before and is_known(equation.value):
+        if equation.target not in shapes and not faults.found and is_known(equation.value):
             name = equation.target
             faults.add(
                 f"the shape of '{name}' can't be told: it comes from earlier values of itself only. Declare it under states.", equation.at

@@ -46,6 +46,11 @@ class _Loader(Reader, Scanner, Parser, Composer, BaseResolver):
         self.aliases = 0
         self.expanded: dict[int, int] = {}  # id of a node -> nodes below it, aliases written out
 
+    def fetch_flow_collection_start(self, TokenClass: Any) -> None:
+        if self.flow_level >= MAX_DEPTH:  # the scanner looks far ahead at a cost that grows with the depth
+            raise _LimitError(f"nested deeper than {MAX_DEPTH}.", self.index)
+        Scanner.fetch_flow_collection_start(self, TokenClass)
+
     def compose_node(self, parent: Node | None, index: Any) -> Node | None:
         event = self.peek_event()  # type: ignore[no-untyped-call]
         at = event.start_mark.index
@@ -147,8 +152,6 @@ def align(node: ScalarNode, sheet: Sheet) -> list[int]:
     raw, end, where = node.start_mark.index, node.end_mark.index, []
     if node.style in ("|", ">"):
         raw = sheet.starts[min(sheet.at(raw).line, len(sheet.rows))]
-    elif node.style in ("'", '"'):
-        raw += 1
     for character in node.value:
         following = raw
         while not character.isspace() and following < end and sheet.text[following] != character:

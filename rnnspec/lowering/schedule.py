@@ -80,10 +80,10 @@ class _Work:
 
     def find_accumulations(self) -> None:
         """Sums of products (and biases) that a panel computes in one pass; a product that is in no such sum stands alone."""
-        uses = self.graph.uses()
+        uses, results = self.graph.uses(), set(self.graph.results())
         for name, node in self.graph.nodes.items():
             terms = _sum_terms(node)
-            products = [t for t in terms if isinstance(self.graph.nodes[t], Product) and len(uses[t]) == 1]
+            products = [t for t in terms if isinstance(self.graph.nodes[t], Product) and len(uses[t]) == 1 and t not in results]
             biases = [t for t in terms if self.is_bias(t, name)]
             if products and len(products) + len(biases) == len(terms):
                 self.accumulations[name] = (tuple(products), tuple(biases))
@@ -267,10 +267,13 @@ class _Layout:
         """Places of inputs, states, and of what lies on the tape."""
         work, graph = self.work, self.work.graph
         prefix = "d_" if self.tape else ""
+        # Backwards, a row that has ended holds the gradient it starts from where others have their next value; an outer
+        # product reads all rows, so its operands lie in buffers of their own, which are zero there.
+        apart = {o for node in graph.nodes.values() if isinstance(node, Outer) for o in (node.left, node.right)} if self.tape else set()
         for state, value in graph.states.items():
             name = self.add(f"{prefix}{state}_history", work.size(value), "history", saved=work.keeps_tape)
             self.states.append(State(state, name, work.size(value)))
-            if not (self.places.get(value) or self._is_read(value)):
+            if not (self.places.get(value) or self._is_read(value) or value in apart):
                 self.places[value] = Place(name, 1)
         histories = {s.name: s.buffer for s in self.states}
         for name, node in graph.nodes.items():
@@ -291,6 +294,9 @@ class _Layout:
         assert self.tape is not None
         if node.kind == "history":
             place = Place(next(s.buffer for s in self.tape.states if s.name == node.source), 0)
+        elif node.source in self.tape.graph.states.values():
+            state = next(s for s, value in self.tape.graph.states.items() if value == node.source)
+            place = Place(next(s.buffer for s in self.tape.states if s.name == state), 1)
         else:
             place = self.tape.places[node.source]
         source = self.tape.buffers[place.buffer]

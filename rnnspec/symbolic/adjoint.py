@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import sympy
 
 from rnnspec.language.spec import Shape
-from rnnspec.symbolic.derive import guarded, may_be_infinite, partial, times, varying
+from rnnspec.symbolic.derive import guarded, is_unbounded, may_be_infinite, partial, times, varying
 from rnnspec.symbolic.expressions import Value, equal, names, select, symbol
 from rnnspec.symbolic.graph import Concat, CumSum, Graph, Node, Outer, Part, Pointwise, Product, Read, Reduce, fresh
 from rnnspec.symbolic.simplify import tidy
@@ -134,7 +134,7 @@ class _Reverse:
             derivative = partial(expr, name, arg)
             if derivative == 0:
                 continue
-            careful = name in self.selected and may_be_infinite(expr, derivative)
+            careful = is_unbounded(expr) or name in self.selected and may_be_infinite(expr, derivative)
             term = (guarded if careful else times)(symbol(own), derivative)
             if derivative.has(select) or name in self.selected:
                 self.selected.add(arg)

@@ -30,13 +30,18 @@ def guarded(factor: Value, derivative: Value) -> Value:
     return select(equal(factor, 0), sympy.S.Zero, times(factor, derivative))
 
 
+def is_unbounded(expr: Value) -> bool:
+    """Whether expr is a function whose derivative can be infinite: 1 / (1 + exp(-v)) multiplies it by 0 for v far below 0."""
+    root = type(expr).__name__
+    return root in FUNCTION_CLASSES and not FUNCTION_CLASSES[root].row.bounded
+
+
 def may_be_infinite(expr: Value, derivative: Value) -> bool:
     """Whether 0 * derivative could be NaN, as far as the expression alone tells."""
     pieces = derivative.args[1:] if isinstance(derivative, select) else (derivative,)
     if all(p.is_Number for p in pieces):
         return False
-    root = type(expr).__name__
-    return not (root in FUNCTION_CLASSES and FUNCTION_CLASSES[root].row.bounded)
+    return type(expr).__name__ not in FUNCTION_CLASSES or is_unbounded(expr)
 
 
 def varying(graph: Graph, constant_inputs: tuple[str, ...]) -> set[str]:

@@ -66,6 +66,8 @@ def split_sums(graph: Graph) -> Graph:
     tanh(W @ x + b + r * (U @ h + c)) reads two of them: W @ x + b and U @ h + c.
     """
     uses = {name: len(readers) for name, readers in graph.uses().items()}
+    for result in graph.results():
+        uses[result] += 1
     nodes: dict[str, Node] = {}
     shapes = dict(graph.shapes)
 

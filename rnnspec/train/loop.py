@@ -41,7 +41,7 @@ class Config:
     text: str | None = None
     hidden: int = 256
     embed: int = 64
-    steps: int | None = 800
+    steps: int | None = 600
     seconds: float | None = None
     batch: int = 32
     length: int = 64
@@ -116,8 +116,10 @@ def train(run: Run, stop: Callable[[], bool] = lambda: False) -> Iterator[Report
     began = time.perf_counter() - run.seconds
     in_a_row = 0
     if run.step == 0 and not run.history.snapshots:
-        yield snapshot(run, Report(0, 0.0, math.nan, math.nan, 0.0, 0, run.seconds))
-    while (done := fraction(run)) < 1 and not stop():
+        held_out, sample = snapshot(run)
+        run.seconds = time.perf_counter() - began
+        yield Report(0, 0.0, math.nan, math.nan, 0.0, 0, run.seconds, held_out, sample)
+    while ((done := fraction(run)) < 1 or not run.step) and not stop():
         rate = learning_rate(run.config.lr, done)
         bits, norm = train_step(run, streams, rate)
         in_a_row = 0 if math.isfinite(norm) else in_a_row + 1
@@ -126,12 +128,11 @@ def train(run: Run, stop: Callable[[], bool] = lambda: False) -> Iterator[Report
                 f"the gradients were not finite for {DIVERGED_AFTER} steps in a row, up to step {run.step}. "
                 f"Try a smaller --lr (it is {run.config.lr:g})"
             )
+        due = run.step in EARLY_SNAPSHOTS or run.step % SNAPSHOT_EVERY == 0
+        found = snapshot(run) if due else (None, "")
         run.seconds = time.perf_counter() - began
-        report = Report(run.step, fraction(run), bits, norm, rate, run.step * run.config.batch * run.config.length, run.seconds)
-        if run.step in EARLY_SNAPSHOTS or run.step % SNAPSHOT_EVERY == 0:
-            report = snapshot(run, report)
-            run.seconds = time.perf_counter() - began
-        yield report
+        characters = run.step * run.config.batch * run.config.length
+        yield Report(run.step, fraction(run), bits, norm, rate, characters, run.seconds, *found)
 
 
 def train_step(run: Run, streams: Streams, rate: float) -> tuple[float, float]:
@@ -177,12 +178,12 @@ def learning_rate(lr: float, done: float) -> float:
     return lr * (LAST_RATE + (1 - LAST_RATE) * 0.5 * (1 + math.cos(math.pi * falling)))
 
 
-def snapshot(run: Run, report: Report) -> Report:
-    """The report with held-out bits (of the first 65,536 held-out characters) and a line of text; both go into the history."""
+def snapshot(run: Run) -> tuple[float, str]:
+    """Bits per character of the first 65,536 held-out characters, and a line of text; both go into the history."""
     bits = run.model.bits(run.corpus.held_out[:SNAPSHOT_CHARACTERS])
     text = write_on(run, SNAPSHOT_SAMPLE)
     run.history.snapshots.append({"step": run.step, "bits": bits, "sample": text})
-    return Report(**{**vars(report), "held_out": bits, "sample": text})
+    return bits, text
 
 
 def write_on(run: Run, length: int, temperature: float = 0.8) -> str:

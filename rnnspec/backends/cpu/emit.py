@@ -365,9 +365,11 @@ def _stage(work: Emission, stage: Stage, number: int) -> int:
             work.line(f"for p in range(group * {width}, min({padded}, (group + 1) * {width}), lanes):")
             _blocks(work, stage)
         work.indent -= 1
-    elif pointwise:
+    elif stage.sums:
         work.line(f"for p in range(0, {padded}, lanes):")
         _blocks(work, stage)
+    elif pointwise:
+        _row_by_row(work, stage)
     for name in stage.reduces:
         _reduce(work, name)
     _clear_holes(work, stage)
@@ -376,7 +378,7 @@ def _stage(work: Emission, stage: Stage, number: int) -> int:
 
 def _blocks(work: Emission, stage: Stage) -> None:
     """The pointwise work of one block of units, over the rows."""
-    program, padded = work.program, work.pad(stage.size)
+    padded = work.pad(stage.size)
     work.indent += 1
     inner, hoisted = _loads(work, stage)
     for text in hoisted:
@@ -386,24 +388,41 @@ def _blocks(work: Emission, stage: Stage) -> None:
     work.line("for row in range(first, first + count):")
     work.indent += 1
     work.line(f"offset = row * {padded} + p")
-    for text in inner:
-        work.line(text)
-    writer = VectorWriter({n: work.name(f"value {n}") for n in program.graph.nodes})
-    stored = dict.fromkeys(v for v, _ in stage.stores)
-    for name in stage.nodes:
-        node = program.graph.nodes[name]
-        assert isinstance(node, Pointwise)
-        for text in writer.assign(work.name(f"value {name}"), node.expr, node_text(node)):
-            work.line(text)
-    for value in stored:
-        for place in dict.fromkeys(p for v, p in stage.stores if v == value):
-            work.line(f"store({work.rows(place)}, offset, {work.name(f'value {value}')})")
+    _compute(work, stage, inner)
     for parameter, value in stage.sums:
         work.line(f"{_running(work, parameter)} = {_running(work, parameter)} + {work.name(f'value {value}')}")
     work.indent -= 1
     for parameter, _ in stage.sums:
         work.line(f"store({_gradient(work, parameter)}, p, {_running(work, parameter)})")
     work.indent -= 1
+
+
+def _row_by_row(work: Emission, stage: Stage) -> None:
+    """The pointwise work of a stage without products, in the order in which the rows lie in memory."""
+    padded = work.pad(stage.size)
+    work.line("for row in range(first, first + count):")
+    work.line(f"    for p in range(0, {padded}, lanes):")
+    work.indent += 2
+    work.line(f"offset = row * {padded} + p")
+    inner, hoisted = _loads(work, stage)
+    _compute(work, stage, hoisted + inner)
+    work.indent -= 2
+
+
+def _compute(work: Emission, stage: Stage, loads: list[str]) -> None:
+    """Loads, one equation a line, stores: for the vector at `offset`."""
+    graph = work.program.graph
+    for text in loads:
+        work.line(text)
+    writer = VectorWriter({n: work.name(f"value {n}") for n in graph.nodes})
+    for name in stage.nodes:
+        node = graph.nodes[name]
+        assert isinstance(node, Pointwise)
+        for text in writer.assign(work.name(f"value {name}"), node.expr, node_text(node)):
+            work.line(text)
+    for value in dict.fromkeys(v for v, _ in stage.stores):
+        for place in dict.fromkeys(p for v, p in stage.stores if v == value):
+            work.line(f"store({work.rows(place)}, offset, {work.name(f'value {value}')})")
 
 
 def _running(work: Emission, parameter: str) -> str:

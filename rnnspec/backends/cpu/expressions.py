@@ -60,6 +60,8 @@ class VectorWriter(Writer):
     def power(self, base: str, exponent: Value) -> str:
         """A whole power by repeated squaring, each square on a line of its own."""
         n, result, square = int(exponent), "", self._keep(base)
+        if n == 2:
+            return f"({square} * {square})"
         while n:
             if n & 1:
                 result = f"{result} * {square}" if result else square

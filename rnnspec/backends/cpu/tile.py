@@ -13,7 +13,6 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from itertools import product as combinations
 from typing import Any
 
 from llvmlite import ir
@@ -22,21 +21,21 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from rnnspec.backends.cpu import simd
-from rnnspec.backends.cpu.simd import I32, I64, Host, at, get, host, load, load_vector, multiply_add, pointer_int, spread, store, store_vector
+from rnnspec.backends.cpu.simd import I32, I64, at, get, host, load, load_vector, multiply_add, pointer_int, spread, store, store_vector
 from rnnspec.backends.cpu.simd import pointer32 as pointer
 from rnnspec.modules import import_source
 
 Body = Callable[[ir.Value, list[ir.Value]], list[ir.Value]]
-# of `outer`: rows summed in one go, columns of A and of B packed for them. 128 to 512 rows and 96 to 384 columns measured: all alike
-BLOCK_K, BLOCK_M, BLOCK_N = 192, 96, 256
+# of `outer`: rows summed in one go, columns of A and of B packed for them; 192 to 384 rows and 96 to 384 columns of A differ by 5 %
+BLOCK_K, BLOCK_M, BLOCK_N = 256, 96, 256
 
 
-def max_vectors(machine: Host) -> int:
+def max_vectors(machine: simd.Host) -> int:
     """The most vectors side by side that `product` takes as one group."""
     return 4 if machine.registers == 32 else 3
 
 
-def row_tile(machine: Host, vectors: int) -> int:
+def row_tile(machine: simd.Host, vectors: int) -> int:
     """Rows of a full tile: accumulators, one row of the panel and one element of A must fit the registers."""
     return (8, 8, 8, 6)[vectors - 1] if machine.registers == 32 else (8, 6, 4)[vectors - 1]
 
@@ -131,20 +130,30 @@ def _product_tile(builder: ir.IRBuilder, vector: ir.VectorType, rows: int, vecto
 
 
 def _outer_tile(builder: ir.IRBuilder, vector: ir.VectorType, rows: int, vectors: int, args: list[ir.Value]) -> None:
-    """c[live rows, vectors] += the sum over k of a[k, row] * panel[k, vectors]. C comes last and from far away: ask for it first."""
+    """c[live rows, vectors] += the sum over k of a[k, row] * panel[k, vectors].
+
+    C comes last and from far away, so each part of the sum begins by asking for one row of it: all at once they would hold up the panel.
+    """
     a, a_row, panel, K, c, c_row, live = args
-    lives = [builder.icmp_signed("<", I64(r), live) for r in range(rows)]
-    targets = [builder.gep(c, [builder.mul(c_row, builder.select(lives[r], I64(r), I64(0)))]) for r in range(rows)]
-    byte = ir.IntType(8).as_pointer()
+    byte, lanes = ir.IntType(8).as_pointer(), vector.count
     prefetch = cgutils.get_or_insert_function(builder.module, ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32]), "llvm.prefetch.p0")
-    for target, j in combinations(targets, range(vectors)):
-        builder.call(prefetch, [builder.bitcast(builder.gep(target, [I64(j * vector.count)]), byte), I32(1), I32(3), I32(1)])
-    zero = ir.Constant(vector, [0.0] * vector.count)
-    sums = _accumulate(builder, [builder.gep(a, [I64(r)]) for r in range(rows)], a_row, panel, K, [zero] * (rows * vectors))
-    for r, target in enumerate(targets):
-        with builder.if_then(lives[r]):
+    share = builder.sdiv(builder.add(K, I64(rows - 1)), I64(rows))
+
+    def part(r: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
+        for j in range(vectors):
+            place = builder.gep(c, [builder.add(builder.mul(c_row, r), I64(j * lanes))])
+            builder.call(prefetch, [builder.bitcast(place, byte), I32(1), I32(3), I32(1)])
+        k = builder.mul(r, share)
+        rest = builder.sub(K, k)
+        count = builder.select(builder.icmp_signed("<", rest, share), rest, share)
+        a_k, panel_k = builder.gep(a, [builder.mul(k, a_row)]), builder.gep(panel, [builder.mul(k, I64(vectors * lanes))])
+        return _accumulate(builder, [builder.gep(a_k, [I64(i)]) for i in range(rows)], a_row, panel_k, count, sums)
+
+    sums = loop(builder, I64(rows), [ir.Constant(vector, [0.0] * lanes)] * (rows * vectors), part)
+    for r in range(rows):
+        with builder.if_then(builder.icmp_signed("<", I64(r), live)):
             for j in range(vectors):
-                place = builder.gep(target, [I64(j * vector.count)])
+                place = builder.gep(c, [builder.add(builder.mul(c_row, I64(r)), I64(j * lanes))])
                 store_vector(builder, builder.fadd(sums[r * vectors + j], load_vector(builder, place, vector)), place)
 
 

@@ -1,0 +1,22 @@
+"""Proof that a cell and its kernels are right: `check_cells`, the engine of `rnnspec check`.
+
+    report = check_cells(["lstm", "my/cell.yaml"])
+    assert report.passed, report.to_text()
+"""
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rnnspec.check.report import CellReport, Report, Result
+    from rnnspec.check.run import PROPERTIES, check_cells
+
+_HOME = {"check_cells": "run", "PROPERTIES": "run", "Report": "report", "CellReport": "report", "Result": "report"}
+__all__ = ["PROPERTIES", "CellReport", "Report", "Result", "check_cells"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'rnnspec.check' has no attribute {name!r}")
+    return getattr(import_module(f"rnnspec.check.{_HOME[name]}"), name)

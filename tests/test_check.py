@@ -1,0 +1,317 @@
+"""`rnnspec check`: cells that are right pass, and every kind of mutant is caught by the property that is meant to catch it."""
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from tiny import cell
+
+from rnnspec.check import PROPERTIES, check_cells
+from rnnspec.check.report import table
+from rnnspec.check.run import Property, run_property
+from rnnspec.check.subject import Subject, subject, with_kernel, worst
+from rnnspec.kernel import Gradients, Kernel, Run
+from rnnspec.language.load import load, loads, spec_names
+from rnnspec.pipeline import texts
+from rnnspec.symbolic.expressions import symbol
+from rnnspec.symbolic.graph import Graph, Pointwise, Product
+
+DTYPES = ("float32", "float64")
+
+
+def assert_passed(report):
+    assert report.passed, report.to_text()
+
+
+def row(name: str, needs_kernel: bool) -> Property:
+    return next(p for p in PROPERTIES if p.name == name and p.needs_kernel == needs_kernel)
+
+
+def caught(known: Subject, name: str) -> str:
+    """Asserts that a property fails; its detail."""
+    result = run_property(row(name, known.kernel is not None), lambda: known, known.dtype)
+    assert not result.passed and not result.skipped, result
+    return result.detail
+
+
+def passes(known: Subject, name: str) -> bool:
+    return run_property(row(name, known.kernel is not None), lambda: known, known.dtype).passed
+
+
+# cells that are right
+
+
+@pytest.mark.parametrize("name", ["indrnn", "rnn"])
+def test_a_cell_passes_in_both_dtypes(name):
+    report = check_cells([load(name)], dtypes=DTYPES)
+    assert_passed(report)
+    assert len(report.cells[0].results) == sum(1 + p.needs_kernel for p in PROPERTIES)
+
+
+def test_an_odd_cell_passes():
+    """Numbers as parameters, a number as a state, an input read one step late, one without a gradient, a constant size, a kink."""
+    spec = loads(cell("a[t] = k * (W @ x[t-1]) * m[t]\ns[t] = relu(s[t-1] + q)\nh[t] = tanh(a[t]) + s[t] * h[t-1] / 2",
+                      inputs="{x: L, m: []}", states="{h: H, s: []}", parameters="{W: [H, L], k: [], q: []}", no_gradient="[m]",
+                      sizes="{L: 3}", outputs="[h, a]"))
+    assert_passed(check_cells([spec], dtypes=("float64",)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", spec_names())
+def test_every_cell_passes(name):
+    assert_passed(check_cells([name], dtypes=("float64",)))
+
+
+@pytest.mark.parametrize("name", spec_names())
+def test_every_definition_passes(name):
+    assert_passed(check_cells([name], dtypes=()))
+
+
+def test_every_option_is_checked():
+    report = check_cells(["rnn", "lstm_1997"], dtypes=())
+    assert [c.name for c in report.cells] == ["rnn", "rnn (phi=relu)", "rnn (phi=identity)", "lstm_1997",
+                                              "lstm_1997 (phi_g=scaled_2, phi_h=scaled_1)"]
+
+
+def test_progress_is_told():
+    told: list[tuple[str, int, int]] = []
+    check_cells(["gru"], lambda *now: told.append(now), dtypes=())
+    assert [d for _, d, _ in told] == list(range(len(told))) and told[-1][1] == told[-1][2] == len(told) - 1
+    assert "gru: adjoint, complex step, reference" in [what for what, _, _ in told]
+
+
+def test_a_file_with_an_error_fails_its_schema(tmp_path):
+    path = tmp_path / "broken.yaml"
+    path.write_text(cell("h[t] = tahn(x[t]) + h[t-1]", name="broken"))
+    report = check_cells([path, "gru", tmp_path / "absent.yaml"], dtypes=())
+    assert [c.passed for c in report.cells] == [False, True, False]
+    assert "tanh" in report.cells[0].results[0].detail and report.cells[0].results[0].property == "schema"
+    assert "FAILED broken, schema" in report.to_text()
+
+
+def test_reports_are_texts_json_and_tables():
+    report = check_cells(["gru"], dtypes=())
+    assert json.loads(report.to_json()) == json.loads(json.dumps(report.to_dict()))
+    assert report.to_dict()["cells"][0]["results"][0]["property"] == "schema"
+    assert "4 passed, 0 failed, 0 skipped" in report.to_text()
+    assert table(report).row_count == 4
+
+
+def test_what_is_skipped_says_why():
+    spec = loads(cell("h[t] = stop_gradient(x[t]) * h[t-1]"))
+    result = next(r for r in check_cells([spec], dtypes=()).cells[0].results if r.property == "adjoint, complex step")
+    assert result.skipped and result.passed and "stop_gradient" in result.detail
+    assert "skipped" in check_cells([spec], dtypes=()).to_text()
+
+
+def test_a_size_without_a_meaning_is_told():
+    spec = loads(cell("y[t] = W @ x[t]\nh[t] = h[t-1]", inputs="{x: P}", parameters="{W: [P, P]}", sizes="{P: ''}", outputs="[y]"))
+    assert "P" in caught(subject(spec), "schema")
+
+
+# mutants of the mathematics
+
+
+def changed(graph: Graph, node: str, change: Callable) -> Graph:
+    return replace(graph, nodes={n: change(m) if n == node else m for n, m in graph.nodes.items()})
+
+
+def drop_term(node: Pointwise) -> Pointwise:
+    assert node.expr.is_Add
+    return Pointwise(node.expr.args[0])
+
+
+MUTANTS = {
+    "a term dropped": ("d_c", drop_term),
+    "a sign swapped": ("d_o", lambda n: Pointwise(-n.expr)),
+    "a factor wrong": ("d_a_g", lambda n: Pointwise(n.expr * (1 + symbol("g")) / 2)),
+    "a constant off by 1e-9": ("d_a_f", lambda n: Pointwise(n.expr * (1 + 1e-9))),
+    "a transpose forgotten": ("U_f_d_U_f_h_prev", lambda n: Product(n.matrix, n.vector, False)),
+    "another matrix": ("U_f_d_U_f_h_prev", lambda n: Product("U_i", n.vector, True)),
+    "the cell after the step": ("d_f", lambda n: Pointwise(symbol("c") * symbol("d_c"))),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_wrong_adjoint_is_caught(mutant):
+    known = subject(load("lstm"))
+    node, change = MUTANTS[mutant]
+    bad = replace(known, reverse=changed(known.reverse, node, change))
+    assert "gradient of" in caught(bad, "adjoint, complex step")
+    caught(bad, "adjoint, dot product")
+    assert passes(bad, "schema") and passes(known, "adjoint, complex step")
+
+
+def test_a_wrong_tangent_is_caught():
+    known = subject(load("gru"))
+    bad = replace(known, forward_mode=changed(known.forward_mode, "dot_n", lambda n: Pointwise(2 * n.expr)))
+    caught(bad, "adjoint, dot product")
+
+
+def test_a_wrong_definition_fails_its_example():
+    known = subject(load("lstm"))
+    assert "the example says" in caught(replace(known, graph=changed(known.graph, "g", lambda n: Pointwise(2 * n.expr))), "examples")
+
+
+@pytest.mark.parametrize("group, name", [("outputs", "h"), ("final", "c"), ("gradients", "U_f"), ("gradients", "x"), ("gradients", "h")])
+def test_a_wrong_example_is_caught(group, name):
+    spec = load("lstm")
+    values = np.asarray(getattr(spec.examples[0], group)[name]) * (1 + 1e-9)
+    wrong = replace(spec.examples[0], **{group: {**getattr(spec.examples[0], group), name: values}})
+    detail = caught(replace(subject(spec), spec=replace(spec, examples=(wrong,))), "examples")
+    assert name in detail and "one unit, two steps" in detail
+
+
+# mutants of the kernel
+
+
+@cache
+def right() -> Subject:
+    return with_kernel(subject(load("rnn")), "float64")
+
+
+class Edited(Kernel):
+    """A kernel whose emitted text is not what it should be."""
+
+    edits: dict[str, tuple[str, str]] = {}
+
+    def source(self, mode: str = "forward") -> str:
+        text = texts(self.spec, self.dtype.name)[mode]
+        if mode not in self.edits:
+            return text
+        old, new = self.edits[mode]
+        assert text.count(old) == 1, f"{old!r} stands {text.count(old)} times in {mode}"
+        return text.replace(old, new)
+
+
+def edited(mode: str, old: str, new: str) -> Subject:
+    kernel = type("Edited", (Edited,), {"edits": {mode: (old, new)}})(right().spec, np.dtype("float64"), None)
+    return replace(right(), kernel=kernel)
+
+
+def test_a_wrong_constant_in_the_text_is_caught():
+    bad = edited("backward", "number(1.0) - ", "number(1.0000001) - ")
+    assert "gradient of" in caught(bad, "against the reference")
+    assert passes(bad, "inputs untouched")
+
+
+def test_a_wrong_sign_in_the_text_is_caught():
+    bad = edited("backward", "d_h = d_h_next + d_h_out", "d_h = d_h_out - d_h_next")
+    caught(bad, "against the reference")
+    caught(bad, "central differences")
+
+
+def test_threads_are_used_when_their_independence_is_checked(monkeypatch):
+    """A run too small for its threads would prove nothing."""
+    from rnnspec.backends.cpu import rows
+
+    counts = []
+    plain = rows.block_count
+
+    def counted(*args):
+        counts.append(plain(*args))
+        return counts[-1]
+
+    monkeypatch.setattr(rows, "block_count", counted)
+    assert passes(right(), "thread independence")
+    assert {1, 2, 3} <= set(counts)
+
+
+class Wrong(Kernel):
+    """The right machine code, its results tampered with."""
+
+    def forward(self, params, inputs, states=None, lengths=None) -> Run:
+        run = super().forward(params, inputs, states, lengths)
+        self.tamper(run, inputs)
+        return run
+
+    def backward(self, run, outputs=None, *, final=None) -> Gradients:
+        return self.after(super().backward(run, outputs, final=final), run)
+
+    def tamper(self, run, inputs) -> None:
+        pass
+
+    def after(self, grad, run) -> Gradients:
+        return grad
+
+
+class RowsMix(Wrong):
+    def tamper(self, run, inputs) -> None:
+        run.outputs["h"] += 1e-15 * run.outputs["h"].sum(axis=1, keepdims=True)
+
+
+class ThreadsCount(Wrong):
+    def tamper(self, run, inputs) -> None:
+        run.outputs["h"] += 1e-16 * (self._threads or 1)
+
+
+class Remembers(Wrong):
+    calls = 0
+
+    def tamper(self, run, inputs) -> None:
+        self.calls += 1
+        run.outputs["h"] += self.calls * 1e-15
+
+
+class Writes(Wrong):
+    def tamper(self, run, inputs) -> None:
+        inputs["x"][...] = 0
+
+
+class Strided(Wrong):
+    def tamper(self, run, inputs) -> None:
+        run.outputs["h"] += 0 if inputs["x"].flags.c_contiguous else 1e-12
+
+
+class Padded(Wrong):
+    def after(self, grad, run) -> Gradients:
+        grad.inputs["x"][:] += 1.0
+        return grad
+
+
+class NoPassThrough(Wrong):
+    def after(self, grad, run) -> Gradients:
+        return replace(grad, states={n: 2 * a for n, a in grad.states.items()})
+
+
+@pytest.mark.parametrize("mutant, name", [
+    (RowsMix, "batch independence"), (ThreadsCount, "thread independence"), (Remembers, "inputs untouched"), (Writes, "inputs untouched"),
+    (Strided, "strides"), (Padded, "padding"), (NoPassThrough, "zero sizes"), (NoPassThrough, "split sequence"),
+    (Padded, "central differences"),
+], ids=lambda m: m if isinstance(m, str) else m.__name__)
+def test_a_kernel_that_misbehaves_is_caught(mutant, name, monkeypatch):
+    monkeypatch.setattr("rnnspec.check.subject.Kernel", mutant)  # `threaded` makes more of the same kind
+    kernel = mutant(right().spec, np.dtype("float64"), None)
+    caught(replace(right(), kernel=kernel), name)
+
+
+def test_an_error_in_a_kernel_is_a_failure():
+    class Raises(Kernel):
+        def forward(self, *args, **kwargs):
+            raise ZeroDivisionError("lost")
+
+    known = replace(right(), kernel=Raises(right().spec, np.dtype("float64"), None))
+    assert caught(known, "against the reference") == "ZeroDivisionError: lost"
+
+
+# how arrays are compared
+
+
+@pytest.mark.parametrize("found, expected, error", [
+    ([1.0, 2.0], [1.0, 2.0], 0.0), ([1.0, 2.2], [1.0, 2.0], 0.1), ([np.nan, 1.0], [np.nan, 1.0], 0.0), ([np.nan, 1.0], [0.0, 1.0], np.inf),
+    ([0.0, 1.0], [np.nan, 1.0], np.inf), ([np.inf], [np.inf], 0.0), ([-np.inf], [np.inf], np.inf), ([np.inf], [1.0], np.inf),
+    ([1e-30], [0.0], np.inf), ([], [], 0.0), ([1.0], [1.0, 1.0], np.inf),
+])
+def test_difference_of_arrays(found, expected, error):
+    assert worst({"h": np.array(found)}, {"h": np.array(expected)})[0] == pytest.approx(error)
+
+
+def test_worst_names_the_array():
+    one, two = np.ones(2), np.full(2, 1.5)
+    assert worst({"a": one, "b": two}, {"a": one, "b": one}) == (0.5, "b")
+    assert worst({"a": one}, {"a": one, "b": one})[0] == np.inf
+    assert worst({"gradient of a": two, "a": two}, {"gradient of a": one, "a": 10 * one}) == (0.85, "a"), "values have their own scale"

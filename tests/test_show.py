@@ -1,0 +1,116 @@
+"""`rnnspec show`: facts of the page, not its looks."""
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from tiny import cell
+
+from rnnspec.language.load import load, loads, spec_names
+from rnnspec.language.sizes import SizeError
+from rnnspec.show import STAGES, facts, parameter_count, parameter_formula, show
+
+
+@pytest.mark.parametrize("name, formula, count", [
+    ("lstm", "4*D*H + 4*H + 4*H*H", 4 * (128 * 128 * 2 + 128)),
+    ("gru", "3*D*H + 4*H + 3*H*H", 3 * 128 * 128 * 2 + 4 * 128),
+    ("indrnn", "D*H + 2*H", 128 * 128 + 2 * 128),
+])
+def test_parameters_are_counted(name, formula, count):
+    spec = load(name)
+    assert parameter_formula(spec) == formula
+    assert parameter_count(spec, {"D": 128, "H": 128}) == count
+    assert facts(spec)["parameter_count"] == {"formula": formula, "at": {"D": 128, "H": 128}, "count": count, "depends_on_T": False}
+    assert f"{count:,} at D = H = 128" in show(spec)
+
+
+@pytest.mark.parametrize("name", spec_names())
+def test_the_formula_counts_what_init_makes(name):
+    import rnnspec
+
+    spec = load(name)
+    sizes = {n: 3 + i for i, n in enumerate(facts(spec)["sizes"])}
+    made = rnnspec.compile(spec, dtype="float64").init(**sizes)
+    assert parameter_count(spec, sizes) == sum(a.size for a in made.values())
+
+
+def test_a_missing_size_is_named():
+    with pytest.raises(SizeError, match="H"):
+        parameter_count(load("lstm"), {"D": 3})
+
+
+@pytest.mark.parametrize("name, forward, backward", [("lstm", 1, 1), ("gru", 1, 1), ("gru_reset_before", 2, 2), ("mgu", 2, 2),
+                                                     ("indrnn", 0, 0)])
+def test_stages_that_wait(name, forward, backward):
+    assert facts(load(name))["program"]["recurrent_stages"] == {"forward": forward, "backward": backward}
+    assert f"recurrent stages: {forward} forward" in show(load(name))
+
+
+def test_the_derived_backward_equations_of_lstm():
+    lines = [line.strip() for line in show(load("lstm")).splitlines()]
+    for line in ("d_c = d_c_next + d_tanh_c * (1 - tanh_c**2)", "d_c_prev = d_c * f", "d_W_i = sum over t, b of d_a_i x^T",
+                 "d_U_o = sum over t, b of d_a_o h_prev^T", "d_b_f = sum over t, b of d_a_f", "with tanh_c = tanh(c)",
+                 "d_h_prev = U_f.T @ d_a_f + U_g.T @ d_a_g + U_i.T @ d_a_i + U_o.T @ d_a_o"):
+        assert line in lines
+    assert not any("_d_U_" in line or "_d_W_" in line for line in lines), "a product that is read once stands where it is read"
+
+
+@pytest.mark.parametrize("name", spec_names())
+def test_every_name_in_the_backward_equations_is_explained(name):
+    """Each is a gradient above it, a value of the forward step, or in a `with` line."""
+    spec = load(name)
+    back = facts(spec)["backward"]
+    known = {*spec.shapes, *(line.split(" = ")[0] for line in back["where"]), "T", "where", "sqrt"}
+    known |= {f"d_{n}_next" for n in spec.states} | {f"d_{n}_out" for n in spec.outputs}
+    for line in back["steps"]:
+        left, right = line.split(" = ", 1)
+        words = {w for w in "".join(c if c.isalnum() or c == "_" else " " for c in right).split() if not w[0].isdigit()}
+        assert words <= known, f"{line} reads {words - known}"
+        known.add(left)
+
+
+def test_what_is_hoisted_and_what_is_saved():
+    program = facts(load("lstm"))["program"]
+    assert "a_i = W_i @ x + b_i" in program["hoisted"]["before the forward loop"]
+    assert any(line.startswith("d_x = W_f.T") for line in program["hoisted"]["after the backward loop"])
+    assert {b["name"] for b in program["tape"]} == {"h_history", "c_history", "x", "i", "f", "g", "o", "tanh_c"}
+
+
+@pytest.mark.parametrize("name", spec_names())
+def test_pages_json_and_latex(name):
+    spec = load(name)
+    page, plain, latex = show(spec), json.loads(show(spec, as_json=True)), show(spec, latex=True)
+    assert all(e.text in page for e in spec.equations) and spec.title in page
+    assert plain["name"] == name and plain["equations"] == [e.text for e in spec.equations]
+    assert latex.count(r"\begin{align*}") == latex.count(r"\end{align*}") == 1
+    assert latex.count("{") == latex.count("}") and latex.count(r"\left(") == latex.count(r"\right)")
+
+
+def test_latex_of_lstm():
+    latex = show(load("lstm"), latex=True)
+    assert r"i_{t} &= \sigma\left(W_{i} x_{t} + U_{i} h_{t-1} + b_{i}\right)" in latex
+    assert r"c_{t} &= f_{t} \odot c_{t-1} + i_{t} \odot g_{t}" in latex
+    assert r"\bar{U}_{f} &= \sum_{t, b} \bar{a}_{f, t} \, h_{t-1}^{\top}" in latex
+
+
+def test_latex_keeps_the_order_of_operations():
+    spec = loads(cell("h[t] = (x[t] - (h[t-1] - 2)) / 3 * where(x[t] > 0, x[t]**2, -x[t])"))
+    assert r"\frac{x_{t} - \left(h_{t-1} - 2\right)}{3}" in show(spec, latex=True)
+
+
+@pytest.mark.parametrize("stage, text", [("spec", "f[t] * c[t-1]"), ("graph", "graph lstm"), ("adjoint", "graph lstm adjoint"),
+                                         ("program", "# backward"), ("cpu", "@njit")])
+def test_stages(stage, text):
+    assert text in show(load("lstm"), stage=stage)
+    assert json.loads(show(load("lstm"), stage=stage, as_json=True))["stage"] == stage
+
+
+def test_a_stage_that_is_not():
+    with pytest.raises(ValueError, match=", ".join(STAGES[:-1])):
+        show(load("lstm"), stage="ptx")
+
+
+def test_a_choice_is_shown():
+    assert "phi: tanh, relu, identity (now relu)" in show(load("rnn", phi="relu"))
+    assert np.isfinite(facts(load("rnn"))["parameter_count"]["count"])
