@@ -173,7 +173,7 @@ def test_chunks_and_blocks_leave_no_seam(name, ragged, monkeypatch):
     for smallest in (1, 11):
         monkeypatch.setattr(rows, "LEAST_ROWS", smallest)
         monkeypatch.setattr(rows, "CACHE_BYTES", 1)
-        monkeypatch.setattr(rows, "FLOPS_PER_THREAD", 1)
+        monkeypatch.setattr(rows, "block_count", lambda batch, flops, threads: max(1, min(threads, batch)))
         fresh._planned.clear()
         one = case(fresh, 7, len(LENGTHS), lengths=LENGTHS if ragged else None)
         check(one, name)

@@ -52,12 +52,7 @@ KINDS = {
     "maximum": {"y": (Pointwise(FUNCTION_CLASSES["maximum"](h_prev, v) * v), ("H",))},
     "select": {"y": (Pointwise(select(less(h_prev, v), h_prev * v, exp(v))), ("H",))},
 }
-BROKEN = {
-    "pointwise over a matrix": "the adjoint of a number that multiplies a matrix reduces a matrix, which no Reduce node does",
-    "part": "the adjoint of Part asks for the size 'D + H - (D) - (H)'; sizes know no minus",
-    "part at the start": "the adjoint of Part asks for the size 'D + H - (0) - (D)'; sizes know no minus",
-}
-PARAMS = [pytest.param(k, marks=pytest.mark.xfail(reason=BROKEN[k], strict=True)) if k in BROKEN else k for k in KINDS]
+PARAMS = list(KINDS)
 
 
 def graph_of(kind: str) -> Graph:

@@ -46,6 +46,7 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
 def compare(ours: Recurrent, theirs: Any, x: np.ndarray, state: tuple[np.ndarray, ...] | None, lengths: list[int] | None = None) -> None:
     """Values, and the gradients of a random loss of all outputs and final states."""
     tolerance, rng = TORCH[ours.kernel.dtype.name], np.random.default_rng(5)
+    theirs.zero_grad()
     x_t = torch.tensor(x, requires_grad=True)
     state_t = None if state is None else tuple(torch.tensor(s, requires_grad=True) for s in state)
     given = torch.nn.utils.rnn.pack_padded_sequence(x_t, lengths, ours.batch_first, enforce_sorted=False) if lengths else x_t

@@ -180,9 +180,10 @@ def _node(node: Node, graph: Graph, name: str, values: dict[str, Array], step: S
             m, v = values[matrix], values[vector]
             return _times(np.swapaxes(m, 1, 2) if transposed else m, v, numbers)
         case Reduce("sum", arg):
-            return values[arg].sum(axis=1) if values[arg].shape[1] else numbers.array(np.zeros(len(values[arg])))
+            flat = _flat(values[arg])
+            return flat.sum(axis=1) if flat.shape[1] else numbers.array(np.zeros(len(flat)))
         case Reduce("max", arg):
-            return values[arg].max(axis=1)
+            return _flat(values[arg]).max(axis=1)
         case CumSum(arg, reverse):
             v = values[arg]
             return v[:, ::-1].cumsum(axis=1)[:, ::-1] if reverse else v.cumsum(axis=1)
@@ -195,6 +196,10 @@ def _node(node: Node, graph: Graph, name: str, values: dict[str, Array], step: S
         case Outer(left, right):
             return values[left][:, :, None] * values[right][:, None, :]
     raise TypeError(f"not a node: {node!r}")
+
+
+def _flat(value: Array) -> Array:
+    return value.reshape(len(value), math.prod(value.shape[1:]))
 
 
 def _times(matrix: Array, vector: Array, numbers: Numbers) -> Array:

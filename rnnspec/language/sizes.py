@@ -1,11 +1,13 @@
 """Sizes of arrays: `D + H`, `4*H`, in one canonical text, so that equal expressions are equal strings.
 
-Sums and products of size names and whole numbers; nothing is ever evaluated as Python.
+Sums and products of size names and whole numbers; nothing is ever evaluated as Python. A difference can be evaluated,
+since what is left of a vector beside a part of it has such a size, but no spec may write one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 from functools import lru_cache
 
 from rnnspec.errors import RnnspecError, SpecError
@@ -13,6 +15,8 @@ from rnnspec.language.equations import Binary, Expr, Number, Ref, parse_expressi
 
 _Terms = dict[tuple[str, ...], int]  # product of names, sorted -> how often: D*H + 2 is {("D", "H"): 1, (): 2}
 _MOST = 10**9
+_FORM = "a size is a name, a whole number from 1, or a sum or product of those: D, 3, D + H, 4*H"
+_MINUS_ONE = Number(Fraction(-1))
 
 
 class SizeError(RnnspecError, ValueError):
@@ -21,6 +25,8 @@ class SizeError(RnnspecError, ValueError):
 
 def canonical_size(text: str) -> str:
     """`H + D` and `D + H*1` both give `D + H`. Raises SizeError."""
+    if "-" in text:
+        raise SizeError(_FORM)
     return " + ".join(_term(names, count) for names, count in _terms(text)) or "0"
 
 
@@ -73,6 +79,10 @@ def _collect(expr: Expr) -> _Terms:
             for names, count in _collect(right).items():
                 total[names] = total.get(names, 0) + count
             return _bounded(total)
+        case Binary("-", left, right):
+            return _collect(Binary("+", left, Binary("*", _MINUS_ONE, right)))
+        case Number(value) if value == -1:
+            return {(): -1}
         case Binary("*", left, right):
             product: _Terms = {}
             for a, m in _collect(left).items():
@@ -80,10 +90,10 @@ def _collect(expr: Expr) -> _Terms:
                     names = tuple(sorted(a + b))
                     product[names] = product.get(names, 0) + m * n
             return _bounded(product)
-    raise SizeError("a size is a name, a whole number from 1, or a sum or product of those: D, 3, D + H, 4*H")
+    raise SizeError(_FORM)
 
 
 def _bounded(terms: _Terms) -> _Terms:
-    if len(terms) > 32 or any(len(names) > 8 or count > _MOST for names, count in terms.items()):
+    if len(terms) > 32 or any(len(names) > 8 or abs(count) > _MOST for names, count in terms.items()):
         raise SizeError("the size has too many terms")
     return terms

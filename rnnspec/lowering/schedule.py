@@ -51,6 +51,7 @@ class _Work:
         for name, node in self.graph.nodes.items():
             shape = self.graph.shapes[name]
             matrix = len(shape) > 1 and not isinstance(node, Read | Outer)
+            matrix = matrix or (isinstance(node, Reduce) and (node.op != "sum" or len(self.graph.shapes[node.arg]) > 1))
             computed = isinstance(node, Product) and not isinstance(self.graph.nodes[node.matrix], Read)
             folded = isinstance(node, Product) and self.per_sequence(node.vector)
             if matrix or computed or folded or not isinstance(node, Read | Pointwise | Product | Reduce | Outer):

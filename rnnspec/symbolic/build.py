@@ -21,7 +21,7 @@ def build(spec: Spec) -> Graph:
             builder.equation(equation)
         except RnnspecError as error:
             at = equation.at
-            raise SpecError(Problem(str(error), at.line, at.column, spec.file, equation.text, at.width)) from error
+            raise SpecError(Problem(str(error), at.line, at.column, at.file or spec.file, equation.text, at.width)) from error
     states = {name: name for name in [*spec.states, *builder.carried]}
     graph = Graph(spec.name, builder.nodes, builder.shapes, states, {name: name for name in spec.outputs})
     graph = tidy(split_sums(tidy(graph)))

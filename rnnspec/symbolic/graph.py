@@ -40,7 +40,7 @@ class Product:
 
 @dataclass(frozen=True)
 class Reduce:
-    """Sum or largest value over a vector's elements."""
+    """Sum or largest value over all elements of a vector or matrix."""
 
     op: Literal["sum", "max"]
     arg: str
@@ -194,7 +194,7 @@ def _verify_shape(graph: Graph, name: str, node: Node) -> None:
             out, inner = reversed(shapes[matrix]) if transposed else shapes[matrix]
             assert own == (out,) and shapes[vector] == (inner,), f"{graph.name}: shapes of {name} = {node_text(node)}"
         case Reduce(_, arg):
-            assert own == () and len(shapes[arg]) == 1, f"{graph.name}: shapes of {name}"
+            assert own == () and len(shapes[arg]) > 0, f"{graph.name}: shapes of {name}"
         case CumSum(arg):
             assert own == shapes[arg] and len(own) == 1, f"{graph.name}: shapes of {name}"
         case Outer(left, right):
