@@ -96,13 +96,12 @@ def _add_check(commands: Any) -> None:
         commands,
         "check",
         _run_check,
-        "check cells: examples, gradients, properties, other libraries",
+        "check cells: hand examples, kernels against the equations, gradients, properties",
+        "",
         "lstm",
-        "lstm gru my.yaml",
-        "--all --json",
+        "lstm gru my.yaml --json",
     )
-    parser.add_argument("cells", nargs="*", metavar="NAME|PATH", help="cells from `rnnspec list`, or YAML files")
-    parser.add_argument("--all", action="store_true", help="every cell that comes with rnnspec")
+    parser.add_argument("cells", nargs="*", metavar="NAME|PATH", help="cells from `rnnspec list`, or YAML files (default: every cell of the list)")
     parser.add_argument("--json", action="store_true", help="for machines: the report as an object")
 
 
@@ -192,13 +191,21 @@ def _run_check(args: argparse.Namespace) -> int:
     from rnnspec.commands.progress import checking
     from rnnspec.language.load import spec_names
 
-    cells = [*args.cells, *(spec_names() if args.all else ())]
-    if not cells:
-        raise RnnspecError("give a cell, several, or --all. Example: rnnspec check lstm")
+    cells = args.cells or spec_names()
     _load_all(cells)
     with checking() as progress:
         report = check_cells(cells, progress)
-    print(report.to_json() if args.json else report.to_text())
+    if args.json:
+        print(report.to_json())
+    elif sys.stdout.isatty():
+        from rich.console import Console
+
+        from rnnspec.check.report import table
+
+        Console().print(table(report))
+        print(report.summary())
+    else:
+        print(report.to_text())
     return 0 if report.passed else 1
 
 

@@ -56,6 +56,10 @@ class Recurrent:
     def __repr__(self) -> str:
         return f"Recurrent({self.spec.name!r}, {self.input_size}, {self.hidden_size}, dtype={str(self.kernel.dtype)!r})"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles: the weights, not the tape of the last call."""
+        return self.__dict__ | {"_run": None}
+
     @property
     def output_size(self) -> int:
         """The width of y."""

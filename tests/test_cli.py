@@ -161,7 +161,7 @@ def test_check_exits_with_the_verdict(passed, code, monkeypatch, capsys):
         return report
 
     monkeypatch.setitem(sys.modules, "rnnspec.check", types.SimpleNamespace(check_cells=check_cells))
-    assert run("check", "lstm", "gru") == code and run("check", "--all", "--json") == code
+    assert run("check", "lstm", "gru") == code and run("check", "--json") == code
     assert asked == [["lstm", "gru"], spec_names()]
     text, _, rest = capsys.readouterr().out.partition("\n")
     assert text == "verdict" and json.loads(rest) == {"passed": passed}

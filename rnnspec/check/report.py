@@ -51,17 +51,18 @@ class Report:
 
     def to_text(self) -> str:
         """A table of all properties, one line each; then what failed, in full."""
-        return "\n".join([*(line for cell in self.cells for line in _cell_lines(cell)), *self._summary()])
+        return "\n".join([*(line for cell in self.cells for line in _cell_lines(cell)), self.summary()])
 
     def failures(self) -> list[tuple[str, Result]]:
         return [(cell.name, r) for cell in self.cells for r in cell.results if not r.passed]
 
-    def _summary(self) -> list[str]:
+    def summary(self) -> str:
+        """How many passed, and what failed, in full."""
         results = [r for cell in self.cells for r in cell.results]
         skipped, failed = sum(r.skipped for r in results), len(self.failures())
         passed = len(results) - skipped - failed
         lines = [f"{passed} passed, {failed} failed, {skipped} skipped, in {sum(r.seconds for r in results):.0f} s"]
-        return lines + [f"FAILED {name}, {r.property}, {r.dtype}: {r.detail}" for name, r in self.failures()]
+        return "\n".join(lines + [f"FAILED {name}, {r.property}, {r.dtype}: {r.detail}" for name, r in self.failures()])
 
 
 def status(result: Result) -> str:
