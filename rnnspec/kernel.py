@@ -217,11 +217,13 @@ class Kernel:
         x = checked.named("input", inputs, spec.inputs, self.dtype, required=True)
         s = checked.named("state", states, self.states, self.dtype, required=False)
         key = (*(p[n].shape for n in spec.parameters), *(x[n].shape for n in spec.inputs), *((n, a.shape) for n, a in s.items()))
-        if key not in self._known:
+        known = self._known.get(key)  # other threads may clear it between two looks
+        if known is None:
+            known = self._sizes_of(p, x, s)
             if len(self._known) > 256:
                 self._known.clear()
-            self._known[key] = self._sizes_of(p, x, s)
-        sizes, steps, rows = self._known[key]
+            self._known[key] = known
+        sizes, steps, rows = known
         return _Call(p, x, s, checked.check_lengths(lengths, steps, rows), sizes, steps, rows)
 
     def _sizes_of(self, params: Mapping[str, Array], inputs: Mapping[str, Array], states: Mapping[str, Array]) -> tuple[dict[str, int], int, int]:
@@ -248,8 +250,9 @@ class Kernel:
     def _plans(self, modes: tuple[str, ...], call: _Call) -> list[_Plans]:
         """Plans of kernels that share a tape, from the last calls of the same sizes where there were such."""
         key = (modes, call.steps, call.rows, tuple(call.sizes.items()))
-        if call.lengths is None and key in self._planned:
-            return self._planned[key]
+        planned = self._planned.get(key) if call.lengths is None else None
+        if planned is not None:
+            return planned
         made = self._new_plans([self._code(m) for m in modes], call)
         if call.lengths is None:
             if len(self._planned) > 64:

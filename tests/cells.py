@@ -1,8 +1,8 @@
 """What the engine's tests share: small cells of the list of known faults, compiled kernels, and random arrays to run them on."""
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -73,7 +73,13 @@ class Case:
     def loss(self, **changed: Any) -> float:
         """The scalar whose gradients are `backward()`."""
         run = self.forward(**changed)
-        return float(sum(np.vdot(g, run.outputs[o]) for o, g in self.dy.items()) + sum(np.vdot(g, run.final[s]) for s, g in self.dfinal.items()))
+        parts = [(g, run.outputs[o]) for o, g in self.dy.items()] + [(g, run.final[s]) for s, g in self.dfinal.items()]
+        return float(sum(np.vdot(g, value) for g, value in parts))
+
+    def changed(self, array: Callable[[Array], Array] = lambda a: a, name: Callable[[str], str] = lambda n: n, **fields: Any) -> Case:
+        """The same call on other arrays, or under other names, or with other fields."""
+        groups = ("params", "inputs", "states", "dy", "dfinal")
+        return replace(self, **{k: {name(n): array(a) for n, a in getattr(self, k).items()} for k in groups} | fields)
 
 
 def case(of: Kernel, steps: int, rows: int, seed: int = 0, lengths: Any = None, **given: int) -> Case:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cells import DTYPES, Case, case, expected, kernel, run_scalar, spec_of
+from cells import DTYPES, Case, case, expected, kernel, ones, run_scalar, spec_of
 from tiny import cell
 from tolerances import DIFFERENCE_STEP, DIFFERENCES, FUNCTION, HAND, REFERENCE, assert_close, assert_same
 
@@ -33,61 +33,66 @@ def emitted(name: str, dtype: str = "float32") -> dict[str, str]:
 
 
 def test_H38_names_of_temporaries():
-    for a, b in (("x0", "x1"), ("t0", "tmp0"), ("cse0", "x0"), ("d_h", "h_prev")):
-        text = cell(f"h[t] = k * ({a} + 1) ** 2 + {b} * ({a} + 1) ** 2 + x[t]", parameters=f"{{k: [], {a}: [], {b}: []}}")
-        of, run = run_scalar(text, [0.0], **{"k": 2.0, a: 2.0, b: 3.0})
-        assert run.outputs["h"][0, 0] == 45
-        assert of.backward(run, {"h": np.ones((1, 1))}).params == {"k": 9, a: 30, b: 9}
+    pairs = [("x0", "x1"), ("t0", "tmp0"), ("cse0", "d_k"), ("d_x", "h_prev"), ("a_h", "exp_k")]
+    lines = [f"y{i}[t] = k * ({a} + 1) ** 2 + {b} * ({a} + 1) ** 2 + x[t]" for i, (a, b) in enumerate(pairs)]
+    values = {"k": 2.0} | {a: 2.0 for a, _ in pairs} | {b: 3.0 for _, b in pairs}
+    outputs = [f"y{i}" for i in range(len(pairs))]
+    declared = ", ".join(f"{n}: []" for n in values)
+    text = cell("\n".join([*lines, "h[t] = h[t-1]"]), parameters=f"{{{declared}}}", outputs=f"[{', '.join(outputs)}]")
+    of, run = run_scalar(text, [0.0], **values)
+    for (a, b), y in zip(pairs, outputs):
+        assert run.outputs[y][0, 0] == 45
+        assert of.backward(run, ones(run, y)).params == dict.fromkeys(values, 0) | {"k": 9, a: 30, b: 9}
 
 
 def hostile_names() -> list[str]:
-    """The identifiers of generated text that a user may choose too, one of each family (h_rows, c_rows, ...), and a few that NumPy and Numba know."""
+    """The identifiers of generated text that a user may choose too, one of each family (h_rows, c_rows, ...), and a few of Python's."""
     found = {n for text in emitted("gru").values() for n in re.findall(r"[A-Za-z][A-Za-z_0-9]*", text.split("LAYOUT")[1])}
-    found = {n for n in found if not re.search(r"_(address|rows|sum|vector|total|history|next)_*$", n) or re.match(r"(d_)?(h|x|W_n|b_n)_", n)}
+    family = re.compile(r"_(address|rows|sum|vector|total|history|next)_*$")
+    found = {n for n in found if not family.search(n) or re.match(r"(d_)?(h|x|W_n|b_n)_", n)}
     found = {n for n in found if not re.match(r"[WUbc]_[rzn]$|panel_[1-9]", n)}
-    found |= {"x0", "x1", "tmp0", "cse0", "i", "f", "d_f", "a_i", "LAYOUT", "np", "math", "numba", "self", "len", "float", "int", "print", "params"}
+    found |= {"x0", "x1", "tmp0", "cse0", "i", "f", "d_f", "a_i", "LAYOUT", "np", "math", "numba", "self", "len", "float", "int", "print"}
     return sorted(n for n in found if n not in UNUSABLE)
 
 
+def mixture(names: list[str]) -> tuple[str, list[str]]:
+    """An elementwise cell, and its parameters: an input, a state, then parameters and intermediate values by turns."""
+    x, h, *rest = names
+    parameters, values = rest[::2], rest[1::2]
+    parameters = parameters[: len(values)]
+    lines = [f"{v}[t] = {p} * {h}[t-1] - {x}[t]" for v, p in zip(values, parameters)]
+    lines += [f"partial{k}[t] = {' + '.join(f'{v}[t]' for v in values[k::9])}" for k in range(9)]
+    lines.append(f"{h}[t] = ({' + '.join(f'partial{k}[t]' for k in range(9))}) / {len(values)}")
+    text = cell("\n".join(lines), name="mixture", inputs=f"{{{x}: Width}}", states=f"{{{h}: Width}}", outputs=f"[{h}]",
+                parameters=f"{{{', '.join(f'{p}: [Width]' for p in parameters)}}}")
+    return text, parameters
+
+
 def test_H37_H38_every_name_of_generated_text_can_be_a_users():
-    """As a parameter, an intermediate value, an input or a state: equal to the same cell with names that mean nothing."""
+    """Equal to the same cell with names that mean nothing."""
     names = hostile_names()
-    assert {"row", "load", "store", "steps", "chunk", "at", "number", "kernel", "d_f", "H_row", "table", "i", "f"} <= set(names)
-    for turn in (0, 1):
-        plain = [f"name{k}" for k in range(len(names))]
-        texts = []
-        for given in (names, plain):
-            given = given[turn:] + given[:turn]
-            parameters, values = given[2::2], given[3::2]
-            x, h = given[0], given[1]
-            lines = [f"{v}[t] = {p} * {h}[t-1] - {x}[t]" for v, p in zip(values, parameters)]
-            used = parameters[: len(values)]
-            sums = [f"partial{k}[t] = {' + '.join(f'{v}[t]' for v in values[k::9])}" for k in range(9)]
-            mixed = " + ".join(f"partial{k}[t]" for k in range(9))
-            texts.append((cell("\n".join([*lines, *sums, f"{h}[t] = ({mixed}) / {len(values)}"]), inputs=f"{{{x}: Width}}", states=f"{{{h}: Width}}",
-                               parameters=f"{{{', '.join(f'{p}: [Width]' for p in used)}}}", outputs=f"[{h}]"), x, h, used))
-        (hostile, x, h, own), (neutral, x_, h_, own_) = texts
-        one = case(kernel(hostile), 3, 2, Width=5)
-        run, back = one.forward(), one.backward()
-        same = Case(kernel(neutral), one.sizes, dict(zip(own_, (one.params[n] for n in own))), {x_: one.inputs[x]}, {h_: one.states[h]}, None,
-                    {h_: one.dy[h]}, {h_: one.dfinal[h]})
-        right = expected(same, neutral)
-        assert_close(run.outputs[h], right.outputs[h_], REFERENCE["float64"])
-        assert_close(back.inputs[x], right.inputs[x_], REFERENCE["float64"])
-        assert_close([back.params[n] for n in own], [right.params[n] for n in own_], REFERENCE["float64"])
+    assert {"row", "load", "store", "steps", "chunk", "at", "number", "kernel", "d_f", "a_i", "h_prev", "H_row", "table"} <= set(names)
+    np.random.default_rng(0).shuffle(names)
+    (hostile, own), (neutral, plain) = (mixture(n) for n in (names, [f"name{k}" for k in range(len(names))]))
+    one = case(kernel(hostile), 3, 2, Width=5)
+    translated = dict(zip(own, plain)) | {names[0]: "name0", names[1]: "name1"}
+    right = expected(one.changed(name=translated.__getitem__), neutral)
+    run, back = one.forward(), one.backward()
+    assert_close(run.outputs[names[1]], right.outputs["name1"], REFERENCE["float64"])
+    for kind in KINDS:
+        assert_close({translated[n]: g for n, g in getattr(back, kind).items()}, getattr(right, kind), REFERENCE["float64"], kind)
 
 
 def test_H37_products_and_sizes_with_the_generators_names():
     new = {"x": "number", "h": "at", "c": "chunk", "i": "row", "f": "load", "g": "store", "o": "steps", "D": "item", "H": "lanes",
-           "W_i": "kernel", "W_f": "d_f", "W_g": "a_i", "W_o": "h_prev", "U_i": "H_row", "U_f": "panel_0", "U_g": "product", "U_o": "gather",
-           "b_i": "first", "b_f": "rows", "b_g": "table", "b_o": "zeros"}  # fmt: skip
+           "W_i": "kernel", "W_f": "d_f", "W_g": "a_i", "W_o": "h_prev", "U_i": "H_row", "U_f": "panel_0", "U_g": "product",
+           "U_o": "gather", "b_i": "first", "b_f": "rows", "b_g": "table", "b_o": "zeros"}  # fmt: skip
     text = re.split(r"\n(?:layouts|same_as|notes|examples):", (specs_folder() / "lstm.yaml").read_text())[0]
     head, body = text.split("inputs:")
     renamed = head.replace("name: lstm", "name: hostile") + "inputs:" + re.sub(r"[A-Za-z_]+", lambda m: new.get(m[0], m[0]), body)
     one = case(kernel("lstm"), 3, 2, D=3, H=5)
     right, right_back = one.forward(), one.backward()
-    other = Case(kernel(renamed), {}, *({new[n]: a for n, a in group.items()} for group in (one.params, one.inputs, one.states)), None,
-                 *({new[n]: a for n, a in group.items()} for group in (one.dy, one.dfinal)))
+    other = one.changed(name=new.__getitem__, kernel=kernel(renamed))
     assert_same(other.forward().outputs["at"], right.outputs["h"])
     back = other.backward()
     for kind in KINDS:
@@ -100,7 +105,7 @@ def test_H42_the_order_of_lines_changes_no_number():
     lines = [line for line in body.split("\n") if line.startswith("  ")]
     turned = f"{head}equations: |\n" + "\n".join(reversed(lines)) + "\noutputs: [h]\n"
     one = case(kernel("gru"), 4, 3, D=3, H=5)
-    other = Case(kernel(turned), one.sizes, one.params, one.inputs, one.states, None, one.dy, one.dfinal)
+    other = one.changed(kernel=kernel(turned))
     assert_close(other.forward().outputs, one.forward().outputs, HAND["float64"])
     for kind in KINDS:
         assert_close(getattr(other.backward(), kind), getattr(one.backward(), kind), HAND["float64"])
@@ -114,7 +119,8 @@ def written_out() -> str:
 def twelve_gates() -> str:
     gates = [f"g_{k}" for k in range(12)]
     lines = [f"{g}[t] = sigmoid(W_{g} @ x[t] + U_{g} @ h[t-1] + tanh(p_{g} * c[t-1]) + b_{g})" for g in gates]
-    lines += [f"c[t] = {' + '.join(f'{g}[t] * c[t-1]' for g in gates[:6])}", f"h[t] = tanh(c[t]) * ({' * '.join(f'{g}[t]' for g in gates[6:])})"]
+    lines.append(f"c[t] = {' + '.join(f'{g}[t] * c[t-1]' for g in gates[:6])}")
+    lines.append(f"h[t] = tanh(c[t]) * ({' * '.join(f'{g}[t]' for g in gates[6:])})")
     shapes = [f"W_{g}: [H, D], U_{g}: [H, H], p_{g}: [H], b_{g}: [H]" for g in gates]
     return cell("\n".join(lines), name="twelve", inputs="{x: D}", states="{h: H, c: H}", parameters=f"{{{', '.join(shapes)}}}")
 
@@ -129,7 +135,7 @@ def test_H43_building_takes_seconds(make):
 
 def test_H43_the_cells_written_out_in_exp_are_the_same_cells():
     one = case(kernel("lstm_peephole"), 3, 2, D=3, H=5)
-    other = Case(kernel(written_out()), one.sizes, one.params, one.inputs, one.states, None, one.dy, one.dfinal)
+    other = one.changed(kernel=kernel(written_out()))
     assert_close(other.forward().outputs, one.forward().outputs, REFERENCE["float64"])
     assert_close(other.backward().params, one.backward().params, REFERENCE["float64"])
 
@@ -156,8 +162,9 @@ def test_H44_generated_text_does_not_depend_on_the_hash_seed():
     assert printed[0] == printed[1] == printed[2]
 
 
-EVERY = cell("\n".join(["h[t] = a[t] + b[t] + c[t]", *(f"y_{n}[t] = {n}({', '.join(f'{v}[t]' for v, _ in zip('abc', row.args))})" for n, row in FUNCTIONS.items())]),
-             name="every_function", inputs="{a: [], b: [], c: []}", outputs=f"[{', '.join(f'y_{n}' for n in FUNCTIONS)}]")
+CALLS = [f"y_{n}[t] = {n}({', '.join(f'{v}[t]' for v, _ in zip('abc', row.args))})" for n, row in FUNCTIONS.items()]
+EVERY = cell("\n".join(["h[t] = a[t] + b[t] + c[t]", *CALLS]), name="every_function",
+              inputs="{a: [], b: [], c: []}", outputs=f"[{', '.join(f'y_{n}' for n in FUNCTIONS)}]")
 
 
 def arguments(name: str, of: str) -> dict[str, np.ndarray]:

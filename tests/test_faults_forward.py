@@ -12,7 +12,8 @@ from rnnspec import Recurrent, UnsupportedError
 from rnnspec.language.layouts import unpack
 
 # T, B, D, H: nothing, one, a vector less or more one (4, 8 or 16 lanes), primes, more rows than a chunk
-AWKWARD = [(1, 1, 1, 1), (2, 3, 2, 4), (5, 2, 7, 3), (3, 5, 5, 7), (2, 2, 9, 8), (4, 1, 1, 9), (3, 2, 15, 17), (2, 3, 33, 31), (41, 7, 3, 5), (0, 2, 3, 5), (2, 0, 3, 5)]
+AWKWARD = [(1, 1, 1, 1), (2, 3, 2, 4), (5, 2, 7, 3), (3, 5, 5, 7), (2, 2, 9, 8), (4, 1, 1, 9),
+           (3, 2, 15, 17), (2, 3, 33, 31), (41, 7, 3, 5), (0, 2, 3, 5), (2, 0, 3, 5)]
 
 
 @pytest.mark.parametrize("name", rnnspec.spec_names())
@@ -67,7 +68,7 @@ def test_H01_the_reverse_direction_ends_at_the_first_step():
 
 @pytest.mark.parametrize("asked", [{"bidirectional": True}, {"num_layers": 2}, {"num_layers": 2, "dropout": 0.5}, {"dropout": 0.5}])
 def test_H01_H02_what_one_layer_can_not_do_is_refused_by_name(asked):
-    with pytest.raises(UnsupportedError, match="num_layers.*bidirectional.*x\\[::-1\\]"):
+    with pytest.raises(UnsupportedError, match=r"num_layers.*bidirectional.*x\[::-1\]"):
         Recurrent("lstm", 3, 4, **asked)
 
 

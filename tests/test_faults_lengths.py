@@ -2,13 +2,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from cells import DTYPES, LINEAR, Case, case, expected, kernel, whole_sizes
+from cells import DTYPES, LINEAR, Case, case, expected, kernel, reference_stages, whole_sizes
 from tolerances import HAND, REFERENCE, assert_close, assert_same
 
 import rnnspec
+from rnnspec.backends import reference
 from rnnspec.backends.cpu import memory, rows
 
 KINDS = ("params", "inputs", "states")
@@ -126,8 +128,9 @@ def test_H17_ragged_rows_are_the_reference_and_the_rows_alone(name):
     run, back = one.forward(), one.backward()
     total = {n: np.zeros_like(p) for n, p in one.params.items()}
     for row, n in enumerate(LENGTHS):
-        alone = Case(of, one.sizes, one.params, {i: x[:n, [row]] for i, x in one.inputs.items()}, {s: h[[row]] for s, h in one.states.items()},
-                     None, {o: g[:n, [row]] for o, g in one.dy.items()}, {s: g[[row]] for s, g in one.dfinal.items()})
+        alone = replace(one, lengths=None, inputs={i: x[:n, [row]] for i, x in one.inputs.items()},
+                        dy={o: g[:n, [row]] for o, g in one.dy.items()}, states={s: h[[row]] for s, h in one.states.items()},
+                        dfinal={s: g[[row]] for s, g in one.dfinal.items()})
         own, gradients = alone.forward(), alone.backward()
         tolerance = HAND["float64"]
         assert_close({o: y[:n, [row]] for o, y in run.outputs.items()}, own.outputs, tolerance)
@@ -184,9 +187,5 @@ def test_chunks_and_blocks_leave_no_seam(name, ragged, monkeypatch):
 
 def expected_states(one: Case, name: str) -> dict[str, np.ndarray]:
     """Every state at every step: the outputs of the cell that emits them all."""
-    from cells import reference_stages
-
-    from rnnspec.backends import reference
-
     graph = reference_stages(name).graph
     return dict(reference.forward(graph, one.params, one.inputs, one.states, one.lengths, sizes=one.sizes).states)

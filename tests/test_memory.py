@@ -90,7 +90,8 @@ def test_idle_memory_has_a_limit():
 
 @pytest.mark.parametrize("sections", [
     {"inputs": "{x: 9999999999999}"}, {"inputs": "{x: H}", "states": "{h: H}", "sizes": "{H: 99999999999999999999}"},
-    {"inputs": "{x: H * H * H * H}", "states": "{h: H * H * H * H}"}, {"inputs": "{x: 0}", "states": "{h: 0}"}, {"inputs": "{x: -1}", "states": "{h: -1}"},
+    {"inputs": "{x: H * H * H * H}", "states": "{h: H * H * H * H}"},
+    {"inputs": "{x: 0}", "states": "{h: 0}"}, {"inputs": "{x: -1}", "states": "{h: -1}"},
     {"inputs": "{x: 1e9}", "states": "{h: 1e9}"},
 ])  # fmt: skip
 def test_sizes_out_of_all_bounds_are_refused_cleanly(sections):

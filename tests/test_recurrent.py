@@ -6,7 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
-from cells import LINEAR, LINEAR_ROWS, Case, case, expected, kernel, ones, spec_of
+from cells import LINEAR, LINEAR_ROWS, case, expected, kernel, ones, spec_of
 from tiny import cell
 from tolerances import HAND, REFERENCE, assert_close, assert_same
 
@@ -19,10 +19,12 @@ X, H0, C0 = np.ones((5, 2, 3)), np.ones((1, 2, 4)), np.ones((1, 2, 4))
 # cells whose form is their point: all are run at several sizes against the reference
 FORMS = {
     "two outputs, one of them an intermediate": cell(
-        "g[t] = tanh(W @ x[t] + U @ h[t-1])\nh[t] = 0.5 * h[t-1] + g[t]", inputs="{x: D}", states="{h: H}", parameters="{W: [H, D], U: [H, H]}", outputs="[h, g]"),
+        "g[t] = tanh(W @ x[t] + U @ h[t-1])\nh[t] = 0.5 * h[t-1] + g[t]", inputs="{x: D}", states="{h: H}",
+        parameters="{W: [H, D], U: [H, H]}", outputs="[h, g]"),
     "everything a number": LINEAR,
     "a number as input, parameter and state beside vectors": cell(
-        "a[t] = exp(-dt[t] * k) * a[t-1] + s * dt[t]\nh[t] = tanh(a[t] * h[t-1] + dt[t] * (W @ x[t]) + s)", inputs="{x: D, dt: []}", states="{h: H, a: []}",
+        "a[t] = exp(-dt[t] * k) * a[t-1] + s * dt[t]\nh[t] = tanh(a[t] * h[t-1] + dt[t] * (W @ x[t]) + s)", inputs="{x: D, dt: []}",
+        states="{h: H, a: []}",
         parameters="{W: [H, D], k: [], s: []}", outputs="[h, a]"),
     "the number of the step": cell("h[t] = tanh(h[t-1] + x[t] * t) + t / 10", inputs="{x: H}", states="{h: H}"),
     "an input, an intermediate and a state one step before": cell(
@@ -35,10 +37,13 @@ FORMS = {
         "s[t] = tanh(A @ h[t-1] + W @ x[t])\nh[t] = tanh(C @ s[t] + r * h[t-1])", inputs="{x: D}", states="{h: H, s: P}",
         parameters="{A: [P, H], W: [P, D], C: [H, P], r: [H]}", outputs="[s]"),
     "transposed matrices and one used twice": cell(
-        "g[t] = h[t-1] @ U + W @ x[t]\nh[t] = tanh(U @ g[t] + U @ h[t-1])", inputs="{x: D}", states="{h: H}", parameters="{W: [H, D], U: [H, H]}"),
-    "a state that is not read before it is written": cell("h[t] = tanh(W @ x[t])", inputs="{x: D}", states="{h: H}", parameters="{W: [H, D]}"),
+        "g[t] = h[t-1] @ U + W @ x[t]\nh[t] = tanh(U @ g[t] + U @ h[t-1])", inputs="{x: D}", states="{h: H}",
+        parameters="{W: [H, D], U: [H, H]}"),
+    "a state that is not read before it is written": cell(
+        "h[t] = tanh(W @ x[t])", inputs="{x: D}", states="{h: H}", parameters="{W: [H, D]}"),
     "a state that is a copy of the input": cell("p[t] = x[t]\nh[t] = p[t-1]", inputs="{x: H}", states="{h: H, p: H}"),
-    "an output that is a state's old value": cell("o[t] = h[t-1]\nh[t] = tanh(x[t] + h[t-1])", inputs="{x: H}", states="{h: H}", outputs="[o, h]"),
+    "an output that is a state's old value": cell(
+        "o[t] = h[t-1]\nh[t] = tanh(x[t] + h[t-1])", inputs="{x: H}", states="{h: H}", outputs="[o, h]"),
     "a chain of products in one step": cell(
         "a[t] = tanh(W @ x[t] + U @ h[t-1])\nb[t] = tanh(V @ a[t])\nh[t] = h[t-1] + X @ b[t]", inputs="{x: D}", states="{h: H}",
         parameters="{W: [H, D], U: [H, H], V: [H, H], X: [H, H]}"),
@@ -131,7 +136,8 @@ def test_H80_gradients_that_do_not_fit():
 def test_H80_arrays_of_a_kernel_are_named():
     one = case(kernel("lstm"), 3, 2, D=3, H=4)
     for change, words in (({"W_i": np.ones((4, 7))}, ["'W_i'", "(4, 7)", "(4, 3)"]), ({"b_f": np.ones(5)}, ["'b_f'", "(5,)", "(4,)"]),
-                          ({"b_f": np.ones((4, 1))}, ["'b_f'", "(4, 1)", "(4,)"]), ({"b_f": None}, ["missing", "'b_f'"]), ({"b_x": np.ones(4)}, ["unknown", "'b_x'"])):
+                          ({"b_f": np.ones((4, 1))}, ["'b_f'", "(4, 1)", "(4,)"]), ({"b_f": None}, ["missing", "'b_f'"]),
+                          ({"b_x": np.ones(4)}, ["unknown", "'b_x'"])):
         with pytest.raises(ShapeError) as caught:
             one.forward(params=one.params | change)
         assert all(w in str(caught.value) for w in words), caught.value
@@ -140,12 +146,17 @@ def test_H80_arrays_of_a_kernel_are_named():
 
 
 @pytest.mark.parametrize(("change", "error", "words"), [
-    ({"hidden_size": 0}, ValueError, "hidden_size.*0"), ({"hidden_size": -1}, ValueError, "hidden_size.*-1"), ({"hidden_size": 2.5}, TypeError, "hidden_size.*2.5"),
-    ({"hidden_size": True}, TypeError, "hidden_size"), ({"hidden_size": "4"}, TypeError, "hidden_size"), ({"input_size": 0}, ValueError, "input_size.*0"),
-    ({"num_layers": 0}, ValueError, "num_layers.*0"), ({"num_layers": 2.0}, TypeError, "num_layers"), ({"proj_size": 4, "cell": "lstm_projected"}, ValueError, "proj_size.*4"),
+    ({"hidden_size": 0}, ValueError, "hidden_size.*0"), ({"hidden_size": -1}, ValueError, "hidden_size.*-1"),
+    ({"hidden_size": 2.5}, TypeError, "hidden_size.*2.5"),
+    ({"hidden_size": True}, TypeError, "hidden_size"), ({"hidden_size": "4"}, TypeError, "hidden_size"),
+    ({"input_size": 0}, ValueError, "input_size.*0"),
+    ({"num_layers": 0}, ValueError, "num_layers.*0"), ({"num_layers": 2.0}, TypeError, "num_layers"),
+    ({"proj_size": 4, "cell": "lstm_projected"}, ValueError, "proj_size.*4"),
     ({"proj_size": -1, "cell": "lstm_projected"}, ValueError, "proj_size"), ({"cell": "lstm_projected"}, ValueError, "proj_size"),
-    ({"proj_size": 2, "cell": "gru"}, ValueError, "proj_size.*lstm_projected"), ({"cell": "lstn"}, ValueError, "lstn.*lstm"), ({"dropout": 1.5}, ValueError, "dropout.*1.5"),
-    ({"dropout": -0.1}, ValueError, "dropout.*-0.1"), ({"dropout": True}, ValueError, "dropout"), ({"dtype": "float16"}, ValueError, "float16"),
+    ({"proj_size": 2, "cell": "gru"}, ValueError, "proj_size.*lstm_projected"), ({"cell": "lstn"}, ValueError, "lstn.*lstm"),
+    ({"dropout": 1.5}, ValueError, "dropout.*1.5"),
+    ({"dropout": -0.1}, ValueError, "dropout.*-0.1"), ({"dropout": True}, ValueError, "dropout"),
+    ({"dtype": "float16"}, ValueError, "float16"),
     ({"threads": 0}, ValueError, "threads.*0"), ({"phi": "relu"}, ValueError, "phi"), ({"num_layers": 2}, UnsupportedError, "num_layers"),
 ])  # fmt: skip
 def test_H81_arguments_are_checked_at_once_and_by_name(change, error, words):
@@ -189,7 +200,8 @@ def test_state_dicts_name_all_that_is_wrong():
     weights |= {"bias": np.ones(3), "weight_ih_l0": np.ones((3, 16))}
     with pytest.raises(ShapeError) as caught:
         layer.load_state_dict(weights)
-    assert all(w in str(caught.value) for w in ("missing 'bias_hh_l0'", "unexpected 'bias'", "'weight_ih_l0' has shape (3, 16), expected (16, 3)"))
+    words = ("missing 'bias_hh_l0'", "unexpected 'bias'", "'weight_ih_l0' has shape (3, 16), expected (16, 3)")
+    assert all(w in str(caught.value) for w in words)
 
 
 @pytest.mark.parametrize("name", [n for n in rnnspec.spec_names() if n != "lstm_projected"])
@@ -224,7 +236,7 @@ def test_several_inputs_come_as_a_dict_or_a_tuple():
     assert_same(layer((x, z, m))[0], y)
     dx, _ = layer.backward(np.ones_like(y))
     assert {n: a.shape for n, a in dx.items()} == {"x": x.shape, "z": z.shape}
-    with pytest.raises(ShapeError, match="missing.*'z'"):
+    with pytest.raises(ShapeError, match=r"missing.*'z'"):
         layer({"x": x, "m": m})
 
 
@@ -243,7 +255,7 @@ def test_copies_and_pickles(how):
     assert repr(again) == repr(layer)
     of = kernel("lstm")
     one = case(of, 3, 2)
-    other = Case(how(of), one.sizes, one.params, one.inputs, one.states, None, one.dy, one.dfinal)
+    other = one.changed(kernel=how(of))
     assert_same(other.backward().params, one.backward().params)
 
 

@@ -35,7 +35,7 @@ def distance(actual: Any, expected: Any) -> float:
     assert a.shape == e.shape, f"shape {a.shape}, expected {e.shape}"
     finite = np.isfinite(e)
     np.testing.assert_array_equal(np.where(finite, 0, a), np.where(finite, 0, e))
-    assert np.isfinite(a[finite]).all(), f"not finite: {a[finite][~np.isfinite(a[finite])][:3]}, expected {e[finite][~np.isfinite(a[finite])][:3]}"
+    assert np.isfinite(a[finite]).all(), f"not finite:\n{a}\nexpected:\n{e}"
     return float(np.max(np.abs(a - e)[finite], initial=0.0) / max(1.0, np.max(np.abs(e[finite]), initial=0.0)))
 
 
