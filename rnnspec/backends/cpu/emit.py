@@ -119,9 +119,10 @@ def _sum_node(work: Emission, parameter: str) -> str:
 
 
 def _flops(program: Program) -> tuple[tuple[str, str], ...]:
-    """Sizes whose products, doubled, are the floating point operations of one row."""
+    """Sizes whose products, doubled, are about the work of one row; a pointwise node counts as eight multiply-adds an element."""
     pairs = [(stage.size, size_of(program.graph, t.operand)) for stage in program.stages() for panel in stage.panels
              for acc in panel.accumulations for t in acc.terms]
+    pairs += [(stage.size, str(8 * len(stage.nodes))) for stage in program.stages() if stage.nodes]
     return tuple(pairs + [(size_of(program.graph, o.left), size_of(program.graph, o.right)) for o in program.outers])
 
 
