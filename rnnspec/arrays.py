@@ -18,7 +18,7 @@ def named(kind: str, given: Mapping[str, Any] | None, known: Mapping[str, Shape]
     if given is None:
         given = {}
     if not isinstance(given, Mapping):
-        raise TypeError(f"{kind}s must be a dict of arrays by name ({', '.join(known)}); got {type(given).__name__}.")
+        raise DtypeError(f"{kind}s must be a dict of arrays by name ({', '.join(known)}); got {type(given).__name__}.")
     unknown = [n for n in given if n not in known]
     if unknown:
         raise ShapeError(f"unknown {kind} {', '.join(map(repr, unknown))}. This cell has: {', '.join(known) or 'none'}.")
@@ -31,7 +31,14 @@ def named(kind: str, given: Mapping[str, Any] | None, known: Mapping[str, Shape]
 
 def as_array(what: str, value: Any, dtype: np.dtype) -> Array:
     """The value as an array of exactly this dtype; nothing is cast."""
-    array = np.asarray(value)
+    if isinstance(value, np.ma.MaskedArray):
+        raise DtypeError(f"{what} is a masked array, and a kernel would read through its mask. Give .filled(...), or `lengths` for padding.")
+    if value is None or isinstance(value, Mapping):
+        raise DtypeError(f"{what} must be an array of {dtype}; got {'None' if value is None else 'a dict'}.")
+    try:
+        array = np.asarray(value)
+    except Exception as error:  # whatever a ragged list or another library's tensor raises
+        raise DtypeError(f"{what} can't be read as an array of {dtype}: {error}") from error
     if array.dtype != dtype or not array.dtype.isnative:
         hint = "" if array.dtype in (np.float32, np.float64) else " (kernels are made for float32 and float64)"
         raise DtypeError(f"{what} has dtype {array.dtype}, the kernel {dtype}{hint}. Convert it with .astype({str(dtype)!r}), "
@@ -39,18 +46,19 @@ def as_array(what: str, value: Any, dtype: np.dtype) -> Array:
     item = array.dtype.itemsize
     address = array.__array_interface__["data"][0]
     if address % item or any(s % item for s in array.strides):
-        array = np.ascontiguousarray(array)
+        array = array.copy()
     return array
 
 
 def infer_sizes(spec: Spec, dims: list[tuple[str, Shape, tuple[int, ...]]]) -> dict[str, int]:
     """The value of every size, from (what, declared shape, actual shape) of the arrays. Raises ShapeError with all mismatches."""
-    sizes: dict[str, int] = {}
-    told: dict[str, str] = {}
+    votes: dict[str, dict[int, list[str]]] = {}
     for what, shape, actual in dims:
         for name, length in zip(shape, actual):
-            if name.isidentifier() and name not in sizes and len(shape) == len(actual):
-                sizes[name], told[name] = length, what
+            if name.isidentifier() and len(shape) == len(actual):
+                votes.setdefault(name, {}).setdefault(length, []).append(what)
+    most = {name: max(found, key=lambda n: len(found[n])) for name, found in votes.items()}  # so that the odd one out is named
+    sizes, told = dict(most), {name: votes[name][length][0] for name, length in most.items()}
     for name, size in spec.sizes.items():
         if name not in sizes and size.default is not None and size_names(size.default) <= set(sizes):
             sizes[name] = evaluate_size(size.default, sizes)
@@ -58,7 +66,8 @@ def infer_sizes(spec: Spec, dims: list[tuple[str, Shape, tuple[int, ...]]]) -> d
     for what, shape, actual in dims:
         expected = tuple(evaluate_size(s, sizes) if size_names(s) <= set(sizes) else None for s in shape)
         if len(shape) != len(actual) or any(e is not None and e != a for e, a in zip(expected, actual)):
-            wrong.append(f"{what} has shape {_shown(actual)}, expected {_shown(expected)} = [{', '.join(shape)}]{_because(shape, sizes, told)}")
+            meaning = "" if all(s.isdigit() for s in shape) else f" = [{', '.join(shape)}]"
+            wrong.append(f"{what} has shape {_shown(actual)}, expected {_shown(expected)}{meaning}{_because(shape, sizes, told)}")
     if wrong:
         raise ShapeError("; ".join(wrong) + ".")
     return sizes
@@ -77,15 +86,19 @@ def check_lengths(lengths: Any, steps: int, rows: int) -> Array | None:
     """Lengths as int64 [B], or None where every row takes every step."""
     if lengths is None:
         return None
-    array = np.asarray(lengths)
-    if array.size == 0 and array.shape == (0,) and rows == 0:
-        return None
-    if array.dtype.kind not in "iu":
-        raise ValueError(f"lengths must be integers, got dtype {array.dtype}.")
+    try:
+        array = np.asarray(lengths)
+    except Exception as error:
+        raise ValueError(f"lengths must be {rows} integers: {error}") from error
     if array.shape != (rows,):
         raise ValueError(f"lengths must have shape ({rows},), one number of steps for each row of the batch; got {array.shape}.")
+    if rows == 0:
+        return None
+    if array.dtype.kind not in "iu":
+        found = ", ".join(sorted({type(n).__name__ for n in array.tolist()}))
+        raise ValueError(f"lengths must be integers that fit 64 bits; got {found} (dtype {array.dtype}).")
     for row, n in enumerate(array.tolist()):
         if not 0 <= n <= steps:
             raise ValueError(f"lengths[{row}] is {n}, but a row takes between 0 and {steps} steps.")
     whole = array.astype(np.int64)
-    return None if rows and (whole == steps).all() else whole
+    return None if (whole == steps).all() else whole

@@ -8,6 +8,9 @@ class RnnspecError(Exception):
     """Every error that rnnspec raises on purpose."""
 
 
+LINE_SHOWN = 160  # characters of a source line that a message shows
+
+
 @dataclass(frozen=True)
 class Problem:
     """One fault in a spec: `line` and `column` count from 1 (line 0: the whole file is meant); `width` characters are marked."""
@@ -20,13 +23,15 @@ class Problem:
     width: int = 1
 
     def __str__(self) -> str:
-        head = f"{self.file}:{self.line}:{self.column}: {self.message}" if self.line else f"{self.file}: {self.message}"
+        where = f"{self.file}:{self.line}:{self.column}: " if self.line else f"{self.file}: " if self.file else ""
         if not self.source_line:
-            return head
-        shown = self.source_line.replace("\t", " ")
-        indent = len(shown) - len(shown.lstrip())
-        caret = " " * max(0, self.column - 1 - indent) + "^" * max(1, self.width)
-        return f"{head}\n   {shown.strip()}\n   {caret}"
+            return f"{where}{self.message}"
+        shown = self.source_line.replace("\t", " ").rstrip()
+        start = len(shown) - len(shown.lstrip())
+        if len(shown) - start > LINE_SHOWN:  # a window around the fault
+            start = max(start, min(self.column - 1 - LINE_SHOWN // 2, len(shown) - LINE_SHOWN))
+        caret = " " * max(0, self.column - 1 - start) + "^" * max(1, min(self.width, start + LINE_SHOWN - self.column + 1))
+        return f"{where}{self.message}\n   {shown[start : start + LINE_SHOWN]}\n   {caret}"
 
 
 class SpecError(RnnspecError, ValueError):

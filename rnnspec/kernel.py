@@ -1,6 +1,7 @@
 """Compiling a spec, and running what was compiled: `compile` and `Kernel`."""
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from rnnspec.initialise import initialise
 from rnnspec.language.load import load
 from rnnspec.language.sizes import evaluate_size, size_names
 from rnnspec.language.spec import Shape, Spec
-from rnnspec.pipeline import texts
+from rnnspec.pipeline import MODES, texts
 
 if TYPE_CHECKING:
     from rnnspec.backends.cpu.launch import Code, Plan, Tape
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 Array = np.ndarray
 
 
-def compile(spec: Spec | str, *, dtype: str = "float32", backend: str = "cpu", threads: int | None = None, **settings: object) -> Kernel:
+def compile(spec: Spec | str | os.PathLike[str], /, *, dtype: str = "float32", backend: str = "cpu", threads: int | None = None, **settings: object) -> Kernel:
     """A Kernel for a cell.
 
     spec: a Spec, or a name or path for `load` (`settings` are its choices and constants). dtype: "float32" or "float64".
@@ -34,19 +35,24 @@ def compile(spec: Spec | str, *, dtype: str = "float32", backend: str = "cpu", t
     Raises SpecError for a bad spec, UnsupportedError for one that the kernels can't run yet, ValueError for other dtypes,
     BackendUnavailable for other backends.
     """
+    if not isinstance(spec, Spec | str | os.PathLike):
+        raise TypeError(f"compile takes a Spec, a cell's name or the path of a YAML file; got {type(spec).__name__}.")
     if isinstance(spec, Spec):
         if settings:
             raise TypeError(f"choices and constants ({', '.join(settings)}) are given to rnnspec.load, which made this Spec.")
     else:
         spec = load(spec, **settings)
-    name = np.dtype(dtype).name if dtype in ("float32", "float64", np.float32, np.float64, float) else str(dtype)
+    try:
+        name = np.dtype(dtype).name if dtype is not None else "None"
+    except TypeError:
+        name = str(dtype)
     if name not in ("float32", "float64"):
-        raise ValueError(f"dtype {name!r} is not supported: choose 'float32' or 'float64' (half precision has no kernels here).")
+        raise ValueError(f"dtype {name!r} is not supported: choose 'float32' or 'float64'.")
     if backend != "cpu":
         raise BackendUnavailable(f"backend {backend!r} is not available in this version: use backend='cpu'.")
-    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
+    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int | np.integer) or threads < 1):
         raise ValueError(f"threads must be a whole number of at least 1, or None for all processors; got {threads!r}.")
-    return Kernel(spec, np.dtype(name), threads)
+    return Kernel(spec, np.dtype(name), None if threads is None else int(threads))
 
 
 @dataclass
@@ -63,6 +69,9 @@ class Run:
     _backward: _Plans = field(repr=False)
     _packed: Packed = field(repr=False)
     _inputs: dict[str, tuple[int, ...]] = field(repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("a Run can't be copied or pickled: its tape belongs to this process. Keep run.outputs, run.states and run.final instead.")
 
     @cached_property
     def states(self) -> dict[str, Array]:
@@ -130,14 +139,20 @@ class Kernel:
 
     def source(self, mode: str = "forward") -> str:
         """The emitted text of a kernel: "forward" (with tape), "backward" or "infer"."""
+        if mode not in MODES:
+            raise ValueError(f"mode must be one of {', '.join(map(repr, MODES))}; got {mode!r}.")
         return texts(self.spec, self.dtype.name)[mode]
 
-    def init(self, *, seed: int = 0, **sizes: int) -> dict[str, Array]:
+    def init(self, /, *, seed: int = 0, **sizes: int) -> dict[str, Array]:
         """Parameters as the spec's `init` says. sizes: the value of every size, as in `init(D=64, H=128)`."""
         for name, size in self.spec.sizes.items():
             if name not in sizes and size.default is not None and size_names(size.default) <= set(sizes):
                 sizes[name] = evaluate_size(size.default, sizes)
         needed = sorted({n for shape in self.spec.parameters.values() for s in shape for n in size_names(s)})
+        if unknown := [n for n in sizes if n not in _all_sizes(self.spec)]:
+            raise ShapeError(f"'{self.spec.name}' has no size {', '.join(map(repr, unknown))}. Its sizes are: {', '.join(sorted(_all_sizes(self.spec)))}.")
+        if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+            raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}.")
         if missing := [n for n in needed if n not in sizes]:
             raise ShapeError(f"init needs the sizes {', '.join(needed)} of '{self.spec.name}': give {', '.join(f'{n}=...' for n in missing)}.")
         for name, value in sizes.items():
@@ -171,6 +186,8 @@ class Kernel:
         """
         from rnnspec.backends.cpu import launch
 
+        if not isinstance(run, Run):
+            raise TypeError(f"backward needs the Run that kernel.forward(...) returned (infer keeps no tape); got {type(run).__name__}.")
         if run._kernel is not self:
             raise ValueError("this run was made by another kernel; call that kernel's backward.")
         out_shapes = {o: self.spec.shapes[o] for o in self.spec.outputs}
@@ -196,7 +213,13 @@ class Kernel:
     def step(self, params: Mapping[str, Any], inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None) -> State:
         """One step, for streaming. inputs: name -> [B, ...]; states: what the step before returned, zero where left out."""
         given = checked.named("input", inputs, self.spec.inputs, self.dtype, required=True)
-        run = self.infer(params, {n: a[None] for n, a in given.items()}, states)
+        try:
+            run = self.infer(params, {n: a[None] for n, a in given.items()}, states)
+        except ShapeError:  # said again without the axis of time, which the caller has not given
+            known = checked.named("state", states, self.states, self.dtype, required=False)
+            weights = checked.named("parameter", params, self.spec.parameters, self.dtype, required=True)
+            self._sizes_of(weights, given, known, ("B",))
+            raise
         state = State(run.final)
         state.outputs = {o: a[0] for o, a in run.outputs.items()}
         return state
@@ -219,27 +242,23 @@ class Kernel:
         key = (*(p[n].shape for n in spec.parameters), *(x[n].shape for n in spec.inputs), *((n, a.shape) for n, a in s.items()))
         known = self._known.get(key)  # other threads may clear it between two looks
         if known is None:
-            known = self._sizes_of(p, x, s)
+            sizes = self._sizes_of(p, x, s, ("T", "B"))
+            if "T" not in sizes or "B" not in sizes:
+                raise ShapeError(f"'{self.spec.name}' has no input that tells the number of steps and rows.")
+            known = ({n: v for n, v in sizes.items() if n not in ("T", "B")}, sizes["T"], sizes["B"])
             if len(self._known) > 256:
                 self._known.clear()
             self._known[key] = known
         sizes, steps, rows = known
         return _Call(p, x, s, checked.check_lengths(lengths, steps, rows), sizes, steps, rows)
 
-    def _sizes_of(self, params: Mapping[str, Array], inputs: Mapping[str, Array], states: Mapping[str, Array]) -> tuple[dict[str, int], int, int]:
-        """Sizes, steps and rows, from the shapes of all arrays."""
+    def _sizes_of(self, params: Mapping[str, Array], inputs: Mapping[str, Array], states: Mapping[str, Array], lead: tuple[str, ...]) -> dict[str, int]:
+        """Sizes from the shapes of all arrays; lead: the axes of inputs before their own. No size is called T or B (language/check.py)."""
         spec = self.spec
-        lead: tuple[str, str] = ("T", "B")
-        while set(lead) & _all_sizes(spec):
-            lead = (lead[0] + "_", lead[1] + "_")
         dims = [(f"parameter '{n}'", spec.parameters[n], a.shape) for n, a in params.items()]
         dims += [(f"input '{n}'", lead + spec.inputs[n], a.shape) for n, a in inputs.items()]
-        dims += [(f"state '{n}'", lead[1:] + self.states[n], a.shape) for n, a in states.items()]
-        sizes = checked.infer_sizes(spec, dims)
-        if any(n not in sizes for n in lead):
-            raise ShapeError(f"'{spec.name}' has no input that tells the number of steps and rows.")
-        steps, rows = sizes.pop(lead[0]), sizes.pop(lead[1])
-        return sizes, steps, rows
+        dims += [(f"state '{n}'", lead[-1:] + self.states[n], a.shape) for n, a in states.items()]
+        return checked.infer_sizes(spec, dims)
 
     def _check_gradients(self, run: Run, dy: Mapping[str, Array], dfinal: Mapping[str, Array]) -> None:
         lead = (str(run.steps), str(run.rows))
@@ -267,7 +286,7 @@ class Kernel:
         work = rows.flops(layouts[0], call.sizes, call.steps * call.rows)
         count = rows.block_count(call.rows, work, self.threads)
         blocks = rows.split_rows(call.rows, call.steps, call.lengths, count, rows.chunk_rows(layouts, call.sizes, self.dtype.itemsize))
-        widths = {p: max(1, int(np.prod(self._full(shape, call.sizes)))) for p, shape in self.spec.parameters.items() if len(shape) < 2}
+        widths = {p: int(np.prod(self._full(shape, call.sizes))) for p, shape in self.spec.parameters.items() if len(shape) < 2}
         found = []
         for own in codes:
             packing = pack.pack_plan(own, call.sizes, widths)

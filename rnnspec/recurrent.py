@@ -39,6 +39,9 @@ class Recurrent:
         _whole("input_size", input_size)
         _whole("hidden_size", hidden_size)
         _whole("num_layers", num_layers)
+        for name, value in (("bias", bias), ("batch_first", batch_first), ("bidirectional", bidirectional)):
+            if not isinstance(value, bool | np.bool_):
+                raise TypeError(f"{name} must be True or False, got {value!r}.")
         _one_layer_only(num_layers, dropout, bidirectional)
         self.spec = cell if isinstance(cell, Spec) else load(cell, **settings)
         self.kernel = compile(self.spec, dtype=dtype, threads=threads)
@@ -50,6 +53,7 @@ class Recurrent:
         if not bias:
             values |= {b: np.zeros_like(values[b]) for b in self._biases}
         self.params: dict[str, Array] = self._without_bias(self._packed(values))
+        self._shapes = {name: array.shape for name, array in self.params.items()}
         self.grads: dict[str, Array] = {}
         self._run: tuple[Run, bool] | None = None
 
@@ -87,7 +91,7 @@ class Recurrent:
             raise RuntimeError("backward needs a call first: layer(x, ...) keeps the tape, layer.infer(x, ...) does not.")
         run, single = self._run
         outputs = {} if dy is None else {o: self._time_first(as_array("dy", a, self.kernel.dtype), single)
-                                         for o, a in zip(self.spec.outputs, dy if isinstance(dy, tuple) else (dy,))}
+                                         for o, a in zip(self.spec.outputs, self._as_many(dy, list(self.spec.outputs), "dy"))}
         gradients = self.kernel.backward(run, outputs, final=self._states_in(dstate, single, None, "dstate"))
         self.grads = self._without_bias(self._packed(gradients.params, pack_gradients))
         inputs = tuple(self._as_given(gradients.inputs[i], single) for i in gradients.inputs)
@@ -99,6 +103,8 @@ class Recurrent:
 
     def load_state_dict(self, weights: Mapping[str, Any]) -> None:
         """Replaces all weights. Raises ShapeError naming every missing, unexpected and misshapen one."""
+        if not isinstance(weights, Mapping):
+            raise TypeError(f"load_state_dict takes a dict of arrays by name, as state_dict() gives; got {type(weights).__name__}.")
         wrong = [f"missing {n!r}" for n in self.params if n not in weights] + [f"unexpected {n!r}" for n in weights if n not in self.params]
         arrays = {n: as_array(f"weight {n!r}", weights[n], self.kernel.dtype) for n in self.params if n in weights}
         wrong += [f"{n!r} has shape {a.shape}, expected {self.params[n].shape}" for n, a in arrays.items() if a.shape != self.params[n].shape]
@@ -115,8 +121,13 @@ class Recurrent:
         return {f"{block}_l0": np.ascontiguousarray(a) for block, a in how(self.spec, self._layout, values).items()}
 
     def _unpacked(self) -> dict[str, Array]:
+        wrong = [f"missing {n!r}" for n in self._shapes if n not in self.params] + [f"unexpected {n!r}" for n in self.params if n not in self._shapes]
         for name, array in self.params.items():
-            as_array(f"weight {name!r}", array, self.kernel.dtype)
+            actual = as_array(f"weight {name!r}", array, self.kernel.dtype).shape
+            if actual != self._shapes.get(name, actual):
+                wrong.append(f"{name!r} has shape {actual}, expected {self._shapes[name]}")
+        if wrong:
+            raise ShapeError(f"params: {'; '.join(wrong)}.")
         if self._layout is None:
             zeros = {} if self.bias else {b: np.zeros(self._full(self.spec.parameters[b]), self.kernel.dtype) for b in self._biases}
             return zeros | dict(self.params)
@@ -139,20 +150,33 @@ class Recurrent:
     def _inputs(self, x: Any) -> tuple[dict[str, Array], bool]:
         """Inputs by name, time first, and whether they came without a batch axis."""
         names = list(self.spec.inputs)
-        given = dict(x) if isinstance(x, Mapping) else dict(zip(names, x if isinstance(x, tuple) else (x,)))
-        found, single = {}, False
+        given = dict(x) if isinstance(x, Mapping) else dict(zip(names, self._as_many(x, names, "x")))
+        if unknown := [n for n in given if n not in names]:
+            raise ShapeError(f"unknown input {', '.join(map(repr, unknown))}. This cell has: {', '.join(names)}.")
+        found: dict[str, Array] = {}
+        single: bool | None = None
         for name, array in given.items():
-            shape = self.spec.inputs.get(name, ())
+            shape = self.spec.inputs[name]
             value = as_array(f"input {name!r}", array, self.kernel.dtype)
             rank = len(shape) + 2
             if value.ndim not in (rank, rank - 1):
                 raise ShapeError(f"input {name!r} must have {rank} axes ({'B, T' if self.batch_first else 'T, B'}, features), or {rank - 1} "
                                  f"for one row without a batch; got shape {value.shape}.")
+            if single not in (None, value.ndim == rank - 1):
+                raise ShapeError(f"some inputs have a batch axis and some have none: {name!r} has shape {value.shape}.")
             single = value.ndim == rank - 1
             if shape and value.shape[-1] != self._width(shape):
                 raise ShapeError(f"input {name!r} has {value.shape[-1]} features, expected {self._width(shape)}; its shape is {value.shape}.")
             found[name] = self._time_first(value, single)
-        return found, single
+        return found, bool(single)
+
+    @staticmethod
+    def _as_many(value: Any, names: list[str], what: str) -> tuple[Any, ...]:
+        """The arrays of a tuple, or a single one; as many as there are names."""
+        given = value if isinstance(value, tuple) else (value,)
+        if len(given) != len(names):
+            raise ShapeError(f"{what} must be {_described(names)}; got {len(given)} array{'s' * (len(given) != 1)}.")
+        return given
 
     def _time_first(self, array: Array, single: bool) -> Array:
         return array[:, None] if single else np.swapaxes(array, 0, 1) if self.batch_first else array
@@ -168,6 +192,8 @@ class Recurrent:
         if state is None:
             return None
         names = list(self.kernel.states)
+        if isinstance(state, Mapping):
+            raise ShapeError(f"{what} must be {_described(names)}, not a dict.")
         given = state if isinstance(state, tuple | list) else (state,)
         if len(given) != len(names):
             raise ShapeError(f"{what} must be {_described(names)}; got {len(given)} array{'s' * (len(given) != 1)}.")
@@ -216,14 +242,21 @@ def bias_names(spec: Spec) -> tuple[str, ...]:
 
 def _sizes(spec: Spec, input_size: int, hidden_size: int, proj_size: int, more: Mapping[str, int]) -> dict[str, int]:
     """The value of every size of the cell."""
+    if not isinstance(more, Mapping):
+        raise TypeError(f"sizes must be a dict of whole numbers by size name, got {more!r}.")
+    known = {n for shape in spec.shapes.values() for s in shape for n in size_names(s)}
+    for name, value in more.items():
+        if name not in known:
+            raise ValueError(f"the cell {spec.name!r} has no size {name!r}; it has {', '.join(sorted(known))}.")
+        _whole(f"sizes[{name!r}]", value)
     sizes = dict(more)
     first = next(iter(spec.inputs.values()), ())
     if first and first[0].isidentifier():
-        sizes.setdefault(first[0], input_size)
+        _tell(sizes, first[0], input_size, "input_size")
     hidden = "H" if any("H" in size_names(s) for shape in spec.shapes.values() for s in shape) else next(
         (shape[0] for shape in spec.states.values() if shape and shape[0].isidentifier()), None)
     if hidden is not None:
-        sizes.setdefault(hidden, hidden_size)
+        _tell(sizes, hidden, hidden_size, "hidden_size")
     if proj_size:
         if "P" not in {n for shape in spec.parameters.values() for s in shape for n in size_names(s)}:
             raise ValueError(f"proj_size: the cell {spec.name!r} has no projection (size P); 'lstm_projected' has one.")
@@ -236,10 +269,15 @@ def _sizes(spec: Spec, input_size: int, hidden_size: int, proj_size: int, more: 
             sizes[name] = evaluate_size(size.default, sizes)
     missing = sorted({n for shape in spec.shapes.values() for s in shape for n in size_names(s)} - set(sizes))
     if missing:
-        hint = "give proj_size" if missing == ["P"] else f"give sizes={{{', '.join(f'{m!r}: ...' for m in missing)}}}"
+        hint = "give proj_size, or sizes={'P': ...}" if missing == ["P"] else f"give sizes={{{', '.join(f'{m!r}: ...' for m in missing)}}}"
         many = "s" * (len(missing) > 1)
         raise ValueError(f"the cell {spec.name!r} has the size{many} {', '.join(missing)} that input_size and hidden_size do not tell: {hint}.")
     return sizes
+
+
+def _tell(sizes: dict[str, int], name: str, value: int, argument: str) -> None:
+    if sizes.setdefault(name, value) != value:
+        raise ValueError(f"sizes[{name!r}] is {sizes[name]}, but {argument} says {value}.")
 
 
 def _whole(name: str, value: object) -> None:
@@ -250,7 +288,7 @@ def _whole(name: str, value: object) -> None:
 
 
 def _one_layer_only(num_layers: int, dropout: float, bidirectional: bool) -> None:
-    if isinstance(dropout, bool) or not 0.0 <= dropout <= 1.0:
+    if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0.0 <= dropout <= 1.0:
         raise ValueError(f"dropout must be a probability between 0 and 1, got {dropout!r}.")
     if num_layers != 1 or bidirectional or dropout:
         raise UnsupportedError("num_layers > 1, dropout between layers and bidirectional are not supported yet. Stack layers by giving the y of one "

@@ -30,7 +30,7 @@ def imports(path: Path, *, top_only: bool = False) -> set[str]:
     """The modules of ours that a file imports, those inside functions included unless `top_only`."""
     tree = ast.parse(path.read_text())
     found: set[str] = set()
-    nodes = [n for n in tree.body] if top_only else list(ast.walk(tree))
+    nodes = list(tree.body) if top_only else list(ast.walk(tree))
     for node in nodes:
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "rnnspec":
             found |= {f"{node.module}.{a.name}" if (ROOT.parent / (f"{node.module}.{a.name}".replace(".", "/") + ".py")).exists() else node.module

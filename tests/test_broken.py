@@ -195,7 +195,8 @@ def test_a_layer_can_be_copied_after_a_call() -> None:
 @pytest.mark.parametrize("name", ["seed", "self"])
 def test_sizes_called_like_arguments(name: str) -> None:
     """'init needs the sizes seed of 'c': give seed=...', whatever one gives; TypeError for self. Refusing the name would do as well."""
-    text = f"rnnspec: 1\nname: c\ninputs: {{x: {name}}}\nstates: {{h: {name}}}\nparameters: {{w: [{name}]}}\nequations: |\n  h[t] = w * x[t] + h[t-1]\noutputs: [h]\n"
+    head = f"rnnspec: 1\nname: c\ninputs: {{x: {name}}}\nstates: {{h: {name}}}\nparameters: {{w: [{name}]}}\n"
+    text = head + "equations: |\n  h[t] = w * x[t] + h[t-1]\noutputs: [h]\n"
     try:
         of = rnnspec.compile(rnnspec.loads(text))
     except SpecError:

@@ -186,7 +186,7 @@ def test_a_full_disk_costs_one_warning(full, monkeypatch):
         os.rename(source, target)
 
     monkeypatch.setattr(modules.os, "replace", replace)
-    with pytest.warns(CacheWarning, match="No space") as caught:       # noqa: PT031 - one warning for all of it
+    with pytest.warns(CacheWarning, match="No space") as caught:
         for i in range(2):
             assert again(TEXT + "#" * i).half(3.0) == 1.5
     assert len(caught) == 1
@@ -203,7 +203,7 @@ def test_no_file_can_grow():
 def test_without_a_folder_all_stays_in_memory(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("RNNSPEC_CACHE_DIR", str(tmp_path / "file" / "cache"))
-    with pytest.warns(CacheWarning) as caught:                         # noqa: PT031 - one warning for all of it
+    with pytest.warns(CacheWarning) as caught:
         module = again()
         assert module.half(3.0) == 1.5
         assert cache_folder() is None and clear() == 0

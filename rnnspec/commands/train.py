@@ -119,7 +119,7 @@ def make_run(config: Config, saved: checkpoint.Checkpoint | None, threads: int |
         )
         run = start_run(config, model, corpus)
     except (ValueError, TypeError) as error:  # the layer's own checks of sizes
-        hint = " On the command line: --size NAME=N." if "proj_size" in str(error) or "sizes=" in str(error) else ""
+        hint = " On the command line: --size NAME=N, as in --size P=64." if "proj_size" in str(error) or "sizes=" in str(error) else ""
         raise error if isinstance(error, RnnspecError) else TrainError(f"{error}{hint}") from error
     except MemoryError:
         raise TrainError(f"not enough memory for --hidden {config.hidden} and --embed {config.embed}") from None

@@ -219,6 +219,9 @@ def _sizes(document: Document, faults: Faults) -> dict[str, Size]:
         name: _default(name, document.sizes[name], names, faults) if name in document.sizes else Size() for name in [*used, *document.sizes]
     }
     told = {size for _, shape in _shapes(document) for size in shape} & names
+    if "seed" in names:
+        faults.add("'seed' can't be a size: it is an argument of Kernel.init beside the sizes. Choose another name.",
+                   used.get("seed") or document.sizes["seed"].at)
     for name in ("B", "T"):
         if name in names:
             what = "rows of a batch" if name == "B" else "steps"

@@ -18,6 +18,7 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
+from rnnspec.errors import Problem, SpecError
 from rnnspec.language.check import Settings, check, fail
 from rnnspec.language.equations import Binary, Call, Expr, Number, Ref, Unary, decimal
 from rnnspec.language.extend import extend
@@ -61,10 +62,8 @@ def spec_path(name: str) -> Path:
     """The file of a cell that comes with rnnspec. Raises SpecError with the nearest names."""
     names = spec_names()
     if name not in names:
-        raise fail(
-            f"no cell is called '{name[:60]}'.{did_you_mean(name, names)} There are: {listed(names, 200)}. A file is given with its .yaml.",
-            "rnnspec",
-        )
+        message = f"no cell is called '{name[:60]}'.{did_you_mean(name, names)} There are: {listed(names, 200)}. A file is given with its .yaml."
+        raise SpecError(Problem(message, 0, 0, ""))
     return specs_folder() / f"{name}.yaml"
 
 
@@ -107,7 +106,9 @@ def _find(cell: str, beside: str | None) -> Path:
     """The file that a name or path means; a path in `extends` counts from the file that has it."""
     if cell.endswith(_SUFFIXES) or "/" in cell or os.sep in cell:
         path = Path(cell)
-        return path if beside is None or path.is_absolute() else Path(beside).parent / path
+        if beside is not None and path.suffix not in _SUFFIXES:
+            raise fail(f"extends: '{cell[:60]}' is no cell's name and no .yaml file.", beside)
+        return path if beside in (None, "<text>") or path.is_absolute() else Path(str(beside)).parent / path
     return spec_path(cell)
 
 
@@ -116,13 +117,16 @@ def _read_file(path: Path) -> Document:
     if "\0" in file:
         raise fail("can't read the file: its name has a null byte.", ascii(file))
     try:
+        if path.exists() and not path.is_file():  # a pipe or device may never end
+            raise fail(f"can't read the file: it is {'a directory' if path.is_dir() else 'no regular file'}.", file)
         with open(path, "rb") as stream:
             data = stream.read(MAX_BYTES + 1)
         document = read(data.decode("utf-8-sig"), file)
     except UnicodeDecodeError as error:
         raise fail(f"the file is not UTF-8 (byte {error.start}).", file) from None
     except OSError as error:
-        raise fail(f"can't read the file: {(error.strerror or str(error)).lower()}.", file) from None
+        hint = f" '{path.name}' alone names the cell that comes with rnnspec." if path.name in spec_names() else ""
+        raise fail(f"can't read the file: {(error.strerror or str(error)).lower()}.{hint}", file) from None
     if document.name and document.name != path.stem:
         message = f"the name is '{document.name[:60]}', but the file is called '{path.stem}{path.suffix}'. Make the two equal."
         return _with_problem(document, message)
@@ -135,7 +139,7 @@ def _with_problem(document: Document, message: str) -> Document:
 
 
 def _spec(document: Document, settings: Mapping[str, object]) -> Spec:
-    document = extend(document, lambda name, file: _read_file(_find(name, None if file == "<text>" else file)), document.file)
+    document = extend(document, lambda name, file: _read_file(_find(name, file)), document.file)
     return check(document, _settings(document, settings))
 
 
@@ -159,7 +163,8 @@ def _settings(document: Document, given: Mapping[str, object]) -> Settings:
         elif name in document.constants:
             number = _number(value)
             if number is None:
-                raise fail(f"{name}={value!r} is not a finite number.", document.file, document.constants[name].at, document)
+                message = f"{name}={value!r} is no number that a constant can be: a finite one, below 1e100."
+                raise fail(message, document.file, document.constants[name].at, document)
             constants[name] = number
         else:
             offers = f"It offers: {listed(known)}." if known else "It offers none."

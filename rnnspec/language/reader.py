@@ -25,6 +25,9 @@ from rnnspec.language.yamltext import Sheet, align, compose, locate_block
 
 V = TypeVar("V")
 
+# constants and choices are keywords beside these
+ARGUMENTS = frozenset({"backend", "batch_first", "bias", "bidirectional", "cell", "dropout", "dtype", "hidden_size", "input_size", "num_layers",
+                       "proj_size", "seed", "self", "sizes", "spec", "threads"})
 RESERVED = frozenset({"t", "where", "for", "in", "and", "or", "not"}) | frozenset(FUNCTIONS) | NOT_YET
 INITIALISERS = {"uniform_hidden": 0, "glorot_uniform": 0, "orthogonal": 0, "identity": 0, "uniform": 2, "normal": 1, "chrono": 1}
 
@@ -192,6 +195,8 @@ class _Reader:
                 name, "a function of the language" if name in FUNCTIONS or name in NOT_YET else "a word of it"
             )
             message = f"'{name}' is reserved: it is {kind}. Choose another name for it in {what}."
+        if not message and what in ("constants", "choices") and name in ARGUMENTS:
+            message = f"'{name}' can't be among the {what}: it is an argument of compile or Recurrent. Choose another name."
         if message:
             self.faults.add(message, at)
         return not message

@@ -134,7 +134,7 @@ class _Reverse:
             derivative = partial(expr, name, arg)
             if derivative == 0:
                 continue
-            careful = is_unbounded(expr) or name in self.selected and may_be_infinite(expr, derivative)
+            careful = is_unbounded(expr) or (name in self.selected and may_be_infinite(expr, derivative))
             term = (guarded if careful else times)(symbol(own), derivative)
             if derivative.has(select) or name in self.selected:
                 self.selected.add(arg)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from rnnspec.errors import Problem, RnnspecError, SpecError
 from rnnspec.language.equations import Binary, Call, Equation, Expr, Number, Ref, Unary
 from rnnspec.language.spec import Shape, Spec
-from rnnspec.symbolic.expressions import Value, apply, binary, from_tree, names, negate, symbol
+from rnnspec.symbolic.expressions import Value, apply, binary, constant, from_tree, names, negate, symbol
 from rnnspec.symbolic.graph import Graph, Node, Pointwise, Product, Read, fresh
 from rnnspec.symbolic.simplify import split_sums, tidy
 
@@ -113,6 +113,6 @@ class _Builder:
         ready = [a if a.is_Number else symbol(self.operand(a, target, f"a_{target}")) for a in args]
         expr = apply(function, ready)
         if not expr.free_symbols:
-            return expr
+            return constant(function, tuple(ready))
         shape: Shape = max((self.shapes[n] for n in names(expr)), key=len, default=())
         return self.new(f"{function}_{names(expr)[0]}", Pointwise(expr), shape)

@@ -148,14 +148,53 @@ def binary(op: str, a: Value, b: Value) -> Value:
             if a.is_Number and b.is_Number:
                 return sympy.true if _FOLD[op](a, b) else sympy.false
             return _COMPARE[op](a, b)
-    if result.is_Number and not (result.is_finite and abs(result) < 10**300):
+    return _within_range(result)
+
+
+def _within_range(result: Value) -> Value:
+    if result.has(sympy.zoo, sympy.oo, -sympy.oo, sympy.nan):
+        raise RnnspecError("a constant expression divides by 0")
+    if result.is_Number and not abs(result) < 10**300:
         raise RnnspecError("a constant expression is beyond the range of numbers (1e300)")
     return result
+
+
+def constant(function: str, args: tuple[Value, ...]) -> Value:
+    """The value of a function of numbers."""
+    row = FUNCTIONS[function]
+    if not row.primitive:
+        return _folded(expand_row(row, args))
+    try:
+        value = _PRIMITIVES[function](float(args[0]))
+    except (ValueError, OverflowError):
+        value = math.nan
+    if not math.isfinite(value):
+        raise RnnspecError(f"{function}({write(args[0])}) is not a finite number")
+    return sympy.Rational(repr(value))
+
+
+_PRIMITIVES: Mapping[str, Callable[[float], float]] = {
+    "exp": math.exp, "expm1": math.expm1, "log": math.log, "log1p": math.log1p, "sqrt": math.sqrt, "sin": math.sin, "cos": math.cos,
+    "tanh": math.tanh, "erf": math.erf, "sigmoid": lambda v: 0.5 * (1 + math.tanh(0.5 * v)),
+}
+
+
+def _folded(expr: Value) -> Value:
+    """An expression of numbers, as a number."""
+    args = tuple(_folded(a) for a in expr.args)
+    name = type(expr).__name__
+    if name in FUNCTION_CLASSES:
+        return constant(name, args)
+    if name in ("less", "less_equal", "equal", "unequal"):
+        return sympy.true if _FOLD[_INFIX[name]](*args) else sympy.false
+    return _within_range(expr.func(*args)) if args else expr
 
 
 def _power(a: Value, b: Value) -> Value:
     if a.is_Number and a != 0 and abs(float(b)) * abs(math.log10(abs(float(a)) or 1e-300)) > 300:
         raise RnnspecError("a constant expression is beyond the range of numbers (1e300)")
+    if a == 0 and b < 0:
+        raise RnnspecError("division by the constant 0")
     if a.is_Number and not b.is_Integer:
         if a < 0:
             raise RnnspecError("a negative constant to a fractional power is not a real number")
@@ -200,6 +239,7 @@ class Writer:
     infix = {**_INFIX, "both": "and", "either": "or"}
     inverse = "not "
     select = "where"
+    divides = True  # whether x / 3 is written so, or as x times the number nearest to 1/3
 
     def number(self, value: Value) -> str:
         return repr(int(value)) if value.is_Integer and abs(value) < 2**53 else repr(float(value))
@@ -254,7 +294,7 @@ class Writer:
             return f"-{self._inside(-expr, 2)}", 1
         above, below = [], []
         for factor in expr.as_ordered_factors():
-            if factor.is_Rational and factor.q != 1 and factor.p == 1:
+            if factor.is_Rational and factor.q != 1 and factor.p == 1 and self.divides:
                 below.append(sympy.Integer(factor.q)) if float(factor.q) < 2**24 else above.append(factor)
             elif factor.is_Pow and factor.exp.is_Number and factor.exp < 0:
                 below.append(factor.base ** -factor.exp)

@@ -16,6 +16,7 @@ class VectorWriter(Writer):
     infix = {**Writer.infix, "both": "&", "either": "|"}
     inverse = "~"
     select = "select"
+    divides = False
 
     def __init__(self, names: Mapping[str, str]):
         self.names = names

@@ -191,7 +191,7 @@ def execute(own: Plan, packed: Packed, inputs: Mapping[str, Array | None], outpu
         memory.view(0, (own.zeroed,), np.dtype(np.uint8))[:] = 0
         _load_carry(own, states, i, memory)
         tables.append(table)
-    run_blocks(own.code.module.kernel, [address(t) for t in tables])
+    run_blocks(own.code.module.kernel, [address(t) for t in tables], keep=(own, packed, inputs, outputs, tape, memories, tables))
     final = {s: np.empty((own.rows, width), own.code.dtype) for s, width in own.widths.items()}
     for i, memory in enumerate(memories):
         for s, values in final.items():

@@ -4,14 +4,13 @@ Fresh memory costs a page fault every 4 KB, which is a third of the time of a tr
 """
 from __future__ import annotations
 
-import os
-import threading
 import weakref
 
 import numpy as np
 
 Array = np.ndarray
 KEPT_BYTES = 1 << 30  # what may lie idle; beyond that memory goes back to the system
+KEPT_PIECES = 64
 LINE = 64
 STAGGER = 3 * LINE  # between neighbouring buffers, so that equal offsets in them do not meet in one cache set
 
@@ -49,42 +48,32 @@ def address(array: Array) -> int:
 
 
 class _Pool:
+    """Idle pieces by identity. Without a lock, for `give` is run by the garbage collector, at any point and in any thread,
+    and an interrupt there must not leave one taken: single operations on a dict are atomic."""
+
     def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.idle: list[Array] = []
-        self.kept = 0
+        self.idle: dict[int, Array] = {}
 
     def take(self, size: int) -> Array:
-        """The smallest idle piece that is large enough, or a new one."""
-        with self.lock:
-            fitting = [i for i, piece in enumerate(self.idle) if size <= piece.size <= 2 * size + (1 << 16)]
-            if fitting:
-                piece = self.idle.pop(min(fitting, key=lambda i: self.idle[i].size))
-                self.kept -= piece.size
+        """The smallest idle piece that is large enough and not much too large, or a new one."""
+        while True:
+            fitting = [(piece.size, key) for key, piece in list(self.idle.items()) if size <= piece.size <= 2 * size + (1 << 16)]
+            if not fitting:
+                return np.empty(size, dtype=np.uint8)
+            piece = self.idle.pop(min(fitting)[1], None)
+            if piece is not None:  # None: another thread was faster
                 return piece
-        return np.empty(size, dtype=np.uint8)
 
     def give(self, piece: Array) -> None:
-        if not self.lock.acquire(blocking=False):  # run by the garbage collector, maybe inside `take` itself
-            return
-        try:
-            if piece.size <= KEPT_BYTES:
-                self.idle.append(piece)
-                self.kept += piece.size
-            while self.kept > KEPT_BYTES or len(self.idle) > 64:
-                self.kept -= self.idle.pop(0).size
-        finally:
-            self.lock.release()
+        self.idle[id(piece)] = piece
+        waiting = list(self.idle.items())
+        kept = sum(p.size for _, p in waiting)
+        for key, oldest in waiting:
+            if kept <= KEPT_BYTES and len(waiting) <= KEPT_PIECES:
+                break
+            if self.idle.pop(key, None) is not None:
+                kept -= oldest.size
+            waiting = waiting[1:]
 
 
 _POOL = _Pool()
-
-
-def _start_again() -> None:
-    """In the child of a fork: whoever held the lock is not here to release it."""
-    global _POOL
-    _POOL = _Pool()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_start_again)

@@ -1,17 +1,15 @@
 """The library's own threads. Kernels release the GIL; a call costs some 30 microseconds more than running here.
 
 Not `prange`: its OpenMP layer costs milliseconds a call and kills the child of a fork, its workqueue aborts the process
-when two Python threads call at once.
+when two Python threads call at once. Not concurrent.futures: its pool refuses work as soon as the main thread ends,
+while others may still be training.
 """
 from __future__ import annotations
 
 import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-
-_lock = threading.Lock()
-_pools: dict[int, ThreadPoolExecutor] = {}  # by process: threads do not survive a fork
+from queue import SimpleQueue
 
 
 def default_threads() -> int:
@@ -19,35 +17,79 @@ def default_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _pool() -> ThreadPoolExecutor:
-    pid = os.getpid()
-    with _lock:
-        if pid not in _pools:
-            _pools.clear()
-            _pools[pid] = ThreadPoolExecutor(max(64, default_threads()), thread_name_prefix="rnnspec")
-        return _pools[pid]
+class _Job:
+    """kernel(table), to be run by a worker; `keep` is what it reads and writes, so that none of it is used again before it is done."""
+
+    def __init__(self, kernel: Callable[[int], None], table: int, keep: object):
+        self.kernel, self.table, self.keep = kernel, table, keep
+        self.error: BaseException | None = None
+        self.done = threading.Event()
+
+    def run(self) -> None:
+        try:
+            self.kernel(self.table)
+        except BaseException as error:  # handed to the caller
+            self.error = error
+        self.keep = None
+        self.done.set()
 
 
-def run_blocks(kernel: Callable[[int], None], tables: Sequence[int]) -> None:
-    """kernel(table) for every table, the first on the calling thread; returns when all are done."""
-    if len(tables) == 1:
-        kernel(tables[0])
-        return
-    pool = _pool()
-    jobs = [pool.submit(kernel, table) for table in tables[1:]]
+class _Workers:
+    """Threads that live as long as the process, as many as any call has asked for so far."""
+
+    def __init__(self) -> None:
+        self.queue: SimpleQueue[_Job] = SimpleQueue()
+        self.count = 0
+        self.lock = threading.Lock()
+
+    def submit(self, jobs: Sequence[_Job]) -> None:
+        with self.lock:
+            while self.count < len(jobs):
+                threading.Thread(target=self.work, name=f"rnnspec-{self.count}", daemon=True).start()
+                self.count += 1
+        for job in jobs:
+            self.queue.put(job)
+
+    def work(self) -> None:
+        while True:
+            job = self.queue.get()
+            job.run()
+            del job  # or its arrays would live until the next one
+
+
+_workers = _Workers()
+
+
+def run_blocks(kernel: Callable[[int], None], tables: Sequence[int], keep: object = None) -> None:
+    """kernel(table) for every table, the first on the calling thread; returns when all are done, even if interrupted.
+
+    keep: what the kernel reads and writes; it is held until the last worker is done with it.
+    """
+    jobs = [_Job(kernel, table, keep) for table in tables[1:]]
+    if jobs:
+        _workers.submit(jobs)
+    interrupted: BaseException | None = None
     try:
         if tables:
             kernel(tables[0])
-    finally:
-        for job in jobs:
-            job.result()
+    except BaseException as error:
+        interrupted = error
+    for job in jobs:
+        while not job.done.is_set():
+            try:
+                job.done.wait()
+            except BaseException as error:  # Ctrl-C: the workers can't be stopped, and they write to the caller's arrays
+                interrupted = error
+    for raised in (interrupted, *(job.error for job in jobs)):
+        if raised is not None:
+            raise raised
 
 
-def _forget_lock() -> None:
-    """In the child of a fork: whoever held the lock is not here to release it."""
-    global _lock
-    _lock = threading.Lock()
+def _start_again() -> None:
+    """In the child of a fork: threads do not survive it, and whoever held the lock is not here to release it."""
+    global _workers
+    _workers = _Workers()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_lock)
+    os.register_at_fork(after_in_child=_start_again)

@@ -129,8 +129,10 @@ def _operator(op: Callable, cls: type, arity: int, result: Callable, emit: Calla
         return emit(builder, *args)
 
 
-for _op, _name in [(operator.add, "fadd"), (operator.sub, "fsub"), (operator.mul, "fmul"), (operator.truediv, "fdiv")]:
+for _op, _name in [(operator.add, "fadd"), (operator.sub, "fsub"), (operator.mul, "fmul")]:
     _operator(_op, VecType, 2, vec, lambda builder, a, b, name=_name: getattr(builder, name)(a, b, flags=FLAGS))
+# no flags: with arcp LLVM (20) makes 1 / sqrt(v) an estimate that is NaN at 0 and infinity
+_operator(operator.truediv, VecType, 2, vec, lambda builder, a, b: builder.fdiv(a, b))
 _operator(operator.neg, VecType, 1, vec, lambda builder, a: builder.fneg(a))
 for _op, _sign in [(operator.lt, "<"), (operator.le, "<="), (operator.gt, ">"), (operator.ge, ">="), (operator.eq, "==")]:
     _operator(_op, VecType, 2, mask, lambda builder, a, b, sign=_sign: builder.fcmp_ordered(sign, a, b))
