@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from test_train import TEXT, MiniLayer
 
 import rnnspec
 from rnnspec.cli import main
 from rnnspec.language.load import load, loads, spec_names
-from tests.test_train import TEXT, MiniLayer
 
 COMMANDS = ("list", "show", "check", "train", "new")
 SMALL = ("--hidden", "8", "--embed", "4", "--batch", "4", "--length", "8", "--steps", "30", "--sample", "40")
