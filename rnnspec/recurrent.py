@@ -1,6 +1,7 @@
 """Recurrent: a cell as a layer, with the conventions and weight names of torch.nn.LSTM."""
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,7 +11,6 @@ from rnnspec.arrays import as_array
 from rnnspec.errors import ShapeError, UnsupportedError
 from rnnspec.kernel import Run, compile
 from rnnspec.language.layouts import pack, pack_gradients, unpack
-from rnnspec.language.load import load
 from rnnspec.language.sizes import evaluate_size, size_names
 from rnnspec.language.spec import Shape, Spec
 
@@ -33,7 +33,7 @@ class Recurrent:
     arguments out of range, ShapeError and DtypeError for arrays that do not fit.
     """
 
-    def __init__(self, cell: str | Spec, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False,
+    def __init__(self, cell: str | os.PathLike[str] | Spec, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False,
                  dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, *, dtype: str = "float32", threads: int | None = None,
                  seed: int = 0, sizes: Mapping[str, int] | None = None, **settings: object):
         _whole("input_size", input_size)
@@ -43,8 +43,8 @@ class Recurrent:
             if not isinstance(value, bool | np.bool_):
                 raise TypeError(f"{name} must be True or False, got {value!r}.")
         _one_layer_only(num_layers, dropout, bidirectional)
-        self.spec = cell if isinstance(cell, Spec) else load(cell, **settings)
-        self.kernel = compile(self.spec, dtype=dtype, threads=threads)
+        self.kernel = compile(cell, dtype=dtype, threads=threads, **settings)
+        self.spec = self.kernel.spec
         self.sizes = _sizes(self.spec, input_size, hidden_size, proj_size, sizes or {})
         self.input_size, self.hidden_size, self.batch_first, self.bias = input_size, hidden_size, batch_first, bias
         self._layout = next((name for name in self.spec.layouts if name.startswith("torch.")), None)

@@ -270,3 +270,8 @@ def test_the_same_seed_gives_the_same_weights_whatever_the_dtype():
     a, b, c = (Recurrent("lstm", 3, 4, dtype=d, seed=s) for d, s in (("float32", 1), ("float64", 1), ("float32", 2)))
     assert_same(a.params, {n: p.astype(np.float32) for n, p in b.params.items()})
     assert not np.array_equal(a.params["weight_ih_l0"], c.params["weight_ih_l0"])
+
+
+def test_a_spec_that_was_loaded_takes_no_more_settings():
+    with pytest.raises(TypeError, match="phi"):
+        rnnspec.Recurrent(rnnspec.load("rnn"), 2, 3, phi="relu")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import sympy
 
 from rnnspec.language.functions import FUNCTIONS
-from rnnspec.symbolic.expressions import FUNCTION_CLASSES, Value, Writer, expand_row, symbol
+from rnnspec.symbolic.expressions import FUNCTION_CLASSES, Value, Writer, expand_row
 
 
 class VectorWriter(Writer):
@@ -27,13 +27,9 @@ class VectorWriter(Writer):
         """The lines that compute `expr`."""
         self.temporaries, self.target = [], target
         expanded = expand(expr)
-        text = self.whole(expanded)
+        text = self(expanded)
         shown = "" if expanded == expr else f"  # {comment}"
         return [*self.temporaries, f"{target} = {text}{shown}"]
-
-    def whole(self, expr: Value) -> str:
-        """A number alone must be a vector too."""
-        return self(expr)
 
     def number(self, value: Value) -> str:
         return f"number({float(value)!r})"
@@ -91,6 +87,3 @@ def expand(expr: Value) -> Value:
         row = FUNCTIONS[name]
         return expr.func(*args) if row.primitive else expand(expand_row(row, args))
     return expr.func(*args)
-
-
-__all__ = ["VectorWriter", "expand", "symbol"]

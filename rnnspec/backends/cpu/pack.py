@@ -98,6 +98,3 @@ def pack(plan: PackPlan, params: Mapping[str, Array]) -> Packed:
 def _function(at: int, arguments: int) -> Callable[..., Any]:
     """A function of the runtime as a Python callable; it runs without the GIL."""
     return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * arguments)(at)
-
-
-
