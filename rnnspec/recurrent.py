@@ -34,7 +34,8 @@ class Recurrent:
     """
 
     def __init__(self, cell: str | os.PathLike[str] | Spec, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
-                 batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, *, dtype: str = "float32", threads: int | None = None,
+                 batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, *,
+                 dtype: str = "float32", threads: int | None = None,
                  seed: int = 0, sizes: Mapping[str, int] | None = None, **settings: Any):
         _whole("input_size", input_size)
         _whole("hidden_size", hidden_size)
