@@ -17,6 +17,8 @@ from rnnspec.language.load import load
 from rnnspec.language.sizes import evaluate_size, size_names
 from rnnspec.language.spec import Shape, Spec
 from rnnspec.pipeline import MODES, texts
+from rnnspec.stream import Stream
+from rnnspec.weights import Weights
 
 if TYPE_CHECKING:
     from rnnspec.backends.cpu.launch import Code, Plan, Tape
@@ -66,7 +68,7 @@ class Run:
     rows: int
     _kernel: Kernel = field(repr=False)
     _tape: Tape = field(repr=False)
-    _backward: _Plans = field(repr=False)
+    _backward: Plan = field(repr=False)
     _packed: Packed = field(repr=False)
     _inputs: dict[str, tuple[int, ...]] = field(repr=False)
 
@@ -118,7 +120,8 @@ class Kernel:
         self._codes: dict[str, Code] = {}
         self._lock = threading.Lock()
         self._known: dict[tuple[Any, ...], tuple[dict[str, int], int, int]] = {}
-        self._planned: dict[tuple[Any, ...], list[_Plans]] = {}
+        self._planned: dict[tuple[Any, ...], list[Plan]] = {}
+        self._packings: dict[tuple[Any, ...], PackPlan] = {}
 
     def __repr__(self) -> str:
         return f"Kernel({self.spec.name}, {self.dtype}, threads={self.threads})"
@@ -160,24 +163,40 @@ class Kernel:
                 raise ValueError(f"size {name} must be a whole number of at least 0, got {value!r}.")
         return initialise(self.spec, sizes, seed, self.dtype)
 
-    def forward(self, params: Mapping[str, Any], inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None,
+    def pack(self, params: Mapping[str, Any]) -> Weights:
+        """The parameters packed for the kernels, to be given in place of `params` to calls that use the same ones again."""
+        arrays = checked.named("parameter", params, self.spec.parameters, self.dtype, required=True)
+        self._sizes_of(arrays, {}, {}, ("T", "B"))
+        return Weights(self, arrays)
+
+    def stream(self, params: Mapping[str, Any] | Weights, states: Mapping[str, Any] | None = None, *, rows: int = 1, **sizes: int) -> Stream:
+        """A sequence that arrives step by step: `stream.step(inputs)` for each, without planning, packing or allocating.
+
+        params: packed once, here; later changes are not seen. states: name -> [rows, ...] before the first step, zero where
+        left out. rows: of the batch. sizes: those that the shapes of params do not tell.
+        """
+        if isinstance(rows, bool) or not isinstance(rows, int | np.integer) or rows < 0:
+            raise ValueError(f"rows must be a whole number of at least 0, got {rows!r}.")
+        return Stream(self, self._weights(params), int(rows), sizes, states)
+
+    def forward(self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None,
                 lengths: Any = None) -> Run:
         """Runs a sequence and keeps the tape for `backward`.
 
-        params: name -> array of the parameter's shape; inputs: name -> [T, B, ...]; states: name -> [B, ...] before the
+        params: name -> array of the parameter's shape, or what `pack` made of them; inputs: name -> [T, B, ...]; states: name -> [B, ...] before the
         first step, zero where left out; lengths: [B] integers, the steps that each row takes (None: all T).
         Raises ShapeError, DtypeError, or ValueError for lengths.
         """
-        from rnnspec.backends.cpu import launch, pack
+        from rnnspec.backends.cpu import launch
 
         call = self._check(params, inputs, states, lengths)
         plans = self._plans(("forward", "backward"), call)
-        tape = launch.new_tape(plans[0].run)
+        tape = launch.new_tape(plans[0])
         outputs = self._new_outputs(call)
-        final, _ = launch.execute(plans[0].run, pack.pack(plans[0].pack, call.params), call.inputs, outputs, call.states, tape)
+        final, _ = launch.execute(plans[0], self._packed("forward", call.sizes, call.params), call.inputs, outputs, call.states, tape)
         shapes = {name: array.shape for name, array in call.inputs.items()}
         return Run(outputs, self._shaped(final, call.sizes), call.sizes, call.steps, call.rows, self, tape, plans[1],
-                   pack.pack(plans[1].pack, call.params), shapes)
+                   self._packed("backward", call.sizes, call.params), shapes)
 
     def backward(self, run: Run, outputs: Mapping[str, Any] | None = None, *, final: Mapping[str, Any] | None = None) -> Gradients:
         """Gradients from those of the outputs [T, B, ...] and of the final states [B, ...]; what is left out counts as zero.
@@ -194,34 +213,35 @@ class Kernel:
         dy = checked.named("output gradient", outputs, out_shapes, self.dtype, required=False)
         dfinal = checked.named("final state gradient", final, self.states, self.dtype, required=False)
         self._check_gradients(run, dy, dfinal)
-        own = run._backward.run
+        own = run._backward
         dx = {i: np.zeros(run._inputs[i], self.dtype) for i in own.code.layout["outputs"]}
         before, params = launch.execute(own, run._packed, {f"gradient of {o}": a for o, a in dy.items()}, dx, dfinal, run._tape)
         whole = {p: params[p] if p in params else np.zeros(self._full(shape, run.sizes), self.dtype) for p, shape in self.spec.parameters.items()}
         return Gradients(whole, dx, self._shaped(before, run.sizes))
 
-    def infer(self, params: Mapping[str, Any], inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None, lengths: Any = None) -> Inference:
+    def infer(self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None, lengths: Any = None) -> Inference:
         """Runs a sequence without a tape; arguments as for `forward`."""
-        from rnnspec.backends.cpu import launch, pack
+        from rnnspec.backends.cpu import launch
 
         call = self._check(params, inputs, states, lengths)
         own = self._plans(("infer",), call)[0]
         outputs = self._new_outputs(call)
-        final, _ = launch.execute(own.run, pack.pack(own.pack, call.params), call.inputs, outputs, call.states)
+        final, _ = launch.execute(own, self._packed("infer", call.sizes, call.params), call.inputs, outputs, call.states)
         return Inference(outputs, self._shaped(final, call.sizes))
 
-    def step(self, params: Mapping[str, Any], inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None) -> State:
-        """One step, for streaming. inputs: name -> [B, ...]; states: what the step before returned, zero where left out."""
-        given = checked.named("input", inputs, self.spec.inputs, self.dtype, required=True)
-        try:
-            run = self.infer(params, {n: a[None] for n, a in given.items()}, states)
-        except ShapeError:  # said again without the axis of time, which the caller has not given
-            known = checked.named("state", states, self.states, self.dtype, required=False)
-            weights = checked.named("parameter", params, self.spec.parameters, self.dtype, required=True)
-            self._sizes_of(weights, given, known, ("B",))
-            raise
-        state = State(run.final)
-        state.outputs = {o: a[0] for o, a in run.outputs.items()}
+    def step(self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None) -> State:
+        """One step, as a function: states in, states out; where the states need not be kept, `stream` is several times faster.
+
+        inputs: name -> [B, ...]; states: what the step before returned, zero where left out.
+        """
+        weights = self._weights(params)
+        call = self._check(weights, inputs, states, None, lead=("B",))
+        stream = weights.borrow((call.rows, *call.sizes.items()), lambda: Stream(self, weights, call.rows, call.sizes, None))
+        stream._bound.load(call.states)
+        stream.step(call.inputs)
+        state = State(stream.states)
+        state.outputs = {o: a.copy() for o, a in stream.outputs.items()}
+        weights.give_back((call.rows, *call.sizes.items()), stream)
         return state
 
     def _code(self, mode: str) -> Code:
@@ -234,23 +254,49 @@ class Kernel:
                 self._codes[mode] = code(import_source(f"{self.spec.name}_{mode}_{self.dtype.name}", self.source(mode)), self.dtype)
             return self._codes[mode]
 
-    def _check(self, params: Mapping[str, Any], inputs: Mapping[str, Any], states: Mapping[str, Any] | None, lengths: Any) -> _Call:
+    def _parameters(self, params: Mapping[str, Any] | Weights) -> dict[str, Array]:
+        if isinstance(params, Weights):
+            return self._weights(params).params
+        return checked.named("parameter", params, self.spec.parameters, self.dtype, required=True)
+
+    def _weights(self, params: Mapping[str, Any] | Weights) -> Weights:
+        if not isinstance(params, Weights):
+            return self.pack(params)
+        if params.kernel is not self and (params.kernel.spec != self.spec or params.kernel.dtype != self.dtype):
+            raise ValueError(f"these weights were packed for {params.kernel!r}; give {self!r} the parameters, or what its own `pack` makes of them.")
+        return params
+
+    def _packed(self, mode: str, sizes: Mapping[str, int], params: Mapping[str, Array] | Weights) -> Packed:
+        from rnnspec.backends.cpu import pack
+
+        key = (mode, *sizes.items())
+        plan = self._packings.get(key)
+        if plan is None:
+            widths = {p: int(np.prod(self._full(shape, sizes))) for p, shape in self.spec.parameters.items() if len(shape) < 2}
+            plan = pack.pack_plan(self._code(mode), sizes, widths)
+            if len(self._packings) > 64:
+                self._packings.clear()
+            self._packings[key] = plan
+        return params.packed(key, lambda arrays: pack.pack(plan, arrays)) if isinstance(params, Weights) else pack.pack(plan, params)
+
+    def _check(self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None, lengths: Any,
+               lead: tuple[str, ...] = ("T", "B")) -> _Call:
         spec = self.spec
-        p = checked.named("parameter", params, spec.parameters, self.dtype, required=True)
+        p = self._parameters(params)
         x = checked.named("input", inputs, spec.inputs, self.dtype, required=True)
         s = checked.named("state", states, self.states, self.dtype, required=False)
-        key = (*(p[n].shape for n in spec.parameters), *(x[n].shape for n in spec.inputs), *((n, a.shape) for n, a in s.items()))
+        key = (lead, *(p[n].shape for n in spec.parameters), *(x[n].shape for n in spec.inputs), *((n, a.shape) for n, a in s.items()))
         known = self._known.get(key)  # other threads may clear it between two looks
         if known is None:
-            sizes = self._sizes_of(p, x, s, ("T", "B"))
-            if "T" not in sizes or "B" not in sizes:
+            sizes = self._sizes_of(p, x, s, lead)
+            if not set(lead) <= set(sizes):
                 raise ShapeError(f"'{self.spec.name}' has no input that tells the number of steps and rows.")
-            known = ({n: v for n, v in sizes.items() if n not in ("T", "B")}, sizes["T"], sizes["B"])
+            known = ({n: v for n, v in sizes.items() if n not in ("T", "B")}, sizes.get("T", 1), sizes["B"])
             if len(self._known) > 256:
                 self._known.clear()
             self._known[key] = known
         sizes, steps, rows = known
-        return _Call(p, x, s, checked.check_lengths(lengths, steps, rows), sizes, steps, rows)
+        return _Call(params if isinstance(params, Weights) else p, x, s, checked.check_lengths(lengths, steps, rows), sizes, steps, rows)
 
     def _sizes_of(self, params: Mapping[str, Array], inputs: Mapping[str, Array], states: Mapping[str, Array], lead: tuple[str, ...]) -> dict[str, int]:
         """Sizes from the shapes of all arrays; lead: the axes of inputs before their own. No size is called T or B (language/check.py)."""
@@ -266,37 +312,27 @@ class Kernel:
         dims += [(f"the gradient of final state '{n}'", (lead[1], *self._sized(self.states[n], run.sizes)), a.shape) for n, a in dfinal.items()]
         checked.infer_sizes(self.spec, dims)
 
-    def _plans(self, modes: tuple[str, ...], call: _Call) -> list[_Plans]:
+    def _plans(self, modes: tuple[str, ...], call: _Call) -> list[Plan]:
         """Plans of kernels that share a tape, from the last calls of the same sizes where there were such."""
         key = (modes, call.steps, call.rows, tuple(call.sizes.items()))
         planned = self._planned.get(key) if call.lengths is None else None
         if planned is not None:
             return planned
-        made = self._new_plans([self._code(m) for m in modes], call)
+        made = self._new_plans(modes, call.sizes, call.steps, call.rows, call.lengths)
         if call.lengths is None:
             if len(self._planned) > 64:
                 self._planned.clear()
             self._planned[key] = made
         return made
 
-    def _new_plans(self, codes: list[Code], call: _Call) -> list[_Plans]:
-        from rnnspec.backends.cpu import launch, pack, rows
+    def _new_plans(self, modes: tuple[str, ...], sizes: Mapping[str, int], steps: int, count: int, lengths: Array | None) -> list[Plan]:
+        from rnnspec.backends.cpu import launch, rows
 
+        codes = [self._code(m) for m in modes]
         layouts = [c.layout for c in codes]
-        work = rows.flops(layouts[0], call.sizes, call.steps * call.rows)
-        count = rows.block_count(call.rows, work, self.threads)
-        blocks = rows.split_rows(call.rows, call.steps, call.lengths, count, rows.chunk_rows(layouts, call.sizes, self.dtype.itemsize))
-        widths = {p: int(np.prod(self._full(shape, call.sizes))) for p, shape in self.spec.parameters.items() if len(shape) < 2}
-        found = []
-        for own in codes:
-            packing = pack.pack_plan(own, call.sizes, widths)
-            planned = launch.plan(own, call.sizes, blocks)
-            index = own.layout["fields"].index
-            for table in planned.tables:
-                for f, value in packing.shapes.items():
-                    table[index(f)] = value
-            found.append(_Plans(planned, packing))
-        return found
+        threads = rows.block_count(count, rows.flops(layouts[0], sizes, steps * count), self.threads)
+        blocks = rows.split_rows(count, steps, lengths, threads, rows.chunk_rows(layouts, sizes, self.dtype.itemsize))
+        return [launch.plan(own, sizes, blocks) for own in codes]
 
     def _new_outputs(self, call: _Call) -> dict[str, Array]:
         make = np.empty if call.lengths is None else np.zeros
@@ -313,14 +349,8 @@ class Kernel:
 
 
 @dataclass(frozen=True)
-class _Plans:
-    run: Plan
-    pack: PackPlan
-
-
-@dataclass(frozen=True)
 class _Call:
-    params: dict[str, Array]
+    params: dict[str, Array] | Weights
     inputs: dict[str, Array]
     states: dict[str, Array]
     lengths: Array | None

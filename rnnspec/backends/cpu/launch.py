@@ -5,21 +5,23 @@ does arithmetic on values but the sum of the threads' weight gradients.
 """
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from rnnspec.backends.cpu.memory import Arena, Memory, address
-from rnnspec.backends.cpu.pack import Packed
+from rnnspec.backends.cpu.pack import NOTHING, Packed
 from rnnspec.backends.cpu.pool import run_blocks
 from rnnspec.backends.cpu.rows import Block
 from rnnspec.backends.cpu.tile import Runtime, runtime
 from rnnspec.language.sizes import evaluate_size
 
 Array = np.ndarray
+IDLE_BYTES = 1 << 24  # of scratch that a plan keeps for its next call, which saves a small problem most of the cost of a call
 
 
 @dataclass(frozen=True)
@@ -30,10 +32,14 @@ class Code:
     dtype: np.dtype
     runtime: Runtime
     layout: Mapping[str, Any]
+    inputs: Mapping[str, int]  # where in the table an array's address and its strides of t, b, d stand
+    outputs: Mapping[str, int]
 
 
 def code(module: ModuleType, dtype: np.dtype) -> Code:
-    return Code(module, dtype, runtime(dtype.name), module.LAYOUT)
+    index = {f: i for i, f in enumerate(module.LAYOUT["fields"])}
+    inputs, outputs = ({name: index[f"{kind} {name}"] for name in module.LAYOUT[f"{kind}s"]} for kind in ("input", "output"))
+    return Code(module, dtype, runtime(dtype.name), module.LAYOUT, inputs, outputs)
 
 
 def padded(width: int, lanes: int) -> int:
@@ -74,6 +80,7 @@ class Plan:
     tape_size: int
     widths: Mapping[str, int]  # of states
     zeroed: int  # bytes at the head of the scratch that start as zero: gradients, and a vector of zeros
+    idle: deque[Bound] = field(default_factory=lambda: deque(maxlen=2), compare=False)  # of calls that are over
 
     @property
     def rows(self) -> int:
@@ -169,6 +176,79 @@ def new_tape(forward: Plan) -> Tape:
 # --- a call ----------------------------------------------------------------------------------------------------------
 
 
+class Bound:
+    """A plan with memory: everything but the caller's arrays. Per block a table, and the memory it points into."""
+
+    def __init__(self, own: Plan):
+        self.plan, self.packed = own, NOTHING
+        self.tape: Tape | None = None
+        self.memories = [Memory(r.size) for r in own.scratch]
+        self.tables = [template.copy() for template in own.tables]
+        for table, memory, region in zip(self.tables, self.memories, own.scratch):
+            region.fill(table, memory)
+        self.addresses = [address(t) for t in self.tables]
+        self.zeroed = [memory.view(0, (own.zeroed,), np.dtype(np.uint8)) for memory in self.memories]
+        self.carries = {name: [self._carry(name, i) for i in range(len(self.memories))] for name in own.widths}
+        self.alone = len(own.blocks) == 1 and own.blocks[0].lengths is None  # rows lie in the caller's order
+
+    def _carry(self, state: str, block: int) -> Array:
+        """A state of a block's rows where the kernel keeps it from chunk to chunk, [rows, width]; what fills up its vectors is zero."""
+        own = self.plan
+        width = padded(own.widths[state], own.code.layout["lanes"])
+        view = self.memories[block].view(own.scratch[block].named[f"carry {state}"], (len(own.blocks[block].order), width), own.code.dtype)
+        view[:, own.widths[state] :] = 0
+        return view[:, : own.widths[state]]
+
+    def use(self, packed: Packed, tape: Tape | None) -> None:
+        """Sets the weights and the tape; gradients start again at zero."""
+        for i, table in enumerate(self.tables):
+            if packed is not self.packed:
+                packed.fill(table)
+            if tape is not None and tape is not self.tape:
+                _fill_tape(table, self.plan.code.layout, tape, i)
+            self.zeroed[i][:] = 0
+        self.packed, self.tape = packed, tape
+
+    def point(self, inputs: Mapping[str, Array | None], outputs: Mapping[str, Array]) -> None:
+        """Sets the arrays of the caller's, [T, B, ...]: read and written in place. An input that is not given counts as zero."""
+        item = self.plan.code.dtype.itemsize
+        for given, places in ((inputs, self.plan.code.inputs), (outputs, self.plan.code.outputs)):
+            for name, first in places.items():
+                array = given.get(name)
+                if array is None:
+                    fields: tuple[int, ...] = (0, 0, 0, 0)
+                else:
+                    t, b, *d = array.strides
+                    fields = (address(array), t // item, b // item, d[0] // item if d else 0)
+                for table in self.tables:
+                    table[first : first + 4] = fields
+
+    def load(self, states: Mapping[str, Array]) -> None:
+        """Sets the states before the first step, [B, ...]; zero where left out."""
+        for name, parts in self.carries.items():
+            given = states.get(name)
+            for block, part in zip(self.plan.blocks, parts):
+                if given is None:
+                    part[...] = 0
+                else:
+                    rows = given.reshape(given.shape[0], part.shape[1])
+                    part[...] = rows if self.alone else rows[block.order]
+
+    def states(self) -> dict[str, Array]:
+        """The states after the last step, [B, width]."""
+        if self.alone:
+            return {name: parts[0].copy() for name, parts in self.carries.items()}
+        found = {}
+        for name, parts in self.carries.items():
+            values = found[name] = np.empty((self.plan.rows, self.plan.widths[name]), self.plan.code.dtype)
+            for block, part in zip(self.plan.blocks, parts):
+                values[block.order] = part
+        return found
+
+    def run(self, keep: object = None) -> None:
+        run_blocks(self.plan.code.module.kernel, self.addresses, keep=(self, keep))
+
+
 def execute(own: Plan, packed: Packed, inputs: Mapping[str, Array | None], outputs: Mapping[str, Array], states: Mapping[str, Array],
             tape: Tape | None = None) -> tuple[dict[str, Array], dict[str, Array]]:
     """Runs a kernel over all blocks.
@@ -176,39 +256,19 @@ def execute(own: Plan, packed: Packed, inputs: Mapping[str, Array | None], outpu
     inputs, outputs: [T, B, ...] arrays of the caller's, read and written in place; states: [B, width] before the first step.
     Returns the states after the last step [B, width], and the gradients of parameters that the kernel sums.
     """
-    layout, blocks = own.code.layout, own.blocks
-    arrays = _array_fields(layout, inputs, outputs, own.code.dtype.itemsize)
-    memories = [Memory(r.size) for r in own.scratch]
-    tables = []
-    for i, (template, memory) in enumerate(zip(own.tables, memories)):
-        table = template.copy()
-        own.scratch[i].fill(table, memory)
-        packed.region.fill(table, packed.memory)
-        if tape is not None:
-            _fill_tape(table, layout, tape, i)
-        for place, value in arrays:
-            table[place] = value
-        memory.view(0, (own.zeroed,), np.dtype(np.uint8))[:] = 0
-        _load_carry(own, states, i, memory)
-        tables.append(table)
-    run_blocks(own.code.module.kernel, [address(t) for t in tables], keep=(own, packed, inputs, outputs, tape, memories, tables))
-    final = {s: np.empty((own.rows, width), own.code.dtype) for s, width in own.widths.items()}
-    for i, memory in enumerate(memories):
-        for s, values in final.items():
-            values[blocks[i].order] = _carry(own, s, i, memory)[:, : values.shape[1]]
-    return final, _gradients(own, memories)
-
-
-def _array_fields(layout: Mapping[str, Any], inputs: Mapping[str, Array | None], outputs: Mapping[str, Array], item: int) -> list[tuple[int, int]]:
-    fields, found = layout["fields"], []
-    for kind, given, names in (("input", inputs, layout["inputs"]), ("output", outputs, layout["outputs"])):
-        for name in names:
-            array = given.get(name)
-            if array is not None:
-                first = fields.index(f"{kind} {name}")  # address, then the strides of t, b, d
-                t, b, *d = array.strides
-                found += [(first, address(array)), (first + 1, t // item), (first + 2, b // item), (first + 3, d[0] // item if d else 0)]
-    return found
+    try:
+        bound = own.idle.pop()
+    except IndexError:
+        bound = Bound(own)
+    bound.use(packed, tape)
+    bound.point(inputs, outputs)
+    bound.load(states)
+    bound.run(keep=(inputs, outputs))
+    results = bound.states(), _gradients(own, bound.memories)
+    if sum(r.size for r in own.scratch) <= IDLE_BYTES:
+        bound.packed, bound.tape = NOTHING, None  # not kept alive by what may never be called again
+        own.idle.append(bound)
+    return results
 
 
 def _fill_tape(table: Array, layout: Mapping[str, Any], tape: Tape, block: int) -> None:
@@ -220,22 +280,6 @@ def _fill_tape(table: Array, layout: Mapping[str, Any], tape: Tape, block: int) 
     for name, (_, _, life) in layout["buffers"].items():
         if life == "taped":
             table[fields.index(f"buffer {name}")] = own.named[f"buffer {name}"] + tape.memory.start
-
-
-def _carry(own: Plan, state: str, block: int, memory: Memory) -> Array:
-    width = padded(own.widths[state], own.code.layout["lanes"])
-    return memory.view(own.scratch[block].named[f"carry {state}"], (len(own.blocks[block].order), width), own.code.dtype)
-
-
-def _load_carry(own: Plan, states: Mapping[str, Array], block: int, memory: Memory) -> None:
-    for name, width in own.widths.items():
-        view = _carry(own, name, block, memory)
-        given = states.get(name)
-        if given is None:
-            view[:] = 0
-        else:
-            view[:, width:] = 0
-            view[:, :width] = given.reshape(given.shape[0], width)[own.blocks[block].order]
 
 
 def _gradients(own: Plan, memories: list[Memory]) -> dict[str, Array]:

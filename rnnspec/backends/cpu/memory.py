@@ -4,6 +4,7 @@ Fresh memory costs a page fault every 4 KB, which is a third of the time of a tr
 """
 from __future__ import annotations
 
+import ctypes
 import weakref
 
 import numpy as np
@@ -30,21 +31,25 @@ class Arena:
 class Memory:
     """Bytes from the pool; `start` is the first address, at a cache line. They go back when this object dies."""
 
-    __slots__ = ("__weakref__", "bytes", "start")
+    __slots__ = ("__weakref__", "bytes", "offset", "start")
 
     def __init__(self, size: int):
         self.bytes = _POOL.take(size + LINE)
-        self.start = -(-address(self.bytes) // LINE) * LINE
+        self.offset = -address(self.bytes) % LINE
+        self.start = address(self.bytes) + self.offset
         weakref.finalize(self, _POOL.give, self.bytes).atexit = False
 
     def view(self, offset: int, shape: tuple[int, ...], dtype: np.dtype) -> Array:
         """An array over part of the memory, valid as long as this object lives."""
-        begin = self.start + offset - address(self.bytes)
-        return np.ndarray(shape, dtype, self.bytes, begin)
+        return np.ndarray(shape, dtype, self.bytes, self.offset + offset)
 
 
 def address(array: Array) -> int:
-    return int(array.__array_interface__["data"][0])
+    """Where the first element lies. The buffer protocol tells it in a fifth of the time, for what is writable and contiguous."""
+    try:
+        return ctypes.addressof(ctypes.c_char.from_buffer(array))
+    except (TypeError, ValueError, BufferError):
+        return int(array.__array_interface__["data"][0])
 
 
 class _Pool:

@@ -7,23 +7,30 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from rnnspec.backends.cpu.memory import Arena, Memory, address
 from rnnspec.language.sizes import evaluate_size
 
 if TYPE_CHECKING:
-    from numpy import ndarray as Array
+    from rnnspec.backends.cpu.launch import Code
 
-    from rnnspec.backends.cpu.launch import Code, Region
-
-
+Array = np.ndarray
 
 
 @dataclass(frozen=True)
 class Packed:
-    """Packed weights and the table fields that point to them."""
+    """Packed weights, and what a kernel's table must hold to find them: values [n] in the places `fields` [n]."""
 
-    region: Region
-    memory: Memory
+    fields: Array
+    values: Array
+    memory: Memory | None
+
+    def fill(self, table: Array) -> None:
+        table[self.fields] = self.values
+
+
+NOTHING = Packed(np.empty(0, np.int64), np.empty(0, np.int64), None)
 
 
 @dataclass(frozen=True)
@@ -38,18 +45,21 @@ class _Job:
 
 @dataclass(frozen=True)
 class PackPlan:
-    """What packing needs that depends on sizes alone. vectors: offset, padded width, width and the parameters summed there."""
+    """What packing needs that depends on sizes alone. vectors: offset, padded width, width and the parameters summed there;
+    fields, values, moved: places in the kernel's table, what belongs there, and whether that is an offset in the packed memory."""
 
     code: Code
-    region: Region
+    size: int
     jobs: tuple[_Job, ...]
     vectors: tuple[tuple[int, int, int, tuple[str, ...]], ...]
-    shapes: Mapping[str, int]  # table fields that are counts, not addresses
+    fields: Array
+    values: Array
+    moved: Array
 
 
 def pack_plan(code: Code, sizes: Mapping[str, int], widths: Mapping[str, int]) -> PackPlan:
     """The plan for sizes; widths: the number of elements of each vector parameter."""
-    from rnnspec.backends.cpu.launch import padded, region
+    from rnnspec.backends.cpu.launch import padded
 
     layout, item, lanes = code.layout, code.dtype.itemsize, code.layout["lanes"]
     arena, named, counts, jobs = Arena(), dict[str, int](), dict[str, int](), list[_Job]()
@@ -72,12 +82,15 @@ def pack_plan(code: Code, sizes: Mapping[str, int], widths: Mapping[str, int]) -
         width = widths[names[0]]
         named[f] = arena.add(padded(width, lanes), item)
         vectors.append((named[f], padded(width, lanes), width, tuple(names)))
-    return PackPlan(code, region(layout, named, arena.size), tuple(jobs), tuple(vectors), counts)
+    index = {f: i for i, f in enumerate(layout["fields"])}
+    found = [(index[f], v, moved) for values, moved in ((named, 1), (counts, 0)) for f, v in values.items() if f in index]
+    fields, values, moved = np.array(found, dtype=np.int64).reshape(-1, 3).T.copy()
+    return PackPlan(code, arena.size, tuple(jobs), tuple(vectors), fields, values, moved)
 
 
 def pack(plan: PackPlan, params: Mapping[str, Array]) -> Packed:
     """Packs the weights: a copy, so later changes of `params` are not seen."""
-    memory, item = Memory(plan.region.size), plan.code.dtype.itemsize
+    memory, item = Memory(plan.size), plan.code.dtype.itemsize
     function = _function(plan.code.runtime.pack, 14)
     for job in plan.jobs:
         matrix = params[job.parameter]
@@ -91,7 +104,7 @@ def pack(plan: PackPlan, params: Mapping[str, Array]) -> Packed:
         view[width:] = 0
         for more in names[1:]:
             view[:width] += params[more]
-    return Packed(plan.region, memory)
+    return Packed(plan.fields, plan.values + plan.moved * memory.start, memory)
 
 
 @lru_cache(maxsize=16)

@@ -1,0 +1,108 @@
+"""A sequence that arrives step by step."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rnnspec import arrays as checked
+from rnnspec.errors import ShapeError
+from rnnspec.language.sizes import evaluate_size, size_names
+
+if TYPE_CHECKING:
+    from rnnspec.kernel import Kernel
+    from rnnspec.weights import Weights
+
+Array = np.ndarray
+
+
+class Stream:
+    """The states of some rows, moved on by one step at a time: made by `kernel.stream(params, rows=B)`.
+
+    A step plans, packs and allocates nothing. outputs: name -> [B, ...], the same arrays after every step, so copy what must
+    outlive the next one. One thread at a time may use a stream; different streams do not meet.
+    """
+
+    def __init__(self, kernel: Kernel, weights: Weights, rows: int, sizes: Mapping[str, int], states: Mapping[str, Any] | None):
+        from rnnspec.backends.cpu.launch import Bound
+
+        self.kernel, self.weights, self.rows = kernel, weights, rows
+        spec, self.sizes = kernel.spec, _sizes(kernel, weights, sizes)
+        plan = kernel._new_plans(("infer",), self.sizes, 1, rows, None)[0]
+        self._bound = Bound(plan)
+        self._bound.use(kernel._packed("infer", self.sizes, weights), None)
+        self._inputs = {n: np.zeros((rows, *kernel._full(shape, self.sizes)), kernel.dtype) for n, shape in spec.inputs.items()}
+        self.outputs = {o: np.zeros((rows, *kernel._full(spec.shapes[o], self.sizes)), kernel.dtype) for o in spec.outputs}
+        self._bound.point(*({n: np.lib.stride_tricks.as_strided(a[None], strides=(0, *a.strides)) for n, a in group.items()}
+                            for group in (self._inputs, self.outputs)))
+        self._clocks = [block.chunks for block in plan.blocks]
+        self.reset(states)
+
+    def __repr__(self) -> str:
+        return f"Stream({self.kernel.spec.name}, rows={self.rows}, t={self.t})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("a Stream can't be copied or pickled: keep stream.states, and start another with kernel.stream(weights, states, rows=...).")
+
+    def step(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """One step. inputs: name -> [B, ...]. Returns `outputs`."""
+        own = self._inputs
+        given = inputs if type(inputs) is dict and inputs.keys() == own.keys() else self._checked(inputs)
+        for name, array in own.items():
+            value = given[name]
+            if type(value) is not np.ndarray or value.shape != array.shape or value.dtype != array.dtype:
+                value = self._checked(inputs)[name]
+            array[...] = value
+        self._bound.run()
+        self._t += 1
+        for chunks in self._clocks:
+            chunks[:, 0] = self._t
+        return self.outputs
+
+    @property
+    def t(self) -> int:
+        """How many steps were taken since the start or the last `reset`."""
+        return self._t
+
+    @property
+    def states(self) -> dict[str, Array]:
+        """Copies of the states now, name -> [B, ...]."""
+        return {s: a.reshape(self.rows, *self.kernel._full(self.kernel.states[s], self.sizes)) for s, a in self._bound.states().items()}
+
+    def reset(self, states: Mapping[str, Any] | None = None) -> None:
+        """Back to step 0, from these states, zero where left out."""
+        given = checked.named("state", states, self.kernel.states, self.kernel.dtype, required=False)
+        kernel, lead = self.kernel, (str(self.rows),)
+        checked.infer_sizes(kernel.spec, [(f"state '{n}'", lead + kernel._sized(kernel.states[n], self.sizes), a.shape) for n, a in given.items()])
+        self._bound.load(given)
+        self._t = 0
+        for chunks in self._clocks:
+            chunks[:, 0] = 0
+
+    def _checked(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
+        """The inputs as arrays that fit, or the error that says what does not."""
+        kernel = self.kernel
+        arrays = checked.named("input", inputs, kernel.spec.inputs, kernel.dtype, required=True)
+        lead = (str(self.rows),)
+        checked.infer_sizes(kernel.spec, [(f"input '{n}'", lead + kernel._sized(kernel.spec.inputs[n], self.sizes), a.shape) for n, a in arrays.items()])
+        return arrays
+
+
+def _sizes(kernel: Kernel, weights: Weights, given: Mapping[str, int]) -> dict[str, int]:
+    """The value of every size, from the shapes of the weights and from those given by name."""
+    spec = kernel.spec
+    sizes = kernel._sizes_of(weights.params, {}, {}, ("T", "B"))
+    names = {n for shape in (*spec.inputs.values(), *spec.shapes.values()) for s in shape for n in size_names(s)}
+    for name, value in given.items():
+        if name not in names:
+            raise ShapeError(f"'{spec.name}' has no size {name!r}. Its sizes are: {', '.join(sorted(names))}.")
+        if sizes.setdefault(name, value) != value:
+            raise ShapeError(f"size {name} is {value} here, but {sizes[name]} by the shapes of the weights.")
+    for name, size in spec.sizes.items():
+        if name not in sizes and size.default is not None and size_names(size.default) <= set(sizes):
+            sizes[name] = evaluate_size(size.default, sizes)
+    if missing := sorted(names - set(sizes)):
+        raise ShapeError(f"the parameters of '{spec.name}' do not tell the size{'s' * (len(missing) > 1)} {', '.join(missing)}: "
+                         f"give {', '.join(f'{n}=...' for n in missing)}.")
+    return sizes
