@@ -330,9 +330,10 @@ class Kernel:
 
         codes = [self._code(m) for m in modes]
         layouts = [c.layout for c in codes]
-        threads = rows.block_count(count, rows.flops(layouts[0], sizes, steps * count), self.threads)
-        blocks = rows.split_rows(count, steps, lengths, threads, rows.chunk_rows(layouts, sizes, self.dtype.itemsize))
-        return [launch.plan(own, sizes, blocks) for own in codes]
+        blocks = rows.block_count(count, rows.flops(layouts[0], sizes, steps * count), self.threads)
+        parts = rows.part_count(layouts[0], sizes, steps, self.threads // blocks) if blocks == count else 1
+        dealt = rows.split_rows(count, steps, lengths, blocks, rows.chunk_rows(layouts, sizes, self.dtype.itemsize))
+        return [launch.plan(own, sizes, dealt, parts) for own in codes]
 
     def _new_outputs(self, call: _Call) -> dict[str, Array]:
         make = np.empty if call.lengths is None else np.zeros

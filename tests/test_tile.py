@@ -108,7 +108,7 @@ def same(got: np.ndarray, want: np.ndarray, terms: int, dtype: str) -> bool:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("init", ["itself", "bias", "rows"])
-@pytest.mark.parametrize("Ks", [(), (0,), (1,), (3, 17), (17, 0, 1, 3)])
+@pytest.mark.parametrize("Ks", [(), (0,), (1,), (3, 17), (17, 0, 1, 3), (3, 1300, 0, 513, 5)])
 def test_product(dtype: str, init: str, Ks: tuple[int, ...]) -> None:
     for V, rows, groups in combinations(range(1, max_vectors(host()) + 1), ROWS, (1, 3)):
         case = Panels(dtype, Ks, V, max(1, V - 1), groups, rows, init)
@@ -118,7 +118,7 @@ def test_product(dtype: str, init: str, Ks: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("K", [17, 700])  # 700: longer than any block of k
+@pytest.mark.parametrize("K", [17, 1700])  # 1700: longer than any block of k
 def test_rows_are_independent_and_bitwise_reproducible(dtype: str, K: int) -> None:
     for V in range(1, max_vectors(host()) + 1):
         case = Panels(dtype, (3, K), V, V, 2, 27, "itself")

@@ -6,7 +6,7 @@ called without building anything. Names are the spec's; names of ours give way t
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pprint import pformat
@@ -18,14 +18,15 @@ from rnnspec.lowering.schedule import size_of
 from rnnspec.symbolic.graph import Pointwise, Read, Reduce, fresh, node_text, operands
 
 IMPORTS = ("at", "first_lanes", "from_int", "get", "horizontal_sum", "invoke", "load", "load_splat", "number", "pointer", "pointer_int", "put",
-           "put_all", "select", "store", "store_one")
+           "put_all", "select", "store", "store_one", "wait")
 FUNCTIONS = ("exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "erf", "tanh", "sigmoid")
-LOCALS = ("active", "call", "chunk", "chunks", "chunk_table", "clear", "count", "fields", "first", "full", "gather", "group", "history_rows", "index",
-          "item", "k", "kernel", "lanes", "offset", "part",
-          "lengths", "live", "n", "njit", "order", "outer", "p", "product", "row", "row0", "rows", "s", "scatter",
-          "scratch", "span", "spans", "steps", "t", "t0", "table", "total", "zeros", "end", "range", "min")
+LOCALS = ("active", "barrier", "call", "chunk", "chunk_table", "chunks", "count", "end", "fields", "first", "full", "gather", "group", "history_rows",
+          "item", "k", "kernel", "lanes", "lengths", "min", "n", "njit", "offset", "order", "outer", "p", "part", "parts", "piece", "product",
+          "range", "row", "row0", "rows", "s", "s_end", "s_first", "scatter", "scratch", "span", "spans", "steps", "t", "t0", "table", "total",
+          "turn", "yielding", "zeros")
 CHUNK_FIELDS = 5  # first step, steps, rows of the first step, rows before it on the tape, the same in a history
-HEADER = ("product", "outer", "gather", "scatter", "chunks", "chunk_table", "order", "active", "lengths", "zeros", "scratch")
+HEADER = ("product", "outer", "gather", "scatter", "chunks", "chunk_table", "order", "active", "lengths", "zeros", "scratch", "part", "parts", "barrier",
+          "yielding")
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,20 @@ class Emission:
         """The padded width of a size: the distance between rows of a buffer."""
         return self.name(f"padded {size}", f"{size}_row")
 
+    def share(self, size: str, blocks: int = 1) -> tuple[str, str]:
+        """Of the unit blocks of a size, `blocks` vectors each: the first that is this part's, and the first that is the next one's."""
+        key, text = f"share {size} {blocks}", f"{size}_group{blocks}" if blocks > 1 else f"{size}_block"
+        return self.name(f"{key} first", f"{text}_first"), self.name(f"{key} end", f"{text}_end")
+
+    def units(self, size: str) -> str:
+        """The vectors of a size that are this part's, as a range."""
+        first, end = self.share(size)
+        return f"range({first} * lanes, {end} * lanes, lanes)"
+
+    def barrier(self) -> None:
+        self.line("if parts > 1:")
+        self.line("    wait(barrier, parts, yielding)")
+
     def address(self, place: Place) -> str:
         return self.name(f"address {place.buffer} {place.shift}", f"{place.buffer}{'_next' if place.shift else ''}_address")
 
@@ -110,7 +125,7 @@ def _layout(work: Emission) -> dict[str, Any]:
         "biases": {f: f.removeprefix("bias ").split(" + ") for f in work.fields if f.startswith("bias ")},
         "vectors": tuple(f.removeprefix("vector ") for f in work.fields if f.startswith("vector ")),
         "gradients": {p: tuple(graph.shapes[_sum_node(work, p)]) for p in program.summed()},
-        "flops": _flops(program),
+        "flops": _flops(program), "step": _products(program, program.loop), "barriers": _barriers(program),
     }
 
 
@@ -118,12 +133,26 @@ def _sum_node(work: Emission, parameter: str) -> str:
     return work.program.graph.sums[parameter][0]
 
 
-def _flops(program: Program) -> tuple[tuple[str, str], ...]:
-    """Sizes whose products, doubled, are about the work of one row; a pointwise node counts as eight multiply-adds an element."""
-    pairs = [(stage.size, size_of(program.graph, t.operand)) for stage in program.stages() for panel in stage.panels
-             for acc in panel.accumulations for t in acc.terms]
-    pairs += [(stage.size, str(8 * len(stage.nodes))) for stage in program.stages() if stage.nodes]
-    return tuple(pairs + [(size_of(program.graph, o.left), size_of(program.graph, o.right)) for o in program.outers])
+Pairs = tuple[tuple[str, str], ...]
+
+
+def _products(program: Program, stages: Iterable[Stage]) -> Pairs:
+    """Sizes whose products, doubled, are the work of the matrix products of stages for one row."""
+    return tuple((stage.size, size_of(program.graph, t.operand)) for stage in stages for panel in stage.panels
+                 for acc in panel.accumulations for t in acc.terms)
+
+
+def _flops(program: Program) -> Pairs:
+    """The same for a whole program; a pointwise node counts as eight multiply-adds an element."""
+    pointwise = tuple((stage.size, str(8 * len(stage.nodes))) for stage in program.stages() if stage.nodes)
+    outers = tuple((size_of(program.graph, o.left), size_of(program.graph, o.right)) for o in program.outers)
+    return _products(program, program.stages()) + pointwise + outers
+
+
+def _barriers(program: Program) -> int:
+    """How often in a step the parts of a block's units have to wait for each other: never if no unit reads another."""
+    alone = len({s.size for s in program.loop}) < 2 and not any(s.panels or s.reduces for s in program.loop)
+    return 0 if alone else len(program.loop)
 
 
 # --- before the first chunk ------------------------------------------------------------------------------------------
@@ -139,6 +168,10 @@ def _prologue(work: Emission) -> None:
     for size in program.sizes():
         work.line(f"{work.name(f'size {size}', size)} = {work.get(f'size {size}')}")
         work.line(f"{work.pad(size)} = {work.get(f'padded {size}')}  # {size}, up to whole vectors")
+    for size, blocks in dict.fromkeys([(size, 1) for size in program.sizes()] + [(p.size, blocks) for p, blocks in _panel_stages(work)]):
+        groups = f"({work.pad(size)} // lanes + {blocks - 1}) // {blocks}" if blocks > 1 else f"{work.pad(size)} // lanes"
+        first, end = work.share(size, blocks)
+        work.line(f"{first}, {end} = {groups} * part // parts, {groups} * (part + 1) // parts")
     for number, panel, _ in _all_panels(work):
         work.line(f"{_desc(work, number)} = {work.get(f'fields {number}')}  # {', '.join(a.value for a in panel.accumulations)}")
     for key in _parameter_reads(program):
@@ -178,6 +211,10 @@ def _all_panels(work: Emission) -> Iterator[tuple[int, Panel, int]]:
             number += 1
 
 
+def _panel_stages(work: Emission) -> list[tuple[Stage, int]]:
+    return [(stage, _split(stage, work.target)[1]) for stage in work.program.stages() if stage.panels]
+
+
 def _split(stage: Stage, target: Target) -> tuple[list[Panel], int]:
     """The panels of a stage, none wider than the tile, and how many unit blocks one group of them takes."""
     panels: list[Panel] = []
@@ -200,12 +237,14 @@ def _chunk(work: Emission) -> None:
     work.line(f"fields = at(pointer_int(chunk_table), {CHUNK_FIELDS} * {'(chunks - 1 - chunk)' if program.reverse else 'chunk'})")
     work.line("t0, steps, n, row0, history_rows = get(fields, 0), get(fields, 1), get(fields, 2), get(fields, 3), get(fields, 4)")
     work.line("rows = steps * n")
+    work.line("s_first, s_end = steps * part // parts, steps * (part + 1) // parts")
     work.line("full = active == 0 or get(pointer_int(active), t0 + steps - 1) >= n  # every row runs through the whole chunk")
     _places(work)
     _describe_panels(work)
     for source, buffer in program.inputs.items():
         _transfer(work, "gather", f"input {source}", Place(buffer), program.buffers[buffer].size)
     _carry(work, entering=True)
+    work.barrier()
     number = 0
     for title, stages in (("before the loop", program.before), ("loop", program.loop), ("after the loop", program.after)):
         if stages:
@@ -220,6 +259,7 @@ def _chunk(work: Emission) -> None:
     for name, value in program.outputs.items():
         _transfer(work, "scatter", f"output {name}", program.places[value], size_of(program.graph, value))
     _carry(work, entering=False)
+    work.barrier()
     work.indent -= 1
 
 
@@ -250,7 +290,8 @@ def _transfer(work: Emission, function: str, key: str, place: Place, size: str) 
     fields = work.get(key, f"{key}, t", f"{key}, b", f"{key}, d")
     width, padded = work.name(f"size {size}"), work.pad(size)
     tail = f"{width}, {padded}" if function == "gather" else width
-    work.line(f"invoke({function}, {work.address(place)}, {padded}, {fields}, order, t0, 1, steps, n, active, {tail})")
+    work.line(f"invoke({function}, {work.address(place)} + s_first * n * {padded} * item, {padded}, {fields}, order, t0 + s_first, 1, "
+              f"s_end - s_first, n, active, {tail})")
 
 
 def _describe_panels(work: Emission) -> None:
@@ -298,7 +339,7 @@ def _carry(work: Emission, *, entering: bool) -> None:
         if ragged_side:
             work.line("end = steps if lengths == 0 else min(steps, get(pointer_int(lengths), k) - t0)")
         place = "(end * n + k)" if ragged_side else "k"
-        work.line(f"for p in range(0, {padded}, lanes):")
+        work.line(f"for p in {work.units(state.size)}:")
         inside, outside = f"{place} * {padded} + p", f"k * {padded} + p"
         if entering:
             work.line(f"    store({history}, {inside}, load({carry}, {outside}))")
@@ -311,8 +352,11 @@ def _outer(work: Emission, parameter: str, left: str, right: str) -> None:
     program = work.program
     height, width = size_of(program.graph, left), size_of(program.graph, right)
     a, b = work.address(program.places[left]), work.address(program.places[right])
-    work.line(f"invoke(outer, {a}, {work.pad(height)}, {b}, {work.pad(width)}, rows, {work.name(f'size {height}')}, {work.pad(width)}, "
-              f"{work.get(f'gradient {parameter}')}, {work.pad(width)}, scratch)  # d_{parameter} += {left} {right}^T")
+    units = work.name(f"size {height}")
+    work.line(f"first, end = {units} * part // parts, {units} * (part + 1) // parts")
+    work.line(f"invoke(outer, {a} + first * item, {work.pad(height)}, {b}, {work.pad(width)}, rows, end - first, {work.pad(width)}, "
+              f"{work.get(f'gradient {parameter}')} + first * {work.pad(width)} * item, {work.pad(width)}, scratch)"
+              f"  # d_{parameter} += {left} {right}^T")
 
 
 # --- stages ----------------------------------------------------------------------------------------------------------
@@ -328,8 +372,12 @@ def _loop(work: Emission, stages: tuple[Stage, ...], number: int) -> int:
     work.line("first, t = s * n, t0 + s")
     _live(work, "t")
     for stage in stages:
-        number = _stage(work, stage, number)
+        number = _stage(work, stage, number, turning=True)
+        if _barriers(work.program):
+            work.barrier()
     work.indent -= 1
+    if not _barriers(work.program):
+        work.barrier()
     return number
 
 
@@ -348,17 +396,22 @@ def _whole(work: Emission, stage: Stage, number: int) -> int:
     work.indent += 1
     number = _stage(work, stage, number)
     work.indent -= 1
+    work.barrier()
     return number
 
 
-def _stage(work: Emission, stage: Stage, number: int) -> int:
+def _stage(work: Emission, stage: Stage, number: int, turning: bool = False) -> int:
+    """turning: every other step takes the panels from the last to the first, and finds in the cache what the step before used last."""
     panels, blocks = _split(stage, work.target)
     padded = work.pad(stage.size)
     pointwise = bool(stage.nodes or stage.stores or stage.sums)
     if panels:
         width = f"{blocks} * lanes" if blocks > 1 else "lanes"
-        work.line(f"for group in range(({padded} + {width} - 1) // ({width})):")
+        first, end = work.share(stage.size, blocks)
+        work.line(f"for {'turn' if turning else 'group'} in range({first}, {end}):")
         work.indent += 1
+        if turning:
+            work.line(f"group = turn if t % 2 == 0 else {first} + {end} - 1 - turn")
         for panel in panels:
             work.line(f"invoke(product, {_desc(work, number)}, group, first, count)  # {', '.join(a.value for a in panel.accumulations)}")
             number += 1
@@ -367,7 +420,7 @@ def _stage(work: Emission, stage: Stage, number: int) -> int:
             _blocks(work, stage)
         work.indent -= 1
     elif stage.sums:
-        work.line(f"for p in range(0, {padded}, lanes):")
+        work.line(f"for p in {work.units(stage.size)}:")
         _blocks(work, stage)
     elif pointwise:
         _row_by_row(work, stage)
@@ -402,7 +455,7 @@ def _row_by_row(work: Emission, stage: Stage) -> None:
     """The pointwise work of a stage without products, in the order in which the rows lie in memory."""
     padded = work.pad(stage.size)
     work.line("for row in range(first, first + count):")
-    work.line(f"    for p in range(0, {padded}, lanes):")
+    work.line(f"    for p in {work.units(stage.size)}:")
     work.indent += 2
     work.line(f"offset = row * {padded} + p")
     inner, hoisted = _loads(work, stage)
@@ -457,12 +510,12 @@ def _reduce(work: Emission, name: str) -> None:
     node = program.graph.nodes[name]
     assert isinstance(node, Reduce) and node.op == "sum"
     size = size_of(program.graph, node.arg)
-    work.line("for row in range(first, first + count):")
+    work.line("for row in range(first + count * part // parts, first + count * (part + 1) // parts):")
     work.indent += 1
     work.line("total = number(0.0)")
     work.line(f"for p in range(0, {work.name(f'size {size}')}, lanes):")
-    work.line(f"    part = load({work.rows(program.places[node.arg])}, row * {work.pad(size)} + p)")
-    work.line(f"    total = total + select(first_lanes({work.name(f'size {size}')} - p, part), part, number(0.0))")
+    work.line(f"    piece = load({work.rows(program.places[node.arg])}, row * {work.pad(size)} + p)")
+    work.line(f"    total = total + select(first_lanes({work.name(f'size {size}')} - p, piece), piece, number(0.0))")
     work.line(f"store_one({work.rows(program.places[name])}, row * {work.pad('1')}, horizontal_sum(total))  # {name} = {node_text(node)}")
     work.indent -= 1
 
@@ -475,7 +528,7 @@ def _clear_holes(work: Emission, stage: Stage) -> None:
     written = [p for p in dict.fromkeys(written) if program.buffers[p.buffer].saved or p.buffer in read_whole]
     if not written:
         return
-    work.line("if count < n and first + count < rows:")
+    work.line("if part == 0 and count < n and first + count < rows:")
     for place in written:
         padded = work.pad(program.buffers[place.buffer].size)
         work.line(f"    for k in range((first + count) * {padded}, (first // n + 1) * n * {padded}, lanes):")

@@ -5,7 +5,8 @@ does arithmetic on values but the sum of the threads' weight gradients.
 """
 from __future__ import annotations
 
-from collections import deque
+import contextlib
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -15,13 +16,15 @@ import numpy as np
 
 from rnnspec.backends.cpu.memory import Arena, Memory, address
 from rnnspec.backends.cpu.pack import NOTHING, Packed
-from rnnspec.backends.cpu.pool import run_blocks
+from rnnspec.backends.cpu.pool import run_blocks, yield_address
 from rnnspec.backends.cpu.rows import Block
 from rnnspec.backends.cpu.tile import Runtime, runtime
 from rnnspec.language.sizes import evaluate_size
 
 Array = np.ndarray
-IDLE_BYTES = 1 << 24  # of scratch that a plan keeps for its next call, which saves a small problem most of the cost of a call
+# The last calls leave their tables and memory to the next one of the same sizes: for a small problem that is most of a call's cost.
+IDLE_CALLS, IDLE_BYTES = 8, 1 << 22
+BARRIER_BYTES = 192  # three cache lines, see `wait` in simd.py
 
 
 @dataclass(frozen=True)
@@ -69,36 +72,39 @@ def region(layout: Mapping[str, Any], named: Mapping[str, int], size: int) -> Re
 
 @dataclass(frozen=True)
 class Plan:
-    """What a call of a kernel needs that depends on sizes alone. tables: per block, complete but for addresses."""
+    """What a call of a kernel needs that depends on sizes alone. Every block of rows is worked on by `parts` threads, each at a part of
+    the units. tables: per block and part, complete but for addresses; scratch: per block; own: what each part has for itself."""
 
     code: Code
     sizes: Mapping[str, int]
     blocks: tuple[Block, ...]
-    tables: tuple[Array, ...]
+    parts: int
+    tables: tuple[tuple[Array, ...], ...]
     scratch: tuple[Region, ...]
+    own: Region
     tape: tuple[Region, ...]
     tape_size: int
     widths: Mapping[str, int]  # of states
     zeroed: int  # bytes at the head of the scratch that start as zero: gradients, and a vector of zeros
-    idle: deque[Bound] = field(default_factory=lambda: deque(maxlen=2), compare=False)  # of calls that are over
+    number: int = field(default_factory=itertools.count().__next__)  # no other plan has it
 
     @property
     def rows(self) -> int:
         return sum(len(b.order) for b in self.blocks)
 
 
-def plan(own: Code, sizes: Mapping[str, int], blocks: tuple[Block, ...]) -> Plan:
-    """The plan of a kernel for sizes and blocks of rows."""
+def plan(own: Code, sizes: Mapping[str, int], blocks: tuple[Block, ...], parts: int = 1) -> Plan:
+    """The plan of a kernel for sizes and blocks of rows, each of them shared by `parts` threads."""
     layout = own.layout
-    static = _static_fields(own, sizes)
+    static = _static_fields(own, sizes) | {"parts": parts, "yielding": yield_address()}
     tables = []
     for block in blocks:
         fields = static | _block_fields(block)
-        tables.append(np.array([fields.get(f, 0) for f in layout["fields"]], dtype=np.int64))
+        tables.append(tuple(np.array([(fields | {"part": part}).get(f, 0) for f in layout["fields"]], dtype=np.int64) for part in range(parts)))
     scratch, zeroed = zip(*(_scratch(own, sizes, block) for block in blocks))
     tape, size = _tape(own, sizes, blocks)
     widths = {s: evaluate_size(w, sizes) for s, w in layout["states"].items()}
-    return Plan(own, sizes, blocks, tuple(tables), scratch, tape, size, widths, zeroed[0])
+    return Plan(own, sizes, blocks, parts, tuple(tables), scratch, _own(own), tape, size, widths, zeroed[0])
 
 
 def _static_fields(own: Code, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -121,7 +127,7 @@ def _width(own: Code, size: str, sizes: Mapping[str, int]) -> int:
 
 
 def _scratch(own: Code, sizes: Mapping[str, int], block: Block) -> tuple[Region, int]:
-    """A thread's memory: gradients and zeros first, then buffers of a chunk, carries, descriptors."""
+    """A block's memory: gradients, zeros and the barrier first, then buffers of a chunk and carries."""
     layout, item = own.layout, own.dtype.itemsize
     arena, places = Arena(), dict[str, int]()
     for name, shape in layout["gradients"].items():
@@ -129,6 +135,7 @@ def _scratch(own: Code, sizes: Mapping[str, int], block: Block) -> tuple[Region,
         places[f"gradient {name}"] = arena.add(int(np.prod(stored)), item)
     widest = max((_width(own, f.removeprefix("size "), sizes) for f in layout["fields"] if f.startswith("size ")), default=layout["lanes"])
     places["zeros"] = arena.add(widest, item)
+    places["barrier"] = arena.add(BARRIER_BYTES, 1)
     zeroed = arena.size
     for name, (size, kind, life) in layout["buffers"].items():
         if life == "scratch":
@@ -136,10 +143,16 @@ def _scratch(own: Code, sizes: Mapping[str, int], block: Block) -> tuple[Region,
             places[f"buffer {name}"] = arena.add(rows * _width(own, size, sizes), item)
     for name, size in layout["states"].items():
         places[f"carry {name}"] = arena.add(len(block.order) * _width(own, size, sizes), item)
-    for number, panel in enumerate(layout["panels"]):
-        places[f"fields {number}"] = arena.add(48 + 4 * len(panel["operands"]), 8)
-    places["scratch"] = arena.add(own.runtime.outer_scratch, 1)
     return region(layout, places, arena.size), zeroed
+
+
+def _own(own: Code) -> Region:
+    """Memory of one part: descriptors, and scratch of the outer products."""
+    arena = Arena()
+    places = {f"fields {number}": arena.add(48 + 4 * len(panel["operands"]), 8) for number, panel in enumerate(own.layout["panels"])}
+    if own.layout["gradients"]:
+        places["scratch"] = arena.add(own.runtime.outer_scratch, 1)
+    return region(own.layout, places, arena.size)
 
 
 def _stored(shape: tuple[str, ...], sizes: Mapping[str, int], lanes: int) -> tuple[int, ...]:
@@ -183,10 +196,15 @@ class Bound:
         self.plan, self.packed = own, NOTHING
         self.tape: Tape | None = None
         self.memories = [Memory(r.size) for r in own.scratch]
-        self.tables = [template.copy() for template in own.tables]
-        for table, memory, region in zip(self.tables, self.memories, own.scratch):
-            region.fill(table, memory)
-        self.addresses = [address(t) for t in self.tables]
+        self.own = [Memory(own.own.size) for _ in range(len(own.blocks) * own.parts)]
+        self.tables = [[template.copy() for template in templates] for templates in own.tables]
+        for tables, memory, region in zip(self.tables, self.memories, own.scratch):
+            for table in tables:
+                region.fill(table, memory)
+        self.all = [table for tables in self.tables for table in tables]
+        for table, memory in zip(self.all, self.own):
+            own.own.fill(table, memory)
+        self.addresses = [address(t) for t in self.all]
         self.zeroed = [memory.view(0, (own.zeroed,), np.dtype(np.uint8)) for memory in self.memories]
         self.carries = {name: [self._carry(name, i) for i in range(len(self.memories))] for name in own.widths}
         self.alone = len(own.blocks) == 1 and own.blocks[0].lengths is None  # rows lie in the caller's order
@@ -201,11 +219,12 @@ class Bound:
 
     def use(self, packed: Packed, tape: Tape | None) -> None:
         """Sets the weights and the tape; gradients start again at zero."""
-        for i, table in enumerate(self.tables):
-            if packed is not self.packed:
-                packed.fill(table)
-            if tape is not None and tape is not self.tape:
-                _fill_tape(table, self.plan.code.layout, tape, i)
+        for i, tables in enumerate(self.tables):
+            for table in tables:
+                if packed is not self.packed:
+                    packed.fill(table)
+                if tape is not None and tape is not self.tape:
+                    _fill_tape(table, self.plan.code.layout, tape, i)
             self.zeroed[i][:] = 0
         self.packed, self.tape = packed, tape
 
@@ -220,7 +239,7 @@ class Bound:
                 else:
                     t, b, *d = array.strides
                     fields = (address(array), t // item, b // item, d[0] // item if d else 0)
-                for table in self.tables:
+                for table in self.all:
                     table[first : first + 4] = fields
 
     def load(self, states: Mapping[str, Array]) -> None:
@@ -246,7 +265,15 @@ class Bound:
         return found
 
     def run(self, keep: object = None) -> None:
-        run_blocks(self.plan.code.module.kernel, self.addresses, keep=(self, keep))
+        run_blocks(self.plan.code.module.kernel, self.addresses, (self, keep), self.release)
+
+    def release(self) -> None:
+        """Lets parts go on that wait for one that may never come; what they compute then is of no use."""
+        for region, memory in zip(self.plan.scratch, self.memories):
+            memory.view(region.named["barrier"] + BARRIER_BYTES - 64, (1,), np.dtype(np.int64))[:] = 1
+
+
+_IDLE: dict[int, Bound] = {}  # by the number of the plan; without a lock, for single operations on a dict are atomic
 
 
 def execute(own: Plan, packed: Packed, inputs: Mapping[str, Array | None], outputs: Mapping[str, Array], states: Mapping[str, Array],
@@ -256,18 +283,18 @@ def execute(own: Plan, packed: Packed, inputs: Mapping[str, Array | None], outpu
     inputs, outputs: [T, B, ...] arrays of the caller's, read and written in place; states: [B, width] before the first step.
     Returns the states after the last step [B, width], and the gradients of parameters that the kernel sums.
     """
-    try:
-        bound = own.idle.pop()
-    except IndexError:
-        bound = Bound(own)
+    bound = _IDLE.pop(own.number, None) or Bound(own)
     bound.use(packed, tape)
     bound.point(inputs, outputs)
     bound.load(states)
     bound.run(keep=(inputs, outputs))
     results = bound.states(), _gradients(own, bound.memories)
-    if sum(r.size for r in own.scratch) <= IDLE_BYTES:
+    if sum(r.size for r in own.scratch) + own.own.size * len(bound.own) <= IDLE_BYTES:
         bound.packed, bound.tape = NOTHING, None  # not kept alive by what may never be called again
-        own.idle.append(bound)
+        _IDLE[own.number] = bound
+        while len(_IDLE) > IDLE_CALLS:
+            with contextlib.suppress(StopIteration, RuntimeError):  # another thread was faster
+                _IDLE.pop(next(iter(_IDLE)), None)
     return results
 
 

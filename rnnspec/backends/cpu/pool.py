@@ -6,15 +6,24 @@ while others may still be training.
 """
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 from collections.abc import Callable, Sequence
+from functools import cache
 from queue import SimpleQueue
 
 
 def default_threads() -> int:
     """The processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@cache
+def yield_address() -> int:
+    """The address of the system's function that gives the processor to another thread."""
+    function = ctypes.WinDLL("kernel32").SwitchToThread if os.name == "nt" else ctypes.CDLL(None).sched_yield
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 class _Job:
@@ -24,6 +33,7 @@ class _Job:
         self.kernel, self.table, self.keep = kernel, table, keep
         self.error: BaseException | None = None
         self.done = threading.Event()
+        self.queued = False  # an interrupt may come before
 
     def run(self) -> None:
         try:
@@ -31,51 +41,60 @@ class _Job:
         except BaseException as error:  # handed to the caller
             self.error = error
         self.keep = None
-        self.done.set()
 
 
 class _Workers:
-    """Threads that live as long as the process, as many as any call has asked for so far."""
+    """Threads that live as long as the process, never fewer than there are jobs: those of one call may wait for each other."""
 
     def __init__(self) -> None:
         self.queue: SimpleQueue[_Job] = SimpleQueue()
         self.count = 0
+        self.open = 0  # jobs that are not done
         self.lock = threading.Lock()
 
     def submit(self, jobs: Sequence[_Job]) -> None:
-        with self.lock:
-            while self.count < len(jobs):
-                threading.Thread(target=self.work, name=f"rnnspec-{self.count}", daemon=True).start()
-                self.count += 1
         for job in jobs:
+            with self.lock:
+                self.open += 1
+                while self.count < self.open:
+                    threading.Thread(target=self.work, name=f"rnnspec-{self.count}", daemon=True).start()
+                    self.count += 1
             self.queue.put(job)
+            job.queued = True
 
     def work(self) -> None:
         while True:
             job = self.queue.get()
             job.run()
+            with self.lock:
+                self.open -= 1
+            job.done.set()
             del job  # or its arrays would live until the next one
 
 
 _workers = _Workers()
 
 
-def run_blocks(kernel: Callable[[int], None], tables: Sequence[int], keep: object = None) -> None:
+def run_blocks(kernel: Callable[[int], None], tables: Sequence[int], keep: object = None, release: Callable[[], None] = lambda: None) -> None:
     """kernel(table) for every table, the first on the calling thread; returns when all are done, even if interrupted.
 
-    keep: what the kernel reads and writes; it is held until the last worker is done with it.
+    keep: what the kernel reads and writes; it is held until the last worker is done with it. release: makes kernels that wait for
+    each other go on without; called if one of them may never have started.
     """
+    if len(tables) == 1:
+        kernel(tables[0])
+        return
     jobs = [_Job(kernel, table, keep) for table in tables[1:]]
-    if jobs:
-        _workers.submit(jobs)
     interrupted: BaseException | None = None
     try:
+        _workers.submit(jobs)
         if tables:
             kernel(tables[0])
     except BaseException as error:
         interrupted = error
+        release()
     for job in jobs:
-        while not job.done.is_set():
+        while job.queued and not job.done.is_set():
             try:
                 job.done.wait()
             except BaseException as error:  # Ctrl-C: the workers can't be stopped, and they write to the caller's arrays

@@ -14,6 +14,7 @@ Array = np.ndarray
 CACHE_BYTES = 1 << 20  # scratch of one chunk: what stays in a core's cache between the phases
 LEAST_ROWS = 128  # rows of a chunk, where there are so many: shorter sums make the weight gradients wait for memory
 FLOPS_PER_THREAD = 4_000_000  # below this a second thread costs more than it brings
+FLOPS_PER_BARRIER = 50_000  # of each thread, in a step
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,18 @@ class Block:
 def block_count(rows: int, flops: float, threads: int) -> int:
     """How many threads are worth their cost."""
     return max(1, min(threads, rows, int(flops // FLOPS_PER_THREAD)))
+
+
+def part_count(layout: Mapping[str, Any], sizes: Mapping[str, int], steps: int, threads: int) -> int:
+    """How many threads share the units of one row, where there are fewer rows than threads.
+
+    They have to meet at every stage of every step, which costs some 0.3 microseconds: the products of a step must be worth it.
+    """
+    enough = flops(layout, sizes, steps) // FLOPS_PER_THREAD
+    if layout["barriers"]:
+        step = 2.0 * sum(evaluate_size(a, sizes) * evaluate_size(b, sizes) for a, b in layout["step"])
+        enough = min(enough, step // (FLOPS_PER_BARRIER * layout["barriers"]))
+    return max(1, min(threads, int(enough)))
 
 
 def split_rows(rows: int, steps: int, lengths: Array | None, blocks: int, chunk_rows: int) -> tuple[Block, ...]:

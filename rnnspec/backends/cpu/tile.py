@@ -28,6 +28,8 @@ from rnnspec.modules import import_source
 Body = Callable[[ir.Value, list[ir.Value]], list[ir.Value]]
 # of `outer`: rows summed in one go, columns of A and of B packed for them; 192 to 384 rows and 96 to 384 columns of A differ by 5 %
 BLOCK_K, BLOCK_M, BLOCK_N = 256, 96, 256
+# of `product`: terms of a panel that all rows pass before the next ones; at K = 4096 blocks of 128 or none at all cost a third
+PRODUCT_K = 512
 
 
 def max_vectors(machine: simd.Host) -> int:
@@ -68,10 +70,21 @@ def _join(phis: list[ir.Value], before: ir.Block, first: list[ir.Value], last: i
         phi.add_incoming(next_value, last)
 
 
+def _prefetch(builder: ir.IRBuilder, place: ir.Value, level: int, write: bool = False) -> None:
+    """Ask for a cache line; level 3: into the first cache, 2: into the second."""
+    byte = ir.IntType(8).as_pointer()
+    function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32]), "llvm.prefetch.p0")
+    builder.call(function, [builder.bitcast(place, byte), I32(int(write)), I32(level), I32(1)])
+
+
 def _accumulate(
     builder: ir.IRBuilder, a_rows: list[ir.Value], a_step: ir.Value, b: ir.Value, K: ir.Value, sums: list[ir.Value],
+    ahead: tuple[ir.Value, ir.Value] | None = None,
 ) -> list[ir.Value]:
-    """sums[r, j] += sum over k of a_rows[r][k * a_step] * panel[k, j]; a panel row is as wide as the sums."""
+    """sums[r, j] += sum over k of a_rows[r][k * a_step] * panel[k, j]; a panel row is as wide as the sums.
+
+    ahead: where the next panel lies and how far from there to ask for memory at each k.
+    """
     vector, vectors = sums[0].type, len(sums) // len(a_rows)
     lanes = vector.count
     unroll = 4 if len(a_rows) == 1 else 1  # for one row counting costs as much as multiplying
@@ -79,6 +92,8 @@ def _accumulate(
     def terms(k: ir.Value, sums: list[ir.Value], count: int) -> list[ir.Value]:
         panel_row, offset = builder.gep(b, [builder.mul(k, I64(vectors * lanes))]), builder.mul(k, a_step)
         starts = [builder.gep(row, [offset]) for row in a_rows]
+        if ahead is not None and len(a_rows) > 1:  # a single row waits for memory anyway
+            _prefetch(builder, builder.gep(ahead[0], [builder.mul(k, ahead[1])]), 2)
         for step in range(count):
             panel = [load_vector(builder, builder.gep(panel_row, [I64((step * vectors + j) * lanes)]), vector) for j in range(vectors)]
             elements = [spread(builder, builder.load(builder.gep(start, [builder.mul(a_step, I64(step))])), lanes) for start in starts]
@@ -94,8 +109,13 @@ def _accumulate(
 
 
 def _product_tile(builder: ir.IRBuilder, vector: ir.VectorType, rows: int, vectors: int, args: list[ir.Value]) -> None:
-    """`product` for a fixed number of rows and vectors; the fields of desc are described there."""
-    desc, panel, shift, row = args
+    """`product` for a fixed number of rows and vectors, and for one block of K: the `segments` from `first` on, or if `count` is not 0 the
+    terms k0 to k0 + count of one. `more`: the sum goes on from what stands in C. The fields of desc are described in `product`.
+
+    ahead: the part of the next block's panel that this tile asks for, `ahead_step` elements for each k: with large weights it comes
+    from behind the second cache, which cost a sixth of the time at 1024 units.
+    """
+    desc, panel, shift, row, first, segments, k0, count, more, ahead, ahead_step = args
     pointer_type = panel.type
 
     def field(index: int, base: ir.Value = desc) -> ir.Value:
@@ -107,25 +127,29 @@ def _product_tile(builder: ir.IRBuilder, vector: ir.VectorType, rows: int, vecto
     def row_pointers(start: ir.Value, stride: ir.Value) -> list[ir.Value]:
         return [builder.gep(start, [builder.mul(stride, I64(r))]) for r in range(rows)]
 
+    c_row = field(7)
+    c = address(field(6), builder.add(shift, builder.mul(row, c_row)))
+    targets = [row_pointers(builder.gep(c, [field(16 + 4 * j)]), c_row) for j in range(vectors)]
+    goes_on = builder.icmp_signed("!=", more, I64(0))
     columns = []
     for j in range(vectors):
-        stride = field(18 + 4 * j)
-        columns.append(row_pointers(address(field(17 + 4 * j), builder.add(shift, builder.mul(row, stride))), stride))
+        stride = builder.select(goes_on, c_row, field(18 + 4 * j))
+        start = address(field(17 + 4 * j), builder.add(shift, builder.mul(row, stride)))
+        columns.append(row_pointers(builder.select(goes_on, targets[j][0], start), stride))
     sums = [load_vector(builder, columns[j][r], vector) for r in range(rows) for j in range(vectors)]
 
     def segment(s: ir.Value, values: list[ir.Value]) -> list[ir.Value]:
         panel, *sums = values
-        fields = builder.gep(desc, [builder.add(I64(48), builder.mul(s, I64(4)))])
-        stride, K = field(1, fields), field(2, fields)
-        a_rows = row_pointers(address(field(0, fields), builder.mul(row, stride)), stride)
-        sums = _accumulate(builder, a_rows, I64(1), panel, K, sums)
+        fields = builder.gep(desc, [builder.add(I64(48), builder.mul(builder.add(s, first), I64(4)))])
+        stride = field(1, fields)
+        K = builder.select(builder.icmp_signed("==", count, I64(0)), field(2, fields), count)
+        a_rows = row_pointers(address(field(0, fields), builder.add(builder.mul(row, stride), k0)), stride)
+        sums = _accumulate(builder, a_rows, I64(1), panel, K, sums, (ahead, ahead_step))
         return [builder.gep(panel, [builder.mul(K, I64(vectors * vector.count))]), *sums]
 
-    _, *sums = loop(builder, field(0), [panel, *sums], segment)
-    c_row = field(7)
-    c = address(field(6), builder.add(shift, builder.mul(row, c_row)))
+    _, *sums = loop(builder, segments, [panel, *sums], segment)
     for j in range(vectors):
-        for r, target in enumerate(row_pointers(builder.gep(c, [field(16 + 4 * j)]), c_row)):
+        for r, target in enumerate(targets[j]):
             store_vector(builder, sums[r * vectors + j], target)
 
 
@@ -135,14 +159,12 @@ def _outer_tile(builder: ir.IRBuilder, vector: ir.VectorType, rows: int, vectors
     C comes last and from far away, so each part of the sum begins by asking for one row of it: all at once they would hold up the panel.
     """
     a, a_row, panel, K, c, c_row, live = args
-    byte, lanes = ir.IntType(8).as_pointer(), vector.count
-    prefetch = cgutils.get_or_insert_function(builder.module, ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32]), "llvm.prefetch.p0")
+    lanes = vector.count
     share = builder.sdiv(builder.add(K, I64(rows - 1)), I64(rows))
 
     def part(r: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
         for j in range(vectors):
-            place = builder.gep(c, [builder.add(builder.mul(c_row, r), I64(j * lanes))])
-            builder.call(prefetch, [builder.bitcast(place, byte), I32(1), I32(3), I32(1)])
+            _prefetch(builder, builder.gep(c, [builder.add(builder.mul(c_row, r), I64(j * lanes))]), 3, write=True)
         k = builder.mul(r, share)
         rest = builder.sub(K, k)
         count = builder.select(builder.icmp_signed("<", rest, share), rest, share)
@@ -181,7 +203,7 @@ def _call_tile(
 
 
 @intrinsic
-def product_tile(tc, rows, vectors, desc, panel, shift, row):
+def product_tile(tc, rows, vectors, desc, panel, shift, row, first, segments, k0, count, more, ahead, ahead_step):
     """One tile of `product`."""
     def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
         rows, vectors, *rest = args
@@ -189,7 +211,7 @@ def product_tile(tc, rows, vectors, desc, panel, shift, row):
         size = builder.add(builder.mul(vectors, I64(16)), rows)
         _call_tile(builder, _product_tile, simd.vector_of(panel.dtype), sizes, size, rest)
         return context.get_dummy_value()
-    return types.void(types.int64, types.int64, desc, panel, types.int64, types.int64), codegen
+    return types.void(types.int64, types.int64, desc, panel, *[types.int64] * 7, panel, types.int64), codegen
 
 
 @intrinsic
@@ -290,12 +312,31 @@ def product(desc, group, row, rows):
     panel = at(pointer(get(fields, 1)), group * get(fields, 2))
     shift = group * get(fields, 8)
     most = most_rows(vectors)
-    while rows > 0:
-        tiles = (rows + most - 1) // most
-        n = (rows + tiles - 1) // tiles
-        product_tile(n, vectors, fields, panel, shift, row)
-        row += n
-        rows -= n
+    tiles = (rows + most - 1) // most
+    segments, s, k0, more, width = get(fields, 0), 0, 0, 0, vectors * LANES
+    while s < segments or more == 0:  # one block of K after another: of a long segment, or as many segments as are short
+        K = get(fields, 50 + 4 * s) - k0 if s < segments else 0
+        whole, count = min(1, segments), 0
+        if tiles > 2 and K > PRODUCT_K + PRODUCT_K // 2:
+            K = count = PRODUCT_K
+        elif k0 > 0:
+            count = K
+        else:
+            while s + whole < segments and (tiles <= 2 or K + get(fields, 50 + 4 * (s + whole)) <= PRODUCT_K + PRODUCT_K // 2):
+                K += get(fields, 50 + 4 * (s + whole))
+                whole += 1
+        ahead, ahead_step, done = at(panel, K * width), (width + tiles - 1) // tiles, 0
+        while done < rows:
+            left = (rows - done + most - 1) // most
+            n = (rows - done + left - 1) // left
+            product_tile(n, vectors, fields, panel, shift, row + done, s, whole, k0, count, more, ahead, ahead_step)
+            ahead = at(ahead, K * ahead_step)
+            done += n
+        panel, more = at(panel, K * width), 1
+        if count > 0 and k0 + count < get(fields, 50 + 4 * s):
+            k0 += count
+        else:
+            s, k0 = s + whole, 0
 
 
 def outer(a, a_row, b, b_row, rows, M, N, c, c_row, scratch):
@@ -324,7 +365,9 @@ def outer(a, a_row, b, b_row, rows, M, N, c, c_row, scratch):
                     pieces = (left + MAX_VECTORS - 1) // MAX_VECTORS
                     vectors = (left + pieces - 1) // pieces
                     panel = at(pointer(scratch), (n - n0) * K)
-                    if m0 == 0:
+                    if b_row == vectors * LANES:
+                        panel = at(pointer(b), k0 * b_row)  # it lies as a panel does
+                    elif m0 == 0:
                         for k in range(K):
                             for j in range(0, vectors * LANES, LANES):
                                 store(panel, k * vectors * LANES + j, load(pointer(b), (k0 + k) * b_row + n + j))
@@ -428,7 +471,7 @@ def _source(dtype: str) -> str:
     header = f'''"""The CPU runtime for {dtype}: the functions of rnnspec.backends.cpu.tile."""
 from numba import njit
 from rnnspec.backends.cpu.simd import at, get, load, pointer_int, store, pointer{bits} as pointer
-from rnnspec.backends.cpu.tile import BLOCK_K, BLOCK_M, BLOCK_N, copy, copy_steps, erase, most_rows, outer_tile, product_tile, transpose
+from rnnspec.backends.cpu.tile import BLOCK_K, BLOCK_M, BLOCK_N, PRODUCT_K, copy, copy_steps, erase, most_rows, outer_tile, product_tile, transpose
 LANES, MAX_VECTORS = {host().lanes[dtype]}, {max_vectors(host())}
 '''
     return header + "".join(f'\n\n@njit(error_model="numpy")\n{inspect.getsource(function)}' for function in FUNCTIONS)

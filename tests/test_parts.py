@@ -1,0 +1,94 @@
+"""Units split over threads: the same values bit by bit whatever the number of threads, and nothing that can hang."""
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from cells import case, kernel
+from test_recurrent import FORMS
+
+import rnnspec
+from rnnspec.backends.cpu import pool, rows
+
+CELLS = [n for n in rnnspec.spec_names() if n not in ("lstm_cifg", "lstm_1997")] + list(FORMS.values())
+
+
+@pytest.fixture
+def every_block_is_worth_it(monkeypatch):
+    monkeypatch.setattr(rows, "FLOPS_PER_THREAD", 1)
+    monkeypatch.setattr(rows, "FLOPS_PER_BARRIER", 1)
+
+
+def results(name, threads, c):
+    own = rnnspec.compile(kernel(name).spec, dtype="float64", threads=threads)
+    own._codes = kernel(name)._codes  # compiled once
+    for mode in ("forward", "backward", "infer"):
+        kernel(name)._code(mode)
+    run = own.forward(c.params, c.inputs, c.states, c.lengths)
+    grad = own.backward(run, c.dy, final=c.dfinal)
+    out = own.infer(c.params, c.inputs, c.states, c.lengths)
+    parts = {plan.parts for plans in own._planned.values() for plan in plans}
+    return parts, [*run.outputs.values(), *run.states.values(), *run.final.values(), *grad.params.values(), *grad.inputs.values(),
+                   *grad.states.values(), *out.outputs.values(), *out.final.values()]
+
+
+@pytest.mark.parametrize("name", CELLS, ids=lambda n: n if "\n" not in n else "form")
+def test_any_number_of_threads_gives_the_same_bits(name, every_block_is_worth_it):
+    for count, lengths, H in ((1, None, 19), (1, [3], 40), (2, [4, 0], 5), (2, None, 16)):
+        given = {"H": H} if "H" in {s for shape in kernel(name).spec.shapes.values() for s in shape} else {}
+        c = case(kernel(name), 4, count, lengths=lengths, **given)
+        _, alone = results(name, 1, c)
+        for threads in (2, 3, 5):
+            parts, shared = results(name, threads, c)
+            assert parts <= {1, threads // count}
+            assert lengths is not None or name != "lstm" or parts == {max(1, threads // count)}
+            for a, b in zip(alone, shared):
+                if count == 1 or parts != {1}:
+                    np.testing.assert_allclose(b, a, rtol=1e-13, atol=1e-15)
+                if count == 1:
+                    np.testing.assert_array_equal(b, a)
+
+
+def test_calls_that_wait_for_each_other_do_not_starve(every_block_is_worth_it):
+    """Six calls at once of three threads each: more that wait than there are processors."""
+    own = rnnspec.compile("lstm", dtype="float64", threads=3)
+    c = case(own, 30, 1, H=40)
+    wanted, found = own.infer(c.params, c.inputs).outputs["h"], []
+
+    def call() -> None:
+        for _ in range(5):
+            found.append(own.infer(c.params, c.inputs).outputs["h"])
+
+    callers = [threading.Thread(target=call, daemon=True) for _ in range(6)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(timeout=120)
+    assert len(found) == 30
+    for h in found:
+        np.testing.assert_array_equal(h, wanted)
+
+
+def test_an_interrupt_lets_the_others_go(every_block_is_worth_it, monkeypatch):
+    own = rnnspec.compile("lstm", dtype="float64", threads=3)
+    c = case(own, 30, 1, H=40)
+    wanted = own.infer(c.params, c.inputs).outputs["h"]
+    real, main = pool.run_blocks, threading.current_thread()
+
+    def interrupted(kernel, *rest):
+        def stopped(table: int) -> None:
+            if threading.current_thread() is main:
+                time.sleep(0.2)  # the others are waiting by now
+                raise KeyboardInterrupt
+            kernel(table)
+        real(stopped, *rest)
+
+    monkeypatch.setattr("rnnspec.backends.cpu.launch.run_blocks", interrupted)
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        own.infer(c.params, c.inputs)
+    assert time.monotonic() - start < 60
+    monkeypatch.setattr("rnnspec.backends.cpu.launch.run_blocks", real)
+    np.testing.assert_array_equal(own.infer(c.params, c.inputs).outputs["h"], wanted)
