@@ -1,0 +1,105 @@
+"""Measures rows of `compare`, in the process it is called in: one case, rnnspec against peers, values first."""
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from bench import peers
+from bench.case import Case, Data
+from bench.peak import peak
+from bench.peers import Prepared, ours
+from bench.timing import LEAST, Call, pairs, repeats, seconds
+from bench.timing import measure as measured
+from rnnspec.backends.cpu.simd import host
+
+TOLERANCES = {"float32": 1e-4, "float64": 1e-10}  # of the largest value: sums of up to 10,000 steps, in another order
+TOO_SLOW = 20.0   # seconds of one call of a peer, from which on it is not measured
+SLOW, FEWEST = 1.0, 3  # seconds of a call of a loop in PyTorch, from which on so many pairs are enough
+
+
+class Mismatch(Exception):
+    """A peer's values differ from ours."""
+
+
+def measure(cases: list[dict[str, Any]], names: list[str], threads: int, count: int, least: float = LEAST) -> Iterator[dict[str, Any]]:
+    """A record per case, each against those of the named peers that have the cell. count: pairs; least: seconds of a measurement."""
+    for fields in cases:
+        case = Case(**fields)
+        found = {n: peers.module(n) for n in names}
+        yield row(case, {n: m.prepare for n, m in found.items() if m.supports(case)}, threads, count, least)
+
+
+def row(case: Case, makers: Mapping[str, Callable[[Case, Data, int], Prepared]], threads: int, count: int, least: float = LEAST) -> dict[str, Any]:
+    """One case. Times in seconds a call; peers: name -> {"pairs": [[theirs, ours], ...], "ratio": median theirs / ours} or {"error" or "skipped": why}."""
+    record: dict[str, Any] = asdict(case) | {"threads": threads, "flops": case.flops, "peers": {}}
+    data, top = Data(case), peak(case.dtype)
+    tops = [top()]
+    try:
+        mine = ours.prepare(case, data, threads)
+        wanted = mine.values()
+    except Exception as error:  # one cell that fails is one row that fails
+        return record | {"error": f"rnnspec: {_first_line(error)}"}
+    own: list[float] = []
+    for name, make in makers.items():
+        record["peers"][name] = _against(case, name, make, mine, wanted, data, threads, count, least)
+        own += [t for _, t in record["peers"][name].get("pairs", [])]
+    if not own:
+        many = repeats(mine.call, least)
+        own = [measured(mine.call, many) for _ in range(count)]
+    lanes = host().lanes[case.dtype]
+    if case.mode != "step" and (case.H % lanes or case.D % lanes):
+        record["padded"] = _padded(case, case.padded(lanes), mine.call, threads, count, least)
+    tops.append(top())
+    time = statistics.median(own)
+    rate = case.flops / time / 1e9
+    return record | {"seconds": time, "all_seconds": own, "gflops": rate, "peak_gflops": max(tops), "share": rate / max(tops) / threads}
+
+
+def _against(case: Case, name: str, make: Callable[[Case, Data, int], Prepared], mine: Prepared, wanted: Mapping[str, np.ndarray], data: Data,
+             threads: int, count: int, least: float) -> dict[str, Any]:
+    try:
+        peer = make(case, data, threads)
+        error = difference(wanted, peer.values(), TOLERANCES[case.dtype])
+    except Mismatch as mismatch:
+        return {"error": f"values differ: {mismatch}"}
+    except Exception as error:  # a peer that fails is one that isn't measured, and said so
+        return {"error": _first_line(error)}
+    once = seconds(peer.call)
+    if once > TOO_SLOW:
+        return {"skipped": f"one call takes {once:.0f} s", "difference": error}
+    if name == "torch-loop" and once > SLOW:
+        count = min(count, FEWEST)
+    found = pairs(peer.call, mine.call, count, least)
+    return {"pairs": found, "ratio": statistics.median(theirs / own for theirs, own in found), "difference": error}
+
+
+def difference(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], tolerance: float) -> float:
+    """The largest difference of any array, relative to its largest value. Raises Mismatch above the tolerance, and for missing arrays and NaN."""
+    if set(ours) != set(theirs):
+        raise Mismatch(f"only one side has {', '.join(sorted(set(ours) ^ set(theirs)))}")
+    worst = 0.0
+    for name, value in ours.items():
+        if value.shape != theirs[name].shape:
+            raise Mismatch(f"{name} has shape {value.shape} and {theirs[name].shape}")
+        error = float(np.abs(value - theirs[name]).max() / max(float(np.abs(value).max()), 1e-30))
+        if not error <= tolerance:
+            raise Mismatch(f"{name} by {error:.1e} of its largest value")
+        worst = max(worst, error)
+    return worst
+
+
+def _padded(case: Case, whole: Case, mine: Call, threads: int, count: int, least: float) -> dict[str, Any]:
+    """The same at whole vectors. ratio: our time per useful FLOP at the odd size over that at the whole one."""
+    other = ours.prepare(whole, Data(whole), threads)
+    other.call()
+    found = pairs(other.call, mine, count, least)
+    per_flop = whole.flops / case.flops
+    return {"D": whole.D, "H": whole.H, "flops": whole.flops, "pairs": found, "ratio": statistics.median(own / theirs for theirs, own in found) * per_flop}
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
