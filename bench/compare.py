@@ -24,7 +24,8 @@ from bench.tables import groups
 from bench.timing import LEAST
 
 EXAMPLE = "python -m bench compare lstm gru --shape 128,32,256 --threads 1 --mode training --peers torch,jax"
-QUICK = {"cells": ["lstm", "gru", "rnn"], "shape": [(128, 32, 256)], "threads": [1], "dtype": ["float32"], "mode": ["inference", "training"], "peers": ["torch"]}
+QUICK = {"cells": ["lstm", "gru", "rnn"], "shape": [(128, 32, 256)], "threads": [1], "dtype": ["float32"], "mode": ["inference", "training"],
+         "peers": ["torch"]}
 FULL = {"cells": list(CELLS), "shape": list(SHAPES), "threads": [1, 2], "dtype": ["float32"], "mode": list(MODES), "peers": list(peers.NAMES)}
 IN_FLOAT64 = ("torch", "jax")
 

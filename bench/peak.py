@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 from llvmlite import ir
@@ -23,6 +24,7 @@ def best(function: Callable[[], object], budget: float = 0.4) -> float:
     return min(times)
 
 
+@lru_cache(maxsize=2)
 def peak(dtype: str) -> Callable[[], float]:
     """A function that measures GFLOP/s of multiply-adds on registers alone, in twelve chains, on one thread."""
     vector = simd.vector_of(getattr(types, dtype))

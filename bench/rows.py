@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -30,7 +31,8 @@ def measure(cases: list[dict[str, Any]], names: list[str], threads: int, count: 
     for fields in cases:
         case = Case(**fields)
         found = {n: peers.module(n) for n in names}
-        yield row(case, {n: m.prepare for n, m in found.items() if m.supports(case)}, threads, count, least)
+        start = time.monotonic()
+        yield row(case, {n: m.prepare for n, m in found.items() if m.supports(case)}, threads, count, least) | {"spent": time.monotonic() - start}
 
 
 def row(case: Case, makers: Mapping[str, Callable[[Case, Data, int], Prepared]], threads: int, count: int, least: float = LEAST) -> dict[str, Any]:
@@ -54,9 +56,9 @@ def row(case: Case, makers: Mapping[str, Callable[[Case, Data, int], Prepared]],
     if case.mode != "step" and (case.H % lanes or case.D % lanes):
         record["padded"] = _padded(case, case.padded(lanes), mine.call, threads, count, least)
     tops.append(top())
-    time = statistics.median(own)
-    rate = case.flops / time / 1e9
-    return record | {"seconds": time, "all_seconds": own, "gflops": rate, "peak_gflops": max(tops), "share": rate / max(tops) / threads}
+    each = statistics.median(own)
+    rate = case.flops / each / 1e9
+    return record | {"seconds": each, "all_seconds": own, "gflops": rate, "peak_gflops": max(tops), "share": rate / max(tops) / threads}
 
 
 def _against(case: Case, name: str, make: Callable[[Case, Data, int], Prepared], mine: Prepared, wanted: Mapping[str, np.ndarray], data: Data,

@@ -2,13 +2,15 @@
 
 Over T, time is linear where the time per step changes by at most 15 % from each length to the next; the column
 "of T = 1000" is the time per step over that at 1000 steps. Over B the same is asked of the time per row from where the
-machine is saturated: the first B whose time per row is within 15 % of the least. Medians of five, wall clock.
+machine is saturated: the first B whose time per row is within 15 % of the least. Medians of five rounds over all points,
+so that a slow moment of the machine is no point's alone; wall clock.
 """
 from __future__ import annotations
 
 import argparse
 import statistics
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,8 @@ from bench.progress import progress
 from bench.report import add_json, finish
 from bench.spawn import records
 from bench.tables import groups, milliseconds, table
-from bench.timing import repeats
 from bench.timing import measure as measured
+from bench.timing import repeats
 
 EXAMPLE = "python -m bench scaling --plot scaling.png"
 STEPS = (100, 1000, 10_000, 100_000)
@@ -59,13 +61,16 @@ def measure(cell: str, steps: Sequence[int], rows: Sequence[int]) -> Iterator[di
     from bench.peers import ours
 
     for mode in ("inference", "training"):
-        for axis, T, B in [*(("T", T, 1) for T in sorted(steps)), *(("B", FIXED_T, B) for B in sorted(rows))]:
-            case = Case(cell, T, B, HIDDEN, HIDDEN, mode=mode)
-            call = ours.prepare(case, Data(case), 1).call
+        points = [("T", Case(cell, T, 1, HIDDEN, HIDDEN, mode=mode)) for T in sorted(steps)]
+        points += [("B", Case(cell, FIXED_T, B, HIDDEN, HIDDEN, mode=mode)) for B in sorted(rows)]
+        calls = [ours.prepare(case, Data(case), 1).call for _, case in points]
+        for call in calls:
             call()
-            many = repeats(call)
-            times = [measured(call, many) for _ in range(TIMES)]
-            yield {"cell": cell, "mode": mode, "axis": axis, "T": T, "B": B, "H": HIDDEN, "seconds": statistics.median(times), "all_seconds": times}
+        many = [repeats(call) for call in calls]
+        rounds = [[measured(call, count) for call, count in zip(calls, many)] for _ in range(TIMES)]
+        for (axis, case), times in zip(points, zip(*rounds)):
+            yield {"cell": cell, "mode": mode, "axis": axis, "T": case.T, "B": case.B, "H": HIDDEN, "seconds": statistics.median(times),
+                   "all_seconds": times}
 
 
 def unit(row: dict[str, Any]) -> float:
@@ -81,7 +86,7 @@ def saturated(rows: Sequence[dict[str, Any]]) -> int:
 
 def deviation(rows: Sequence[dict[str, Any]]) -> float:
     """The largest change of the time per unit from one point to the next, as a fraction."""
-    return max((abs(unit(b) / unit(a) - 1) for a, b in zip(rows, rows[1:])), default=0.0)
+    return max((abs(unit(b) / unit(a) - 1) for a, b in pairwise(rows)), default=0.0)
 
 
 def render(report: dict[str, Any], as_markdown: bool = False) -> str:
