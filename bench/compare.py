@@ -19,7 +19,7 @@ from typing import Any
 from bench import goals, machine, peers
 from bench.case import CELLS, MODES, SHAPES, Case, cases
 from bench.progress import progress
-from bench.spawn import ChildFailed, records
+from bench.spawn import ChildFailed, processors, records
 from bench.tables import groups
 from bench.timing import LEAST
 
@@ -67,6 +67,9 @@ def main(args: argparse.Namespace) -> int:
         print(f"unknown cell {', '.join(unknown)}; there are {', '.join(CELLS)}", file=sys.stderr)
         return 2
     settings |= {"pairs": args.pairs, "least": args.least, "peers": installed(settings["peers"])}
+    for threads in settings["threads"]:
+        if len(processors(threads)) < threads:
+            print(f"warning: {threads} threads on {len(processors(threads))} processors: these times say nothing", file=sys.stderr)
     report = machine.describe() | {"kind": "compare", "settings": settings, "rows": []}
     failures: list[str] = []
     try:

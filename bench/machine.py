@@ -3,6 +3,11 @@ from __future__ import annotations
 
 import os
 import platform
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -12,18 +17,29 @@ PACKAGES = ("numba", "llvmlite", "numpy", "torch", "jax", "onnxruntime")
 
 
 def describe() -> dict[str, Any]:
-    """The machine, versions (None: not installed) and the date, UTC."""
+    """The command, the machine and how busy it is, versions (None: not installed) and the date, UTC."""
     versions = {"python": platform.python_version(), "rnnspec": _commit()} | {name: _version(name) for name in PACKAGES}
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return {"machine": {"cpu": _cpu(), "processors": os.cpu_count(), "usable": usable, "instructions": _instructions()},
-            "versions": versions, "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M")}
+    return {"machine": {"cpu": _cpu(), "processors": os.cpu_count(), "usable": usable, "instructions": _instructions(), "load": _load()},
+            "command": command(sys.argv[1:]), "versions": versions, "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M")}
 
 
 def line(about: dict[str, Any]) -> str:
     """The same in one line."""
     machine, versions = about["machine"], about["versions"]
     with_what = ", ".join(f"{name} {v}" for name, v in versions.items() if v)
-    return f"{about['date']} UTC, {machine['cpu']} ({machine['instructions']}), {machine['usable']} of {machine['processors']} processors; {with_what}"
+    return (f"{about['date']} UTC, {machine['cpu']} ({machine['instructions']}), {machine['usable']} of {machine['processors']} processors, "
+            f"load average {machine['load']} before; {with_what}")
+
+
+def command(words: Sequence[str]) -> str:
+    """What was typed, files without their folders."""
+    return shlex.join(["python", "-m", "bench", *(re.sub(r"[^=]*/", "", word) for word in words)])
+
+
+def _load() -> float | None:
+    """Processes that run or wait to, over the last minute: other people's work slows ours."""
+    return round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None
 
 
 def _cpuinfo(field: str) -> str:
@@ -54,8 +70,6 @@ def _version(name: str) -> str | None:
 
 def _commit() -> str | None:
     """The commit of the working tree, with a + where it has changes."""
-    import subprocess
-
     try:
         done = subprocess.run(["git", "describe", "--always", "--dirty=+", "--exclude=*"], capture_output=True, text=True, check=True,
                               cwd=Path(__file__).parent)

@@ -40,12 +40,13 @@ def main(args: argparse.Namespace) -> int:
 
 def document(reports: list[dict[str, Any]], names: list[str]) -> str:
     """The whole of results.md."""
-    parts = ["# Measured", f"Written by `python -m bench results {' '.join(names)}`, not by hand; each file by the command named in its section, with "
-             f"`--json`. Times are wall-clock times. Newest measurement: {max(r['date'] for r in reports)} UTC."]
+    parts = ["# Measured", f"Written by `python -m bench results {' '.join(names)}`, not by hand; each file by the command named in its section. "
+             f"Times are wall-clock times. Newest measurement: {max(r['date'] for r in reports)} UTC."]
     if rows := merged([r for r in reports if r["kind"] == "compare"]):
-        parts += ["## Goals", goals.summary(rows, as_markdown=True)]
-    for report, name in zip(reports, names):
-        parts += [f"## {TITLES[report['kind']]}", f"`python -m bench {report['kind']} --json {name}`"]
+        machines = {r["machine"]["cpu"] for r in reports if r["kind"] == "compare"}
+        parts += ["## Goals", f"On {' and, in other rows, '.join(sorted(machines))}.", goals.summary(rows, as_markdown=True)]
+    for report in reports:
+        parts += [f"## {TITLES[report['kind']]}", f"`{report['command']}`"]
         parts.append(importlib.import_module(f"bench.{report['kind']}").render(report, as_markdown=True, **_without_goals(report)))
     return "\n\n".join(parts) + "\n"
 

@@ -109,7 +109,7 @@ def test_compare_and_results_are_whole(tmp_path: Path, capsys: pytest.CaptureFix
                     "--markdown", str(page))
     assert code == 0
     report = json.loads(file.read_text())
-    assert set(report) == {"kind", "machine", "versions", "date", "settings", "rows"} and report["machine"]["cpu"]
+    assert set(report) == {"kind", "command", "machine", "versions", "date", "settings", "rows"} and report["machine"]["cpu"]
     assert {"python", "numba", "llvmlite", "numpy", "torch", "jax", "onnxruntime"} <= set(report["versions"])
     assert [r["mode"] for r in report["rows"]] == list(MODES)
     for row in report["rows"]:
