@@ -4,7 +4,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,15 @@ class Mismatch(Exception):
     """A peer's values differ from ours."""
 
 
+@dataclass(frozen=True)
+class Own:
+    """Our side of a row: repeat, the calls in one measurement."""
+
+    call: Call
+    repeat: int
+    values: Mapping[str, np.ndarray]
+
+
 def measure(cases: list[dict[str, Any]], names: list[str], threads: int, count: int, least: float = LEAST) -> Iterator[dict[str, Any]]:
     """A record per case, each against those of the named peers that have the cell. count: pairs; least: seconds of a measurement."""
     for fields in cases:
@@ -43,29 +52,29 @@ def row(case: Case, makers: Mapping[str, Callable[[Case, Data, int], Prepared]],
     try:
         mine = ours.prepare(case, data, threads)
         wanted = mine.values()
+        many = repeats(mine.call, least)
     except Exception as error:  # one cell that fails is one row that fails
         return record | {"error": f"rnnspec: {_first_line(error)}"}
     own: list[float] = []
     for name, make in makers.items():
-        record["peers"][name] = _against(case, name, make, mine, wanted, data, threads, count, least)
+        record["peers"][name] = _against(name, make, Own(mine.call, many, wanted), data, threads, count, least)
         own += [t for _, t in record["peers"][name].get("pairs", [])]
     if not own:
-        many = repeats(mine.call, least)
         own = [measured(mine.call, many) for _ in range(count)]
     lanes = host().lanes[case.dtype]
     if case.mode != "step" and (case.H % lanes or case.D % lanes):
-        record["padded"] = _padded(case, case.padded(lanes), mine.call, threads, count, least)
+        record["padded"] = _padded(case, case.padded(lanes), Own(mine.call, many, wanted), threads, count, least)
     tops.append(top())
     each = statistics.median(own)
     rate = case.flops / each / 1e9
     return record | {"seconds": each, "all_seconds": own, "gflops": rate, "peak_gflops": max(tops), "share": rate / max(tops) / threads}
 
 
-def _against(case: Case, name: str, make: Callable[[Case, Data, int], Prepared], mine: Prepared, wanted: Mapping[str, np.ndarray], data: Data,
-             threads: int, count: int, least: float) -> dict[str, Any]:
+def _against(name: str, make: Callable[[Case, Data, int], Prepared], mine: Own, data: Data, threads: int, count: int, least: float) -> dict[str, Any]:
+    case = data.case
     try:
         peer = make(case, data, threads)
-        error = difference(wanted, peer.values(), TOLERANCES[case.dtype])
+        error = difference(mine.values, peer.values(), TOLERANCES[case.dtype])
     except Mismatch as mismatch:
         return {"error": f"values differ: {mismatch}"}
     except Exception as error:  # a peer that fails is one that isn't measured, and said so
@@ -75,7 +84,7 @@ def _against(case: Case, name: str, make: Callable[[Case, Data, int], Prepared],
         return {"skipped": f"one call takes {once:.0f} s", "difference": error}
     if name == "torch-loop" and once > SLOW:
         count = min(count, FEWEST)
-    found = pairs(peer.call, mine.call, count, least)
+    found = pairs(peer.call, mine.call, (repeats(peer.call, least, once), mine.repeat), count)
     return {"pairs": found, "ratio": statistics.median(theirs / own for theirs, own in found), "difference": error}
 
 
@@ -94,11 +103,11 @@ def difference(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray],
     return worst
 
 
-def _padded(case: Case, whole: Case, mine: Call, threads: int, count: int, least: float) -> dict[str, Any]:
+def _padded(case: Case, whole: Case, mine: Own, threads: int, count: int, least: float) -> dict[str, Any]:
     """The same at whole vectors. ratio: our time per useful FLOP at the odd size over that at the whole one."""
     other = ours.prepare(whole, Data(whole), threads)
     other.call()
-    found = pairs(other.call, mine, count, least)
+    found = pairs(other.call, mine.call, (repeats(other.call, least), mine.repeat), count)
     per_flop = whole.flops / case.flops
     return {"D": whole.D, "H": whole.H, "flops": whole.flops, "pairs": found, "ratio": statistics.median(own / theirs for theirs, own in found) * per_flop}
 

@@ -18,15 +18,14 @@ def seconds(call: Call, repeat: int = 1) -> float:
     return (time.perf_counter() - start) / repeat
 
 
-def repeats(call: Call, least: float = LEAST) -> int:
-    """How many calls take about `least` seconds. The call has run before."""
-    once, count = seconds(call), 1
-    while once * count < least and count < 1_000_000:
-        count = min(10 * count, max(count + 1, math.ceil(least / max(once, 1e-9))))
-        if once * count >= least:
-            once = seconds(call, max(1, count // 4))  # the first calls may be slower
-            return max(1, math.ceil(least / once))
-    return count
+def repeats(call: Call, least: float = LEAST, once: float | None = None) -> int:
+    """How many calls take about `least` seconds. The call has run before; once: its seconds where they are known already."""
+    once = seconds(call) if once is None else once
+    if once >= least:
+        return 1
+    count = min(10_000, math.ceil(least / max(once, 1e-9)))
+    once = seconds(call, max(1, count // 4))  # the first calls may be slower
+    return max(1, math.ceil(least / max(once, 1e-9)))
 
 
 def measure(call: Call, repeat: int) -> float:
@@ -37,7 +36,6 @@ def measure(call: Call, repeat: int) -> float:
     return seconds(call, repeat)
 
 
-def pairs(theirs: Call, ours: Call, count: int, least: float = LEAST) -> list[tuple[float, float]]:
-    """`count` times (theirs, ours), in seconds a call, measured one right after the other. Both have run before."""
-    many = repeats(theirs, least), repeats(ours, least)
+def pairs(theirs: Call, ours: Call, many: tuple[int, int], count: int) -> list[tuple[float, float]]:
+    """`count` times (theirs, ours), in seconds a call, one right after the other; many: the calls in a measurement of each. Both have run before."""
     return [(measure(theirs, many[0]), measure(ours, many[1])) for _ in range(count)]
