@@ -27,7 +27,11 @@ def main() -> int:
         module.add_arguments(commands.add_parser(name, help=about, description=module.__doc__, epilog=f"example: {module.EXAMPLE}",
                                                  formatter_class=argparse.RawDescriptionHelpFormatter))
     args = parser.parse_args()
-    return modules[args.command].main(args)
+    try:
+        return modules[args.command].main(args)
+    except KeyboardInterrupt:
+        print("interrupted; what was measured is in the file of --json, where one was asked for", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

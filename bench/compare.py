@@ -33,10 +33,10 @@ IN_FLOAT64 = ("torch", "jax")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("cells", nargs="*", metavar="CELL", help=f"of {', '.join(CELLS)} (all)")
     parser.add_argument("--shape", type=shape, nargs="+", metavar="T,B,D", help="steps, rows, and features = units")
-    parser.add_argument("--threads", type=int, nargs="+", metavar="N", help="numbers of threads (1 2)")
+    parser.add_argument("--threads", type=positive, nargs="+", metavar="N", help="numbers of threads (1 2)")
     parser.add_argument("--dtype", nargs="+", choices=("float32", "float64"), help="(float32)")
     parser.add_argument("--mode", nargs="+", choices=MODES, help="(all three)")
-    parser.add_argument("--pairs", type=int, default=5, help="alternating measurements of each pair (5)")
+    parser.add_argument("--pairs", type=positive, default=5, help="alternating measurements of each pair (5)")
     parser.add_argument("--least", type=float, default=LEAST, metavar="SECONDS", help="short work is repeated for so long in one measurement (%(default)s)")
     parser.add_argument("--peers", type=peer_names, metavar="NAME,...", help=f"of {','.join(peers.NAMES)} (all that are installed)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every measurement there")
@@ -52,6 +52,12 @@ def shape(text: str) -> tuple[int, int, int]:
     if min(T, B, D) < 1:
         raise argparse.ArgumentTypeError(f"{text!r}: sizes are at least 1")
     return T, B, D
+
+
+def positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+    return int(text)
 
 
 def peer_names(text: str) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -57,6 +58,7 @@ def records(function: str, arguments: Mapping[str, Any], threads: int) -> Iterat
 
 def main() -> None:
     """The child: standard output is kept for records; what libraries print goes to stderr."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent has it too, and ends this process
     task = json.loads(sys.stdin.read())
     if task["processors"]:
         os.sched_setaffinity(0, task["processors"])
