@@ -12,6 +12,7 @@ import rnnspec
 Array = np.ndarray
 
 CELLS = ("lstm", "gru", "rnn", "lstm_peephole", "gru_reset_before", "indrnn", "mgu")
+IN_TORCH = ("lstm", "gru", "rnn")  # that torch.nn has
 SHAPES = ((128, 1, 64), (128, 1, 256), (128, 16, 32), (128, 32, 128), (128, 32, 256), (64, 64, 512), (32, 64, 1024),
           (100, 7, 37), (100, 20, 100), (10000, 1, 32), (2000, 8, 64))  # T, B, D = H
 MODES = ("inference", "training", "step")

@@ -38,7 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mode", nargs="+", choices=MODES, help="(all three)")
     parser.add_argument("--pairs", type=positive, default=5, help="alternating measurements of each pair (5)")
     parser.add_argument("--least", type=float, default=LEAST, metavar="SECONDS", help="short work is repeated for so long in one measurement (%(default)s)")
-    parser.add_argument("--peers", type=peer_names, metavar="NAME,...", help=f"of {','.join(peers.NAMES)} (all that are installed)")
+    parser.add_argument("--peers", type=peer_names, metavar="NAME,...",
+                        help=f"of {','.join(peers.NAMES)} (all that are installed; jax unasked only for cells that torch.nn has not)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every measurement there")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables and the goals there")
     parser.add_argument("--quick", action="store_true", help="lstm, gru, rnn at 128,32,256, one thread, against torch")
@@ -72,7 +73,7 @@ def main(args: argparse.Namespace) -> int:
     if unknown := [c for c in settings["cells"] if c not in CELLS]:
         print(f"unknown cell {', '.join(unknown)}; there are {', '.join(CELLS)}", file=sys.stderr)
         return 2
-    settings |= {"pairs": args.pairs, "least": args.least, "peers": installed(settings["peers"])}
+    settings |= {"sparing": not args.peers, "pairs": args.pairs, "least": args.least, "peers": installed(settings["peers"])}
     for threads in settings["threads"]:
         if len(processors(threads)) < threads:
             print(f"warning: {threads} threads on {len(processors(threads))} processors: these times say nothing", file=sys.stderr)
@@ -107,7 +108,8 @@ def rows(settings: dict[str, Any], failures: list[str]) -> Iterator[dict[str, An
     with progress(sum(len(todo) for *_, todo in work)) as done:
         for threads, dtype, todo in work:
             names = [n for n in settings["peers"] if dtype == "float32" or n in IN_FLOAT64]
-            arguments = {"cases": [asdict(c) for c in todo], "names": names, "threads": threads, "count": settings["pairs"], "least": settings["least"]}
+            arguments = {"cases": [asdict(c) for c in todo], "names": names, "threads": threads, "count": settings["pairs"], "least": settings["least"],
+                         "sparing": settings["sparing"] and dtype == "float32"}
             try:
                 for row in records("bench.rows:measure", arguments, threads):
                     done(f"{threads} thread{'s' * (threads > 1)}, {Case(**{f: row[f] for f in asdict(todo[0])})}")

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bench.case import IN_TORCH
 from bench.tables import milliseconds, table
 
 Row = dict[str, Any]
 Value = tuple[str, float]  # a row's label and its number
-IN_TORCH = ("lstm", "gru", "rnn")
 
 
 @dataclass(frozen=True)

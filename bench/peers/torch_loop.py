@@ -3,12 +3,11 @@ from __future__ import annotations
 
 import torch
 
-from bench.case import CHECKED_STEPS, Array, Case, Data
+from bench.case import CHECKED_STEPS, IN_TORCH, Array, Case, Data
 from bench.peers import Prepared
 from bench.peers.equations import CELLS, Equations, Operations
 
 OPERATIONS = Operations(torch.sigmoid, torch.tanh, torch.relu, torch.addmm, lambda a, n: a.chunk(n, -1))
-IN_TORCH = ("lstm", "gru", "rnn")
 
 
 def supports(case: Case) -> bool:
