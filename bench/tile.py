@@ -1,39 +1,25 @@
 """Speed of the CPU runtime on one thread: products, weight gradients, packing, against the measured peak and NumPy.
 
-taskset -c 1 python bench/tile.py [float32|float64]
+taskset -c 1 python -m bench.tile [float32|float64]
 """
 from __future__ import annotations
 
 import ctypes
 import os
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))  # before NumPy is imported
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
 
-from rnnspec.backends.cpu import simd, tile
+from bench.peak import best, peak
 from rnnspec.backends.cpu.simd import host, invoke
 from rnnspec.backends.cpu.tile import max_vectors, runtime
 
 REPEATS = 8  # of small products in one measurement, as in a loop over time
-
-
-def best(function: Callable[[], object], budget: float = 0.4) -> float:
-    """Seconds of this thread in the fastest of as many calls as fit the budget: other people work on the machine too."""
-    function()
-    times, end = [], time.perf_counter() + budget
-    while time.perf_counter() < end or len(times) < 2:
-        start = time.thread_time()
-        function()
-        times.append(time.thread_time() - start)
-    return min(times)
 
 
 def aligned(array: np.ndarray) -> np.ndarray:
@@ -53,29 +39,6 @@ def prepared(address: int, *args: int) -> Callable[[], None]:
     function = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * len(args))(address)
     values = [ctypes.c_int64(int(a)) for a in args]
     return lambda: function(*values)
-
-
-def peak(dtype: str) -> Callable[[], float]:
-    """A function that measures GFLOP/s of multiply-adds on registers alone, in twelve chains."""
-    vector = simd.vector_of(getattr(types, dtype))
-
-    @intrinsic
-    def chains(tc, n, start):
-        def codegen(context, builder, sig, args):
-            x = simd.spread(builder, args[1], vector.count)
-            sums = tile.loop(builder, args[0], [x] * 12, lambda k, values: [simd.multiply_add(builder, x, x, value) for value in values])
-            total = sums[0]
-            for value in sums[1:]:
-                total = builder.fadd(total, value)
-            return builder.extract_element(total, ir.Constant(ir.IntType(32), 0))
-        return getattr(types, dtype)(types.int64, getattr(types, dtype)), codegen
-
-    @njit
-    def spin(n, start):
-        return chains(n, start)
-
-    scalar = np.dtype(dtype).type(0.5)
-    return lambda: 2 * 12 * vector.count * 100_000 / best(lambda: spin(100_000, scalar), 0.02) / 1e9
 
 
 @njit

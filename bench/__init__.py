@@ -1,0 +1,1 @@
+"""What rnnspec is measured with: `python -m bench SUBCOMMAND --help`, from the repository root."""

@@ -1,0 +1,38 @@
+"""python -m bench SUBCOMMAND, from the repository root."""
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+
+COMMANDS = {
+    "compare": "speed against torch, loops in torch, jax and onnxruntime",
+    "results": "bench/results.md from the JSON files of compare",
+    "memory": "peak memory and tape of forward and backward, against torch.nn",
+    "build": "seconds to import, to build kernels, and to the first result",
+    "scaling": "time against the number of steps and of rows",
+    "cells": "speed of every cell in specs/, worst first",
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__, epilog="example: python -m bench compare --quick")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="SUBCOMMAND")
+    modules = {}
+    for name, about in COMMANDS.items():
+        if any(a in COMMANDS and a != name for a in sys.argv[1:2]):
+            commands.add_parser(name, help=about)  # only the module that runs is imported
+            continue
+        modules[name] = module = importlib.import_module(f"bench.{name}")
+        module.add_arguments(commands.add_parser(name, help=about, description=module.__doc__, epilog=f"example: {module.EXAMPLE}",
+                                                 formatter_class=argparse.RawDescriptionHelpFormatter))
+    args = parser.parse_args()
+    try:
+        return modules[args.command].main(args)
+    except KeyboardInterrupt:
+        print("interrupted; what was measured is in the file of --json, where one was asked for", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())
