@@ -23,15 +23,19 @@ from rnnspec.weights import Weights
 if TYPE_CHECKING:
     from rnnspec.backends.cpu.launch import Code, Plan, Tape
     from rnnspec.backends.cpu.pack import Packed, PackPlan
+    from rnnspec.backends.cpu.segments import Segments
 
 Array = np.ndarray
 
 
-def compile(spec: Spec | str | os.PathLike[str], /, *, dtype: str = "float32", backend: str = "cpu", threads: int | None = None, **settings: object) -> Kernel:
+def compile(spec: Spec | str | os.PathLike[str], /, *, dtype: str = "float32", backend: str = "cpu", threads: int | None = None,
+            memory: str = "full", **settings: object) -> Kernel:
     """A Kernel for a cell.
 
     spec: a Spec, or a name or path for `load` (`settings` are its choices and constants). dtype: "float32" or "float64".
     backend: "cpu". threads: how many threads a call may use; None for all processors this process may use.
+    memory: what `forward` keeps for `backward`. "full": what it computed; "low": the states of some sqrt(T) steps, from which `backward`
+    runs forward once more (a third more time, and inputs must not be changed in between).
     Machine code is made at the first call of each kind (forward, backward, infer), once for all shapes, and kept on disk.
 
     Raises SpecError for a bad spec, UnsupportedError for one that the kernels can't run yet, ValueError for other dtypes,
@@ -54,12 +58,15 @@ def compile(spec: Spec | str | os.PathLike[str], /, *, dtype: str = "float32", b
         raise BackendUnavailable(f"backend {backend!r} is not available in this version: use backend='cpu'.")
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int | np.integer) or threads < 1):
         raise ValueError(f"threads must be a whole number of at least 1, or None for all processors; got {threads!r}.")
-    return Kernel(spec, np.dtype(name), None if threads is None else int(threads))
+    if memory not in ("full", "low"):
+        raise ValueError(f"memory must be 'full' or 'low'; got {memory!r}.")
+    return Kernel(spec, np.dtype(name), None if threads is None else int(threads), memory)
 
 
 @dataclass
 class Run:
-    """A forward run. outputs, states: name -> [T, B, ...], every step; final: name -> [B, ...], the states after each row's last step."""
+    """A forward run. outputs, states: name -> [T, B, ...], every step; final: name -> [B, ...], the states after each row's last step.
+    tape_bytes: what it keeps for `backward` beside these and the weights."""
 
     outputs: dict[str, Array]
     final: dict[str, Array]
@@ -67,7 +74,7 @@ class Run:
     steps: int
     rows: int
     _kernel: Kernel = field(repr=False)
-    _tape: Tape = field(repr=False)
+    _tape: Tape | Segments = field(repr=False)
     _backward: Plan = field(repr=False)
     _packed: Packed = field(repr=False)
     _inputs: dict[str, tuple[int, ...]] = field(repr=False)
@@ -78,10 +85,19 @@ class Run:
     @cached_property
     def states(self) -> dict[str, Array]:
         """Every state at every step, [T, B, ...]; zero past a row's end. Taken from the tape when first asked for."""
-        from rnnspec.backends.cpu.launch import read_history
+        from rnnspec.backends.cpu.launch import Tape, new_histories, read_history
 
-        found = read_history(self._tape, self.steps)
+        if isinstance(self._tape, Tape):
+            found = new_histories(self._tape, self.steps)
+            read_history(self._tape, found)
+        else:
+            found = self._tape.histories(self.steps)
         return {s: v.reshape(v.shape[:2] + self._kernel._full(self._kernel.states[s], self.sizes)) for s, v in found.items()}
+
+
+    @property
+    def tape_bytes(self) -> int:
+        return self._tape.tape_bytes
 
 
 @dataclass(frozen=True)
@@ -114,8 +130,8 @@ class Kernel:
     (`lengths`) outputs are zero and states stay as they were.
     """
 
-    def __init__(self, spec: Spec, dtype: np.dtype, threads: int | None):
-        self.spec, self.dtype = spec, dtype
+    def __init__(self, spec: Spec, dtype: np.dtype, threads: int | None, memory: str = "full"):
+        self.spec, self.dtype, self.memory = spec, dtype, memory
         self._threads = threads
         self._codes: dict[str, Code] = {}
         self._lock = threading.Lock()
@@ -127,7 +143,7 @@ class Kernel:
         return f"Kernel({self.spec.name}, {self.dtype}, threads={self.threads})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Kernel, (self.spec, self.dtype, self._threads))
+        return (Kernel, (self.spec, self.dtype, self._threads, self.memory))
 
     @property
     def threads(self) -> int:
@@ -187,13 +203,18 @@ class Kernel:
         first step, zero where left out; lengths: [B] integers, the steps that each row takes (None: all T).
         Raises ShapeError, DtypeError, or ValueError for lengths.
         """
-        from rnnspec.backends.cpu import launch
+        from rnnspec.backends.cpu import launch, segments
 
         call = self._check(params, inputs, states, lengths)
         plans = self._plans(("forward", "backward"), call)
-        tape = launch.new_tape(plans[0])
-        outputs = self._new_outputs(call)
-        final, _ = launch.execute(plans[0], self._packed("forward", call.sizes, call.params), call.inputs, outputs, call.states, tape)
+        outputs, packed = self._new_outputs(call), self._packed("forward", call.sizes, call.params)
+        tape: Tape | Segments
+        if self.memory == "low":
+            tape = segments.Segments(plans[0], packed, call.inputs)
+            final = tape.forward(outputs, call.states)
+        else:
+            tape = launch.new_tape(plans[0])
+            final, _ = launch.execute(plans[0], packed, call.inputs, outputs, call.states, tape)
         shapes = {name: array.shape for name, array in call.inputs.items()}
         return Run(outputs, self._shaped(final, call.sizes), call.sizes, call.steps, call.rows, self, tape, plans[1],
                    self._packed("backward", call.sizes, call.params), shapes)
@@ -215,7 +236,11 @@ class Kernel:
         self._check_gradients(run, dy, dfinal)
         own = run._backward
         dx = {i: np.zeros(run._inputs[i], self.dtype) for i in own.code.layout["outputs"]}
-        before, params = launch.execute(own, run._packed, {f"gradient of {o}": a for o, a in dy.items()}, dx, dfinal, run._tape)
+        given = {f"gradient of {o}": a for o, a in dy.items()}
+        if isinstance(run._tape, launch.Tape):
+            before, params = launch.execute(own, run._packed, given, dx, dfinal, run._tape)
+        else:
+            before, params = run._tape.backward(own, run._packed, given, dx, dfinal)
         whole = {p: params[p] if p in params else np.zeros(self._full(shape, run.sizes), self.dtype) for p, shape in self.spec.parameters.items()}
         return Gradients(whole, dx, self._shaped(before, run.sizes))
 
@@ -327,12 +352,14 @@ class Kernel:
 
     def _new_plans(self, modes: tuple[str, ...], sizes: Mapping[str, int], steps: int, count: int, lengths: Array | None) -> list[Plan]:
         from rnnspec.backends.cpu import launch, rows
+        from rnnspec.backends.cpu.segments import segment_steps
 
         codes = [self._code(m) for m in modes]
         layouts = [c.layout for c in codes]
         blocks = rows.block_count(count, rows.flops(layouts[0], sizes, steps * count), self.threads)
         parts = rows.part_count(layouts[0], sizes, steps, self.threads // blocks) if blocks == count else 1
-        dealt = rows.split_rows(count, steps, lengths, blocks, rows.chunk_rows(layouts, sizes, self.dtype.itemsize))
+        dealt = rows.split_rows(count, steps, lengths, blocks, rows.chunk_rows(layouts, sizes, self.dtype.itemsize),
+                                segment_steps(steps) if self.memory == "low" and "backward" in modes else None)
         return [launch.plan(own, sizes, dealt, parts) for own in codes]
 
     def _new_outputs(self, call: _Call) -> dict[str, Array]:

@@ -21,7 +21,7 @@ class Recurrent:
     """One layer of a cell over a sequence, in NumPy.
 
     cell: a name, a path to a YAML file, or a Spec. input_size, hidden_size, proj_size (cells with a projection, size P),
-    bias, batch_first, dtype ("float32", "float64"), threads: as in torch.nn.LSTM and `compile`. seed: of the initial
+    bias, batch_first, dtype ("float32", "float64"), threads, memory ("full", "low"): as in torch.nn.LSTM and `compile`. seed: of the initial
     weights. Keywords beyond these are the cell's choices and constants, as for `load`; `sizes` gives sizes that
     input_size and hidden_size do not tell.
 
@@ -35,7 +35,7 @@ class Recurrent:
 
     def __init__(self, cell: str | os.PathLike[str] | Spec, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
                  batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, *,
-                 dtype: str = "float32", threads: int | None = None,
+                 dtype: str = "float32", threads: int | None = None, memory: str = "full",
                  seed: int = 0, sizes: Mapping[str, int] | None = None, **settings: Any):
         _whole("input_size", input_size)
         _whole("hidden_size", hidden_size)
@@ -44,7 +44,7 @@ class Recurrent:
             if not isinstance(value, bool | np.bool_):
                 raise TypeError(f"{name} must be True or False, got {value!r}.")
         _one_layer_only(num_layers, dropout, bidirectional)
-        self.kernel = compile(cell, dtype=dtype, threads=threads, **settings)
+        self.kernel = compile(cell, dtype=dtype, threads=threads, memory=memory, **settings)
         self.spec = self.kernel.spec
         self.sizes = _sizes(self.spec, input_size, hidden_size, proj_size, sizes or {})
         self.input_size, self.hidden_size, self.batch_first, self.bias = input_size, hidden_size, batch_first, bias

@@ -37,12 +37,13 @@ class Code:
     layout: Mapping[str, Any]
     inputs: Mapping[str, int]  # where in the table an array's address and its strides of t, b, d stand
     outputs: Mapping[str, int]
+    chunks: tuple[int, int]  # and where the number of chunks and the address of their table stand
 
 
 def code(module: ModuleType, dtype: np.dtype) -> Code:
     index = {f: i for i, f in enumerate(module.LAYOUT["fields"])}
     inputs, outputs = ({name: index[f"{kind} {name}"] for name in module.LAYOUT[f"{kind}s"]} for kind in ("input", "output"))
-    return Code(module, dtype, runtime(dtype.name), module.LAYOUT, inputs, outputs)
+    return Code(module, dtype, runtime(dtype.name), module.LAYOUT, inputs, outputs, (index["chunks"], index["chunk_table"]))
 
 
 def padded(width: int, lanes: int) -> int:
@@ -181,6 +182,10 @@ class Tape:
     plan: Plan
     memory: Memory
 
+    @property
+    def tape_bytes(self) -> int:
+        return self.plan.tape_size
+
 
 def new_tape(forward: Plan) -> Tape:
     return Tape(forward, Memory(forward.tape_size))
@@ -229,7 +234,8 @@ class Bound:
         self.packed, self.tape = packed, tape
 
     def point(self, inputs: Mapping[str, Array | None], outputs: Mapping[str, Array]) -> None:
-        """Sets the arrays of the caller's, [T, B, ...]: read and written in place. An input that is not given counts as zero."""
+        """Sets the arrays of the caller's, [T, B, ...]: read and written in place. An input that is not given counts as zero,
+        and an output that is not given is not written."""
         item = self.plan.code.dtype.itemsize
         for given, places in ((inputs, self.plan.code.inputs), (outputs, self.plan.code.outputs)):
             for name, first in places.items():
@@ -264,6 +270,29 @@ class Bound:
                 values[block.order] = part
         return found
 
+    def gradients(self) -> dict[str, Array]:
+        """The sums over all rows and steps since `use`, parameter by parameter."""
+        own, found = self.plan, {}
+        lanes = own.code.layout["lanes"]
+        for name, shape in own.code.layout["gradients"].items():
+            full = tuple(evaluate_size(s, own.sizes) for s in shape)
+            stored = _stored(shape, own.sizes, lanes)
+            parts = [memory.view(r.named[f"gradient {name}"], stored, own.code.dtype) for r, memory in zip(own.scratch, self.memories)]
+            cut = tuple(slice(0, n) for n in (full or (1,)))
+            total = parts[0][cut].copy()
+            for part in parts[1:]:
+                total += part[cut]
+            found[name] = total.reshape(full)
+        return found
+
+    def select(self, segment: int) -> None:
+        """The next `run` takes the steps of one segment, from the states that the last one left."""
+        chunks, chunk_table = self.plan.code.chunks
+        for block, tables in zip(self.plan.blocks, self.tables):
+            first, count = block.segments[segment]
+            for table in tables:
+                table[chunks], table[chunk_table] = count, address(block.chunks) + first * block.chunks.strides[0]
+
     def run(self, keep: object = None) -> None:
         run_blocks(self.plan.code.module.kernel, self.addresses, (self, keep), self.release)
 
@@ -288,7 +317,7 @@ def execute(own: Plan, packed: Packed, inputs: Mapping[str, Array | None], outpu
     bound.point(inputs, outputs)
     bound.load(states)
     bound.run(keep=(inputs, outputs))
-    results = bound.states(), _gradients(own, bound.memories)
+    results = bound.states(), bound.gradients()
     if sum(r.size for r in own.scratch) + own.own.size * len(bound.own) <= IDLE_BYTES:
         bound.packed, bound.tape = NOTHING, None  # not kept alive by what may never be called again
         _IDLE[own.number] = bound
@@ -309,30 +338,21 @@ def _fill_tape(table: Array, layout: Mapping[str, Any], tape: Tape, block: int) 
             table[fields.index(f"buffer {name}")] = own.named[f"buffer {name}"] + tape.memory.start
 
 
-def _gradients(own: Plan, memories: list[Memory]) -> dict[str, Array]:
-    lanes, found = own.code.layout["lanes"], {}
-    for name, shape in own.code.layout["gradients"].items():
-        full = tuple(evaluate_size(s, own.sizes) for s in shape)
-        parts = [memory.view(r.named[f"gradient {name}"], _stored(shape, own.sizes, lanes), own.code.dtype) for r, memory in zip(own.scratch, memories)]
-        cut = tuple(slice(0, n) for n in (full or (1,)))
-        total = parts[0][cut].copy()
-        for part in parts[1:]:
-            total += part[cut]
-        found[name] = total.reshape(full)
-    return found
+def new_histories(tape: Tape, steps: int) -> dict[str, Array]:
+    """Zeros for every state after every step, [T, B, width]."""
+    own = tape.plan
+    return {name: np.zeros((steps, own.rows, width), own.code.dtype) for name, width in own.widths.items()}
 
 
-def read_history(tape: Tape, steps: int) -> dict[str, Array]:
-    """Every state after every step, [T, B, width], from the tape; zero past a row's end."""
-    own, layout, found = tape.plan, tape.plan.code.layout, {}
+def read_history(tape: Tape, into: Mapping[str, Array], segment: int = 0) -> None:
+    """The states of the steps of a segment, from the tape into arrays [T, B, width]; nothing is written past a row's end."""
+    own, layout = tape.plan, tape.plan.code.layout
     histories = [b for b, (_, kind, _) in layout["buffers"].items() if kind == "history"]
     for (name, width), buffer in zip(own.widths.items(), histories):
-        values = np.zeros((steps, own.rows, width), own.code.dtype)
         for block, part in zip(own.blocks, own.tape):
             view = tape.memory.view(part.named[f"buffer {buffer}"], (block.history_rows, padded(width, layout["lanes"])), own.code.dtype)
-            for t0, count, n, _, before in block.chunks.tolist():
+            begin, many = block.segments[segment]
+            for t0, count, n, _, before in block.chunks[begin : begin + many].tolist():
                 for s in range(count):
                     live = n if block.active is None else int(block.active[t0 + s])
-                    values[t0 + s, block.order[:live]] = view[before + (s + 1) * n : before + (s + 1) * n + live, :width]
-        found[name] = values
-    return found
+                    into[name][t0 + s, block.order[:live]] = view[before + (s + 1) * n : before + (s + 1) * n + live, :width]

@@ -47,7 +47,7 @@ class Memory:
 def address(array: Array) -> int:
     """Where the first element lies. The buffer protocol tells it in a fifth of the time, for what is writable and contiguous."""
     try:
-        return ctypes.addressof(ctypes.c_char.from_buffer(array))
+        return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]
     except (TypeError, ValueError, BufferError):
         return int(array.__array_interface__["data"][0])
 

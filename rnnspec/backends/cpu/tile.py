@@ -428,8 +428,8 @@ def gather(dest, dest_row, src, s_t, s_b, s_d, order, t0, dt, steps, n, active, 
 
 
 def scatter(src, src_row, dest, s_t, s_b, s_d, order, t0, dt, steps, n, active, width):
-    """dest[t0 + s * dt, order[k]] = src row s * n + k, or zero where the row is not live. Arguments as in `gather`."""
-    for s in range(steps):
+    """dest[t0 + s * dt, order[k]] = src row s * n + k, or zero where the row is not live. dest 0: nowhere. Arguments as in `gather`."""
+    for s in range(0 if dest == 0 else steps):
         t = t0 + s * dt
         live = n if active == 0 else min(n, get(pointer_int(active), t))
         for k in range(n):
