@@ -19,8 +19,9 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from rnnspec.backends.cpu import simd, tile
+from rnnspec.backends.cpu.runtime import runtime
 from rnnspec.backends.cpu.simd import host, invoke
-from rnnspec.backends.cpu.tile import max_vectors, runtime
+from rnnspec.backends.cpu.tile import max_vectors
 
 REPEATS = 8  # of small products in one measurement, as in a loop over time
 

@@ -70,8 +70,7 @@ class _Keyed:
 
 @lru_cache(maxsize=256)
 def _texts(keyed: _Keyed, dtype: str) -> Mapping[str, str]:
-    from rnnspec.backends.cpu.simd import host
-    from rnnspec.backends.cpu.tile import max_vectors
+    from rnnspec.backends.cpu.machine import host, max_vectors
     from rnnspec.texts import recall, remember
 
     machine = host()

@@ -17,7 +17,7 @@ from rnnspec.lowering.program import Accumulation, Panel, Place, Program, Stage
 from rnnspec.lowering.schedule import size_of
 from rnnspec.symbolic.graph import Pointwise, Read, Reduce, fresh, node_text, operands
 
-IMPORTS = ("at", "first_lanes", "from_int", "get", "horizontal_sum", "invoke", "load", "load_splat", "number", "pointer", "pointer_int", "put",
+IMPORTS = ("at", "first_lanes", "from_int", "get", "horizontal_sum", "invoke", "load", "load_splat", "min", "number", "pointer", "pointer_int", "put",
            "put_all", "select", "store", "store_one")
 FUNCTIONS = ("exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "erf", "tanh", "sigmoid")
 LOCALS = ("active", "call", "chunk", "chunks", "chunk_table", "clear", "count", "fields", "first", "full", "gather", "group", "history_rows", "index",

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from rnnspec.backends.cpu.memory import Arena, Memory, address
+from rnnspec.backends.cpu.native import Kernel
 from rnnspec.backends.cpu.pack import Packed
 from rnnspec.backends.cpu.pool import run_blocks
 from rnnspec.backends.cpu.rows import Block
-from rnnspec.backends.cpu.tile import Runtime, runtime
+from rnnspec.backends.cpu.runtime import Runtime, runtime
 from rnnspec.language.sizes import evaluate_size
 
 Array = np.ndarray
@@ -26,13 +26,13 @@ Array = np.ndarray
 class Code:
     """An imported kernel."""
 
-    module: ModuleType
+    module: Kernel
     dtype: np.dtype
     runtime: Runtime
     layout: Mapping[str, Any]
 
 
-def code(module: ModuleType, dtype: np.dtype) -> Code:
+def code(module: Kernel, dtype: np.dtype) -> Code:
     return Code(module, dtype, runtime(dtype.name), module.LAYOUT)
 
 
