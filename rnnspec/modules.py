@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import hashlib
 import importlib.resources
 import importlib.util
@@ -82,6 +83,19 @@ def kept(name: str, key: str, make: Callable[[], bytes]) -> bytes:
             _warn(str(error))
         _prune(path.parent.parent)
     return content
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Building without the garbage collector: it would go through all of SymPy's and Numba's objects again and again, a quarter of the time."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _read(path: Path, key: str) -> bytes | None:

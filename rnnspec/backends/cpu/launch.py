@@ -96,7 +96,8 @@ def plan(own: Code, sizes: Mapping[str, int], blocks: tuple[Block, ...]) -> Plan
 
 def _static_fields(own: Code, sizes: Mapping[str, int]) -> dict[str, int]:
     r = own.runtime
-    fields = {"product": r.product, "outer": r.outer, "gather": r.gather, "scatter": r.scatter}
+    outer = r.outer if any(len(shape) == 2 for shape in own.layout["gradients"].values()) else 0
+    fields = {"product": r.product, "outer": outer, "gather": r.gather, "scatter": r.scatter}
     for f in own.layout["fields"]:
         if f.startswith("size "):
             width = evaluate_size(f.removeprefix("size "), sizes)

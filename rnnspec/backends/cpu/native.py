@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from rnnspec.backends.cpu import machine
-from rnnspec.modules import import_source, kept
+from rnnspec.modules import import_source, kept, uncollected
 
 
 class Kernel:
@@ -55,7 +55,8 @@ def addresses(name: str, key: str, functions: Sequence[str], make: Callable[[], 
     """
     with _LOCKS.setdefault(key, threading.RLock()):
         if key not in _LOADED:
-            _LOADED[key] = machine.load(kept(name, key, make), functions)
+            with uncollected():
+                _LOADED[key] = machine.load(kept(name, key, make), functions)
         return _LOADED[key]
 
 

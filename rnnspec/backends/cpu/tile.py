@@ -10,7 +10,7 @@ cache line are worth it: panels that do not cost a quarter of the speed.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -20,7 +20,7 @@ from numba.extending import intrinsic
 
 from rnnspec.backends.cpu import simd
 from rnnspec.backends.cpu.machine import max_vectors
-from rnnspec.backends.cpu.runtime import BLOCK_K, BLOCK_M, BLOCK_N, FUNCTIONS
+from rnnspec.backends.cpu.runtime import BLOCK_K, BLOCK_M, BLOCK_N
 from rnnspec.backends.cpu.simd import I32, I64, at, get, host, load, load_vector, multiply_add, pointer_int, spread, store, store_vector
 from rnnspec.backends.cpu.simd import pointer32 as pointer
 
@@ -157,13 +157,13 @@ def _outer_sizes() -> list[tuple[int, int]]:
     return [(row_tile(host(), v), v) for v in range(1, max_vectors(host()) + 1)]
 
 
-def tiles(dtype: str) -> ir.Module:
-    """Every tile as an LLVM function of its own. They are straight loops over registers already: LLVM need not go over them again."""
+def tiles(dtype: str, functions: Sequence[str]) -> ir.Module:
+    """The tiles that `product` and `outer` call, each as an LLVM function of its own. They are straight loops over registers already: LLVM need not go over them again."""
     module, vector = ir.Module("tiles"), simd.vector_of(getattr(types, dtype))
     data = vector.element.as_pointer()
-    for emit, sizes, arguments in (
-        (_product_tile, _product_sizes(), [I64.as_pointer(), data, I64, I64]), (_outer_tile, _outer_sizes(), [data, I64, data, I64, data, I64, I64]),
-    ):
+    called = {"product": (_product_tile, _product_sizes(), [I64.as_pointer(), data, I64, I64]),
+              "outer": (_outer_tile, _outer_sizes(), [data, I64, data, I64, data, I64, I64])}
+    for emit, sizes, arguments in (called[name] for name in functions if name in called):
         for rows, vectors in sizes:
             function = _declared(module, emit, rows, vectors, arguments)
             builder = ir.IRBuilder(function.append_basic_block("entry"))
@@ -416,8 +416,8 @@ def clear(address, count):
     erase(pointer(address), count)
 
 
-def source(dtype: str) -> str:
-    """The text of a module with the functions above for "float32" or "float64" (compiled by runtime.py)."""
+def source(dtype: str, functions: Sequence[str]) -> str:
+    """The text of a module with some of the functions above for "float32" or "float64" (compiled by runtime.py)."""
     bits = 8 * simd.ITEMSIZE[dtype]
     header = f'''"""The CPU runtime for {dtype}: the functions of rnnspec.backends.cpu.tile."""
 from numba import njit
@@ -425,4 +425,4 @@ from rnnspec.backends.cpu.simd import at, get, load, max, min, pointer_int, stor
 from rnnspec.backends.cpu.tile import BLOCK_K, BLOCK_M, BLOCK_N, copy, copy_steps, erase, most_rows, outer_tile, product_tile, transpose
 LANES, MAX_VECTORS = {host().lanes[dtype]}, {max_vectors(host())}
 '''
-    return header + "".join(f'\n\n@njit(error_model="numpy")\n{inspect.getsource(globals()[name])}' for name in FUNCTIONS)
+    return header + "".join(f'\n\n@njit(error_model="numpy")\n{inspect.getsource(globals()[name])}' for name in functions)
