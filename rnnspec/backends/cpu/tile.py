@@ -158,7 +158,10 @@ def _outer_sizes() -> list[tuple[int, int]]:
 
 
 def tiles(dtype: str, functions: Sequence[str]) -> ir.Module:
-    """The tiles that `product` and `outer` call, each as an LLVM function of its own. They are straight loops over registers already: LLVM need not go over them again."""
+    """The tiles that `product` and `outer` call, each as an LLVM function of its own.
+
+    They are loops over registers already, and LLVM need not go over them again.
+    """
     module, vector = ir.Module("tiles"), simd.vector_of(getattr(types, dtype))
     data = vector.element.as_pointer()
     called = {"product": (_product_tile, _product_sizes(), [I64.as_pointer(), data, I64, I64]),
