@@ -5,6 +5,8 @@ vectorisers: everything is vectors already.
 """
 from __future__ import annotations
 
+import ctypes
+import os
 import platform
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -104,10 +106,22 @@ def _hide(module: llvm.ModuleRef, names: Sequence[str]) -> None:
             value.linkage = llvm.Linkage.internal
 
 
+@cache
+def _find_external() -> None:
+    """LLVM looks for functions in the process (since its first engine), and ends it if there are none. Where that may be (Windows, a
+    Python without the mathematics library), it is told where they are."""
+    missing = [name for name in EXTERNAL if not llvm.address_of_symbol(name)]
+    if missing:
+        library = ctypes.CDLL("ucrtbase.dll" if os.name == "nt" else "libm.so.6")
+        for name in missing:
+            llvm.add_symbol(name, ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
+
+
 def load(content: bytes, names: Iterable[str]) -> list[int]:
     """Addresses of functions of an object file, which stays in memory."""
     lmm = platform.machine() in ("arm64", "aarch64")  # sections may end up too far from each other there; as in Numba
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(), use_lmm=lmm)
+    _find_external()
     engine.add_object_file(llvm.ObjectFileRef.from_data(content))
     engine.finalize_object()
     _ENGINES.append(engine)

@@ -23,11 +23,15 @@ class Kernel:
     def __init__(self, name: str, text: str):
         self.name, self.text = name, text
         self.LAYOUT: Mapping[str, Any] = _layout(text)
+        self._function: Callable[[int], None] | None = None
 
     @property
     def kernel(self) -> Callable[[int], None]:
         """kernel(address of its table); it runs without the GIL."""
-        return _kernel(addresses(self.name, self.text, ("kernel",), lambda: compiled(self.name, self.text, ("kernel",)))[0])
+        if self._function is None:
+            (address,) = addresses(self.name, self.text, ("kernel",), lambda: compiled(self.name, self.text, ("kernel",)))
+            self._function = ctypes.CFUNCTYPE(None, ctypes.c_int64)(address)
+        return self._function
 
 
 def _layout(text: str) -> Mapping[str, Any]:
@@ -40,12 +44,6 @@ def _layout(text: str) -> Mapping[str, Any]:
 def load_kernel(name: str, text: str) -> Kernel:
     """The same Kernel whenever this process asks for the same text."""
     return Kernel(name, text)
-
-
-@lru_cache(maxsize=1024)
-def _kernel(address: int) -> Callable[[int], None]:
-    function: Callable[[int], None] = ctypes.CFUNCTYPE(None, ctypes.c_int64)(address)
-    return function
 
 
 def addresses(name: str, key: str, functions: Sequence[str], make: Callable[[], bytes]) -> Sequence[int]:
