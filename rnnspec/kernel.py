@@ -272,11 +272,11 @@ class Kernel:
     def _code(self, mode: str) -> Code:
         """The imported kernel of a mode, compiled or read from the cache."""
         from rnnspec.backends.cpu.launch import code
-        from rnnspec.modules import import_source
+        from rnnspec.backends.cpu.native import load_kernel
 
         with self._lock:
             if mode not in self._codes:
-                self._codes[mode] = code(import_source(f"{self.spec.name}_{mode}_{self.dtype.name}", self.source(mode)), self.dtype)
+                self._codes[mode] = code(load_kernel(f"{self.spec.name}_{mode}_{self.dtype.name}", self.source(mode)), self.dtype)
             return self._codes[mode]
 
     def _parameters(self, params: Mapping[str, Any] | Weights) -> dict[str, Array]:

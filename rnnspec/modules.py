@@ -1,18 +1,13 @@
-"""Imports generated Python source as a real module whose compiled functions are kept on disk.
-
-In: a name and the text. Out: the module, registered in `sys.modules` as `rnnspec_generated.<name>_<digest of the text>`.
-
-The text needs nothing special: `from numba import njit` and `@njit(...)` on top-level functions, without `cache=` and
-without a signature (a signature compiles at once, before the cache below is in place; that works, uncached). Every
-jitted function at the top level gets a `KernelCache`. Numba's own cache is not used: it raises where there is no file or
-no space left, on truncated files, and two processes that compile two signatures at once may read each other's code.
+"""Imports generated Python source as a real module, and keeps machine code on disk.
 
 What lies in `cache_folder()`:
-    <name>_<digest>.py           the text, for people, tracebacks and debuggers; what runs is always the text in memory
-    <name>_<digest>.<key>.kernel one function for one signature: sha256 of the rest, then Numba's pickled machine code
+    <name>_<digest of the text>.py      a generated text, for people, tracebacks and debuggers; what runs is always the text in memory
+    <name>_<digest of the key>.kernel   machine code: sha256 of the key and the rest, then an object file
 The folder's name holds the versions of Python, Numba, llvmlite, the CPU and a digest of the runtime that generated code
 calls (rnnspec/backends); a file's name holds the digest of all else it depends on. So nothing is ever stale. Files are
-written under another name and moved, and a file that isn't whole is deleted and made again.
+written under another name and moved, and a file that isn't whole is deleted and made again. Numba's own cache is not used: it raises
+where there is no file or no space left, on truncated files, and two processes that compile two signatures at once may read each
+other's code; and reading from it means importing Numba.
 
 A folder that can't be made, isn't ours, is full or read-only costs speed only: one `CacheWarning`, then all in memory.
 """
@@ -20,33 +15,27 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import hashlib
 import importlib.resources
 import importlib.util
 import linecache
 import os
-import pickle
 import re
 import sys
 import threading
 import time
 import uuid
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from importlib.abc import ExecutionLoader
+from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 
 import llvmlite
 import llvmlite.binding
-import numba
-from numba.core import config
-from numba.core.caching import _Cache
-from numba.core.codegen import get_host_cpu_features
-from numba.core.compiler import CompileResult
-from numba.core.dispatcher import Dispatcher
-from numba.core.serialize import dumps
 
 PACKAGE = "rnnspec_generated"
 DAY = 86400.0
@@ -54,9 +43,6 @@ KEPT_DAYS = 90
 KEPT_BYTES = 500 * 2**20
 OURS = re.compile(r"py\d+\.\d+-numba[^/]+-[0-9a-f]{16}")       # the folders that pruning and clear() may touch
 SUFFIXES = (".py", ".kernel", ".tmp")
-# options of Numba's, from its environment variables, that change machine code
-NUMBA_OPTIONS = ("OPT", "BOUNDSCHECK", "DEBUGINFO_DEFAULT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "USING_SVML", "FULL_TRACEBACKS",
-                 "ENABLE_AVX", "ERROR_MODEL")
 
 
 class CacheWarning(UserWarning):
@@ -64,11 +50,12 @@ class CacheWarning(UserWarning):
 
 
 def import_source(name: str, text: str) -> ModuleType:
-    """The module made from `text`; the same module whenever this process asks for the same name and text.
+    """The module made from `text`, registered in `sys.modules` as `rnnspec_generated.<name>_<digest of the text>`; the same
+    module whenever this process asks for the same name and text.
 
     name: a few words for people, part of the file's name; text: a whole Python module. Raises what the text raises.
     """
-    stem = f"{re.sub(r'[^0-9A-Za-z_]', '_', name)[:80]}_{_digest(text.encode())}"
+    stem = _stem(name, text)
     full_name = f"{PACKAGE}.{stem}"
     with _LOCKS.setdefault(stem, threading.RLock()):
         if full_name in sys.modules:
@@ -76,13 +63,72 @@ def import_source(name: str, text: str) -> ModuleType:
         folder = cache_folder()
         path = folder / f"{stem}.py" if folder else None
         on_disk = path is not None and _keep_source(path, text.encode())
-        module = _execute(full_name, text, str(path) if on_disk else f"<{full_name}>")
-        if folder:
-            for value in list(vars(module).values()):
-                if isinstance(value, Dispatcher) and value.py_func.__module__ == full_name:
-                    value._cache = KernelCache(value.py_func, folder / stem)
-            _prune(folder.parent)
-        return module
+        return _execute(full_name, text, str(path) if on_disk else f"<{full_name}>")
+
+
+def kept(name: str, key: str, make: Callable[[], bytes]) -> bytes:
+    """What `make()` gives, from disk if it has been made before. Raises what `make` raises, and nothing else.
+
+    name: a few words for people; key: all that the content depends on, but for what the folder's name holds.
+    """
+    folder = cache_folder()
+    path = folder / f"{_stem(name, key)}.kernel" if folder else None
+    if path is not None and (found := _read(path, key)) is not None:
+        return found
+    content = make()
+    if path is not None:
+        try:
+            _write(path, _seal(key, content) + content)
+        except OSError as error:               # no space left, read-only
+            _warn(str(error))
+        _prune(path.parent.parent)
+    return content
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Building without the garbage collector: it would go through all of SymPy's and Numba's objects again and again, a quarter of the time."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _read(path: Path, key: str) -> bytes | None:
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    if data[:32] == _seal(key, data[32:]):
+        _mark_used(path)
+        return data[32:]
+    _remove(path)
+    return None
+
+
+def _seal(key: str, content: bytes) -> bytes:
+    return hashlib.sha256(key.encode() + b"\0" + content).digest()
+
+
+def _stem(name: str, key: str) -> str:
+    return f"{re.sub(r'[^0-9A-Za-z_]', '_', name)[:80]}_{_digest(key.encode())}"
+
+
+def cpu() -> tuple[str, str]:
+    """Name and features of the CPU that code is made for, in LLVM's words: this one, or what NUMBA_CPU_NAME, NUMBA_CPU_FEATURES
+    and NUMBA_ENABLE_AVX say, as with Numba."""
+    name = os.environ.get("NUMBA_CPU_NAME") or llvmlite.binding.get_host_cpu_name()
+    chosen = os.environ.get("NUMBA_CPU_FEATURES", "" if name == "generic" else None)
+    if chosen is not None:
+        return name, chosen
+    features = llvmlite.binding.get_host_cpu_features()
+    if os.environ.get("NUMBA_ENABLE_AVX") == "0":
+        features.update({feature: False for feature in features if feature.startswith("avx")})
+    return name, features.flatten()
 
 
 def cache_folder() -> Path | None:
@@ -113,57 +159,6 @@ def clear() -> int:
     return sum(removed)
 
 
-class KernelCache(_Cache):
-    """The compiled signatures of one function, one file each. Never raises: a failure means compiling."""
-
-    def __init__(self, function, prefix: Path):
-        self._prefix = prefix                  # folder / stem, the stem being the digest of the text
-        self._function = f"{function.__qualname__}:{function.__code__.co_firstlineno}"
-        self._enabled = True
-
-    @property
-    def cache_path(self) -> str:
-        return str(self._prefix.parent)
-
-    def enable(self) -> None:
-        self._enabled = True
-
-    def disable(self) -> None:
-        self._enabled = False
-
-    def flush(self) -> None:
-        for path in self._prefix.parent.glob(f"{self._prefix.name}.*.kernel"):
-            _remove(path)
-
-    def load_overload(self, sig, target_context) -> CompileResult | None:
-        target_context.refresh()
-        path = self._path(sig, target_context.codegen())
-        if not self._enabled or not path.exists():
-            return None
-        with contextlib.suppress(Exception):   # whatever a damaged or foreign pickle raises
-            data = path.read_bytes()
-            if hashlib.sha256(data[32:]).digest() == data[:32]:
-                stored, payload = pickle.loads(data[32:])
-                if stored == sig:              # types are in the key by their text, which need not be unique
-                    _mark_used(path)
-                    return CompileResult._rebuild(target_context, *payload)
-        _remove(path)
-        return None
-
-    def save_overload(self, sig, data: CompileResult) -> None:
-        if not self._enabled or data.library.has_dynamic_globals or any(not lifted.can_cache for lifted in data.lifted):
-            return
-        try:
-            content = dumps((sig, data._reduce()))
-            _write(self._path(sig, data.codegen), hashlib.sha256(content).digest() + content)
-        except Exception as error:             # no space left, read-only, or something that can't be pickled
-            _warn(str(error))
-
-    def _path(self, sig, codegen) -> Path:
-        key = repr((self._function, str(sig), codegen.magic_tuple()))
-        return self._prefix.parent / f"{self._prefix.name}.{_digest(key.encode())}.kernel"
-
-
 class _TextLoader(ExecutionLoader):
     def __init__(self, text: str, filename: str):
         self.text, self.filename = text, filename
@@ -188,7 +183,7 @@ def _execute(full_name: str, text: str, filename: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(full_name, filename, loader=_TextLoader(text, filename))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[full_name] = module            # before it runs: what Numba unpickles imports it by name
+    sys.modules[full_name] = module
     try:
         spec.loader.exec_module(module)
     except BaseException:
@@ -242,12 +237,10 @@ def _base_folder() -> Path | None:
 
 
 def _environment() -> str:
-    cpu = config.CPU_NAME or llvmlite.binding.get_host_cpu_name()
-    features = get_host_cpu_features() if config.CPU_FEATURES is None else config.CPU_FEATURES
-    options = [(option, getattr(config, option, None)) for option in NUMBA_OPTIONS]
-    version = f"py{sys.version_info[0]}.{sys.version_info[1]}-numba{numba.__version__}-llvmlite{llvmlite.__version__}"
-    key = repr((sys.implementation.cache_tag, getattr(sys, "abiflags", ""), cpu, features, options, _runtime_digest()))
-    return f"{version}-{re.sub(r'[^0-9A-Za-z_.]', '_', cpu)}-{_digest(key.encode())}"
+    name, features = cpu()
+    versions = f"py{sys.version_info[0]}.{sys.version_info[1]}-numba{version('numba')}-llvmlite{llvmlite.__version__}"
+    key = repr((sys.implementation.cache_tag, getattr(sys, "abiflags", ""), name, features, _runtime_digest()))
+    return f"{versions}-{re.sub(r'[^0-9A-Za-z_.]', '_', name)}-{_digest(key.encode())}"
 
 
 @lru_cache(maxsize=1)

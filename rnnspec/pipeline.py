@@ -70,8 +70,8 @@ class _Keyed:
 
 @lru_cache(maxsize=256)
 def _texts(keyed: _Keyed, dtype: str) -> Mapping[str, str]:
-    from rnnspec.backends.cpu.simd import host
-    from rnnspec.backends.cpu.tile import max_vectors
+    from rnnspec.backends.cpu.machine import host, max_vectors
+    from rnnspec.modules import uncollected
     from rnnspec.texts import recall, remember
 
     machine = host()
@@ -80,11 +80,12 @@ def _texts(keyed: _Keyed, dtype: str) -> Mapping[str, str]:
     found = {mode: recall(f"{keyed.spec.name}_{mode}", key) for mode in MODES}
     if all(found.values()):
         return {mode: text for mode, text in found.items() if text}
-    from rnnspec.backends.cpu.emit import Target, emit
+    with uncollected():
+        from rnnspec.backends.cpu.emit import Target, emit
 
-    made = stages(keyed.spec)
-    target = Target(dtype, lanes, vectors)
-    new = {mode: emit(getattr(made, mode), target, keyed.digest) for mode in MODES}
+        made = stages(keyed.spec)
+        target = Target(dtype, lanes, vectors)
+        new = {mode: emit(getattr(made, mode), target, keyed.digest) for mode in MODES}
     for mode, text in new.items():
         remember(f"{keyed.spec.name}_{mode}", key, text)
     return new

@@ -108,22 +108,21 @@ WARM = """
 import time
 start = time.perf_counter()
 import sys, numpy as np, rnnspec
-imported = set(sys.modules)
 kernel = rnnspec.compile(rnnspec.loads(sys.argv[1]), dtype="float64")
 run = kernel.forward({"w": np.ones(2), "u": np.ones(2)}, {"x": np.ones((3, 1, 2))})
 kernel.backward(run, {"h": np.ones((3, 1, 2))})
 kernel.infer({"w": np.ones(2), "u": np.ones(2)}, {"x": np.ones((3, 1, 2))})
-hits = [sum(code.module.kernel.stats.cache_hits.values()) for code in kernel._codes.values()]
-print("sympy" in sys.modules, "numba" in imported, hits, time.perf_counter() - start)
+print("sympy" in sys.modules, "numba" in sys.modules, time.perf_counter() - start)
 """
 
 
-def test_a_warm_process_reads_all_from_the_cache_and_imports_no_sympy(record_property):
+def test_a_warm_process_compiles_nothing_and_imports_no_sympy_and_no_numba(record_property):
+    """Machine code can't be made without Numba."""
     python(WARM, LINEAR_ROWS)
-    sympy, numba, *hits, seconds = python(WARM, LINEAR_ROWS).stdout.split()
+    sympy, numba, seconds = python(WARM, LINEAR_ROWS).stdout.split()
     record_property("seconds", seconds)
     print(f"a warm process took {float(seconds):.2f} s")
-    assert (sympy, numba, "".join(hits)) == ("False", "False", "[1,1,1]")
+    assert (sympy, numba) == ("False", "False")
     assert float(seconds) < 30
 
 

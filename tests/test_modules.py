@@ -17,31 +17,40 @@ import numpy as np
 import pytest
 
 from rnnspec import modules
-from rnnspec.modules import CacheWarning, cache_folder, clear, import_source
+from rnnspec.backends.cpu import native
+from rnnspec.modules import CacheWarning, cache_folder, clear, import_source, kept
 
 ROOT = Path(__file__).resolve().parents[1]
 
 TEXT = '''from numba import njit
+from rnnspec.backends.cpu.simd import get, pointer_int, put
+
+LAYOUT = {}
 
 
 @njit(nogil=True)
-def half(x):
-    return 0.5 * x
+def kernel(call):
+    table = pointer_int(call)
+    put(table, 0, get(table, 0) // 2)
 
 
 def broken():
-    raise ValueError("line 10")
+    raise ValueError("line 14")
 '''
 # the sources of the runtime may be edited while the tests run; a test of their digest stands alone
 FIXED = "import rnnspec.modules\nrnnspec.modules._runtime_digest = lambda: 'fixed'\n"
+# prints half of 6, whether that was read from the cache (then nobody imports Numba), and how many warnings there were, of ours and of all
 SCRIPT = f"""
 {FIXED}
-import warnings
+import sys, warnings
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    from rnnspec.modules import CacheWarning, import_source
-    half = import_source("half", {TEXT!r}).half
-    print(half(3.0), sum(half.stats.cache_hits.values()), sum(w.category is CacheWarning for w in caught), len(caught))
+    import numpy as np
+    from rnnspec.modules import CacheWarning
+    from rnnspec.backends.cpu.native import Kernel
+    table = np.array([6])
+    Kernel("half", {TEXT!r}).kernel(table.ctypes.data)
+    print(table[0], int("numba" not in sys.modules), sum(w.category is CacheWarning for w in caught), len(caught))
 """
 
 
@@ -67,8 +76,27 @@ def again(text=TEXT):
     return import_source("half", text)
 
 
-def hits(function) -> int:
-    return sum(function.stats.cache_hits.values())
+class Maker:
+    """Keeps b"code" under a key, and counts how often it had to be made."""
+
+    def __init__(self):
+        self.made = 0
+
+    def make(self) -> bytes:
+        self.made += 1
+        return b"code"
+
+    def __call__(self, key="key", name="half") -> int:
+        """How often it was made for this call."""
+        before = self.made
+        assert kept(name, key, self.make) == b"code"
+        return self.made - before
+
+
+def half(kernel, number: int = 6) -> int:
+    table = np.array([number])
+    kernel(table.ctypes.data)
+    return int(table[0])
 
 
 def kernels() -> list[Path]:
@@ -106,24 +134,22 @@ def test_threads_get_one_module():
     assert len(made) == 8 and len(set(map(id, made))) == 1
 
 
-def test_compiled_once_per_signature_and_found_again():
-    half = again().half
-    assert half(3.0) == 1.5 and half(np.float32(3)) == 1.5 and hits(half) == 0
-    assert len(kernels()) == 2
-    half = again().half
-    assert half(3.0) == 1.5 and half(np.float32(3)) == 1.5 and hits(half) == 2
+def test_made_once_and_found_again():
+    get = Maker()
+    assert get() == 1 and get() == 0 and get("other key") == 1 and get(name="other") == 1 and get() == 0
+    assert len(kernels()) == 3
 
 
 def test_a_change_is_seen_whatever_the_clock_says():
     """H58: Numba's own cache goes by what it is told of the file."""
     module = again()
     path, before = Path(module.__file__), os.stat(module.__file__)
-    assert module.half(1.0) == 0.5
-    other = again(TEXT.replace("0.5", "0.2"))
-    os.utime(other.__file__, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert other.half(1.0) == 0.2 and again(TEXT.replace("0.5", "0.2")).half(1.0) == 0.2 and again().half(1.0) == 0.5
-    path.write_text(TEXT.replace("0.5", "0.9"))          # what runs is the text, not what became of the file
-    assert again().half(1.0) == 0.5 and path.read_text() == TEXT
+    assert half(native.Kernel("half", TEXT).kernel) == 3
+    other = TEXT.replace("// 2", "// 3")
+    os.utime(again(other).__file__, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert half(native.Kernel("half", other).kernel) == 2 and half(native.Kernel("half", TEXT).kernel) == 3
+    path.write_text(TEXT.replace("// 2", "// 6"))        # what runs is the text, not what became of the file
+    assert again().LAYOUT == {} and path.read_text() == TEXT
 
 
 RUNTIME_DIGEST = modules._runtime_digest.__wrapped__
@@ -138,11 +164,10 @@ def test_a_change_in_the_runtime_is_seen(monkeypatch, tmp_path):
         (tmp_path / "cpu" / "simd.py").write_text(text)
         digests.add(RUNTIME_DIGEST())
     assert len(digests) == 3
-    before = cache_folder()
-    assert again().half(1.0) == 0.5
+    before, get = cache_folder(), Maker()
+    assert get() == 1 and get() == 0
     monkeypatch.setattr(modules, "_runtime_digest", lambda: "edited")
-    half = again().half
-    assert half(1.0) == 0.5 and hits(half) == 0 and cache_folder() != before
+    assert get() == 1 and cache_folder() != before
 
 
 @pytest.mark.parametrize("damage", [
@@ -153,29 +178,28 @@ def test_a_change_in_the_runtime_is_seen(monkeypatch, tmp_path):
     lambda data: bytes([data[0] ^ 1]) + data[1:],
     lambda data: data[:len(data) // 2] + bytes([data[len(data) // 2] ^ 4]) + data[len(data) // 2 + 1:],
 ], ids=["empty", "no pickle", "half", "last byte", "flipped digest", "flipped code"])
-def test_a_damaged_kernel_is_deleted_and_made_again(damage):
-    module = again()
-    assert module.half(3.0) == 1.5
-    (kernel,), source = kernels(), Path(module.__file__)
-    kernel.write_bytes(damage(kernel.read_bytes()))
+def test_a_damaged_file_is_deleted_and_made_again(damage):
+    source, get = Path(again().__file__), Maker()
+    get()
+    (kernel,) = kernels()
+    whole = kernel.read_bytes()
+    kernel.write_bytes(damage(whole))
     source.write_bytes(damage(source.read_bytes()))
-    half = again().half
-    assert half(3.0) == 1.5 and hits(half) == 0
-    assert source.read_text() == TEXT and kernels() == [kernel]
-    half = again().half
-    assert half(3.0) == 1.5 and hits(half) == 1
+    again()
+    assert get() == 1
+    assert source.read_text() == TEXT and kernels() == [kernel] and kernel.read_bytes() == whole
+    assert get() == 0
 
 
 def test_a_whole_file_of_someone_else_is_not_taken():
-    """Right checksum, wrong signature or no pickle of ours at all."""
-    half = again().half
-    half(3.0), half(np.float32(3))
+    """Right checksum, but of another key, or no file of ours at all."""
+    get = Maker()
+    get("one"), get("two")
     a, b = kernels()
     a.write_bytes(b.read_bytes())
-    content = b"not a pickle"
+    content = b"not machine code"
     b.write_bytes(modules.hashlib.sha256(content).digest() + content)
-    half = again().half
-    assert half(3.0) == 1.5 and half(np.float32(3)) == 1.5 and hits(half) == 0
+    assert get("one") == get("two") == 1
 
 
 @pytest.mark.parametrize("full", ["source", "kernel"])
@@ -188,7 +212,8 @@ def test_a_full_disk_costs_one_warning(full, monkeypatch):
     monkeypatch.setattr(modules.os, "replace", replace)
     with pytest.warns(CacheWarning, match="No space") as caught:
         for i in range(2):
-            assert again(TEXT + "#" * i).half(3.0) == 1.5
+            assert again(TEXT + "#" * i).LAYOUT == {}
+            assert Maker()(str(i)) == 1
     assert len(caught) == 1
     assert not list(cache_folder().glob("*.tmp"))
 
@@ -197,7 +222,7 @@ def test_a_full_disk_costs_one_warning(full, monkeypatch):
 def test_no_file_can_grow():
     """As a full disk, and inside the write itself: RLIMIT_FSIZE."""
     value, hit, ours, _ = run("import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))" + SCRIPT)
-    assert (value, hit, ours) == (1.5, 0, 1)
+    assert (value, hit, ours) == (3, 0, 1)
 
 
 def test_without_a_folder_all_stays_in_memory(monkeypatch, tmp_path):
@@ -205,41 +230,41 @@ def test_without_a_folder_all_stays_in_memory(monkeypatch, tmp_path):
     monkeypatch.setenv("RNNSPEC_CACHE_DIR", str(tmp_path / "file" / "cache"))
     with pytest.warns(CacheWarning) as caught:
         module = again()
-        assert module.half(3.0) == 1.5
+        assert half(native.Kernel("half", TEXT + "# in memory").kernel) == 3
         assert cache_folder() is None and clear() == 0
     assert len(caught) == 1
-    assert inspect.getsource(module) == TEXT and "0.5 * x" in inspect.getsource(module.half.py_func)
+    assert inspect.getsource(module) == TEXT and "// 2" in inspect.getsource(module.kernel.py_func)
     try:
         module.broken()
     except ValueError:
-        assert 'raise ValueError("line 10")' in traceback.format_exc()
+        assert 'raise ValueError("line 14")' in traceback.format_exc()
     linecache.checkcache()
-    with pytest.raises(Exception, match=r"0\.5 \* x"):           # Numba's typing error shows the line
-        module.half("text")
+    with pytest.raises(Exception, match='// "text"'):    # Numba's typing error shows the line
+        native.compiled("half", TEXT.replace("// 2", '// "text"'), ("kernel",))
 
 
 def test_tracebacks_and_numba_errors_show_the_line():
     module = again()
     with pytest.raises(ValueError) as error:
         module.broken()
-    assert str(error.traceback[-1].statement).strip() == 'raise ValueError("line 10")'
-    with pytest.raises(Exception, match=r"0\.5 \* x"):
-        module.half("text")
+    assert str(error.traceback[-1].statement).strip() == 'raise ValueError("line 14")'
+    with pytest.raises(Exception, match='// "text"'):
+        native.compiled("half", TEXT.replace("// 2", '// "text"'), ("kernel",))
 
 
 def test_stdin_then_command_line_hits():
     """H59: Numba has no place to cache what has no file; ours doesn't ask for one."""
-    assert run(how="stdin") == (1.5, 0, 0, 0)
-    assert run(how="-c") == (1.5, 1, 0, 0)
-    assert run(how="-c", NUMBA_CPU_NAME="generic") == (1.5, 0, 0, 0)
+    assert run(how="stdin") == (3, 0, 0, 0)
+    assert run(how="-c") == (3, 1, 0, 0)
+    assert run(how="-c", NUMBA_CPU_NAME="generic") == (3, 0, 0, 0)
 
 
 def test_no_home():
     """H60"""
     value, _, ours, all_warnings = run(RNNSPEC_CACHE_DIR=None, HOME=None, XDG_CACHE_HOME="/nonexistent/really/\0".rstrip("\0"))
-    assert value == 1.5 and ours == all_warnings <= 1
+    assert value == 3 and ours == all_warnings <= 1
     value, _, ours, all_warnings = run(RNNSPEC_CACHE_DIR="/dev/null/cache")
-    assert (value, ours, all_warnings) == (1.5, 1, 1)
+    assert (value, ours, all_warnings) == (3, 1, 1)
 
 
 def test_four_processes_on_an_empty_cache(folder):
@@ -249,23 +274,23 @@ def test_four_processes_on_an_empty_cache(folder):
 import sys, time, warnings
 from pathlib import Path
 warnings.simplefilter("error")
-from rnnspec.modules import import_source
+import numpy as np
+from rnnspec.backends.cpu.native import Kernel
 meeting = Path(sys.argv[1])
 for i in range(5):
     (meeting / f"{{i}}.{{sys.argv[2]}}").touch()
     while len(list(meeting.glob(f"{{i}}.*"))) < 4:
         time.sleep(0.001)
-    half = import_source("half", {TEXT!r} + "#" * i).half
-    assert half(3.0) == 1.5 and half(3) == 1.5
+    table = np.array([6])
+    Kernel("half", {TEXT!r} + "#" * i).kernel(table.ctypes.data)
+    assert table[0] == 3
 """
     meeting = folder.parent / "meeting"
     meeting.mkdir()
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     processes = [subprocess.Popen([sys.executable, "-c", script, str(meeting), str(i)], env=environment) for i in range(4)]
     assert [process.wait(timeout=60) for process in processes] == [0] * 4
-    for i in range(5):
-        half = again(TEXT + "#" * i).half
-        assert half(3.0) == 1.5 and half(3) == 1.5 and hits(half) == 2
+    assert len(kernels()) == 5
     assert not list(cache_folder().glob("*.tmp"))
 
 
@@ -305,4 +330,4 @@ def test_old_files_go_and_foreign_files_stay(folder, monkeypatch):
 def test_no_warning_when_all_is_well():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert again().half(3.0) == 1.5 and again().half(3.0) == 1.5
+        assert again().LAYOUT == {} and Maker()() == 1 and Maker()() == 0

@@ -12,8 +12,9 @@ import pytest
 from numba import njit
 
 from rnnspec.backends.cpu import simd
+from rnnspec.backends.cpu.runtime import runtime
 from rnnspec.backends.cpu.simd import host
-from rnnspec.backends.cpu.tile import max_vectors, runtime
+from rnnspec.backends.cpu.tile import max_vectors
 
 DTYPES = ["float32", "float64"]
 GUARD = 64

@@ -45,7 +45,7 @@ class Subject:
 
     def lanes(self) -> int:
         """How many numbers of this dtype a vector register of this machine holds."""
-        from rnnspec.backends.cpu.simd import host
+        from rnnspec.backends.cpu.machine import host
 
         return int(host().lanes[self.dtype])
 

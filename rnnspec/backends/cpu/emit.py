@@ -18,7 +18,7 @@ from rnnspec.lowering.program import Accumulation, Panel, Place, Program, Stage
 from rnnspec.lowering.schedule import size_of
 from rnnspec.symbolic.graph import Pointwise, Read, Reduce, fresh, node_text, operands
 
-IMPORTS = ("at", "first_lanes", "from_int", "get", "horizontal_sum", "invoke", "load", "load_splat", "number", "pointer", "pointer_int", "put",
+IMPORTS = ("at", "first_lanes", "from_int", "get", "horizontal_sum", "invoke", "load", "load_splat", "min", "number", "pointer", "pointer_int", "put",
            "put_all", "select", "store", "store_one", "wait")
 FUNCTIONS = ("exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "erf", "tanh", "sigmoid")
 LOCALS = ("active", "barrier", "call", "chunk", "chunk_table", "chunks", "count", "end", "fields", "first", "full", "gather", "group", "history_rows",

@@ -9,16 +9,16 @@ import contextlib
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from rnnspec.backends.cpu.memory import Arena, Memory, address
+from rnnspec.backends.cpu.native import Kernel
 from rnnspec.backends.cpu.pack import NOTHING, Packed
 from rnnspec.backends.cpu.pool import run_blocks, yield_address
 from rnnspec.backends.cpu.rows import Block
-from rnnspec.backends.cpu.tile import Runtime, runtime
+from rnnspec.backends.cpu.runtime import Runtime, runtime
 from rnnspec.language.sizes import evaluate_size
 
 Array = np.ndarray
@@ -31,7 +31,7 @@ BARRIER_BYTES = 192  # three cache lines, see `wait` in simd.py
 class Code:
     """An imported kernel."""
 
-    module: ModuleType
+    module: Kernel
     dtype: np.dtype
     runtime: Runtime
     layout: Mapping[str, Any]
@@ -40,7 +40,7 @@ class Code:
     chunks: tuple[int, int]  # and where the number of chunks and the address of their table stand
 
 
-def code(module: ModuleType, dtype: np.dtype) -> Code:
+def code(module: Kernel, dtype: np.dtype) -> Code:
     index = {f: i for i, f in enumerate(module.LAYOUT["fields"])}
     inputs, outputs = ({name: index[f"{kind} {name}"] for name in module.LAYOUT[f"{kind}s"]} for kind in ("input", "output"))
     return Code(module, dtype, runtime(dtype.name), module.LAYOUT, inputs, outputs, (index["chunks"], index["chunk_table"]))
@@ -110,7 +110,8 @@ def plan(own: Code, sizes: Mapping[str, int], blocks: tuple[Block, ...], parts: 
 
 def _static_fields(own: Code, sizes: Mapping[str, int]) -> dict[str, int]:
     r = own.runtime
-    fields = {"product": r.product, "outer": r.outer, "gather": r.gather, "scatter": r.scatter}
+    outer = r.outer if any(len(shape) == 2 for shape in own.layout["gradients"].values()) else 0
+    fields = {"product": r.product, "outer": outer, "gather": r.gather, "scatter": r.scatter}
     for f in own.layout["fields"]:
         if f.startswith("size "):
             width = evaluate_size(f.removeprefix("size "), sizes)

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -23,44 +21,15 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.core.datamodel import models
-from numba.core.registry import cpu_target
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, register_model
 
+from rnnspec.backends.cpu.machine import ITEMSIZE, Host, host  # noqa: F401  also for those who import them from here
 from rnnspec.backends.cpu.vector_math import PRIMITIVES
 
 I1, I32, I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
 FLAGS = ("reassoc", "contract", "arcp", "nsz")
 SCALARS = {"float32": ir.FloatType(), "float64": ir.DoubleType()}
-ITEMSIZE = {"float32": 4, "float64": 8}
-
-
-@dataclass(frozen=True)
-class Host:
-    """What kernels must know of the machine: `lanes` of a vector by dtype, vector `registers`, `fma`: multiply-add is one instruction."""
-
-    lanes: dict[str, int]
-    registers: int
-    fma: bool
-
-
-@cache
-def host() -> Host:
-    """The machine Numba compiles for. LLVM is asked by compiling a multiply-add of 64 bytes and looking at the registers it chose:
-    names and feature lists (NUMBA_CPU_NAME, tuning that prefers 256 bits) then need no interpretation of ours."""
-    wide = ir.VectorType(SCALARS["float32"], 16)
-    module = ir.Module()
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [wide.as_pointer()] * 3), "probe")
-    builder = ir.IRBuilder(function.append_basic_block())
-    a, b, c = [builder.load(pointer, align=4) for pointer in function.args]
-    builder.store(multiply_add(builder, a, b, c), function.args[2], align=4)
-    builder.ret_void()
-    codegen = cpu_target.target_context.codegen()
-    module.triple, module.data_layout = llvm.get_process_triple(), str(codegen.target_data)
-    text = codegen._tm.emit_assembly(llvm.parse_assembly(str(module)))
-    size = 64 if "%zmm" in text else 32 if "%ymm" in text else 16
-    x86 = "%xmm" in text or size > 16
-    return Host({name: size // n for name, n in ITEMSIZE.items()}, 16 if x86 and size < 64 else 32, "vfmadd" in text or "fmla" in text)
 
 
 def multiply_add(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
@@ -323,6 +292,20 @@ def horizontal_sum(tc, value):
     return value.dtype(value), codegen
 
 
+# Integers
+
+@intrinsic
+def min(tc, a, b):
+    """The smaller of two integers: Python's own would make Numba compile a function for it."""
+    return types.int64(types.int64, types.int64), lambda context, builder, sig, args: builder.select(builder.icmp_signed("<", *args), *args)
+
+
+@intrinsic
+def max(tc, a, b):
+    """The larger of two integers."""
+    return types.int64(types.int64, types.int64), lambda context, builder, sig, args: builder.select(builder.icmp_signed(">", *args), *args)
+
+
 # Calls
 
 @intrinsic
@@ -357,7 +340,7 @@ def wait(tc, barrier, parts, yielding):
         builder.branch(done)
         builder.position_at_end(spin)
         spins = builder.phi(I64)
-        if llvm.get_process_triple().startswith(("x86_64", "i")):
+        if llvm.get_process_triple().startswith(("x86", "i386", "i686")):
             builder.call(cgutils.get_or_insert_function(builder.module, ir.FunctionType(ir.VoidType(), []), "llvm.x86.sse2.pause"), [])
         over = builder.or_(builder.icmp_signed("!=", builder.load_atomic(rounds, "seq_cst", 8), this_round),
                            builder.icmp_signed("!=", builder.load_atomic(off, "seq_cst", 8), I64(0)))

@@ -1,6 +1,6 @@
 """The CPU runtime: matrix products on register tiles, packing, and moving rows. Generated kernels call it by address.
 
-In: nothing but int64 arguments (addresses, counts, strides in elements). Out: memory. `runtime(dtype)` compiles the functions once for
+In: nothing but int64 arguments (addresses, counts, strides in elements). Out: memory. runtime.py has the functions compiled once for
 a dtype and machine and gives their addresses. It knows nothing of cells, steps in time or threads.
 
 In `product` each element of the result is one accumulator that takes its terms in the order of k, in every tile and for any number of
@@ -10,9 +10,7 @@ cache line are worth it: panels that do not cost a quarter of the speed.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -21,20 +19,14 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from rnnspec.backends.cpu import simd
+from rnnspec.backends.cpu.machine import max_vectors
+from rnnspec.backends.cpu.runtime import BLOCK_K, BLOCK_M, BLOCK_N
 from rnnspec.backends.cpu.simd import I32, I64, at, get, host, load, load_vector, multiply_add, pointer_int, spread, store, store_vector
 from rnnspec.backends.cpu.simd import pointer32 as pointer
-from rnnspec.modules import import_source
 
 Body = Callable[[ir.Value, list[ir.Value]], list[ir.Value]]
-# of `outer`: rows summed in one go, columns of A and of B packed for them; 192 to 384 rows and 96 to 384 columns of A differ by 5 %
-BLOCK_K, BLOCK_M, BLOCK_N = 256, 96, 256
 # of `product`: terms of a panel that all rows pass before the next ones; at K = 4096 blocks of 128 or none at all cost a third
 PRODUCT_K = 512
-
-
-def max_vectors(machine: simd.Host) -> int:
-    """The most vectors side by side that `product` takes as one group."""
-    return 4 if machine.registers == 32 else 3
 
 
 def row_tile(machine: simd.Host, vectors: int) -> int:
@@ -179,21 +171,45 @@ def _outer_tile(builder: ir.IRBuilder, vector: ir.VectorType, rows: int, vectors
                 store_vector(builder, builder.fadd(sums[r * vectors + j], load_vector(builder, place, vector)), place)
 
 
-def _call_tile(
-    builder: ir.IRBuilder, emit: Callable, vector: ir.VectorType, sizes: dict[int, tuple[int, int]], size: ir.Value, args: list[ir.Value],
-) -> None:
-    """Call the LLVM function that `emit` writes for (rows, vectors); `sizes` are those that occur, by the value of `size`."""
+def _product_sizes() -> list[tuple[int, int]]:
+    return [(r, v) for v in range(1, max_vectors(host()) + 1) for r in range(1, row_tile(host(), v) + 1)]
+
+
+def _outer_sizes() -> list[tuple[int, int]]:
+    return [(row_tile(host(), v), v) for v in range(1, max_vectors(host()) + 1)]
+
+
+def tiles(dtype: str, functions: Sequence[str]) -> ir.Module:
+    """The tiles that `product` and `outer` call, each as an LLVM function of its own.
+
+    They are loops over registers already, and LLVM need not go over them again.
+    """
+    module, vector = ir.Module("tiles"), simd.vector_of(getattr(types, dtype))
+    data = vector.element.as_pointer()
+    called = {"product": (_product_tile, _product_sizes(), [I64.as_pointer(), data, *[I64] * 7, data, I64]),
+              "outer": (_outer_tile, _outer_sizes(), [data, I64, data, I64, data, I64, I64])}
+    for emit, sizes, arguments in (called[name] for name in functions if name in called):
+        for rows, vectors in sizes:
+            function = _declared(module, emit, rows, vectors, arguments)
+            builder = ir.IRBuilder(function.append_basic_block("entry"))
+            emit(builder, vector, rows, vectors, list(function.args))
+            builder.ret_void()
+    return module
+
+
+def _declared(module: ir.Module, emit: Callable, rows: int, vectors: int, arguments: list[ir.Type]) -> ir.Function:
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), arguments), f"{emit.__name__}_{rows}x{vectors}")
+    function.attributes.add("noinline")  # registers are allotted to each alone
+    function.attributes.add("nounwind")
+    return function
+
+
+def _call_tile(builder: ir.IRBuilder, emit: Callable, sizes: dict[int, tuple[int, int]], size: ir.Value, args: list[ir.Value]) -> None:
+    """Call the tile of `emit` for (rows, vectors); `sizes` are those that occur, by the value of `size`."""
     done = builder.append_basic_block("done")
     switch = builder.switch(size, done)
-    kind = ir.FunctionType(ir.VoidType(), [arg.type for arg in args])
     for value, (rows, vectors) in sizes.items():
-        function = ir.Function(builder.module, kind, f"{emit.__name__}_{rows}x{vectors}")
-        function.linkage = "internal"
-        function.attributes.add("noinline")  # registers are allotted to each alone
-        function.attributes.add("nounwind")
-        inner = ir.IRBuilder(function.append_basic_block("entry"))
-        emit(inner, vector, rows, vectors, list(function.args))
-        inner.ret_void()
+        function = _declared(builder.module, emit, rows, vectors, [arg.type for arg in args])
         case = builder.append_basic_block(function.name)
         switch.add_case(I64(value), case)
         with builder.goto_block(case):
@@ -207,9 +223,8 @@ def product_tile(tc, rows, vectors, desc, panel, shift, row, first, segments, k0
     """One tile of `product`."""
     def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
         rows, vectors, *rest = args
-        sizes = {16 * v + r: (r, v) for v in range(1, max_vectors(host()) + 1) for r in range(1, row_tile(host(), v) + 1)}
-        size = builder.add(builder.mul(vectors, I64(16)), rows)
-        _call_tile(builder, _product_tile, simd.vector_of(panel.dtype), sizes, size, rest)
+        sizes = {16 * v + r: (r, v) for r, v in _product_sizes()}
+        _call_tile(builder, _product_tile, sizes, builder.add(builder.mul(vectors, I64(16)), rows), rest)
         return context.get_dummy_value()
     return types.void(types.int64, types.int64, desc, panel, *[types.int64] * 7, panel, types.int64), codegen
 
@@ -218,8 +233,7 @@ def product_tile(tc, rows, vectors, desc, panel, shift, row, first, segments, k0
 def outer_tile(tc, vectors, a, a_row, panel, K, c, c_row, live):
     """One tile of `outer`: as many rows as a full tile has, of which the first `live` are stored."""
     def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
-        sizes = {v: (row_tile(host(), v), v) for v in range(1, max_vectors(host()) + 1)}
-        _call_tile(builder, _outer_tile, simd.vector_of(panel.dtype), sizes, args[0], list(args[1:]))
+        _call_tile(builder, _outer_tile, {v: (r, v) for r, v in _outer_sizes()}, args[0], list(args[1:]))
         return context.get_dummy_value()
     return types.void(types.int64, a, types.int64, panel, types.int64, c, types.int64, types.int64), codegen
 
@@ -318,7 +332,7 @@ def product(desc, group, row, rows):
         K = get(fields, 50 + 4 * s) - k0 if s < segments else 0
         whole, count = min(1, segments), 0
         if tiles > 2 and K > PRODUCT_K + PRODUCT_K // 2:
-            K = count = PRODUCT_K
+            K = count = 1 * PRODUCT_K  # a constant alone would be its type
         elif k0 > 0:
             count = K
         else:
@@ -355,7 +369,7 @@ def outer(a, a_row, b, b_row, rows, M, N, c, c_row, scratch):
                 live = min(BLOCK_M, M - m0)
                 piece, piece_row = at(pointer(a), k0 * a_row + m0), a_row
                 if N > MAX_VECTORS * LANES or live % most_rows(N // LANES) != 0:
-                    copied, piece_row = at(pointer(scratch), BLOCK_K * BLOCK_N), BLOCK_M
+                    copied, piece_row = at(pointer(scratch), BLOCK_K * BLOCK_N), 1 * BLOCK_M  # a constant alone would be its type
                     for k in range(K):
                         copy(at(copied, k * BLOCK_M), at(piece, k * a_row), live)
                     piece = copied
@@ -448,46 +462,13 @@ def clear(address, count):
     erase(pointer(address), count)
 
 
-# Compiling it
-
-FUNCTIONS = (product, outer, pack, gather, scatter, clear)
-
-
-@dataclass(frozen=True)
-class Runtime:
-    """Addresses of the C functions `void f(int64, ...)` above, and the bytes of scratch that `outer` wants."""
-
-    product: int
-    outer: int
-    pack: int
-    gather: int
-    scatter: int
-    clear: int
-    outer_scratch: int
-
-
-def _source(dtype: str) -> str:
+def source(dtype: str, functions: Sequence[str]) -> str:
+    """The text of a module with some of the functions above for "float32" or "float64" (compiled by runtime.py)."""
     bits = 8 * simd.ITEMSIZE[dtype]
     header = f'''"""The CPU runtime for {dtype}: the functions of rnnspec.backends.cpu.tile."""
 from numba import njit
-from rnnspec.backends.cpu.simd import at, get, load, pointer_int, store, pointer{bits} as pointer
+from rnnspec.backends.cpu.simd import at, get, load, max, min, pointer_int, store, pointer{bits} as pointer
 from rnnspec.backends.cpu.tile import BLOCK_K, BLOCK_M, BLOCK_N, PRODUCT_K, copy, copy_steps, erase, most_rows, outer_tile, product_tile, transpose
 LANES, MAX_VECTORS = {host().lanes[dtype]}, {max_vectors(host())}
 '''
-    return header + "".join(f'\n\n@njit(error_model="numpy")\n{inspect.getsource(function)}' for function in FUNCTIONS)
-
-
-def _address(dispatcher: Any) -> int:
-    """Compile a function of int64 arguments, or read it from disk, and find its C entry point."""
-    arguments = (types.int64,) * len(inspect.signature(dispatcher.py_func).parameters)
-    dispatcher.compile(arguments)
-    compiled = dispatcher.overloads[arguments]
-    return compiled.library.get_pointer_to_function(compiled.fndesc.llvm_cfunc_wrapper_name)
-
-
-@cache
-def runtime(dtype: str) -> Runtime:
-    """The runtime for "float32" or "float64": compiled in some seconds at the first use on a machine, read from disk after that."""
-    module = import_source(f"runtime_{dtype}", _source(dtype))
-    scratch = BLOCK_K * (BLOCK_M + BLOCK_N) * simd.ITEMSIZE[dtype]
-    return Runtime(*[_address(getattr(module, function.__name__)) for function in FUNCTIONS], scratch)
+    return header + "".join(f'\n\n@njit(error_model="numpy")\n{inspect.getsource(globals()[name])}' for name in functions)

@@ -1,0 +1,128 @@
+"""The machine that kernels are made for, and LLVM's work on them: texts of modules to an object file, an object file to addresses.
+
+No Numba here: a process that finds its object files on disk never imports it. LLVM runs once over a whole module, without its
+vectorisers: everything is vectors already.
+"""
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+
+from rnnspec.modules import cpu
+
+ITEMSIZE = {"float32": 4, "float64": 8}
+# what an object file may leave to the process: memory, and for sin and cos of large arguments the C library's
+EXTERNAL = {"memcpy", "memset", "memmove", "sin", "cos", "sinf", "cosf"}
+_ENGINES: list[llvm.ExecutionEngine] = []  # what is loaded stays, for somebody may be running it
+
+
+@dataclass(frozen=True)
+class Host:
+    """What kernels must know of the machine: `lanes` of a vector by dtype, vector `registers`, `fma`: multiply-add is one instruction."""
+
+    lanes: dict[str, int]
+    registers: int
+    fma: bool
+
+
+@cache
+def host() -> Host:
+    """The machine that `cpu()` names. LLVM is asked by compiling a multiply-add of 64 bytes and looking at the registers it chose:
+    names and feature lists (NUMBA_CPU_NAME, tuning that prefers 256 bits) then need no interpretation of ours."""
+    wide = ir.VectorType(ir.FloatType(), 16)
+    module = ir.Module()
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [wide.as_pointer()] * 3), "probe")
+    builder = ir.IRBuilder(function.append_basic_block())
+    values = [builder.load(pointer, align=4) for pointer in function.args]
+    multiply_add = ir.Function(module, ir.FunctionType(wide, [wide] * 3), "llvm.fmuladd.v16f32")
+    builder.store(builder.call(multiply_add, values), function.args[2], align=4)
+    builder.ret_void()
+    text = _target_machine().emit_assembly(llvm.parse_assembly(str(module)))
+    size = 64 if "%zmm" in text else 32 if "%ymm" in text else 16
+    x86 = "%xmm" in text or size > 16
+    return Host({name: size // n for name, n in ITEMSIZE.items()}, 16 if x86 and size < 64 else 32, "vfmadd" in text or "fmla" in text)
+
+
+def max_vectors(machine: Host) -> int:
+    """The most vectors side by side that `product` takes as one group."""
+    return 4 if machine.registers == 32 else 3
+
+
+def _target_machine() -> llvm.TargetMachine:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    name, features = cpu()
+    triple = llvm.get_process_triple()
+    reloc = "static" if triple.startswith(("x86", "i386", "i686")) else "default"  # as Numba's: LLVM's linker in memory asks for it
+    return llvm.Target.from_triple(triple).create_target_machine(name, features, opt=3, reloc=reloc, codemodel="jitdefault", jit=True)
+
+
+def object_file(texts: Sequence[str], names: Sequence[str], finished: Sequence[str] = ()) -> bytes:
+    """The machine code of LLVM modules linked together, of which the functions `names` can be called.
+
+    finished: modules that are written as well as LLVM could, but for unrolling. The work on the many variants of a product costs
+    more than all else.
+    """
+    machine = _target_machine()
+    module, rest = _linked(texts), [llvm.parse_assembly(text) for text in finished]
+    _hide(module, names)
+    options = llvm.create_pipeline_tuning_options(speed_level=2)  # 3 takes half as much again, for nothing
+    options.loop_vectorization = options.slp_vectorization = False
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    few = llvm.create_new_module_pass_manager()
+    few.add_instruction_combine_pass()
+    few.add_loop_unroll_pass()
+    few.add_simplify_cfg_pass()
+    for part in rest:
+        part.triple, part.data_layout = module.triple, module.data_layout
+        few.run(part, builder)
+        module.link_in(part)
+    _hide(module, names)
+    foreign = {f.name for f in module.functions if f.is_declaration and not f.name.startswith("llvm.")} - EXTERNAL
+    if foreign:  # LLVM ends the process when it can't find one
+        raise NotImplementedError(f"kernels can't call {', '.join(sorted(foreign))}")
+    return bytes(machine.emit_object(module))
+
+
+def _linked(texts: Sequence[str]) -> llvm.ModuleRef:
+    module, *others = [llvm.parse_assembly(text) for text in texts]
+    for other in others:
+        module.link_in(other)
+    module.verify()
+    return module
+
+
+def _hide(module: llvm.ModuleRef, names: Sequence[str]) -> None:
+    for value in (*module.functions, *module.global_variables):
+        if not value.is_declaration and value.name not in names:
+            value.linkage = llvm.Linkage.internal
+
+
+@cache
+def _find_external() -> None:
+    """LLVM looks for functions in the process (since its first engine), and ends it if there are none. Where that may be (Windows, a
+    Python without the mathematics library), it is told where they are."""
+    missing = [name for name in EXTERNAL if not llvm.address_of_symbol(name)]
+    if missing:
+        library = ctypes.CDLL("ucrtbase.dll" if os.name == "nt" else "libm.so.6")
+        for name in missing:
+            llvm.add_symbol(name, ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
+
+
+def load(content: bytes, names: Iterable[str]) -> list[int]:
+    """Addresses of functions of an object file, which stays in memory."""
+    lmm = platform.machine() in ("arm64", "aarch64")  # sections may end up too far from each other there; as in Numba
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(), use_lmm=lmm)
+    _find_external()
+    engine.add_object_file(llvm.ObjectFileRef.from_data(content))
+    engine.finalize_object()
+    _ENGINES.append(engine)
+    return [engine.get_function_address(name) for name in names]

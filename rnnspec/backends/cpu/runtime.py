@@ -1,0 +1,50 @@
+"""The runtime as generated kernels and the launcher see it: addresses of the C functions that tile.py writes."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from rnnspec.backends.cpu.machine import ITEMSIZE
+from rnnspec.backends.cpu.native import addresses, compiled
+
+FUNCTIONS = ("product", "pack", "gather", "scatter", "clear")
+# of `outer`: rows summed in one go, columns of A and of B packed for them; 192 to 384 rows and 96 to 384 columns of A differ by 5 %
+BLOCK_K, BLOCK_M, BLOCK_N = 256, 96, 256
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """Addresses of the C functions `void f(int64, ...)` of tile.py, and the bytes of scratch that `outer` wants."""
+
+    dtype: str
+    product: int
+    pack: int
+    gather: int
+    scatter: int
+    clear: int
+
+    @property
+    def outer(self) -> int:
+        """Compiled apart, for inference does without it."""
+        return _addresses(self.dtype, ("outer",))[0]
+
+    @property
+    def outer_scratch(self) -> int:
+        return BLOCK_K * (BLOCK_M + BLOCK_N) * ITEMSIZE[self.dtype]
+
+
+@cache
+def runtime(dtype: str) -> Runtime:
+    """The runtime for "float32" or "float64": compiled in a second or two at the first use on a machine, read from disk after that."""
+    return Runtime(dtype, *_addresses(dtype, FUNCTIONS))
+
+
+def _addresses(dtype: str, functions: tuple[str, ...]) -> Sequence[int]:
+    def make() -> bytes:
+        from rnnspec.backends.cpu import tile
+
+        return compiled(name, tile.source(dtype, functions), functions, [str(tile.tiles(dtype, functions))])
+
+    name = f"{functions[0]}_{dtype}"
+    return addresses(name, f"runtime {name}", functions, make)
