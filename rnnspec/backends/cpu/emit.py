@@ -330,7 +330,7 @@ def _loop(work: Emission, stages: tuple[Stage, ...], number: int) -> int:
     work.line("first, t = s * n, t0 + s")
     _live(work, "t")
     for stage in stages:
-        number = _stage(work, stage, number, turning=True)
+        number = _stage(work, stage, number)
         if barriers(work.program):
             work.barrier()
     work.indent -= 1
@@ -358,18 +358,17 @@ def _whole(work: Emission, stage: Stage, number: int) -> int:
     return number
 
 
-def _stage(work: Emission, stage: Stage, number: int, turning: bool = False) -> int:
-    """turning: every other step takes the panels from the last to the first, and finds in the cache what the step before used last."""
+def _stage(work: Emission, stage: Stage, number: int) -> int:
+    """Every other step takes the panels from the last to the first, and finds in the cache what the step before used last."""
     panels, blocks = _split(stage, work.target)
     padded = work.pad(stage.size)
     pointwise = bool(stage.nodes or stage.stores or stage.sums)
     if panels:
         width = f"{blocks} * lanes" if blocks > 1 else "lanes"
         first, end = work.share(stage.size, blocks)
-        work.line(f"for {'turn' if turning else 'group'} in range({first}, {end}):")
+        work.line(f"for turn in range({first}, {end}):")
         work.indent += 1
-        if turning:
-            work.line(f"group = turn if t % 2 == 0 else {first} + {end} - 1 - turn")
+        work.line(f"group = turn if t % 2 == 0 else {first} + {end} - 1 - turn")
         for panel in panels:
             work.line(f"invoke(product, {_desc(work, number)}, group, first, count)  # {', '.join(a.value for a in panel.accumulations)}")
             number += 1
