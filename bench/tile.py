@@ -110,7 +110,8 @@ def moves(dtype: str) -> None:
         W, dest = aligned(np.ones((units, K), dtype)), aligned(np.zeros(4 * units * K, dtype))
         for name, s_unit, s_k in [("k contiguous", K, 1), ("unit contiguous", 1, units)]:
             last = units // L - 1
-            call = prepared(runtime(dtype).pack, W.ctypes.data, s_unit, s_k, units, K, dest.ctypes.data, K * 4 * L, 0, 4, 4, last, 1, 4, 1)
+            job = np.array([W.ctypes.data, s_unit, s_k, units, K, dest.ctypes.data, K * 4 * L, 0, 4, 4, last, 1, 4, 1], np.int64)
+            call = prepared(runtime(dtype).pack, job.ctypes.data, 1)
             print(f"pack {units} x {K}, {name}: {W.nbytes / best(call) / 1e9:.1f} GB/s of weights")
     for D in (8, 64, 256):
         x, dest = aligned(np.ones((64, 32, D), dtype)), aligned(np.zeros((64 * 32, D + L), dtype))

@@ -31,6 +31,8 @@ def named(kind: str, given: Mapping[str, Any] | None, known: Mapping[str, Shape]
 
 def as_array(what: str, value: Any, dtype: np.dtype) -> Array:
     """The value as an array of exactly this dtype; nothing is cast."""
+    if type(value) is np.ndarray and value.dtype is dtype and value.flags.aligned:  # dtypes of the machine's own order exist once
+        return value
     if isinstance(value, np.ma.MaskedArray):
         raise DtypeError(f"{what} is a masked array, and a kernel would read through its mask. Give .filled(...), or `lengths` for padding.")
     if value is None or isinstance(value, Mapping):

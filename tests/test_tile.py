@@ -184,7 +184,8 @@ def test_pack(dtype: str, layout: str) -> None:
         padded = np.zeros((P * L, K), dtype)
         padded[:units] = matrix
         for gate in range(G):
-            call(runtime(dtype).pack, source.address, s_unit, s_k, units, K, dest.address, stride, before, V, V_last, last, U, G, gate)
+            job = np.array([source.address, s_unit, s_k, units, K, dest.address, stride, before, V, V_last, last, U, G, gate], np.int64)
+            call(runtime(dtype).pack, job.ctypes.data, 1)
             for b in range(P):
                 g, width = b // U, (V_last if b // U == last else V) * L
                 panel = want[g, before * width : (before + K) * width].reshape(K, width // L, L)

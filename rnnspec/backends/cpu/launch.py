@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnspec.backends.cpu.memory import Arena, Memory, address
+from rnnspec.backends.cpu.memory import Arena, Memory, address, padded
 from rnnspec.backends.cpu.native import Kernel
 from rnnspec.backends.cpu.pack import NOTHING, Packed
 from rnnspec.backends.cpu.pool import run_blocks, yield_address
@@ -44,11 +44,6 @@ def code(module: Kernel, dtype: np.dtype) -> Code:
     index = {f: i for i, f in enumerate(module.LAYOUT["fields"])}
     inputs, outputs = ({name: index[f"{kind} {name}"] for name in module.LAYOUT[f"{kind}s"]} for kind in ("input", "output"))
     return Code(module, dtype, runtime(dtype.name), module.LAYOUT, inputs, outputs, (index["chunks"], index["chunk_table"]))
-
-
-def padded(width: int, lanes: int) -> int:
-    """Width in whole vectors, one at least."""
-    return max(1, -(-width // lanes)) * lanes
 
 
 @dataclass(frozen=True)
@@ -213,6 +208,7 @@ class Bound:
         self.addresses = [address(t) for t in self.all]
         self.zeroed = [memory.view(0, (own.zeroed,), np.dtype(np.uint8)) for memory in self.memories]
         self.carries = {name: [self._carry(name, i) for i in range(len(self.memories))] for name in own.widths}
+        self.sums = self._sums()
         self.alone = len(own.blocks) == 1 and own.blocks[0].lengths is None  # rows lie in the caller's order
 
     def _carry(self, state: str, block: int) -> Array:
@@ -273,17 +269,22 @@ class Bound:
 
     def gradients(self) -> dict[str, Array]:
         """The sums over all rows and steps since `use`, parameter by parameter."""
+        found = {}
+        for name, (parts, full) in self.sums.items():
+            total = parts[0].copy()
+            for part in parts[1:]:
+                total += part
+            found[name] = total.reshape(full)
+        return found
+
+    def _sums(self) -> dict[str, tuple[list[Array], tuple[int, ...]]]:
+        """Where the gradient of a parameter is summed in each block, and its shape."""
         own, found = self.plan, {}
-        lanes = own.code.layout["lanes"]
         for name, shape in own.code.layout["gradients"].items():
             full = tuple(evaluate_size(s, own.sizes) for s in shape)
-            stored = _stored(shape, own.sizes, lanes)
-            parts = [memory.view(r.named[f"gradient {name}"], stored, own.code.dtype) for r, memory in zip(own.scratch, self.memories)]
-            cut = tuple(slice(0, n) for n in (full or (1,)))
-            total = parts[0][cut].copy()
-            for part in parts[1:]:
-                total += part[cut]
-            found[name] = total.reshape(full)
+            stored, cut = _stored(shape, own.sizes, own.code.layout["lanes"]), tuple(slice(0, n) for n in (full or (1,)))
+            parts = [memory.view(r.named[f"gradient {name}"], stored, own.code.dtype)[cut] for r, memory in zip(own.scratch, self.memories)]
+            found[name] = parts, full
         return found
 
     def select(self, segment: int) -> None:

@@ -16,6 +16,11 @@ LINE = 64
 STAGGER = 3 * LINE  # between neighbouring buffers, so that equal offsets in them do not meet in one cache set
 
 
+def padded(width: int, lanes: int) -> int:
+    """Width in whole vectors, one at least."""
+    return max(1, -(-width // lanes)) * lanes
+
+
 class Arena:
     """One allocation that holds many buffers: `add` gives each its offset in bytes."""
 

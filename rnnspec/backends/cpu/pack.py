@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rnnspec.backends.cpu.memory import Arena, Memory, address
+from rnnspec.backends.cpu.memory import Arena, Memory, address, padded
 from rnnspec.language.sizes import evaluate_size
 
 if TYPE_CHECKING:
@@ -34,24 +34,20 @@ NOTHING = Packed(np.empty(0, np.int64), np.empty(0, np.int64), None)
 
 
 @dataclass(frozen=True)
-class _Job:
-    """One matrix into its place in a panel; the arguments of `pack` (tile.py) but for addresses and strides."""
-
-    parameter: str
-    transposed: bool
-    offset: int
-    rest: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class PackPlan:
-    """What packing needs that depends on sizes alone. vectors: offset, padded width, width and the parameters summed there;
-    fields, values, moved: places in the kernel's table, what belongs there, and whether that is an offset in the packed memory."""
+    """What packing needs that depends on sizes alone.
+
+    jobs [n, JOB]: a row for each matrix in a panel and each vector, as `pack` in moves.py takes them, but for addresses and strides;
+    sources [n]: the parameters they read; transposed [n]: whether units are the columns. sums: offset, width and the parameters that are
+    added to a vector. fields, values, moved: places in the kernel's table, what belongs there, and whether that is an offset in the memory.
+    """
 
     code: Code
     size: int
-    jobs: tuple[_Job, ...]
-    vectors: tuple[tuple[int, int, int, tuple[str, ...]], ...]
+    jobs: Array
+    sources: tuple[str, ...]
+    transposed: tuple[bool, ...]
+    sums: tuple[tuple[int, int, tuple[str, ...]], ...]
     fields: Array
     values: Array
     moved: Array
@@ -59,10 +55,8 @@ class PackPlan:
 
 def pack_plan(code: Code, sizes: Mapping[str, int], widths: Mapping[str, int]) -> PackPlan:
     """The plan for sizes; widths: the number of elements of each vector parameter."""
-    from rnnspec.backends.cpu.launch import padded
-
     layout, item, lanes = code.layout, code.dtype.itemsize, code.layout["lanes"]
-    arena, named, counts, jobs = Arena(), dict[str, int](), dict[str, int](), list[_Job]()
+    arena, named, counts, jobs = Arena(), dict[str, int](), dict[str, int](), list[tuple[str, bool, tuple[int, ...]]]()
     for number, panel in enumerate(layout["panels"]):
         gates, blocks = len(panel["matrices"]), panel["blocks"]
         units = evaluate_size(panel["size"], sizes)
@@ -76,34 +70,48 @@ def pack_plan(code: Code, sizes: Mapping[str, int], widths: Mapping[str, int]) -
                    f"panels {number}, last vectors": rest, f"panels {number}, last": last}
         for gate, terms in enumerate(panel["matrices"]):
             for i, (name, transposed) in enumerate(terms):
-                jobs.append(_Job(name, transposed, offset, (units, inner[i], stride, sum(inner[:i]), gates * blocks, rest, last, blocks, gates, gate)))
-    vectors = []
+                fields = (units, inner[i], offset, stride, sum(inner[:i]), gates * blocks, rest, last, blocks, gates, gate)
+                jobs.append((name, transposed, fields))
+    sums = []
     for f, names in {**layout["biases"], **{f"vector {p}": [p] for p in layout["vectors"]}}.items():
         width = widths[names[0]]
         named[f] = arena.add(padded(width, lanes), item)
-        vectors.append((named[f], padded(width, lanes), width, tuple(names)))
+        jobs.append((names[0], False, (width, 1, named[f], lanes, 0, 1, 1, padded(width, lanes) // lanes - 1, 1, 1, 0)))
+        if len(names) > 1:
+            sums.append((named[f], width, tuple(names[1:])))
+    sources, transposed, rows = tuple(zip(*jobs)) or ((), (), ())
+    table = np.zeros((len(jobs), 3 + 11), dtype=np.int64)
+    table[:, 3:] = np.array(rows, dtype=np.int64).reshape(-1, 11)
+    return PackPlan(code, arena.size, table, sources, transposed, tuple(sums), *_places(layout, named, counts))
+
+
+def _places(layout: Mapping[str, Any], offsets: Mapping[str, int], counts: Mapping[str, int]) -> tuple[Array, Array, Array]:
     index = {f: i for i, f in enumerate(layout["fields"])}
-    found = [(index[f], v, moved) for values, moved in ((named, 1), (counts, 0)) for f, v in values.items() if f in index]
+    found = [(index[f], v, moved) for values, moved in ((offsets, 1), (counts, 0)) for f, v in values.items() if f in index]
     fields, values, moved = np.array(found, dtype=np.int64).reshape(-1, 3).T.copy()
-    return PackPlan(code, arena.size, tuple(jobs), tuple(vectors), fields, values, moved)
+    return fields, values, moved
 
 
 def pack(plan: PackPlan, params: Mapping[str, Array]) -> Packed:
     """Packs the weights: a copy, so later changes of `params` are not seen."""
-    memory, item = Memory(plan.size), plan.code.dtype.itemsize
-    function = _function(plan.code.runtime.pack, 14)
-    for job in plan.jobs:
-        matrix = params[job.parameter]
-        rows, columns = matrix.strides
-        s_unit, s_k = (columns, rows) if job.transposed else (rows, columns)
-        units, inner, *rest = job.rest
-        function(address(matrix), s_unit // item, s_k // item, units, inner, memory.start + job.offset, *rest)
-    for offset, whole, width, names in plan.vectors:
-        view = memory.view(offset, (whole,), plan.code.dtype)
-        view[:width] = params[names[0]].reshape(-1)
-        view[width:] = 0
-        for more in names[1:]:
-            view[:width] += params[more]
+    memory, item, jobs = Memory(plan.size), plan.code.dtype.itemsize, plan.jobs.copy()
+    where: dict[str, tuple[int, int, int]] = {}
+    heads = []
+    for name, transposed in zip(plan.sources, plan.transposed):
+        if name not in where:
+            array = params[name]
+            rows, columns = (*array.strides, 0, 0)[:2]
+            where[name] = address(array), rows // item, columns // item
+        start, rows, columns = where[name]
+        heads.append((start, columns, rows) if transposed else (start, rows, columns))
+    if heads:
+        jobs[:, :3] = heads
+        jobs[:, 5] = jobs[:, 5] + memory.start
+        _function(plan.code.runtime.pack, 2)(address(jobs), len(heads))
+    for offset, width, more in plan.sums:
+        view = memory.view(offset, (width,), plan.code.dtype)
+        for name in more:
+            view += params[name]
     return Packed(plan.fields, plan.values + plan.moved * memory.start, memory)
 
 

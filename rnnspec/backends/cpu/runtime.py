@@ -1,4 +1,4 @@
-"""The runtime as generated kernels and the launcher see it: addresses of the C functions that tile.py writes."""
+"""The runtime as generated kernels and the launcher see it: addresses of the C functions of tile.py and moves.py."""
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ BLOCK_K, BLOCK_M, BLOCK_N = 256, 96, 256
 
 @dataclass(frozen=True)
 class Runtime:
-    """Addresses of the C functions `void f(int64, ...)` of tile.py, and the bytes of scratch that `outer` wants."""
+    """Addresses of the C functions `void f(int64, ...)` of tile.py and moves.py, and the bytes of scratch that `outer` wants."""
 
     dtype: str
     product: int
@@ -42,9 +42,9 @@ def runtime(dtype: str) -> Runtime:
 
 def _addresses(dtype: str, functions: tuple[str, ...]) -> Sequence[int]:
     def make() -> bytes:
-        from rnnspec.backends.cpu import tile
+        from rnnspec.backends.cpu import moves, tile
 
-        return compiled(name, tile.source(dtype, functions), functions, [str(tile.tiles(dtype, functions))])
+        return compiled(name, moves.source(dtype, functions), functions, [str(tile.tiles(dtype, functions))])
 
     name = f"{functions[0]}_{dtype}"
     return addresses(name, f"runtime {name}", functions, make)

@@ -220,6 +220,24 @@ def put_all(tc, pointer, first, *values):
     return types.void(pointer, types.int64, types.StarArgTuple([types.int64] * len(values))), codegen
 
 
+@intrinsic
+def copy(tc, dest, source, count):
+    """memcpy of `count` elements."""
+    def codegen(context, builder, sig, args):
+        cgutils.raw_memcpy(builder, args[0], args[1], args[2], context.get_abi_sizeof(args[0].type.pointee))
+        return context.get_dummy_value()
+    return types.void(dest, source, types.int64), codegen
+
+
+@intrinsic
+def erase(tc, dest, count):
+    """Set `count` elements to zero."""
+    def codegen(context, builder, sig, args):
+        cgutils.memset(builder, args[0], builder.mul(args[1], I64(context.get_abi_sizeof(args[0].type.pointee))), 0)
+        return context.get_dummy_value()
+    return types.void(dest, types.int64), codegen
+
+
 # Constants and conversions
 
 def _number(dtype: types.Float, value: types.Type) -> tuple:

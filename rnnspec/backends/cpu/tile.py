@@ -1,4 +1,4 @@
-"""The CPU runtime: matrix products on register tiles, packing, and moving rows. Generated kernels call it by address.
+"""The CPU runtime: matrix products on register tiles; moves.py has the rest. Generated kernels call it by address.
 
 In: nothing but int64 arguments (addresses, counts, strides in elements). Out: memory. runtime.py has the functions compiled once for
 a dtype and machine and gives their addresses. It knows nothing of cells, steps in time or threads.
@@ -9,7 +9,6 @@ cache line are worth it: panels that do not cost a quarter of the speed.
 """
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,7 +20,7 @@ from numba.extending import intrinsic
 from rnnspec.backends.cpu import simd
 from rnnspec.backends.cpu.machine import max_vectors
 from rnnspec.backends.cpu.runtime import BLOCK_K, BLOCK_M, BLOCK_N
-from rnnspec.backends.cpu.simd import I32, I64, at, get, host, load, load_vector, multiply_add, pointer_int, spread, store, store_vector
+from rnnspec.backends.cpu.simd import I32, I64, at, copy, get, host, load, load_vector, multiply_add, pointer_int, spread, store, store_vector
 from rnnspec.backends.cpu.simd import pointer32 as pointer
 
 Body = Callable[[ir.Value, list[ir.Value]], list[ir.Value]]
@@ -249,66 +248,6 @@ def most_rows(tc, vectors):
     return types.int64(types.int64), codegen
 
 
-@intrinsic
-def transpose(tc, dest, dest_row, source, source_row):
-    """dest[k, l] = source[l, k] for k, l < lanes: log2(lanes) rounds in which vector i meets vector i + lanes/2."""
-    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
-        dest, dest_row, source, source_row = args
-        vector = simd.vector_of(sig.args[0].dtype)
-        n = vector.count
-        values = [load_vector(builder, builder.gep(source, [builder.mul(source_row, I64(i))]), vector) for i in range(n)]
-        low = [i // 2 + n * (i % 2) for i in range(n)]
-        halves = [ir.Constant(ir.VectorType(I32, n), [i + h for i in low]) for h in (0, n // 2)]
-        for _ in range(n.bit_length() - 1):
-            values = [builder.shuffle_vector(values[i // 2], values[i // 2 + n // 2], halves[i % 2]) for i in range(n)]
-        for i, value in enumerate(values):
-            store_vector(builder, value, builder.gep(dest, [builder.mul(dest_row, I64(i))]))
-        return context.get_dummy_value()
-    return types.void(dest, types.int64, source, types.int64), codegen
-
-
-@intrinsic
-def copy(tc, dest, source, count):
-    """memcpy of `count` elements."""
-    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
-        cgutils.raw_memcpy(builder, args[0], args[1], args[2], context.get_abi_sizeof(args[0].type.pointee))
-        return context.get_dummy_value()
-    return types.void(dest, source, types.int64), codegen
-
-
-@intrinsic
-def erase(tc, dest, count):
-    """Set `count` elements to zero."""
-    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
-        cgutils.memset(builder, args[0], builder.mul(args[1], I64(context.get_abi_sizeof(args[0].type.pointee))), 0)
-        return context.get_dummy_value()
-    return types.void(dest, types.int64), codegen
-
-
-@intrinsic
-def copy_steps(tc, dest, dest_step, source, source_step, live, count):
-    """dest[i * dest_step] = source[i * source_step] for i < live, and zero for live <= i < count."""
-    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
-        function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(ir.VoidType(), [arg.type for arg in args]), "copy_steps")
-        if not function.blocks:
-            function.linkage = "internal"
-            for attribute in ("noinline", "optsize", "nounwind"):  # LLVM would spend a tenth of a second on versions of these loops
-                function.attributes.add(attribute)
-            inner = ir.IRBuilder(function.append_basic_block("entry"))
-            dest, dest_step, source, source_step, live, count = function.args
-
-            def put(i: ir.Value, value: ir.Value) -> list[ir.Value]:
-                inner.store(value, inner.gep(dest, [inner.mul(i, dest_step)]))
-                return []
-
-            loop(inner, live, [], lambda i, _: put(i, inner.load(inner.gep(source, [inner.mul(i, source_step)]))))
-            loop(inner, inner.sub(count, live), [], lambda i, _: put(inner.add(i, live), ir.Constant(dest.type.pointee, 0.0)))
-            inner.ret_void()
-        builder.call(function, args)
-        return context.get_dummy_value()
-    return types.void(dest, types.int64, source, types.int64, types.int64, types.int64), codegen
-
-
 # The runtime, in Numba's Python. These texts are copied into a module for each dtype, where `pointer` makes its pointers.
 
 def product(desc, group, row, rows):
@@ -389,86 +328,3 @@ def outer(a, a_row, b, b_row, rows, M, N, c, c_row, scratch):
                     for m in range(0, live, most):
                         outer_tile(vectors, at(piece, m), piece_row, panel, K, at(pointer(c), (m0 + m) * c_row + n), c_row, live - m)
                     n += vectors * LANES
-
-
-def pack(w, s_unit, s_k, units, K, dest, group_stride, before, V, V_last, last_group, U, G, gate):
-    """Fill panels from W[unit * s_unit + k * s_k]: unit block b is block b % U of group b // U, and its slot there (b % U) * G + gate.
-
-    `before`: rows of the segments before this one in a panel. Units past the last are zero.
-    """
-    source, panels = pointer(w), pointer(dest)
-    step = K if s_k == 1 else 32  # else some rows at a time, or every element read is on another page
-    for k0 in range(0, K, max(1, step)):
-        k_end = min(K, k0 + step)
-        for unit in range(0, units, LANES):
-            group = unit // (LANES * U)
-            slot = (unit // LANES - group * U) * G + gate
-            width = (V_last if group == last_group else V) * LANES
-            target = at(panels, group * group_stride + before * width + slot * LANES)
-            origin = at(source, unit * s_unit)
-            n = min(LANES, units - unit)
-            k = k0
-            if n == LANES and s_unit == 1:
-                while k < k_end:
-                    store(target, k * width, load(origin, k * s_k))
-                    k += 1
-            if n == LANES and s_k == 1:
-                while k + LANES <= k_end:
-                    transpose(at(target, k * width), width, at(origin, k), s_unit)
-                    k += LANES
-            while k < k_end:
-                copy_steps(at(target, k * width), 1, at(origin, k * s_k), s_unit, n, LANES)
-                k += 1
-
-
-def gather(dest, dest_row, src, s_t, s_b, s_d, order, t0, dt, steps, n, active, width, padded):
-    """dest row s * n + k = src[t0 + s * dt, order[k]], zero from width to padded.
-
-    order 0: the identity; active: address of how many rows are live by step, 0: all. The other rows become zero and their source is
-    not read; src 0: all rows do.
-    """
-    for s in range(steps):
-        t = t0 + s * dt
-        live = 0 if src == 0 else n if active == 0 else min(n, get(pointer_int(active), t))
-        for k in range(n):
-            row = k if order == 0 else get(pointer_int(order), k)
-            to, origin = at(pointer(dest), (s * n + k) * dest_row), at(pointer(src), t * s_t + row * s_b)
-            full = width if k < live else 0
-            if s_d == 1:
-                copy(to, origin, full)
-                erase(at(to, full), padded - full)
-            else:
-                copy_steps(to, 1, origin, s_d, full, padded)
-
-
-def scatter(src, src_row, dest, s_t, s_b, s_d, order, t0, dt, steps, n, active, width):
-    """dest[t0 + s * dt, order[k]] = src row s * n + k, or zero where the row is not live. dest 0: nowhere. Arguments as in `gather`."""
-    for s in range(0 if dest == 0 else steps):
-        t = t0 + s * dt
-        live = n if active == 0 else min(n, get(pointer_int(active), t))
-        for k in range(n):
-            row = k if order == 0 else get(pointer_int(order), k)
-            to, origin = at(pointer(dest), t * s_t + row * s_b), at(pointer(src), (s * n + k) * src_row)
-            full = width if k < live else 0
-            if s_d == 1:
-                copy(to, origin, full)
-                erase(at(to, full), width - full)
-            else:
-                copy_steps(to, s_d, origin, 1, full, width)
-
-
-def clear(address, count):
-    """Set `count` elements to zero."""
-    erase(pointer(address), count)
-
-
-def source(dtype: str, functions: Sequence[str]) -> str:
-    """The text of a module with some of the functions above for "float32" or "float64" (compiled by runtime.py)."""
-    bits = 8 * simd.ITEMSIZE[dtype]
-    header = f'''"""The CPU runtime for {dtype}: the functions of rnnspec.backends.cpu.tile."""
-from numba import njit
-from rnnspec.backends.cpu.simd import at, get, load, max, min, pointer_int, store, pointer{bits} as pointer
-from rnnspec.backends.cpu.tile import BLOCK_K, BLOCK_M, BLOCK_N, PRODUCT_K, copy, copy_steps, erase, most_rows, outer_tile, product_tile, transpose
-LANES, MAX_VECTORS = {host().lanes[dtype]}, {max_vectors(host())}
-'''
-    return header + "".join(f'\n\n@njit(error_model="numpy")\n{inspect.getsource(globals()[name])}' for name in functions)
