@@ -13,7 +13,7 @@ from rnnspec.language.sizes import evaluate_size
 Array = np.ndarray
 CACHE_BYTES = 1 << 20  # scratch of one chunk: what stays in a core's cache between the phases
 LEAST_ROWS = 128  # rows of a chunk, where there are so many: shorter sums make the weight gradients wait for memory
-FLOPS_PER_THREAD = 4_000_000  # below this a second thread costs more than it brings
+FLOPS_PER_THREAD = 2_000_000  # below this a second thread costs more than it brings
 FLOPS_PER_BARRIER = 100_000  # of each thread, in a step
 
 
