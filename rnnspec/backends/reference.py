@@ -19,7 +19,7 @@ from rnnspec.language.sizes import evaluate_size
 from rnnspec.language.spec import Shape
 from rnnspec.symbolic.adjoint import gradient_of
 from rnnspec.symbolic.expressions import expand_row, names
-from rnnspec.symbolic.graph import Concat, CumSum, Graph, Node, Outer, Part, Pointwise, Product, Read, Reduce
+from rnnspec.symbolic.graph import Concat, CumSum, Diag, Graph, Node, Outer, Part, Piece, Pointwise, Product, Read, Reduce, Transpose
 
 Array = np.ndarray
 Arrays = Mapping[str, Any]
@@ -165,7 +165,10 @@ def evaluate(graph: Graph, step: Step, numbers: Numbers, sizes: Mapping[str, int
 def _node(node: Node, graph: Graph, name: str, values: dict[str, Array], step: Step, numbers: Numbers, sizes: Mapping[str, int]) -> Array:
     match node:
         case Read("parameter", source):
-            return numbers.array(step.parameters[source])[None]
+            whole = graph.pieces[source].parameter if source in graph.pieces else source
+            return view(numbers.array(step.parameters[whole]), graph.pieces.get(source), sizes)[None]
+        case Read("size", source):
+            return numbers.array([evaluate_size(source, sizes)])
         case Read("step"):
             return numbers.array([step.number])
         case Read(kind, source):
@@ -183,7 +186,8 @@ def _node(node: Node, graph: Graph, name: str, values: dict[str, Array], step: S
             flat = _flat(values[arg])
             return flat.sum(axis=1) if flat.shape[1] else numbers.array(np.zeros(len(flat)))
         case Reduce("max", arg):
-            return _flat(values[arg]).max(axis=1)
+            flat = _flat(values[arg])
+            return flat.max(axis=1) if flat.shape[1] else numbers.array(np.full(len(flat), -np.inf))
         case CumSum(arg, reverse):
             v = values[arg]
             return v[:, ::-1].cumsum(axis=1)[:, ::-1] if reverse else v.cumsum(axis=1)
@@ -195,6 +199,11 @@ def _node(node: Node, graph: Graph, name: str, values: dict[str, Array], step: S
             return values[arg][:, start : start + evaluate_size(length, sizes)]
         case Outer(left, right):
             return values[left][:, :, None] * values[right][:, None, :]
+        case Transpose(arg):
+            return np.swapaxes(values[arg], 1, 2)
+        case Diag(arg):
+            v = values[arg]
+            return np.where(np.eye(v.shape[1], dtype=bool), v[:, :, None], numbers.array(0.0))
     raise TypeError(f"not a node: {node!r}")
 
 
@@ -203,10 +212,24 @@ def _flat(value: Array) -> Array:
 
 
 def _times(matrix: Array, vector: Array, numbers: Numbers) -> Array:
-    """matrix [1 or B, M, K] @ vector [B, K] -> [B, M]."""
+    """matrix [1 or B, M, K] @ vector [1 or B, K] -> [B, M], or @ matrix [1 or B, K, N] -> [B, M, N]."""
+    right = vector[:, :, None] if vector.ndim == 2 else vector
     if numbers.dtype is object and matrix.shape[2] == 0:
-        return numbers.array(np.zeros((len(vector), matrix.shape[1])))
-    return np.matmul(matrix, vector[:, :, None])[:, :, 0]
+        product = numbers.array(np.zeros((max(len(matrix), len(vector)), matrix.shape[1], right.shape[2])))
+    else:
+        product = np.matmul(matrix, right)
+    return product[:, :, 0] if vector.ndim == 2 else product
+
+
+def view(whole: Array, piece: Piece | None, sizes: Mapping[str, int]) -> Array:
+    """The piece of a parameter's array, or of its gradient's: a view, so that it can be added to."""
+    if piece is None:
+        return whole
+    left = whole if piece.index is None else whole[piece.index]
+    if not piece.length:
+        return left
+    first = evaluate_size(piece.first, sizes)
+    return left[(slice(None),) * piece.axis + (slice(first, first + evaluate_size(piece.length, sizes)),)]
 
 
 # --- a sequence ------------------------------------------------------------------------------------------------------
@@ -291,7 +314,10 @@ def backward(graph: Graph, params: Arrays, inputs: Arrays, run: Trajectory, outp
             return np.where(_active(lengths, t, rows, value.ndim - 1), value, numbers.array(0.0))
 
         for p, group in graph.sums.items():
-            sums[p] = sums[p] + sum((alive(values[n]).sum(axis=0) for n in group), numbers.array(0.0)) if rows else sums[p]
+            piece = graph.pieces.get(p)
+            total = view(sums[piece.parameter if piece else p], piece, sizes)
+            if rows:
+                total += sum((alive(values[n]).sum(axis=0) for n in group), numbers.array(0.0))
         for i, n in graph.outputs.items():
             dx[i].append(alive(values[n]))
         flowing = {s: np.where(_active(lengths, t, rows, flowing[s].ndim - 1), values[n], flowing[s]) for s, n in graph.states.items()}

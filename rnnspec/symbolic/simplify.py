@@ -57,7 +57,9 @@ def drop_dead(graph: Graph) -> Graph:
     for name in reversed(list(graph.nodes)):
         if name in alive:
             alive.update(operands(graph.nodes[name]))
-    return replace(graph, nodes={n: node for n, node in graph.nodes.items() if n in alive})
+    kept = {n: node for n, node in graph.nodes.items() if n in alive}
+    read = {node.source for node in kept.values() if isinstance(node, Read)} | set(graph.sums)
+    return replace(graph, nodes=kept, pieces={n: piece for n, piece in graph.pieces.items() if n in read})
 
 
 def split_sums(graph: Graph) -> Graph:
@@ -93,5 +95,6 @@ def split_sums(graph: Graph) -> Graph:
         return sympy.Add(symbol(name), *(split(t, target, False) for t in rest))
 
     for name, node in graph.nodes.items():
-        nodes[name] = Pointwise(split(node.expr, name, True)) if isinstance(node, Pointwise) else node
+        wide = isinstance(node, Pointwise) and len(shapes[name]) < 2
+        nodes[name] = Pointwise(split(node.expr, name, True)) if isinstance(node, Pointwise) and wide else node
     return replace(graph, nodes=nodes, shapes=shapes)
