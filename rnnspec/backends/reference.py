@@ -323,3 +323,27 @@ def backward(graph: Graph, params: Arrays, inputs: Arrays, run: Trajectory, outp
         flowing = {s: np.where(_active(lengths, t, rows, flowing[s].ndim - 1), values[n], flowing[s]) for s, n in graph.states.items()}
     stacked = {i: np.stack(d[::-1]) if d else numbers.array(np.zeros(np.shape(inputs[i]))) for i, d in dx.items()}
     return Gradients(sums, stacked, flowing)
+
+
+# --- once per sequence -----------------------------------------------------------------------------------------------
+
+
+def once(graph: Graph, params: Arrays, sizes: Mapping[str, int], numbers: Numbers = FLOAT64) -> dict[str, Array]:
+    """The values [...] that the `once` graph of a Split makes of the parameters: the step reads them beside the parameters."""
+    values = evaluate(graph, Step({}, {}, params, {}, 0), numbers, sizes)
+    return {name: values[node][0] for name, node in graph.outputs.items()}
+
+
+def once_gradients(reverse: Graph, params: Arrays, gradients: Arrays, sizes: Mapping[str, int], numbers: Numbers = FLOAT64) -> dict[str, Array]:
+    """What the gradients of those values, summed over batch and time by the step, add to the gradients of the parameters.
+
+    reverse: the adjoint of the `once` graph.
+    """
+    given = {gradient_of(name): numbers.array(gradient)[None] for name, gradient in gradients.items()}
+    values = evaluate(reverse, Step(given, {}, params, {}, 0), numbers, sizes)
+    sums = {p: numbers.array(np.zeros(np.shape(params[p]))) for p in params}
+    for p, group in reverse.sums.items():
+        piece = reverse.pieces.get(p)
+        total = view(sums[piece.parameter if piece else p], piece, sizes)
+        total += sum((values[n][0] for n in group), numbers.array(0.0))
+    return sums
