@@ -117,6 +117,53 @@ class Piece:
         return self.parameter + ("" if self.index is None else f"[{self.index + 1}]") + cut
 
 
+def operands(node: Node) -> tuple[str, ...]:
+    """The nodes that a node reads."""
+    match node:
+        case Read():
+            return ()
+        case Pointwise(expr):
+            return names(expr)
+        case Product(matrix, vector):
+            return (matrix, vector)
+        case Reduce(_, arg) | CumSum(arg) | Part(arg) | Transpose(arg) | Diag(arg):
+            return (arg,)
+        case Concat(args):
+            return args
+        case Outer(left, right):
+            return (left, right)
+    raise TypeError(f"not a node: {node!r}")
+
+
+def renamed(node: Node, new: Mapping[str, str]) -> Node:
+    """The same node over other operands."""
+    def to(name: str) -> str:
+        return new.get(name, name)
+
+    match node:
+        case Read():
+            return node
+        case Pointwise(expr):
+            return Pointwise(rename(expr, new))
+        case Product(matrix, vector, transposed):
+            return Product(to(matrix), to(vector), transposed)
+        case Reduce(op, arg):
+            return Reduce(op, to(arg))
+        case CumSum(arg, reverse):
+            return CumSum(to(arg), reverse)
+        case Part(arg, first, length):
+            return Part(to(arg), first, length)
+        case Concat(args):
+            return Concat(tuple(to(a) for a in args))
+        case Outer(left, right):
+            return Outer(to(left), to(right))
+        case Transpose(arg):
+            return Transpose(to(arg))
+        case Diag(arg):
+            return Diag(to(arg))
+    raise TypeError(f"not a node: {node!r}")
+
+
 @dataclass(frozen=True)
 class Graph:
     """One step. `nodes` stand in an order in which each reads only what is above it.
