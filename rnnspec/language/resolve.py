@@ -203,6 +203,8 @@ class _Resolver:
                 return self.power(self.tree(left), self.tree(right), at)
             case Binary(op, left, right):
                 a, b = self.tree(left), self.tree(right)
+                if op == "+" and self.values and Number(Fraction(0)) in (a.expr, b.expr):  # what where(k == 1, W @ x[t], 0) leaves
+                    return b if a.expr == Number(Fraction(0)) else a
                 return self.made(Binary(op, a.expr, b.expr, at), a, b)
             case Call("where", (condition, a, b)):
                 return self.where(condition, a, b, expr.at)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import Any
 
 from rnnspec.errors import RnnspecError
 from rnnspec.language.equations import Binary, Call, Equation, Expr, Number, Place, Ref, Unary, to_text, walk
@@ -125,7 +126,7 @@ def with_numbers(document: Document, constants: Mapping[str, Fraction], faults: 
                 sizes.append("1")
         return replace(entry, value=tuple(sizes))
 
-    shaped = {section: {n: shape(e) for n, e in getattr(document, section).items()} for section in SHAPED}
+    shaped: dict[str, Any] = {section: {n: shape(e) for n, e in getattr(document, section).items()} for section in SHAPED}
     sizes = dict(document.sizes)
     for name, entry in sizes.items():  # `P: 2 * L` with a constant L
         text = entry.value.default if entry.value.default is not None else entry.value.meaning
