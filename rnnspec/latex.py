@@ -147,7 +147,8 @@ class _Adjoint:
     def rows(self) -> list[str]:
         nodes, results = self.reverse.nodes, set(self.reverse.results())
         rows = [f"{self.left(n)} &= {self.node(node)[0]}" for n, node in nodes.items()
-                if n not in self.graph.nodes and not isinstance(node, Read | Outer) and not (self.inlined(n) and n not in results)
+                if n not in self.graph.nodes and not isinstance(node, Read) and not (isinstance(node, Outer) and n in results)
+                and not (self.inlined(n) and n not in results)
                 and n not in self.reverse.outputs.values()]
         rows += [f"{name(source, 't', True)} &= {self.left(n) if isinstance(nodes[n], Read) else self.node(nodes[n])[0]}"
                  for source, n in self.reverse.outputs.items()]
@@ -167,7 +168,7 @@ class _Adjoint:
 
     def inlined(self, node: str) -> bool:
         readers = self.uses[node]
-        return isinstance(self.reverse.nodes[node], Product) and len(readers) == 1 and isinstance(self.reverse.nodes[readers[0]], Pointwise)
+        return isinstance(self.reverse.nodes[node], Product | Outer) and len(readers) == 1 and isinstance(self.reverse.nodes[readers[0]], Pointwise)
 
     def left(self, node: str) -> str:
         """The name of an adjoint node; what flows to the step before, and comes from the step behind, has an arrow."""

@@ -129,14 +129,13 @@ class _Reverse:
         pair = (vector, own) if transposed else (own, vector)
         if len(shapes[vector]) == 2:
             other = self.put(f"{pair[1]}_T", Transpose(pair[1]), self.shapes[pair[1]][::-1])
-            self.flow(matrix, symbol(self.put(f"d_{matrix}", Product(pair[0], other), shapes[matrix])))
+            self.flow(matrix, symbol(self.put(f"d_{matrix}_part", Product(pair[0], other), shapes[matrix])))
             return
-        outer = self.put(f"d_{matrix}", Outer(*pair), shapes[matrix])
         read = self.forward.nodes[matrix]
         if isinstance(read, Read) and read.kind == "parameter":
-            self.outers.setdefault(matrix, []).append(outer)
+            self.outers.setdefault(matrix, []).append(self.put(f"d_{matrix}", Outer(*pair), shapes[matrix]))
         else:
-            self.flow(matrix, symbol(outer))
+            self.flow(matrix, symbol(self.put(f"d_{matrix}_part", Outer(*pair), shapes[matrix])))
 
     def pointwise(self, name: str, expr: Value, own: str, active: set[str]) -> None:
         for arg in names(expr):
