@@ -56,7 +56,7 @@ def check(document: Document, settings: Settings) -> Spec:
     _check_ranks(document, faults)
     ordered = _ordered(equations, faults)
     shapes = infer_shapes(equations, declared, document.states, scope.named("size"), faults)
-    sizes = _sizes(document, faults)
+    sizes = _sizes(document, faults, {n.name for e in equations for n in walk(e.value) if isinstance(n, Ref)})
     _check_emitted(document, kinds, set(unrolled.families), faults)
     init = _initialisers(document, faults)
     spec = Spec(
@@ -216,7 +216,7 @@ def _cycle(left: Mapping[str, Equation], reads: Mapping[str, list[str]], done: s
 # sizes and initialisers
 
 
-def _sizes(document: Document, faults: Faults) -> dict[str, Size]:
+def _sizes(document: Document, faults: Faults, mentioned: set[str]) -> dict[str, Size]:
     """Every size with its meaning and default, in the order of first use; each must be told by something at run time."""
     used: dict[str, Place] = {}
     for at, shape in _shapes(document):
@@ -239,7 +239,7 @@ def _sizes(document: Document, faults: Faults) -> dict[str, Size]:
             )
     while more := {n for n in names - told if (d := sizes[n].default) is not None and size_names(d) <= told}:
         told |= more
-    needed = set(used) | {n for size in sizes.values() if size.default for n in size_names(size.default)}
+    needed = set(used) | (set(document.sizes) & mentioned) | {n for size in sizes.values() if size.default for n in size_names(size.default)}
     for name in [*used, *document.sizes]:
         at = used.get(name) or document.sizes[name].at
         if name not in needed:

@@ -47,7 +47,7 @@ def feature_shape(name: str, args: Sequence[Expr], shapes: Sequence[Shape]) -> S
         case "diag":
             return 2 * _vector(name, args[0], shapes[0])
         case "eye":
-            return 2 * (_positive(size_of(args[0]), "eye(SIZE)"),)
+            return 2 * (_positive(size_of(args[0]), "eye(size)"),)
         case "concat":
             return _joined(args, shapes)
         case "part":
@@ -78,10 +78,10 @@ def _joined(args: Sequence[Expr], shapes: Sequence[Shape]) -> Shape:
 
 
 def _part(args: Sequence[Expr], shape: Shape) -> Shape:
-    first, length = size_of(args[1]), _positive(size_of(args[2]), "part(v, FIRST, LENGTH)")
+    first, length = size_of(args[1]), _positive(size_of(args[2]), "part(v, first, length)")
     try:
         remainder(shape[0], first, length)
     except SizeError:
-        raise FeatureError(f"the part of {length} elements from {first} on may not lie within {described(args[0], shape)}. "
+        raise FeatureError(f"the part of {length} elements from {first} on may not lie within {to_text(args[0])[:40]}, which is {shown(shape)}. "
                            f"Declare the vector as long as its parts: [{first} + {length}].".replace("[0 + ", "[")) from None
     return (length,)

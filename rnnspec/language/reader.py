@@ -305,7 +305,8 @@ class _Reader:
             if known and (known[0].index is None or equation.index is None):
                 self.faults.add(f"'{name}' is defined twice: here and on line {known[0].at.line}.", equation.at)
             elif known and known[0].timed != equation.timed:
-                self.faults.add(f"'{name}' has a time on line {known[0].at.line} and none here, or the other way round.", equation.at)
+                before, here = ("no time", "one") if equation.timed else ("a time", "none")
+                self.faults.add(f"'{name}' has {before} on line {known[0].at.line} and {here} here. Give both one form.", equation.at)
             elif known or self.good(name, "the equations", equation.at):
                 first[name] = (*known, equation)
         if not equations and not problems:

@@ -367,16 +367,17 @@ class _Resolver:
     def feature(self, name: str, args: list[_Tree], here: Place) -> _Tree:
         wanted = FEATURES[name].args
         if len(args) != len(wanted) and not ("..." in wanted and args):
-            return self.fault(f"'{name}' takes {name}({', '.join(wanted)}), not {len(args)} argument{'s' * (len(args) != 1)}.", here, *args)
+            many = "one argument or more" if "..." in wanted else f"{len(wanted)} argument{'s' * (len(wanted) != 1)}"
+            return self.fault(f"'{name}' takes {many}: {name}({', '.join(wanted).lower()}), not {len(args)}.", here, *args)
         for argument, tree in zip(wanted, args):
             if argument.isupper() and is_known(tree.expr):
                 try:
                     unknown = sorted(size_names(size_of(tree.expr)) - set(self.scope.named("size")))
-                    problem = f"'{unknown[0]}' is no size" if unknown else ""
+                    problem = f"{unknown[0]} is none" if unknown else ""
                 except SizeError as error:
                     problem = str(error)
                 if problem:
-                    return self.fault(f"{argument.lower()} in {name}({', '.join(wanted)}): {problem}.", here, *args)
+                    return self.fault(f"'{argument.lower()}' in {name}({', '.join(wanted).lower()}) must be a size: {problem}.", here, *args)
         return self.made(Call(name, tuple(a.expr for a in args), self.fixed or here), *args)
 
     def inline(self, name: str, args: list[_Tree], at: Place) -> _Tree:

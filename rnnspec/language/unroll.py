@@ -204,8 +204,10 @@ class _Unroller:
             problem = f"'{loop.name}' is declared as something else. Choose another name for the loop's variable."
         try:
             first, last = (whole(e, self.constants, self.sizes) for e in (loop.first, loop.last))
-            if not problem and not 0 <= last - first + 1 <= MAX_ROUNDS:
-                problem = f"the loop from {first} to {last} has {max(0, last - first + 1)} rounds; from 0 to {MAX_ROUNDS} are offered."
+            if not problem and last - first + 1 > MAX_ROUNDS:
+                problem = f"the loop from {first} to {last} has {last - first + 1} rounds; {MAX_ROUNDS} is the most that is offered."
+            if not problem and last < first - 1:
+                problem = f"the loop from {first} to {last} ends before it starts."
         except NotWholeError as error:
             problem = problem or f"a bound of the loop: {error}."
         if problem:

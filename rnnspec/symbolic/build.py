@@ -18,6 +18,9 @@ from rnnspec.symbolic.graph import Concat, Diag, Graph, Node, Piece, Pointwise, 
 from rnnspec.symbolic.simplify import split_sums, tidy
 
 
+MAX_PARTS = 64  # of a concatenation, for its product with a matrix to be taken apart
+
+
 def build(spec: Spec) -> Graph:
     """The Graph of one step of a cell. States of the graph: the spec's, and every input or intermediate that is read at t-1."""
     builder = Builder(spec)
@@ -151,23 +154,30 @@ class Builder:
                 for factor, flag in pair:
                     other = str(self.times(factor, other, flag).name)
                 return symbol(other)
-            case Read("parameter") if isinstance(right, Concat) and vector:
-                return self.split(matrix, right, transposed)
+            case Read("parameter") if isinstance(right, Concat) and vector and len(parts := self.flat(right)) <= MAX_PARTS:
+                return self.split(matrix, parts, transposed)
         if isinstance(right, Diag) and not transposed:
             return scaled(self, matrix, right.arg, rows=False)
         out = self.shapes[matrix][1 if transposed else 0]
         return self.new(f"{matrix}_{other}", Product(matrix, other, transposed), (out, *self.shapes[other][1:]))
 
-    def split(self, matrix: str, concat: Concat, transposed: bool) -> Value:
-        """The product with a concatenation, as a sum of products with its parts."""
-        whole, first, terms = self.pieces.get(matrix, Piece(matrix)), "0", []
+    def flat(self, concat: Concat) -> list[str]:
+        """The parts of a concatenation, those of concatenations in it too; no more than is worth knowing, since they can double and double."""
+        found: list[str] = []
         waiting = list(concat.args)
-        while waiting:
+        while waiting and len(found) <= MAX_PARTS:
             part = waiting.pop(0)
             node = self.nodes[part]
             if isinstance(node, Concat):
                 waiting = [*node.args, *waiting]
-                continue
+            else:
+                found.append(part)
+        return found
+
+    def split(self, matrix: str, parts: list[str], transposed: bool) -> Value:
+        """The product with a concatenation, as a sum of products with its parts."""
+        whole, first, terms = self.pieces.get(matrix, Piece(matrix)), "0", []
+        for part in parts:
             length = self.shapes[part][0]
             piece = self.piece(f"{matrix}_{part}", Piece(whole.parameter, whole.index, 0 if transposed else 1, first, length))
             terms.append(self.times(str(piece.name), part, transposed))

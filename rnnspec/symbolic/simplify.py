@@ -1,6 +1,7 @@
 """Graph to Graph, same mathematics: constants spread, equal nodes merged, sums of products made visible, dead nodes dropped."""
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import sympy
@@ -25,7 +26,7 @@ def merge_equal(graph: Graph) -> Graph:
         node = renamed(node, alias)
         shape = graph.shapes[name]
         if isinstance(node, Pointwise):
-            node = Pointwise(node.expr.xreplace(constants)) if constants else node
+            node = Pointwise(_folded(node.expr, constants)) if constants else node
             if node.expr.is_Number:
                 constants[symbol(name)] = node.expr
             elif node.expr.is_Symbol and graph.shapes[node.expr.name] == shape and not _is_parameter(nodes[node.expr.name]):
@@ -45,6 +46,13 @@ def merge_equal(graph: Graph) -> Graph:
         outputs={s: alias.get(n, n) for s, n in graph.outputs.items()},
         sums={s: tuple(alias.get(n, n) for n in group) for s, group in graph.sums.items()},
     )
+
+
+def _folded(expr: Value, constants: Mapping[Value, Value]) -> Value:
+    """The expression with constants put in, unless that makes a number which no array could hold: a chain of squares has 2**64 digits."""
+    result = expr.xreplace(constants)
+    numbers = [n for n in result.atoms(sympy.Rational) if max(abs(n.p), n.q).bit_length() > 1024] if result is not expr else []
+    return expr if numbers or result.has(sympy.zoo, sympy.nan, sympy.oo) else result
 
 
 def _is_parameter(node: Node) -> bool:
