@@ -38,7 +38,8 @@ class Numbers:
         if self.dtype is object:
             import mpmath
 
-            return np.frompyfunc(lambda v: v if isinstance(v, mpmath.mpf) else mpmath.mpf(float(v)), 1, 1)(np.asarray(value, dtype=object))
+            made = np.frompyfunc(lambda v: v if isinstance(v, mpmath.mpf) else mpmath.mpf(float(v)), 1, 1)(np.asarray(value, dtype=object))
+            return np.asarray(made, dtype=object)  # of one number NumPy makes no array
         return np.asarray(value, dtype=self.dtype)
 
 
@@ -225,7 +226,7 @@ def view(whole: Array, piece: Piece | None, sizes: Mapping[str, int]) -> Array:
     """The piece of a parameter's array, or of its gradient's: a view, so that it can be added to."""
     if piece is None:
         return whole
-    left = whole if piece.index is None else whole[piece.index]
+    left = whole if piece.index is None else whole[piece.index, ...]  # of a vector too a view, not a number
     if not piece.length:
         return left
     first = evaluate_size(piece.first, sizes)
