@@ -7,6 +7,8 @@ from random_cells import RandomCell
 
 import rnnspec
 from rnnspec.backends import reference
+from rnnspec.check.derivatives import dot_product
+from rnnspec.check.subject import subject
 from rnnspec.language.sizes import evaluate_size
 from rnnspec.pipeline import stages
 
@@ -44,24 +46,37 @@ def test_kernels_compute_what_the_reference_does(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(40, 60))
 def test_the_adjoint_is_the_derivative(seed: int) -> None:
     """On the reference alone, so without compiling: a directional derivative by central differences."""
-    spec = rnnspec.loads(RandomCell(seed).text())
-    made = stages(spec)
+    check_adjoint(RandomCell(seed).text(), seed)
+
+
+@pytest.mark.parametrize("seed", [*range(24), *(pytest.param(s, marks=pytest.mark.slow) for s in range(24, 200))])
+def test_the_adjoint_is_the_derivative_in_the_full_language(seed: int) -> None:
+    """The same over inner loops, steps back, matrices, feature-axis functions and values computed once."""
+    text = RandomCell(seed, features=True).text()
+    check_adjoint(text, seed)
+    outcome = dot_product(subject(rnnspec.loads(text)))
+    assert outcome.passed, (outcome, text)
+
+
+def check_adjoint(text: str, seed: int) -> None:
+    known = subject(rnnspec.loads(text))
+    spec, graph, reverse = known.spec, known.graph, known.reverse
     rng, sizes = np.random.default_rng(seed), {"D": 3, "H": 2, "P": 2}
 
     def arrays(shapes, *lead, scale=1.0):
         return {n: scale * rng.normal(size=(*lead, *(evaluate_size(s, sizes) for s in shape))) for n, shape in shapes.items()}
 
-    carried = {s: spec.shapes[s] for s in made.graph.states}
+    carried = {s: spec.shapes[s] for s in graph.states}
     point = [arrays(spec.parameters, scale=0.5), arrays(spec.inputs, 3, 2), arrays(carried, 2)]
     along = [{n: rng.normal(size=np.shape(v)) for n, v in part.items()} for part in point]
-    base = reference.forward(made.graph, *point, sizes=sizes)
+    base = reference.forward(graph, *point, sizes=sizes)
     dy = {o: rng.normal(size=v.shape) for o, v in base.outputs.items()}
 
     def loss(step: float) -> float:
         moved = [{n: v + step * d[n] for n, v in part.items()} for part, d in zip(point, along)]
-        return sum(float((v * dy[o]).sum()) for o, v in reference.forward(made.graph, *moved, sizes=sizes).outputs.items())
+        return sum(float((v * dy[o]).sum()) for o, v in reference.forward(graph, *moved, sizes=sizes).outputs.items())
 
-    got = reference.backward(made.adjoint, point[0], point[1], base, dy, sizes=sizes)
+    got = reference.backward(reverse, point[0], point[1], base, dy, sizes=sizes)
     analytic = sum(float((g[n] * d[n]).sum()) for g, d in zip((got.params, got.inputs, got.states), along) for n in g)
     numeric = (loss(1e-6) - loss(-1e-6)) / 2e-6
-    assert analytic == pytest.approx(numeric, rel=1e-6, abs=1e-6)
+    assert analytic == pytest.approx(numeric, rel=1e-6, abs=1e-6), text

@@ -45,6 +45,10 @@ def infer_shapes(equations: Sequence[Equation], declared: Mapping[str, Shape], s
         if kind.shape is not None:
             shapes[equation.target] = kind.shape
             waiting += [reader for reader in readers.get(equation.target, ()) if reader.target not in shapes]
+        if not waiting:
+            numbers = _only_of_numbers(equations, shapes)
+            shapes.update(dict.fromkeys(numbers, ()))
+            waiting += [reader for name in numbers for reader in readers.get(name, ()) if reader.target not in shapes]
     for equation in equations:
         _check_equation(equation, _Checker(shapes, faults, sizes), {n: declared[n] for n in states})
     for equation in equations:
@@ -54,6 +58,15 @@ def infer_shapes(equations: Sequence[Equation], declared: Mapping[str, Shape], s
                 f"the shape of '{name}' can't be told: it comes from earlier values of itself only. Declare it under states.", equation.at
             )
     return shapes
+
+
+def _only_of_numbers(equations: Sequence[Equation], shapes: Mapping[str, Shape]) -> list[str]:
+    """What could not be told, like a[t] = x[t] + a[t-2], but reads one number: a vector beside it would have told. So it is one number."""
+
+    def reads_number(equation: Equation) -> bool:
+        return is_known(equation.value) and any(isinstance(n, Ref) and shapes.get(n.name) == () for n in walk(equation.value))
+
+    return [e.target for e in equations if e.target not in shapes and reads_number(e)]
 
 
 def _check_equation(equation: Equation, checker: _Checker, declared: Mapping[str, Shape]) -> None:
