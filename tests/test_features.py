@@ -182,3 +182,15 @@ def test_what_stands_in_a_line_and_what_is_named_is_computed_once_alike():
 def test_a_part_must_fit_whatever_the_sizes_are():
     with pytest.raises(SpecError, match=r"the part of D elements from 0 on may not lie within h\[t-1\], which is \[H\]"):
         graph_of("h[t] = h[t-1] + sum(part(h[t-1], 0, D)) + sum(x[t])", "{}")
+
+
+@pytest.mark.parametrize("vector", ["(x[t] - x[t])", "(s + 0 * x[t])", "(0 * x[t])", "where(s == s, s, x[t])"])
+def test_a_vector_that_sympy_makes_a_number_of_stays_a_vector(vector):
+    spec = loads(cell(f"h[t] = W @ {vector} + sum({vector}) + max({vector}) + dot({vector}, x[t]) * cumsum(softmax(h[t-1] - h[t-1])) + 0 * s", inputs="{x: D}",
+                      states="{h: H}", parameters="{W: [H, D], s: []}"))
+    known = subject(spec)
+    assert complex_step(known).passed
+    params = {"W": np.ones((2, 3)), "s": np.array(2.0)}
+    run = reference.forward(known.graph, params, {"x": np.ones((1, 1, 3))}, {"h": np.zeros((1, 2))}, sizes={"D": 3, "H": 2})
+    each = 2.0 if "s" in vector else 0.0
+    np.testing.assert_allclose(run.outputs["h"][0, 0], 3 * each + 3 * each + each + 3 * each * np.array([0.5, 1.0]))

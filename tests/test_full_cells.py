@@ -43,7 +43,7 @@ def test_every_cell_has_a_plain_version():
 @pytest.mark.parametrize("name", NAMES)
 def test_values_are_those_of_the_paper(name, shapes):
     spec, drawn = known(name).spec, case(name, shapes)
-    given = {n: v if n in spec.states and name != "taps" or n == "h" else np.zeros_like(v) for n, v in drawn.states.items()}
+    given = {n: v if (n in spec.states and name != "taps") or n == "h" else np.zeros_like(v) for n, v in drawn.states.items()}
     found = reference.forward(known(name).graph, drawn.params, drawn.inputs, given, sizes=drawn.sizes)
     for row in range(drawn.rows):
         plain = full_cells.run(name, drawn.params, drawn.inputs["x"][:, row], {n: given[n][row] for n in spec.states} | (

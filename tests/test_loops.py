@@ -1,6 +1,7 @@
 """Inner loops and steps back: what they unroll to, what they carry, what is refused, and that nothing in them can run away."""
 from __future__ import annotations
 
+import contextlib
 import time
 
 import numpy as np
@@ -167,10 +168,8 @@ HOSTILE = {
 @pytest.mark.parametrize("equations", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_loops_end_soon(equations):
     start = time.process_time()
-    try:
+    with contextlib.suppress(RnnspecError):
         build(loads(cell(f"{equations}\nh[t] = x[t] + h[t-1]")))
-    except RnnspecError:
-        pass
     assert time.process_time() - start < 5
 
 

@@ -216,6 +216,11 @@ class _Checker:
         return self.joined("where", list(args), [replace(kind, condition=False), *kinds], at)
 
 
+def shape_of(expr: Expr, shapes: Mapping[str, Shape], sizes: Collection[str]) -> Shape:
+    """The shape of an expression that was checked."""
+    return _Checker(shapes, Faults({}), sizes).kind(expr).shape or ()
+
+
 def pull_factors(expr: Expr, shapes: Mapping[str, Shape], sizes: Collection[str]) -> Expr:
     """The same value with the numbers that multiply a matrix behind its `@`: (a * W) @ x, as `a * W @ x` is read, gives a * (W @ x)."""
     return _pulled_everywhere(expr, _Checker(shapes, Faults({}), sizes))

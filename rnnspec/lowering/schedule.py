@@ -13,8 +13,7 @@ from rnnspec.errors import UnsupportedError
 from rnnspec.lowering.program import Accumulation, Buffer, OuterSum, Panel, Place, Program, Stage, State, Term
 from rnnspec.lowering.tape import is_cheap
 from rnnspec.symbolic.expressions import Value
-from rnnspec.symbolic.graph import (Concat, CumSum, Diag, Graph, Node, Outer, Part, Pointwise, Product, Read, Reduce, Transpose, fresh, node_text,
-                                    operands)
+from rnnspec.symbolic.graph import Concat, CumSum, Diag, Graph, Node, Outer, Part, Pointwise, Product, Read, Reduce, Transpose, fresh, node_text, operands
 
 Key = tuple[str, int, str]  # phase, level, size of a stage
 PHASES = ("before", "loop", "after")

@@ -10,13 +10,13 @@ from __future__ import annotations
 from rnnspec.errors import Problem, RnnspecError, SpecError
 from rnnspec.language.equations import Binary, Call, Equation, Expr, Number, Ref, Unary
 from rnnspec.language.functions import FEATURES
+from rnnspec.language.shapes import shape_of
 from rnnspec.language.sizes import canonical_size
 from rnnspec.language.spec import Shape, Spec
 from rnnspec.symbolic.expressions import Value, apply, binary, constant, from_tree, names, negate, symbol
 from rnnspec.symbolic.features import feature, read_size, scaled
 from rnnspec.symbolic.graph import Concat, Diag, Graph, Node, Piece, Pointwise, Product, Read, Transpose, fresh
 from rnnspec.symbolic.simplify import split_sums, tidy
-
 
 MAX_PARTS = 64  # of a concatenation, for its product with a matrix to be taken apart
 
@@ -126,8 +126,10 @@ class Builder:
         return self.put(name, Read("parameter", name), piece.shape(self.spec.parameters[piece.parameter]))
 
     def node(self, tree: Expr, target: str) -> str:
-        """The node that holds the value of a tree."""
-        return self.operand(self.value(tree, target), target)
+        """The node that holds the value of a tree, in its own shape: SymPy makes the number 0 of h - h, the number q of q + 0 * h."""
+        expr, shape = self.value(tree, target), shape_of(tree, self.spec.shapes, self.spec.sizes)
+        known = str(expr.name) if expr.is_Symbol else ""
+        return known if known and self.shapes[known] == shape else str(self.new(f"{target}_arg", Pointwise(expr), shape).name)
 
     def transpose(self, matrix: str) -> Value:
         node = self.nodes[matrix]

@@ -36,7 +36,8 @@ def feature(work: Builder, function: str, args: tuple[Expr, ...], target: str) -
         case "diag":
             return _diag(work, work.node(args[0], target))
         case "dot":
-            return _sum(work, symbol(work.node(args[0], target)) * symbol(work.node(args[1], target)), target)
+            left, right = (work.node(arg, target) for arg in args)
+            return _sum(work, symbol(left) * symbol(right), target)
         case "layer_norm":
             return _layer_norm(work, work.node(args[0], target), work.value(args[1], target), target)
     return _of_one(work, function, work.node(args[0], target), target)
