@@ -43,9 +43,9 @@ PIECES = st.lists(
     st.sampled_from(
         [*"()[]{},:=+-*/@<#|>tW", "h[t]", "x[t]", "h[t-1]", "**",
          "==", "and", "not", "where(", "tanh(", "sum(", "phi(", "f(", "1",
-         "2.5", "1e9",
-         "\n", "\n  ", "lambda", ".T", "for k in 1..L:", "for k in 1..3:\n   ", "s[t, k]", "s[t, k-1]", "W[k]", "W[1]", "x[t-3]", "h[t-L]", "A = ", "eye(", "part(", "concat(",
-         "outer(", "softmax(", "layer_norm(", "L", "D", "k", "s[t, 0] = x[t]\n", "&a ", "*a", "!!x ", "- ", "'", '"', "\t", "\0", "é", "extends: lstm", "sizes: "]
+         "2.5", "1e9", "\n", "\n  ", "lambda", ".T", "for k in 1..L:", "for k in 1..3:\n   ", "s[t, k]", "s[t, k-1]", "W[k]", "W[1]", "x[t-3]",
+         "h[t-L]", "A = ", "eye(", "part(", "concat(", "outer(", "softmax(", "layer_norm(", "L", "D", "k", "s[t, 0] = x[t]\n", "&a ", "*a ",
+         "!!x ", "- ", "'", '"', "\t", "\0", "é", "extends: lstm", "sizes: "]
     ),
     max_size=40,
 ).map(" ".join)  # fmt: skip
