@@ -194,3 +194,30 @@ def test_a_vector_that_sympy_makes_a_number_of_stays_a_vector(vector):
     run = reference.forward(known.graph, params, {"x": np.ones((1, 1, 3))}, {"h": np.zeros((1, 2))}, sizes={"D": 3, "H": 2})
     each = 2.0 if "s" in vector else 0.0
     np.testing.assert_allclose(run.outputs["h"][0, 0], 3 * each + 3 * each + each + 3 * each * np.array([0.5, 1.0]))
+
+
+@pytest.mark.parametrize(("equation", "dx"), [
+    ("stop_gradient(softmax(x[t]))", [0, 0]),
+    ("x[t] * stop_gradient(sum(x[t]))", [3 * 1, 3 * 2]),
+    ("straight_through(where(x[t] > max(x[t]) - 0.5, 1, 0), cumsum(x[t]))", [3, 2]),
+    ("where(sum(x[t]) > 100, norm(x[t]) / 0.0001, dot(x[t], x[t]))", [2, 4]),
+    ("where(x[t] > 5, layer_norm(x[t], 0), 2 * x[t])", [2, 4]),
+    ("mean(x[t]) * D", [1, 1]),
+    ("t + D * x[t]", [2, 4]),
+])
+def test_gradients_that_are_stopped_chosen_or_counted(equation, dx):
+    np.testing.assert_allclose(at_point(equation, [1.0, 2.0])[1], dx, rtol=1e-12)
+
+
+def test_a_side_not_taken_takes_no_part_even_where_it_is_infinite():
+    _, gradient = at_point("where(x[t] == x[t], x[t], layer_norm(x[t], 0))", [2.0, 2.0])
+    np.testing.assert_array_equal(gradient, [1, 2])
+    _, gradient = at_point("where(max(x[t]) < 80, sum(exp(x[t])), 0)", [1000.0, 1.0])
+    np.testing.assert_array_equal(gradient, [0, 0])
+
+
+def test_an_input_without_gradient_gets_none_through_features():
+    spec = loads(cell("y[t] = softmax(concat(x[t], dt[t], m[t]))\nh[t] = 0.5 * h[t-1] + W @ y[t] + t * mean(m[t])", inputs="{x: D, dt: [], m: D}",
+                      states="{h: H}", parameters="{W: [H, 2 * D + 1]}", no_gradient="[m, dt]"))
+    known = subject(spec)
+    assert set(known.reverse.outputs) == {"x"} and complex_step(known).passed and dot_product(known).passed

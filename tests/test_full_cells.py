@@ -100,7 +100,7 @@ def test_what_is_computed_once_can_be_computed_apart(name):
 
 
 UNSUPPORTED = {"antisymmetric_rnn": "computed once per sequence", "fast_weights": "states that are matrices", "lstm_concat": "pieces of parameters",
-               "lstm_layer_norm": "sizes as numbers", "mlstm_matrix": "sizes as numbers", "mogrifier_lstm": "pieces of parameters",
+               "lstm_layer_norm": "the size 4.H as a number", "mlstm_matrix": "the size H as a number", "mogrifier_lstm": "pieces of parameters",
                "on_lstm": "feature-axis functions", "rhn": "pieces of parameters", "taps": ""}
 
 

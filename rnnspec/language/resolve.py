@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from rnnspec.language.equations import MAX_DELAY, Binary, Call, Equation, Expr, Number, Place, Ref, Unary, names_in, walk
@@ -50,7 +50,7 @@ class Scope:
     chosen: Mapping[str, str]
     functions: Mapping[str, Definition]
     broken: frozenset[str]
-    unrolled: Unrolled = Unrolled()
+    unrolled: Unrolled = field(default_factory=Unrolled)
 
     def named(self, *kinds: str) -> list[str]:
         return [name for name, kind in self.kinds.items() if kind in kinds]

@@ -52,7 +52,8 @@ class _Work:
             raise self.refused(f"{name} = {piece.to_text()}", "pieces of parameters, from W[k] and W @ concat(...)")
         for name, node in self.graph.nodes.items():
             if why := self.unsupported(name, node):
-                raise self.refused(f"{name} = {node_text(node)}", why)
+                what = f"the size {node.source} as a number" if isinstance(node, Read) and node.kind == "size" else f"{name} = {node_text(node)}"
+                raise self.refused(what, why)
 
     def refused(self, what: str, why: str) -> UnsupportedError:
         return UnsupportedError(f"{self.graph.name}: {what} is not supported yet by the kernels ({why}); rnnspec.backends.reference runs it")
@@ -63,7 +64,7 @@ class _Work:
         summed = {n for group in self.graph.sums.values() for n in group}
         match node:
             case Read(kind):
-                return "sizes as numbers, from mean, layer_norm and size names in equations" if kind == "size" else (
+                return "sizes as numbers stand in mean, layer_norm and equations that name a size" if kind == "size" else (
                     "states that are matrices" if wide and kind != "parameter" else "")
             case Product(matrix, vector):
                 if wide or not isinstance(self.graph.nodes[matrix], Read):
