@@ -8,9 +8,12 @@ from random_cells import RandomCell
 import rnnspec
 from rnnspec.backends import reference
 from rnnspec.check.derivatives import dot_product
+from rnnspec.check.sampling import Shapes, draw
 from rnnspec.check.subject import subject
 from rnnspec.language.sizes import evaluate_size
 from rnnspec.pipeline import stages
+from rnnspec.symbolic.adjoint import adjoint
+from rnnspec.symbolic.once import split_once
 
 SEEDS = (12, 15)  # a product that is also a parameter's gradient; an outer product's operand in a ragged history
 SLOW_SEEDS = (4, 9, 17, 30)
@@ -56,6 +59,21 @@ def test_the_adjoint_is_the_derivative_in_the_full_language(seed: int) -> None:
     check_adjoint(text, seed)
     outcome = dot_product(subject(rnnspec.loads(text)))
     assert outcome.passed, (outcome, text)
+
+
+@pytest.mark.parametrize("seed", [*range(8), 1012, 1017, 1025, *(pytest.param(s, marks=pytest.mark.slow) for s in range(1030, 1060))])
+def test_what_is_computed_once_can_be_computed_apart(seed: int) -> None:
+    """1012 and its like emit a value that is computed once: as a parameter it would not be among the values of a step."""
+    known = subject(rnnspec.loads(RandomCell(seed, features=True).text()))
+    case, split = draw(known.spec, known.graph, Shapes(3, 2, (3, 4, 2)), 0), split_once(known.graph)
+    run = reference.forward(known.graph, case.params, case.inputs, case.states, sizes=case.sizes)
+    wanted = reference.backward(known.reverse, case.params, case.inputs, run, case.d_outputs, case.d_final, sizes=case.sizes)
+    params = case.params | reference.once(split.once, case.params, case.sizes)
+    run = reference.forward(split.step, params, case.inputs, case.states, sizes=case.sizes)
+    found = reference.backward(adjoint(split.step), params, case.inputs, run, case.d_outputs, case.d_final, sizes=case.sizes)
+    more = reference.once_gradients(adjoint(split.once), case.params, {o: found.params[o] for o in split.once.outputs}, case.sizes)
+    for p, gradient in wanted.params.items():
+        np.testing.assert_allclose(found.params[p] + more[p], gradient, rtol=1e-8, atol=1e-9 * max(1, np.abs(gradient).max()), err_msg=p)
 
 
 def check_adjoint(text: str, seed: int) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from rnnspec.symbolic.graph import Graph, Node, Pointwise, Read, operands
+from rnnspec.symbolic.expressions import symbol
+from rnnspec.symbolic.graph import Graph, Node, Pointwise, Read, fresh, operands
 from rnnspec.symbolic.simplify import drop_dead
 
 LASTING = ("parameter", "size")
@@ -34,11 +35,20 @@ def split_once(graph: Graph) -> Split:
             lasting.add(name)
             if not isinstance(node, Read) and (_is_heavy(node, graph, name) or any(o in heavy for o in operands(node))):
                 heavy.add(name)
-    read = {o for name, node in graph.nodes.items() if name not in lasting for o in operands(node)} | set(graph.results())
+    results = set(graph.results())
+    read = {o for name, node in graph.nodes.items() if name not in lasting for o in operands(node)} | results
     outputs = {name: name for name in graph.nodes if name in heavy and name in read}
     once = drop_dead(Graph(f"{graph.name}, once", {n: graph.nodes[n] for n in graph.nodes if n in lasting}, graph.shapes, {}, outputs, {}, graph.pieces))
-    nodes: dict[str, Node] = {n: Read("parameter", n) if n in outputs else node for n, node in graph.nodes.items()}
-    step = drop_dead(replace(graph, nodes=nodes))
+    nodes: dict[str, Node] = {}
+    shapes = dict(graph.shapes)
+    for name, node in graph.nodes.items():
+        if name in outputs and name in results:  # emitted or carried at every step: a copy, since a parameter is neither
+            known = fresh(f"{name}_once", shapes)
+            nodes[known], shapes[known] = Read("parameter", name), shapes[name]
+            nodes[name] = Pointwise(symbol(known))
+        else:
+            nodes[name] = Read("parameter", name) if name in outputs else node
+    step = drop_dead(replace(graph, nodes=nodes, shapes=shapes))
     once.verify()
     step.verify()
     return Split(once, step)
