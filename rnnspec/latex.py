@@ -13,7 +13,7 @@ import sympy
 from rnnspec.language.equations import Binary, Call, Equation, Expr, Number, Ref, Unary, to_text
 from rnnspec.language.spec import Spec
 from rnnspec.symbolic.expressions import FUNCTION_CLASSES
-from rnnspec.symbolic.graph import Concat, CumSum, Graph, Node, Outer, Part, Pointwise, Product, Read, Reduce
+from rnnspec.symbolic.graph import Concat, CumSum, Diag, Graph, Node, Outer, Part, Pointwise, Product, Read, Reduce, Transpose
 
 Piece = tuple[str, int, bool]  # text; how tightly it binds: 0 conditions, 1 sums, 2 products, 3 names; whether it has a feature axis
 
@@ -30,7 +30,7 @@ _CONDITIONS = {"less": "<", "less_equal": r"\le", "equal": "=", "unequal": r"\ne
 
 def align(spec: Spec, graph: Graph, reverse: Graph) -> str:
     """The align environment: forward equations, then those of the adjoint."""
-    rows = [f"{name(e.target, _time(spec, e))} &= {_forward(e.value, spec)[0]}" for e in spec.equations]
+    rows = [f"{name(e.target, _time(e))} &= {_forward(e.value, spec)[0]}" for e in spec.equations]
     rows += _Adjoint(spec, graph, reverse).rows()
     return LEGEND + "\n\\begin{align*}\n" + " \\\\\n".join(f"  {row}" for row in rows) + "\n\\end{align*}"
 
@@ -49,8 +49,8 @@ def _escaped(text: str) -> str:
     return text.strip("_").replace("_", "\\_")
 
 
-def _time(spec: Spec, equation: Equation) -> str:
-    return "t" if equation.text.partition("=")[0].strip().endswith("]") else ""
+def _time(equation: Equation) -> str:
+    return "t" if equation.timed else ""
 
 
 def _inside(piece: Piece, binding: int) -> str:
@@ -60,6 +60,18 @@ def _inside(piece: Piece, binding: int) -> str:
 def _call(function: str, args: list[Piece]) -> Piece:
     known = FUNCTION_NAMES.get(function) or f"\\operatorname{{{_escaped(function)}}}"
     return f"{known}\\left({', '.join(a[0] for a in args)}\\right)", 3, any(a[2] for a in args)
+
+
+_FEATURES: Mapping[str, Callable[..., Piece]] = {
+    "sum": lambda v: (f"\\sum_j {_inside(v, 2)}", 2, False),
+    "max": lambda v: (f"\\max_j {_inside(v, 2)}", 2, False),
+    "mean": lambda v: (f"\\operatorname{{mean}}\\left({v[0]}\\right)", 3, False),
+    "norm": lambda v: (f"\\left\\lVert {v[0]} \\right\\rVert", 3, False),
+    "dot": lambda u, v: (f"{_inside(u, 3)}{TRANSPOSED} {_inside(v, 3)}", 2, False),
+    "outer": lambda u, v: (f"{_inside(u, 3)} \\, {_inside(v, 3)}{TRANSPOSED}", 2, True),
+    "eye": lambda size: (f"I_{{{size[0]}}}", 3, True),
+    "concat": lambda *args: ("\\left[" + ";\\, ".join(a[0] for a in args) + "\\right]", 3, True),
+}
 
 
 def _cases(condition: Piece, a: Piece, b: Piece) -> Piece:
@@ -83,10 +95,14 @@ def _forward(expr: Expr, spec: Spec) -> Piece:
     match expr:
         case Number():
             return to_text(expr), 3 if expr.value >= 0 and expr.value.denominator == 1 else 2, False
-        case Ref("t", None) if "t" not in spec.shapes:
-            return "t", 3, False
+        case Ref(source, None) if source not in spec.shapes:  # t, or a size
+            return name(source), 3, False
         case Ref(source, time):
-            return name(source, "" if time is None else f"t{time or ''}"), 3, bool(spec.shapes[source])
+            below = to_text(expr.index) if expr.index is not None else "" if time is None else f"t{time or ''}"
+            return name(source, below), 3, bool(spec.shapes[source])
+        case Unary("T", arg):
+            inner = _forward(arg, spec)
+            return _inside(inner, 3) + TRANSPOSED, 3, inner[2]
         case Unary(op, arg):
             inner = _forward(arg, spec)
             return ("-" + _inside(inner, 2) if op == "-" else r"\lnot " + _inside(inner, 3)), 1, inner[2]
@@ -95,7 +111,8 @@ def _forward(expr: Expr, spec: Spec) -> Piece:
         case Call("where", (condition, a, b)):
             return _cases(_forward(condition, spec), _forward(a, spec), _forward(b, spec))
         case Call(function, args):
-            return _call(function, [_forward(a, spec) for a in args])
+            pieces = [_forward(a, spec) for a in args]
+            return _FEATURES[function](*pieces) if function in _FEATURES else _call(function, pieces)
     raise TypeError(f"not an expression: {expr!r}")
 
 
@@ -124,22 +141,34 @@ class _Adjoint:
     def __init__(self, spec: Spec, graph: Graph, reverse: Graph):
         self.spec, self.graph, self.reverse = spec, graph, reverse
         self.uses = reverse.uses()
+        self.once = {e.target for e in spec.equations if not e.timed}
         self.states = {f"d_{state}_next": node for state, node in graph.states.items()}
 
     def rows(self) -> list[str]:
         nodes, results = self.reverse.nodes, set(self.reverse.results())
         rows = [f"{self.left(n)} &= {self.node(node)[0]}" for n, node in nodes.items()
-                if n not in self.graph.nodes and not isinstance(node, Read | Outer) and not (self.inlined(n) and n not in results)
+                if n not in self.graph.nodes and not isinstance(node, Read) and not (isinstance(node, Outer) and n in results)
+                and not (self.inlined(n) and n not in results)
                 and n not in self.reverse.outputs.values()]
-        rows += [f"{name(source, 't', True)} &= {self.node(nodes[n])[0]}" for source, n in self.reverse.outputs.items()]
+        rows += [f"{name(source, 't', True)} &= {self.left(n) if isinstance(nodes[n], Read) else self.node(nodes[n])[0]}"
+                 for source, n in self.reverse.outputs.items()]
         rows += [f"{name(s, 't-1', True)}^{{\\leftarrow}} &= {self.left(n)}" for s, n in self.reverse.states.items()
                  if n != f"d_{s}_prev"]
-        return rows + [f"{name(p, '', True)} &= \\sum_{{t, b}} {' + '.join(self.summand(n) for n in group) or '0'}"
+        return rows + [f"{self.source(p, True)} &= \\sum_{{t, b}} {' + '.join(self.summand(n) for n in group) or '0'}"
                        for p, group in self.reverse.sums.items()]
+
+    def source(self, parameter: str, bar: bool = False) -> str:
+        """A parameter, or a piece of one: its number, or its range of rows or columns, stands below."""
+        piece = self.graph.pieces.get(parameter)
+        if piece is None:
+            return name(parameter, "", bar)
+        index = [] if piece.index is None else [str(piece.index + 1)]
+        cut = [":"] * piece.axis + [f"{piece.first} : {piece.first} + {piece.length}".replace("0 : 0 + ", "0 : ")] if piece.length else []
+        return name(piece.parameter, ", ".join([*index, *cut]), bar)
 
     def inlined(self, node: str) -> bool:
         readers = self.uses[node]
-        return isinstance(self.reverse.nodes[node], Product) and len(readers) == 1 and isinstance(self.reverse.nodes[readers[0]], Pointwise)
+        return isinstance(self.reverse.nodes[node], Product | Outer) and len(readers) == 1 and isinstance(self.reverse.nodes[readers[0]], Pointwise)
 
     def left(self, node: str) -> str:
         """The name of an adjoint node; what flows to the step before, and comes from the step behind, has an arrow."""
@@ -163,9 +192,14 @@ class _Adjoint:
             return self.node(self.reverse.nodes[node]) if self.inlined(node) else (self.left(node), 3, bool(self.reverse.shapes[node]))
         wide, own = bool(self.graph.shapes[node]), self.graph.nodes[node]
         if isinstance(own, Read):
+            if own.source in self.graph.pieces:
+                return self.source(own.source), 3, wide
+            if own.kind == "size":
+                return own.source, 3, False
             time = {"parameter": "", "state": "t-1"}.get(own.kind, "t")
             return ("t" if own.kind == "step" else name(own.source, time)), 3, wide
-        return (name(node, "t"), 3, wide) if node in self.spec.shapes else self.node(own)
+        time = "" if node in self.once else "t"
+        return (name(node, time), 3, wide) if node in self.spec.shapes else self.node(own)
 
     def node(self, node: Node) -> Piece:
         match node:
@@ -177,10 +211,16 @@ class _Adjoint:
                 return f"\\{op}_j {_inside(self.value(arg), 2)}", 2, False
             case Outer(left, right):
                 return f"{_inside(self.value(left), 3)} \\, {_inside(self.value(right), 3)}{TRANSPOSED}", 2, True
-            case CumSum(arg) | Part(arg):
-                return _call(type(node).__name__.lower(), [self.value(arg)])
+            case Part(arg, first, length):
+                return _call("part", [self.value(arg), (first, 3, False), (length, 3, False)])
+            case CumSum(arg, reverse):
+                return _call("cumsum_from_end" if reverse else "cumsum", [self.value(arg)])
+            case Diag(arg):
+                return _call("diag", [self.value(arg)])
+            case Transpose(arg):
+                return _inside(self.value(arg), 3) + TRANSPOSED, 3, True
             case Concat(args):
-                return _call("concat", [self.value(a) for a in args])
+                return _FEATURES["concat"](*(self.value(a) for a in args))
         raise TypeError(f"not a node: {node!r}")
 
     def expression(self, expr: Any) -> Piece:

@@ -91,8 +91,7 @@ def _spec_text(spec: Spec) -> str:
 
 
 def _left(spec: Spec, equation: Equation) -> str:
-    timed = equation.text.partition("=")[0].strip().endswith("]")
-    return f"{equation.target}[t]" if timed else equation.target
+    return f"{equation.target}[t]" if equation.timed else equation.target
 
 
 def _program_text(spec: Spec) -> str:
@@ -213,7 +212,9 @@ class Text:
                              if isinstance(p := self.graph.nodes[o], Product)}
                     self.inline |= inner
                     yield f"{name} = {self.write(node.expr)}"
-                elif not (isinstance(node, Read) and name == "t"):
+                elif isinstance(node, Read) and node.source in self.graph.pieces:
+                    yield f"{name} = {self.graph.pieces[node.source].to_text()}"
+                elif not (isinstance(node, Read) and node.kind in ("step", "size")):
                     yield f"{name} = {node_text(node)}"
 
 
@@ -226,7 +227,7 @@ def facts(spec: Spec) -> dict[str, Any]:
     back = backward_equations(spec, graph, reverse)
     return {
         "name": spec.name, "title": spec.title, "source": spec.source,
-        "equations": [e.text for e in spec.equations],
+        "equations": list(dict.fromkeys(e.text for e in spec.equations)),
         "sizes": {n: {"meaning": s.meaning, "default": s.default} for n, s in _sizes(spec).items()},
         "inputs": _lists(spec.inputs), "states": _lists(spec.states), "parameters": _lists(spec.parameters), "outputs": list(spec.outputs),
         "parameter_count": {"formula": parameter_formula(spec), **_count_at(spec), "depends_on_T": False},

@@ -43,8 +43,9 @@ PIECES = st.lists(
     st.sampled_from(
         [*"()[]{},:=+-*/@<#|>tW", "h[t]", "x[t]", "h[t-1]", "**",
          "==", "and", "not", "where(", "tanh(", "sum(", "phi(", "f(", "1",
-         "2.5", "1e9",
-         "\n", "\n  ", "lambda", ".T", "for k in 1..L:", "&a ", "*a", "!!x ", "- ", "'", '"', "\t", "\0", "é", "extends: lstm", "sizes: "]
+         "2.5", "1e9", "\n", "\n  ", "lambda", ".T", "for k in 1..L:", "for k in 1..3:\n   ", "s[t, k]", "s[t, k-1]", "W[k]", "W[1]", "x[t-3]",
+         "h[t-L]", "A = ", "eye(", "part(", "concat(", "outer(", "softmax(", "layer_norm(", "L", "D", "k", "s[t, 0] = x[t]\n", "&a ", "*a ",
+         "!!x ", "- ", "'", '"', "\t", "\0", "é", "extends: lstm", "sizes: "]
     ),
     max_size=40,
 ).map(" ".join)  # fmt: skip
@@ -62,6 +63,7 @@ def test_any_text_gives_a_spec_or_a_spec_error(text):
         cell(text),
         cell("h[t] = " + text, functions="\n  f(a): a * a", choices="{phi: [tanh]}"),
         cell("h[t] = f(x[t])", functions=f"\n  f(a): {text}"),
+        cell(f"for k in 1..3:\n  s[t, k] = {text}\nh[t] = s[t, 3]", sizes="{L: 3}", parameters="{W: [L, D]}"),
     ):
         spec_or_error(whole)
 

@@ -19,7 +19,7 @@ from rnnspec.language.sizes import evaluate_size
 from rnnspec.language.spec import Shape
 from rnnspec.symbolic.adjoint import gradient_of
 from rnnspec.symbolic.expressions import expand_row, names
-from rnnspec.symbolic.graph import Concat, CumSum, Graph, Node, Outer, Part, Pointwise, Product, Read, Reduce
+from rnnspec.symbolic.graph import Concat, CumSum, Diag, Graph, Node, Outer, Part, Piece, Pointwise, Product, Read, Reduce, Transpose
 
 Array = np.ndarray
 Arrays = Mapping[str, Any]
@@ -38,7 +38,8 @@ class Numbers:
         if self.dtype is object:
             import mpmath
 
-            return np.frompyfunc(lambda v: v if isinstance(v, mpmath.mpf) else mpmath.mpf(float(v)), 1, 1)(np.asarray(value, dtype=object))
+            made = np.frompyfunc(lambda v: v if isinstance(v, mpmath.mpf) else mpmath.mpf(float(v)), 1, 1)(np.asarray(value, dtype=object))
+            return np.asarray(made, dtype=object)  # of one number NumPy makes no array
         return np.asarray(value, dtype=self.dtype)
 
 
@@ -165,7 +166,10 @@ def evaluate(graph: Graph, step: Step, numbers: Numbers, sizes: Mapping[str, int
 def _node(node: Node, graph: Graph, name: str, values: dict[str, Array], step: Step, numbers: Numbers, sizes: Mapping[str, int]) -> Array:
     match node:
         case Read("parameter", source):
-            return numbers.array(step.parameters[source])[None]
+            whole = graph.pieces[source].parameter if source in graph.pieces else source
+            return view(numbers.array(step.parameters[whole]), graph.pieces.get(source), sizes)[None]
+        case Read("size", source):
+            return numbers.array([evaluate_size(source, sizes)])
         case Read("step"):
             return numbers.array([step.number])
         case Read(kind, source):
@@ -183,7 +187,8 @@ def _node(node: Node, graph: Graph, name: str, values: dict[str, Array], step: S
             flat = _flat(values[arg])
             return flat.sum(axis=1) if flat.shape[1] else numbers.array(np.zeros(len(flat)))
         case Reduce("max", arg):
-            return _flat(values[arg]).max(axis=1)
+            flat = _flat(values[arg])
+            return flat.max(axis=1) if flat.shape[1] else numbers.array(np.full(len(flat), -np.inf))
         case CumSum(arg, reverse):
             v = values[arg]
             return v[:, ::-1].cumsum(axis=1)[:, ::-1] if reverse else v.cumsum(axis=1)
@@ -195,6 +200,11 @@ def _node(node: Node, graph: Graph, name: str, values: dict[str, Array], step: S
             return values[arg][:, start : start + evaluate_size(length, sizes)]
         case Outer(left, right):
             return values[left][:, :, None] * values[right][:, None, :]
+        case Transpose(arg):
+            return np.swapaxes(values[arg], 1, 2)
+        case Diag(arg):
+            v = values[arg]
+            return np.where(np.eye(v.shape[1], dtype=bool), v[:, :, None], numbers.array(0.0))
     raise TypeError(f"not a node: {node!r}")
 
 
@@ -203,10 +213,24 @@ def _flat(value: Array) -> Array:
 
 
 def _times(matrix: Array, vector: Array, numbers: Numbers) -> Array:
-    """matrix [1 or B, M, K] @ vector [B, K] -> [B, M]."""
+    """matrix [1 or B, M, K] @ vector [1 or B, K] -> [B, M], or @ matrix [1 or B, K, N] -> [B, M, N]."""
+    right = vector[:, :, None] if vector.ndim == 2 else vector
     if numbers.dtype is object and matrix.shape[2] == 0:
-        return numbers.array(np.zeros((len(vector), matrix.shape[1])))
-    return np.matmul(matrix, vector[:, :, None])[:, :, 0]
+        product = numbers.array(np.zeros((max(len(matrix), len(vector)), matrix.shape[1], right.shape[2])))
+    else:
+        product = np.matmul(matrix, right)
+    return product[:, :, 0] if vector.ndim == 2 else product
+
+
+def view(whole: Array, piece: Piece | None, sizes: Mapping[str, int]) -> Array:
+    """The piece of a parameter's array, or of its gradient's: a view, so that it can be added to."""
+    if piece is None:
+        return whole
+    left = whole if piece.index is None else whole[piece.index, ...]  # of a vector too a view, not a number
+    if not piece.length:
+        return left
+    first = evaluate_size(piece.first, sizes)
+    return left[(slice(None),) * piece.axis + (slice(first, first + evaluate_size(piece.length, sizes)),)]
 
 
 # --- a sequence ------------------------------------------------------------------------------------------------------
@@ -291,9 +315,36 @@ def backward(graph: Graph, params: Arrays, inputs: Arrays, run: Trajectory, outp
             return np.where(_active(lengths, t, rows, value.ndim - 1), value, numbers.array(0.0))
 
         for p, group in graph.sums.items():
-            sums[p] = sums[p] + sum((alive(values[n]).sum(axis=0) for n in group), numbers.array(0.0)) if rows else sums[p]
+            piece = graph.pieces.get(p)
+            total = view(sums[piece.parameter if piece else p], piece, sizes)
+            if rows:
+                total += sum((alive(values[n]).sum(axis=0) for n in group), numbers.array(0.0))
         for i, n in graph.outputs.items():
             dx[i].append(alive(values[n]))
         flowing = {s: np.where(_active(lengths, t, rows, flowing[s].ndim - 1), values[n], flowing[s]) for s, n in graph.states.items()}
     stacked = {i: np.stack(d[::-1]) if d else numbers.array(np.zeros(np.shape(inputs[i]))) for i, d in dx.items()}
     return Gradients(sums, stacked, flowing)
+
+
+# --- once per sequence -----------------------------------------------------------------------------------------------
+
+
+def once(graph: Graph, params: Arrays, sizes: Mapping[str, int], numbers: Numbers = FLOAT64) -> dict[str, Array]:
+    """The values [...] that the `once` graph of a Split makes of the parameters: the step reads them beside the parameters."""
+    values = evaluate(graph, Step({}, {}, params, {}, 0), numbers, sizes)
+    return {name: values[node][0] for name, node in graph.outputs.items()}
+
+
+def once_gradients(reverse: Graph, params: Arrays, gradients: Arrays, sizes: Mapping[str, int], numbers: Numbers = FLOAT64) -> dict[str, Array]:
+    """What the gradients of those values, summed over batch and time by the step, add to the gradients of the parameters.
+
+    reverse: the adjoint of the `once` graph.
+    """
+    given = {gradient_of(name): numbers.array(gradient)[None] for name, gradient in gradients.items()}
+    values = evaluate(reverse, Step(given, {}, params, {}, 0), numbers, sizes)
+    sums = {p: numbers.array(np.zeros(np.shape(params[p]))) for p in params}
+    for p, group in reverse.sums.items():
+        piece = reverse.pieces.get(p)
+        total = view(sums[piece.parameter if piece else p], piece, sizes)
+        total += sum((values[n][0] for n in group), numbers.array(0.0))
+    return sums

@@ -21,6 +21,7 @@ from rnnspec.language.resolve import Scope, check_choices, resolve, used_names, 
 from rnnspec.language.shapes import infer_shapes, pull_factors
 from rnnspec.language.sizes import SizeError, canonical_size, evaluate_size, size_names
 from rnnspec.language.spec import Choice, Init, Shape, Size, Spec
+from rnnspec.language.unroll import lower_taps, unroll, with_numbers
 
 __all__ = ["Settings", "check", "evaluate_size"]
 
@@ -40,22 +41,23 @@ def check(document: Document, settings: Settings) -> Spec:
     """The Spec of a document. Raises SpecError with all that is wrong."""
     faults = Faults(document.lines)
     faults.extend(document.problems)
+    constants = {name: settings.constants.get(name, entry.value) for name, entry in document.constants.items()}
+    document, in_shapes = with_numbers(document, constants, faults)
     kinds = _kinds(document, faults)
     check_choices(document, faults)
-    constants = {name: settings.constants.get(name, entry.value) for name, entry in document.constants.items()}
     choices = {name: Choice(e.value, settings.chosen.get(name, e.value[0])) for name, e in document.choices.items() if e.value}
-    scope = Scope(
-        kinds, constants, {n: c.chosen for n, c in choices.items()}, {n: e.value for n, e in document.functions.items()}, document.broken
-    )
-    equations = resolve(document, scope, faults)
+    unrolled = unroll(document, kinds, constants, faults)
+    functions = {n: e.value for n, e in document.functions.items()}
+    scope = Scope(kinds, constants, {n: c.chosen for n, c in choices.items()}, functions, document.broken, unrolled)
+    equations = lower_taps(resolve(document, scope, faults), {*kinds, *(r.target for r in unrolled.rounds)}, faults)
     _check_defined(document, faults)
-    _check_used(document, faults)
+    _check_used(document, in_shapes, faults)
     declared = {name: e.value for section in (document.inputs, document.states, document.parameters) for name, e in section.items()}
     _check_ranks(document, faults)
     ordered = _ordered(equations, faults)
-    shapes = infer_shapes(equations, declared, document.states, faults)
-    sizes = _sizes(document, faults)
-    _check_emitted(document, kinds, faults)
+    shapes = infer_shapes(equations, declared, document.states, scope.named("size"), faults)
+    sizes = _sizes(document, faults, {n.name for e in equations for n in walk(e.value) if isinstance(n, Ref)})
+    _check_emitted(document, kinds, set(unrolled.families), faults)
     init = _initialisers(document, faults)
     spec = Spec(
         name=document.name,
@@ -65,7 +67,7 @@ def check(document: Document, settings: Settings) -> Spec:
         inputs={n: e.value for n, e in document.inputs.items()},
         states={n: e.value for n, e in document.states.items()},
         parameters={n: e.value for n, e in document.parameters.items()},
-        equations=tuple(replace(e, value=pull_factors(e.value, shapes)) for e in ordered),
+        equations=tuple(replace(e, value=pull_factors(e.value, shapes, scope.named("size"))) for e in ordered),
         outputs=tuple(e.value for e in document.outputs),
         shapes=shapes,
         constants=constants,
@@ -105,8 +107,11 @@ def _kinds(document: Document, faults: Faults) -> dict[str, str]:
                 )
             else:
                 kinds[name], places[name] = _KINDS[section], at
-    for name, equation in document.equations.items():
-        if kinds.setdefault(name, "intermediate") not in ("intermediate", "state"):
+    for name, (equation, *_) in document.equations.items():
+        kind = kinds.setdefault(name, "intermediate" if equation.timed else "once")
+        if kind == "state" and not equation.timed:
+            faults.add(f"'{name}' is a state and changes with time. Write {name}[t] = ...", equation.at)
+        elif kind not in ("intermediate", "state", "once"):
             kind, line = kinds[name], places[name].line
             faults.add(
                 f"'{name}' is {with_article(kind)} (line {line}); an equation defines states and intermediate values only.", equation.at
@@ -119,11 +124,11 @@ def _shapes(document: Document) -> list[tuple[Place, Shape]]:
 
 
 def _check_ranks(document: Document, faults: Faults) -> None:
-    for section, most in ((document.inputs, 1), (document.states, 1), (document.parameters, 2)):
+    for what, section, most in (("an input", document.inputs, 1), ("a state", document.states, 2), ("a parameter", document.parameters, 3)):
         for name, entry in section.items():
             if len(entry.value) > most:
-                what = "parameters with three axes" if most == 2 else "matrices among inputs and states"
-                faults.add(f"'{name}' has the shape [{', '.join(entry.value)}]; {what} are not supported yet.", entry.at)
+                axes = f"{most} ax{'e' if most > 1 else 'i'}s"
+                faults.add(f"'{name}' has the shape [{', '.join(entry.value)}]; {what} has at most {axes}.", entry.at)
 
 
 def _check_defined(document: Document, faults: Faults) -> None:
@@ -134,18 +139,22 @@ def _check_defined(document: Document, faults: Faults) -> None:
             faults.add(f"the state '{name}' is never defined. Write an equation {name}[t] = ...", entry.at)
 
 
-def _check_used(document: Document, faults: Faults) -> None:
+def _check_used(document: Document, in_shapes: set[str], faults: Faults) -> None:
     if document.broken or document.problems:  # what uses it may be what can't be read
         return
-    used = used_names(document)
+    used = used_names(document) | in_shapes
     for section in ("inputs", "parameters", "constants", "choices", "functions"):
         for name, entry in getattr(document, section).items():
             if name not in used:
                 faults.add(f"the {_KINDS[section]} '{name}' is used in no equation. Use it or take it out.", entry.at)
 
 
-def _check_emitted(document: Document, kinds: Mapping[str, str], faults: Faults) -> None:
-    known = [name for name, kind in kinds.items() if kind in ("state", "intermediate")]
+def _check_emitted(document: Document, kinds: Mapping[str, str], indexed: set[str], faults: Faults) -> None:
+    known = [name for name, kind in kinds.items() if kind in ("state", "intermediate") and name not in indexed]
+    for entry in document.outputs:
+        if entry.value in indexed:
+            faults.add(f"'{entry.value}' has one value a round. Emit one of them by an equation of its own: last[t] = {entry.value}[t, 3].", entry.at)
+            known.append(entry.value)
     _check_list("outputs", "a state or intermediate value", document.outputs, [*known, *document.broken], faults)
     _check_list("no_gradient", "an input", document.no_gradient, list(document.inputs), faults)
     if "outputs" in document.keys and not document.outputs and not document.problems:
@@ -176,11 +185,10 @@ def _ordered(equations: list[Equation], faults: Faults) -> list[Equation]:
         ready = next((e for e in left.values() if all(n in done for n in reads[e.target])), None)
         if ready is None:
             cycle = _cycle(left, reads, done)
-            faults.add(
-                f"a cycle within one step: {' -> '.join([*cycle, cycle[0]])} (each reads the next). "
-                f"One of them must read an earlier step, like {cycle[-1]}[t-1].",
-                left[cycle[0]].at,
-            )
+            where, advice = "within one step", f" One of them must read an earlier step, like {cycle[-1]}[t-1]."
+            if not left[cycle[0]].timed:
+                where, advice = "among values computed once per sequence", ""
+            faults.add(f"a cycle {where}: {' -> '.join([*cycle, cycle[0]])} (each reads the next).{advice}", left[cycle[0]].at)
             done |= set(cycle)
             left = {name: e for name, e in left.items() if name not in cycle}
             continue
@@ -190,7 +198,7 @@ def _ordered(equations: list[Equation], faults: Faults) -> list[Equation]:
 
 
 def _reads_now(equation: Equation) -> list[str]:
-    return list(dict.fromkeys(n.name for n in walk(equation.value) if isinstance(n, Ref) and n.time == 0))
+    return list(dict.fromkeys(n.name for n in walk(equation.value) if isinstance(n, Ref) and not n.time))
 
 
 def _cycle(left: Mapping[str, Equation], reads: Mapping[str, list[str]], done: set[str]) -> list[str]:
@@ -208,7 +216,7 @@ def _cycle(left: Mapping[str, Equation], reads: Mapping[str, list[str]], done: s
 # sizes and initialisers
 
 
-def _sizes(document: Document, faults: Faults) -> dict[str, Size]:
+def _sizes(document: Document, faults: Faults, mentioned: set[str]) -> dict[str, Size]:
     """Every size with its meaning and default, in the order of first use; each must be told by something at run time."""
     used: dict[str, Place] = {}
     for at, shape in _shapes(document):
@@ -231,7 +239,7 @@ def _sizes(document: Document, faults: Faults) -> dict[str, Size]:
             )
     while more := {n for n in names - told if (d := sizes[n].default) is not None and size_names(d) <= told}:
         told |= more
-    needed = set(used) | {n for size in sizes.values() if size.default for n in size_names(size.default)}
+    needed = set(used) | (set(document.sizes) & mentioned) | {n for size in sizes.values() if size.default for n in size_names(size.default)}
     for name in [*used, *document.sizes]:
         at = used.get(name) or document.sizes[name].at
         if name not in needed:

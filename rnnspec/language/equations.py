@@ -15,9 +15,10 @@ from fractions import Fraction
 from functools import lru_cache
 
 from rnnspec.errors import Problem, SpecError
-from rnnspec.language.tokens import MAX_NESTING, Refusal, Statement, Token, code_of, split_statements
+from rnnspec.language.tokens import MAX_NESTING, Header, Refusal, Statement, Token, code_of, split_statements
 
 MAX_EQUATIONS = 500
+MAX_DELAY = 64  # steps back that an equation may read
 
 
 @dataclass(frozen=True)
@@ -38,16 +39,22 @@ class Number:
 
 @dataclass(frozen=True)
 class Ref:
-    """A name. `time` is None as written without an index, 0 for [t], -1 for [t-1], ... The bare step number is Ref("t")."""
+    """A name. `time` is None as written without a time, 0 for [t], -1 for [t-1], ... The bare step number is Ref("t").
+
+    `index`: the k of s[t, k] and of W[k]; in a resolved tree a Number from 1, and of parameters only. `delay`: the d of
+    h[t-d] where d is no literal; None in a resolved tree. A resolved tree may name a size: that is a number.
+    """
 
     name: str
     time: int | None = None
     at: Place = field(default=Place(), compare=False)
+    index: Expr | None = None
+    delay: Expr | None = None
 
 
 @dataclass(frozen=True)
 class Unary:
-    op: str  # "-" or "not"
+    op: str  # "-", "not" or "T"
     arg: Expr
     at: Place = field(default=Place(), compare=False)
 
@@ -62,7 +69,7 @@ class Binary:
 
 @dataclass(frozen=True)
 class Call:
-    """A function of the table, or `where(condition, a, b)`."""
+    """A function of the tables in `functions.py`, or `where(condition, a, b)`."""
 
     function: str
     args: tuple[Expr, ...]
@@ -73,13 +80,27 @@ Expr = Number | Ref | Unary | Binary | Call
 
 
 @dataclass(frozen=True)
+class Loop:
+    """`for name in first..last:` around an equation."""
+
+    name: str
+    first: Expr
+    last: Expr
+    at: Place = field(default=Place(), compare=False)
+
+
+@dataclass(frozen=True)
 class Equation:
-    """`target[t] = value`; `text` is the source line without its comment."""
+    """`target[t] = value`; `text` is the source line without its comment. `timed`: false for `target = value`, computed once per
+    sequence. `index`: the k of target[t, k]. A resolved equation has neither index nor loop."""
 
     target: str
     value: Expr
     text: str
     at: Place = field(default=Place(), compare=False)
+    timed: bool = True
+    index: Expr | None = None
+    loop: Loop | None = None
 
 
 def parse_equations(text: str, first_line: int = 1, first_column: int = 1, file: str = "") -> tuple[list[Equation], list[Problem]]:
@@ -140,6 +161,15 @@ def walk(expr: Expr) -> Iterator[Expr]:
                 waiting += [right, left]
             case Call(_, args):
                 waiting += reversed(args)
+            case Ref():
+                waiting += [e for e in (node.delay, node.index) if e is not None]
+
+
+def names_in(equation: Equation) -> set[str]:
+    """Every name that an equation mentions: in its value, its index and the bounds of its loop."""
+    parts = [equation.value, equation.index, *((equation.loop.first, equation.loop.last) if equation.loop else ())]
+    nodes = [node for part in parts if part is not None for node in walk(part)]
+    return {node.name if isinstance(node, Ref) else node.function for node in nodes if isinstance(node, Ref | Call)}
 
 
 class _RefusedError(Exception):
@@ -172,7 +202,7 @@ def _equation(statement: Statement, text: _Text) -> Equation:
             break
     if split < 0:
         raise _RefusedError(_at(tokens[0], "expected an equation: name[t] = expression."))
-    target = _target(tokens[:split], tokens[split])
+    target, timed, index = _target(tokens[:split], tokens[split], text)
     right = tokens[split + 1 :]
     if not right:
         raise _RefusedError(_at(tokens[split], f"the right side of the equation for '{target}' is missing."))
@@ -181,30 +211,52 @@ def _equation(statement: Statement, text: _Text) -> Equation:
             raise _RefusedError(_at(token, "a second '=' in one equation. Arguments have no names; equal values are compared with '=='."))
     value = _Reader(right, text).read(tokens[split].row, tokens[split].column + 1)
     lines = [code_of(text.rows[row]).strip() for row in range(tokens[0].row, tokens[-1].row + 1)]
-    first = tokens[0]
-    return Equation(target, value, " ".join(filter(None, lines)), text.place(first.row, first.column, len(first.text)))
+    loop, first = _loop(statement.loop, text), tokens[0]
+    if loop is not None and index is None:
+        raise _RefusedError(_at(first, f"an equation in a loop defines one value a round. Write {target}[t, {loop.name}] = ..."))
+    head = f"{code_of(text.rows[statement.loop.row]).strip()} " if statement.loop else ""
+    place = text.place(first.row, first.column, len(first.text))
+    return Equation(target, value, head + " ".join(filter(None, lines)), place, timed, index, loop)
+
+
+@lru_cache(maxsize=64)
+def _bound(text: str) -> Expr | Problem:
+    try:
+        return parse_expression(text)
+    except SpecError as error:
+        return error.errors[0]
+
+
+def _loop(header: Header | None, text: _Text) -> Loop | None:
+    if header is None:
+        return None
+    first, last = _bound(header.first), _bound(header.last)
+    for bound in (first, last):
+        if isinstance(bound, Problem):
+            raise _RefusedError(Refusal(f"in the head of the loop: {bound.message}", header.row, header.column, header.width))
+    assert not isinstance(first, Problem) and not isinstance(last, Problem)
+    return Loop(header.name, first, last, text.place(header.row, header.column, header.width))
 
 
 def _at(token: Token, message: str) -> Refusal:
     return Refusal(message, token.row, token.column, len(token.text))
 
 
-def _target(left: list[Token], equals: Token) -> str:
-    """The name that an equation defines; anything but name[t] is refused."""
+def _target(left: list[Token], equals: Token, text: _Text) -> tuple[str, bool, Expr | None]:
+    """What an equation defines: name[t], name[t, k], name or name[k]. The name, whether it has a time, and its index."""
     if not left or left[0].kind != "name":
         raise _RefusedError(_at(left[0] if left else equals, "the left side of an equation is a name with its time: name[t] = ..."))
     name, rest = left[0].text, "".join(t.text for t in left[1:])
-    if rest == "[t]":
-        return name
-    if not rest:
-        message = f"'{name}' is defined without a time. Write {name}[t] = ... (values computed once per sequence are not supported yet)."
-    elif re.fullmatch(r"\[t[-+].*\]", rest):
-        message = f"an equation defines this step's value only. Write {name}[t] = ..."
-    elif re.fullmatch(r"\[t,.*\]", rest):
-        message = f"a second index ({name}{rest}) belongs to inner loops, which are not supported yet."
-    else:
-        message = f"the left side of an equation is a name with its time: {name}[t] = ..."
-    raise _RefusedError(_at(left[0], message))
+    if rest in ("", "[t]"):
+        return name, bool(rest), None
+    timed = rest.startswith("[t,")
+    index = left[4 if timed else 2 : -1]
+    if re.fullmatch(r"\[t[-+].*\]", rest):
+        raise _RefusedError(_at(left[0], f"an equation defines this step's value only. Write {name}[t] = ..."))
+    if not rest.startswith("[") or not rest.endswith("]") or not index or any(t.text in "[]" for t in index):
+        raise _RefusedError(_at(left[0], f"the left side of an equation is a name with its time: {name}[t] = ..."))
+    before = left[3 if timed else 1]
+    return name, timed, _Reader(index, text).read(before.row, before.column + 1)
 
 
 class _Reader:
@@ -267,7 +319,7 @@ class _Reader:
             case ast.Name(id=name):
                 return Ref(name, None, at)
             case ast.Subscript(value=ast.Name(id=name), slice=index):
-                return Ref(name, self.time(name, index), at)
+                return self.indexed(name, index, at, deeper)
             case ast.UnaryOp(op=ast.UAdd(), operand=operand):
                 return self.expr(operand, deeper)
             case ast.UnaryOp(op=op, operand=operand) if type(op) in _UNARY:
@@ -281,8 +333,8 @@ class _Reader:
                 return self.comparison(node, deeper)
             case ast.Call():
                 return self.call(node, deeper)
-            case ast.Attribute(attr="T"):
-                raise self.refuse(node, "the transpose '.T' is not supported yet. 'x @ W' multiplies by the transpose of W.")
+            case ast.Attribute(value=operand, attr="T"):
+                return Unary("T", self.expr(operand, deeper), at)
             case ast.Attribute(attr=attribute):
                 raise self.refuse(node, f"attributes ('.{attribute[:40]}') are not offered.")
             case ast.Tuple(elts=elements):
@@ -336,21 +388,35 @@ class _Reader:
             )
         return value
 
-    def time(self, name: str, index: ast.expr) -> int:
+    def indexed(self, name: str, index: ast.expr, at: Place, depth: int) -> Ref:
+        """x[t], h[t-2], h[t-d], s[t, k], W[k]."""
+        match index:
+            case ast.Tuple(elts=[when, second]):
+                time, delay = self.time(name, when, depth)
+                return Ref(name, time, at, self.expr(second, depth), delay)
+            case ast.Tuple():
+                raise self.refuse(index, f"'{name}' takes a time and one index: {name}[t, k].")
+            case _ if any(isinstance(n, ast.Name) and n.id == "t" for n in ast.walk(index)):
+                time, delay = self.time(name, index, depth)
+                return Ref(name, time, at, None, delay)
+            case ast.Slice():
+                raise self.refuse(index, f"slices are not offered. Write part({name}, first, length).")
+        return Ref(name, None, at, self.expr(index, depth))
+
+    def time(self, name: str, index: ast.expr, depth: int) -> tuple[int, Expr | None]:
+        """How many steps back, as 0, -1, ... or as an expression of constants."""
         match index:
             case ast.Name(id="t"):
-                return 0
-            case ast.BinOp(left=ast.Name(id="t"), op=ast.Sub(), right=ast.Constant(value=int(steps))) if steps < 2:
-                return -steps
-            case ast.BinOp(left=ast.Name(id="t"), op=ast.Sub(), right=ast.Constant(value=int())):
-                raise self.refuse(
-                    index, f"steps before [t-1] are not supported yet. Carry {name} in a state of its own: {name}_1[t] = {name}[t-1]."
-                )
+                return 0, None
+            case ast.BinOp(left=ast.Name(id="t"), op=ast.Sub(), right=ast.Constant(value=int(steps))) if not isinstance(steps, bool):
+                if steps > MAX_DELAY:
+                    raise self.refuse(index, f"at most {MAX_DELAY} steps back can be read: {name}[t-1] to {name}[t-{MAX_DELAY}].")
+                return -steps, None
+            case ast.BinOp(left=ast.Name(id="t"), op=ast.Sub(), right=steps):
+                return 0, self.expr(steps, depth)
             case ast.BinOp(left=ast.Name(id="t"), op=ast.Add()):
                 raise self.refuse(index, "a later step can't be read: use [t] or [t-1].")
-            case ast.Tuple(elts=[ast.Name(id="t"), *_]):
-                raise self.refuse(index, "a second index belongs to inner loops, which are not supported yet.")
-        raise self.refuse(index, f"the index of '{name}' must be a time: [t] or [t-1]. (Elements and inner loops are not supported yet.)")
+        raise self.refuse(index, f"the first index of '{name}' must be a time: [t], [t-1], ...")
 
 
 def decimal(text: str) -> Fraction | None:
@@ -388,10 +454,13 @@ def _written(expr: Expr) -> tuple[str, int]:
                 if exact
                 else (f"{value.numerator} / {value.denominator}", 6)
             )
-        case Ref(name, None):
-            return name, 9
         case Ref(name, time):
-            return f"{name}[t{time or ''}]", 9
+            delay = "" if expr.delay is None else f"-{_inside(expr.delay, 6)}"
+            inside = [] if time is None else [f"t{time or ''}{delay}"]
+            inside += [] if expr.index is None else [to_text(expr.index)]
+            return (f"{name}[{', '.join(inside)}]" if inside else name), 9
+        case Unary("T", arg):
+            return f"{_inside(arg, 9)}.T", 9
         case Unary(op, arg):
             level = 7 if op == "-" else 3
             return ("-" if op == "-" else "not ") + _inside(arg, level), level

@@ -20,7 +20,7 @@ from typing import Any
 
 from rnnspec.errors import SpecError
 from rnnspec.language.check import SECTIONS, fail
-from rnnspec.language.equations import Call, Expr, Ref, walk
+from rnnspec.language.equations import Call, Expr, Ref, names_in, walk
 from rnnspec.language.reader import Document, Entry
 from rnnspec.language.sizes import size_names
 from rnnspec.language.spec import Shape
@@ -89,7 +89,7 @@ def _names(expr: Expr) -> set[str]:
 
 def _drop_unused(joined: Document, own: Document) -> Document:
     """Without what was inherited and is on no way to an output, or to something that the extending file itself says."""
-    reads = {name: _names(e.value) for name, e in joined.equations.items()}
+    reads = {name: set().union(*map(names_in, group)) for name, group in joined.equations.items()}
     reads |= {name: _names(e.value.body) for name, e in joined.functions.items()}
     reads |= {name: set(e.value) for name, e in joined.choices.items()}
     said = {name for section in SECTIONS for name in getattr(own, section)} | set(own.equations)

@@ -90,9 +90,37 @@ _ROWS = (
     Function("reciprocal", V, ("-y * y",), "1 / v", interval=(0.3, 3.0), bounded=False, about="1 / v"),
     Function("stop_gradient", V, ("0",), "v", about="v, through which no gradient flows"),
     Function("straight_through", ("value", "via"), ("0", "1"), "value", about="the value of the first, the derivative of the second"),
+    Function("shifted", ("v", "by"), ("1", "0"), "v - by", about="v - by inside something that `by` does not change (softmax): nothing flows to it"),
 )
 
 FUNCTIONS: Mapping[str, Function] = MappingProxyType({row.name: row for row in _ROWS})
 
-# Known to the language, not to this version's kernels: refused by name rather than as a misspelling.
-NOT_YET = frozenset({"sum", "mean", "max", "dot", "norm", "softmax", "cumsum", "cumax", "layer_norm", "concat", "part", "eye", "diag", "outer"})
+INTERNAL = frozenset({"shifted"})  # of the graph; a spec can't name them
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One function that looks along the feature axis or changes the shape. `args` that are in capitals are sizes; the graph nodes
+    that it becomes are in `symbolic/features.py`, the shapes that it takes and gives in `language/features.py`."""
+
+    name: str
+    args: tuple[str, ...]
+    about: str
+
+
+FEATURES: Mapping[str, Feature] = MappingProxyType({row.name: row for row in (
+    Feature("sum", V, "sum of all elements"),
+    Feature("mean", V, "mean of all elements"),
+    Feature("max", V, "largest element; a tie shares the derivative"),
+    Feature("dot", ("u", "v"), "sum of u * v"),
+    Feature("norm", V, "square root of the sum of squares; its derivative at 0 is 0"),
+    Feature("softmax", V, "exp(v) / sum(exp(v)), without overflow"),
+    Feature("cumsum", V, "running sum, from the first element"),
+    Feature("cumax", V, "cumsum(softmax(v))"),
+    Feature("layer_norm", ("v", "eps"), "(v - mean(v)) / sqrt(mean((v - mean(v))**2) + eps)"),
+    Feature("concat", ("a", "b", "..."), "one vector after another; a number is one element"),
+    Feature("part", ("v", "FIRST", "LENGTH"), "LENGTH elements from the FIRST on, counted from 0"),
+    Feature("outer", ("u", "v"), "the matrix of all products u_i * v_j"),
+    Feature("diag", V, "the square matrix with v on its diagonal"),
+    Feature("eye", ("SIZE",), "the identity matrix"),
+)})

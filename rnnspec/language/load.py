@@ -25,6 +25,7 @@ from rnnspec.language.extend import extend
 from rnnspec.language.faults import did_you_mean, listed
 from rnnspec.language.reader import Document, read
 from rnnspec.language.spec import Spec
+from rnnspec.language.unroll import settle
 from rnnspec.language.yamltext import MAX_BYTES
 
 _SUFFIXES = (".yaml", ".yml")
@@ -89,7 +90,7 @@ def _plain(expr: Expr) -> object:
         case Number(value):
             return f"{value.numerator:x}/{value.denominator:x}"  # hex: a decimal of over 4300 digits is refused by Python
         case Ref(name, time):
-            return [name, time]
+            return [name, time, *([] if expr.index is None else [_plain(expr.index)])]
         case Unary(op, arg):
             return [op, _plain(arg)]
         case Binary(op, left, right):
@@ -139,7 +140,7 @@ def _with_problem(document: Document, message: str) -> Document:
 
 
 def _spec(document: Document, settings: Mapping[str, object]) -> Spec:
-    document = extend(document, lambda name, file: _read_file(_find(name, file)), document.file)
+    document = settle(extend(document, lambda name, file: _read_file(_find(name, file)), document.file))
     return check(document, _settings(document, settings))
 
 

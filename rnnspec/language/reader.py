@@ -18,7 +18,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from rnnspec.errors import Problem, SpecError
 from rnnspec.language.equations import Binary, Call, Equation, Expr, Number, Place, Ref, Unary, decimal, parse_equations, parse_expression
 from rnnspec.language.faults import Faults, bad_name, did_you_mean, listed
-from rnnspec.language.functions import FUNCTIONS, NOT_YET
+from rnnspec.language.functions import FEATURES, FUNCTIONS
 from rnnspec.language.sizes import SizeError, canonical_size
 from rnnspec.language.spec import Example, Init, Shape, Size
 from rnnspec.language.yamltext import Sheet, align, compose, locate_block
@@ -28,7 +28,7 @@ V = TypeVar("V")
 # constants and choices are keywords beside these
 ARGUMENTS = frozenset({"backend", "batch_first", "bias", "bidirectional", "cell", "dropout", "dtype", "hidden_size", "input_size", "num_layers",
                        "proj_size", "seed", "self", "sizes", "spec", "threads"})
-RESERVED = frozenset({"t", "where", "for", "in", "and", "or", "not"}) | frozenset(FUNCTIONS) | NOT_YET
+RESERVED = frozenset({"t", "where", "for", "in", "and", "or", "not"}) | frozenset(FUNCTIONS) | frozenset(FEATURES)
 INITIALISERS = {"uniform_hidden": 0, "glorot_uniform": 0, "orthogonal": 0, "identity": 0, "uniform": 2, "normal": 1, "chrono": 1}
 
 
@@ -50,8 +50,9 @@ class Definition:
 
 @dataclass(frozen=True)
 class Document:
-    """One file, or a file joined with what it extends. `keys` has the place of each top-level key; `broken` the names
-    whose equations can't be read (their uses are no further faults)."""
+    """One file, or a file joined with what it extends. `keys` has the place of each top-level key; `equations` all that define
+    a name, which are several where they have a second index; `broken` the names whose equations can't be read (their uses are
+    no further faults)."""
 
     file: str
     lines: Mapping[str, tuple[str, ...]]
@@ -68,7 +69,7 @@ class Document:
     constants: Mapping[str, Entry[Fraction]] = field(default_factory=dict)
     choices: Mapping[str, Entry[tuple[str, ...]]] = field(default_factory=dict)
     functions: Mapping[str, Entry[Definition]] = field(default_factory=dict)
-    equations: Mapping[str, Equation] = field(default_factory=dict)
+    equations: Mapping[str, tuple[Equation, ...]] = field(default_factory=dict)
     broken: frozenset[str] = frozenset()
     outputs: tuple[Entry[str], ...] = ()
     no_gradient: tuple[Entry[str], ...] = ()
@@ -192,7 +193,7 @@ class _Reader:
         message = bad_name(name)
         if not message and name in RESERVED:
             kind = {"t": "the step's number"}.get(
-                name, "a function of the language" if name in FUNCTIONS or name in NOT_YET else "a word of it"
+                name, "a function of the language" if name in FUNCTIONS or name in FEATURES else "a word of it"
             )
             message = f"'{name}' is reserved: it is {kind}. Choose another name for it in {what}."
         if not message and what in ("constants", "choices") and name in ARGUMENTS:
@@ -298,13 +299,16 @@ class _Reader:
         equations, problems = self.placed(node, text)
         for p in problems:
             self.faults.add(p.message, Place(p.line, p.column, p.width, self.sheet.file))
-        first: dict[str, Equation] = {}
+        first: dict[str, tuple[Equation, ...]] = {}
         for equation in equations:
-            name = equation.target
-            if name in first:
-                self.faults.add(f"'{name}' is defined twice: here and on line {first[name].at.line}.", equation.at)
-            elif self.good(name, "the equations", equation.at):
-                first[name] = equation
+            name, known = equation.target, first.get(equation.target, ())
+            if known and (known[0].index is None or equation.index is None):
+                self.faults.add(f"'{name}' is defined twice: here and on line {known[0].at.line}.", equation.at)
+            elif known and known[0].timed != equation.timed:
+                before, here = ("no time", "one") if equation.timed else ("a time", "none")
+                self.faults.add(f"'{name}' has {before} on line {known[0].at.line} and {here} here. Give both one form.", equation.at)
+            elif known or self.good(name, "the equations", equation.at):
+                first[name] = (*known, equation)
         if not equations and not problems:
             self.wrong("there is no equation. Write one a line, like h[t] = tanh(W @ x[t] + U @ h[t-1] + b).", node)
         return {"equations": first, "broken": _targets(text) - set(first) if problems else frozenset()}
@@ -445,8 +449,11 @@ def _moved(equation: Equation, place: Callable[[int, int, int], Place]) -> Equat
 
     def tree(expr: Expr) -> Expr:
         match expr:
-            case Number() | Ref():
+            case Number():
                 return dataclasses.replace(expr, at=at(expr.at))
+            case Ref():
+                index, delay = (e and tree(e) for e in (expr.index, expr.delay))
+                return dataclasses.replace(expr, at=at(expr.at), index=index, delay=delay)
             case Unary(op, arg):
                 return Unary(op, tree(arg), at(expr.at))
             case Binary(op, left, right):
@@ -455,4 +462,5 @@ def _moved(equation: Equation, place: Callable[[int, int, int], Place]) -> Equat
                 return Call(function, tuple(tree(a) for a in args), at(expr.at))
         raise TypeError(f"not an expression: {expr!r}")
 
-    return dataclasses.replace(equation, value=tree(equation.value), at=at(equation.at))
+    index, loop = equation.index and tree(equation.index), equation.loop and dataclasses.replace(equation.loop, at=at(equation.loop.at))
+    return dataclasses.replace(equation, value=tree(equation.value), at=at(equation.at), index=index, loop=loop)

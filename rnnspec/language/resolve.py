@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from rnnspec.language.equations import Binary, Call, Equation, Expr, Number, Place, Ref, Unary, walk
+from rnnspec.language.equations import MAX_DELAY, Binary, Call, Equation, Expr, Number, Place, Ref, Unary, names_in, walk
 from rnnspec.language.faults import Faults, did_you_mean, listed
-from rnnspec.language.functions import FUNCTIONS, NOT_YET
+from rnnspec.language.functions import FEATURES, FUNCTIONS, INTERNAL
 from rnnspec.language.reader import Definition, Document
+from rnnspec.language.sizes import SizeError, size_names, size_of
 from rnnspec.language.tokens import MAX_NESTING
+from rnnspec.language.unroll import NotWholeError, Round, Unrolled, whole
 
 MAX_NODES = 20_000  # of all equations together, functions inlined
 MAX_EXPONENT = 64
 UNKNOWN = Call("", ())  # stands where a fault was noted already; its arguments are still checked, nothing is made of it
-_ARTICLES = {"input": "an input", "intermediate": "an intermediate value"}
+_ARTICLES = {"input": "an input", "intermediate": "an intermediate value", "once": "a value computed once per sequence"}
+TIMED = ("input", "state", "intermediate")
 
 
 class _TooLargeError(Exception):
@@ -39,13 +42,15 @@ class _Tree:
 
 @dataclass(frozen=True)
 class Scope:
-    """What names mean. `kinds`: input, state, parameter, intermediate, constant, choice, function, size."""
+    """What names mean. `kinds`: input, state, parameter, intermediate, once (an equation without [t]), constant, choice, function,
+    size. `unrolled`: the equations, their loops unrolled."""
 
     kinds: Mapping[str, str]
     constants: Mapping[str, Fraction]
     chosen: Mapping[str, str]
     functions: Mapping[str, Definition]
     broken: frozenset[str]
+    unrolled: Unrolled = field(default_factory=Unrolled)
 
     def named(self, *kinds: str) -> list[str]:
         return [name for name, kind in self.kinds.items() if kind in kinds]
@@ -56,28 +61,29 @@ def resolve(document: Document, scope: Scope, faults: Faults) -> list[Equation]:
     if _function_cycles(document, faults):
         return []
     resolver, resolved, nodes = _Resolver(scope, document, faults), [], 0
-    for equation in document.equations.values():
+    for item in scope.unrolled.rounds:
         try:
-            tree = resolver.equation(equation)
+            tree = resolver.equation(item)
         except _TooLargeError:
             tree = _Tree(UNKNOWN)
         nodes += tree.size
         if nodes > MAX_NODES or resolver.work > 2 * MAX_NODES:
-            faults.add(_EXPANDED, equation.at)
+            faults.add(_EXPANDED, item.equation.at)
             return []
-        resolved.append(replace(equation, value=tree.expr))
+        resolved.append(replace(item.equation, target=item.target, value=tree.expr, index=None, loop=None))
     return resolved
 
 
-_EXPANDED = f"with the functions written out, the equations are larger than {MAX_NODES} names, numbers and operators."
+_EXPANDED = f"with the functions written out and the loops unrolled, the equations are larger than {MAX_NODES} names, numbers and operators."
 
 
 def used_names(document: Document) -> frozenset[str]:
     """Every name that an equation, a function's body or a choice's list mentions."""
-    bodies = [e.value for e in document.equations.values()] + [f.value.body for f in document.functions.values()]
+    bodies = [f.value.body for f in document.functions.values()]
     nodes = [node for body in bodies for node in walk(body)]
     options = [option for choice in document.choices.values() for option in choice.value]
-    return frozenset([n.name for n in nodes if isinstance(n, Ref)] + [n.function for n in nodes if isinstance(n, Call)] + options)
+    mentioned = [name for group in document.equations.values() for e in group for name in names_in(e)]
+    return frozenset([n.name for n in nodes if isinstance(n, Ref)] + [n.function for n in nodes if isinstance(n, Call)] + options + mentioned)
 
 
 _OPERATORS: Mapping[str, Callable[[Fraction, Fraction], Fraction]] = {
@@ -151,10 +157,13 @@ class _Resolver:
         self.within = ""
         self.fixed: Place | None = None  # inside an inlined function: where the call stands
         self.args: Mapping[str, _Tree] | None = None
+        self.values: Mapping[str, int] = {}  # of the loop's variable
+        self.timed_target = True
 
-    def equation(self, equation: Equation) -> _Tree:
-        self.within, self.fixed, self.args = f"the equation for '{equation.target}'", None, None
-        return self.tree(equation.value)
+    def equation(self, item: Round) -> _Tree:
+        self.within, self.fixed, self.args = f"the equation for '{item.equation.target}'", None, None
+        self.values, self.timed_target = item.values, item.equation.timed
+        return self.tree(item.equation.value)
 
     def fault(self, message: str, at: Place, *parts: _Tree) -> _Tree:
         self.faults.add(message, at)
@@ -185,8 +194,8 @@ class _Resolver:
         match expr:
             case Number(value):
                 return _Tree(Number(value, at))
-            case Ref(name, time):
-                return self.read(name, time, expr.at)
+            case Ref():
+                return self.read(expr)
             case Unary(op, arg):
                 inner = self.tree(arg)
                 return self.made(Unary(op, inner.expr, at), inner)
@@ -194,10 +203,23 @@ class _Resolver:
                 return self.power(self.tree(left), self.tree(right), at)
             case Binary(op, left, right):
                 a, b = self.tree(left), self.tree(right)
+                if op == "+" and self.values and Number(Fraction(0)) in (a.expr, b.expr):  # what where(k == 1, W @ x[t], 0) leaves
+                    return b if a.expr == Number(Fraction(0)) else a
                 return self.made(Binary(op, a.expr, b.expr, at), a, b)
+            case Call("where", (condition, a, b)):
+                return self.where(condition, a, b, expr.at)
             case Call(function, args):
                 return self.call(function, [self.tree(a) for a in args], expr.at)
         raise TypeError(f"not an expression: {expr!r}")
+
+    def where(self, condition: Expr, a: Expr, b: Expr, at: Place) -> _Tree:
+        """A condition on the loop's variable is settled here: the other side is not even read, since R[k-1] may not be there."""
+        decided = self.tree(condition)
+        if any(isinstance(n, Ref) and n.name in self.values for n in walk(condition)):
+            answer = _settled(decided.expr)
+            if answer is not None:
+                return self.tree(a if answer else b)
+        return self.call("where", [decided, self.tree(a), self.tree(b)], at)
 
     def power(self, base: _Tree, exponent: _Tree, at: Place) -> _Tree:
         if not is_known(base.expr) or not is_known(exponent.expr):
@@ -218,40 +240,100 @@ class _Resolver:
 
     # names
 
-    def read(self, name: str, time: int | None, at: Place) -> _Tree:
-        here, kind = self.blame(at), self.scope.kinds.get(name, "")
+    def read(self, ref: Ref) -> _Tree:
+        name, at = ref.name, self.fixed or ref.at
+        here, kind, plain = self.blame(ref.at), self.scope.kinds.get(name, ""), ref.time is None and ref.index is None
         if self.args is not None and name in self.args:
-            return self.args[name] if time is None else self.fault(f"'{name}' is an argument of {self.within} and carries no time.", here)
+            return self.args[name] if plain else self.fault(f"'{name}' is an argument of {self.within} and carries no time.", here)
         if name in self.scope.broken:
             return _Tree(UNKNOWN)
+        if name in self.values:
+            return _Tree(Number(Fraction(self.values[name]), at)) if plain else self.fault(f"'{name}' counts rounds. Write {name}.", here)
         if name == "t":
-            return (
-                _Tree(Ref("t", None, self.fixed or at)) if time is None else self.fault("'t' is the step's number itself. Write t.", here)
-            )
-        if kind in ("input", "state", "intermediate"):
-            return self.timed(name, time, kind, at)
-        if kind in ("parameter", "constant"):
-            if time is not None:
-                return self.fault(f"'{name}' is a {kind} and carries no time. Write {name}.", here)
-            return _Tree(Ref(name, None, self.fixed or at) if kind == "parameter" else Number(self.scope.constants[name], self.fixed or at))
-        if kind == "size":
-            return self.fault(f"'{name}' is a size. Sizes stand in shapes; their use in equations is not supported yet.", here)
-        if kind in ("function", "choice") or name in FUNCTIONS or name in NOT_YET or name == "where":
+            if not plain:
+                return self.fault("'t' is the step's number itself. Write t.", here)
+            return _Tree(Ref("t", None, at)) if self.timed_target else self.fault(f"{self.within} has no time, so it can't read t.", here)
+        if name in self.scope.unrolled.families:
+            return self.member(ref, kind, at)
+        if kind in TIMED:
+            return self.timed(ref, kind)
+        if kind in ("parameter", "constant", "size", "once"):
+            return self.still(ref, kind, at)
+        if kind in ("function", "choice") or name in FUNCTIONS or name in FEATURES or name == "where":
             return self.fault(f"'{name}' is a function. Write {name}(...) with what it is applied to.", here)
-        return self.unknown(name, time, here)
+        return self.unknown(name, ref.time, here)
 
-    def timed(self, name: str, time: int | None, kind: str, at: Place) -> _Tree:
+    def whole(self, expr: Expr) -> int:
+        return whole(expr, {**self.scope.constants, **self.values}, self.scope.named("size"))
+
+    def still(self, ref: Ref, kind: str, at: Place) -> _Tree:
+        """What carries no time: a parameter or one of its slices, a constant, a size, a value computed once."""
+        name, here = ref.name, self.blame(ref.at)
+        if ref.time is not None:
+            return self.fault(f"'{name}' is {with_article(kind)} and carries no time. Write {name}.", here)
+        if kind == "parameter":
+            return self.parameter(ref, at)
+        if ref.index is not None:
+            return self.fault(f"'{name}' is {with_article(kind)} and has no slices. Write {name}.", here)
+        return _Tree(Number(self.scope.constants[name], at) if kind == "constant" else Ref(name, None, at))
+
+    def parameter(self, ref: Ref, at: Place) -> _Tree:
+        name, here, shape = ref.name, self.blame(ref.at), self.document.parameters[ref.name].value
+        shown = f"'{name}' is {'[' + ', '.join(shape) + ']' if shape else 'one number'}"
+        if ref.index is None:
+            return self.fault(f"{shown}. Write {name}[k] for one of its matrices.", here) if len(shape) > 2 else _Tree(Ref(name, None, at))
+        if not shape or not shape[0].isdigit():
+            advice = f"Give its first axis a number, under sizes: {{{shape[0]}: 3}}." if shape else f"Write {name}."
+            return self.fault(f"{shown}: it has no slices that could be counted. {advice}", here)
+        try:
+            index = self.whole(ref.index)
+            if not 1 <= index <= int(shape[0]):
+                raise NotWholeError(f"{index} is not from 1 to {shape[0]}")
+        except NotWholeError as error:
+            return self.fault(f"the index of '{name}': {error}.", here)
+        return _Tree(Ref(name, None, at, Number(Fraction(index))))
+
+    def member(self, ref: Ref, kind: str, at: Place) -> _Tree:
+        """s[t, k]: the value of one round."""
+        name, here, family = ref.name, self.blame(ref.at), self.scope.unrolled.families[ref.name]
+        form = f"{name}[t, k]" if kind == "intermediate" else f"{name}[k]"
+        if ref.index is None or (ref.time is None) != (kind == "once"):
+            return self.fault(f"'{name}' has one value a round. Write {form}.", here)
+        try:
+            index = self.whole(ref.index)
+        except NotWholeError as error:
+            return self.fault(f"the second index of '{name}': {error}.", here)
+        if index not in family:
+            defined = listed(sorted(str(k) for k in family)) if len(family) < 6 else f"{min(family)} to {max(family)}"
+            return self.fault(f"'{name}' has no round {index}. It is defined for {defined}.", here)
+        flat = replace(ref, name=family[index], index=None)
+        return self.timed(flat, kind) if kind == "intermediate" else _Tree(replace(flat, at=at))
+
+    def timed(self, ref: Ref, kind: str) -> _Tree:
+        name, at, time = ref.name, ref.at, ref.time
         if self.args is not None:
             known = "its arguments, parameters and constants"
             return self.fault(f"{self.within} reads '{name}', {with_article(kind)}: a function reads {known} only.", self.blame(at))
         if time is None:
             choice = f"Write {name}[t]." if kind == "input" else f"Write {name}[t-1] for the previous step or {name}[t] for this one."
             return self.fault(f"'{name}' is used without a time. {choice}", at)
+        if not self.timed_target:
+            target = self.within.split("'")[1]
+            return self.fault(f"{self.within} has no time, so it can't read {name}, which changes with it. Write {target}[t] = ...", at)
+        if ref.index is not None:
+            return self.fault(f"'{name}' has one value a step and takes no second index. Write {name}[t].", at)
+        if ref.delay is not None:
+            try:
+                time = -self.whole(ref.delay)
+                if not 0 <= -time <= MAX_DELAY:
+                    raise NotWholeError(f"{-time} is not from 0 to {MAX_DELAY}")
+            except NotWholeError as error:
+                return self.fault(f"the number of steps back of '{name}': {error}.", at)
         return _Tree(Ref(name, time, at))
 
     def unknown(self, name: str, time: int | None, at: Place) -> _Tree:
-        timed = self.scope.named("input", "state", "intermediate")
-        fixed = self.scope.named("parameter", "constant")
+        timed = self.scope.named(*TIMED)
+        fixed = [*self.values, *self.scope.named("parameter", "constant", "once")]
         known = list(self.args or ()) + fixed if self.args is not None else (timed if time is not None else fixed)
         near = did_you_mean(name, [*known, *timed, *fixed] if self.args is None else known)
         advice = near or (" Define it by an equation, or declare it." if time is not None else " Declare it under parameters or constants.")
@@ -269,8 +351,10 @@ class _Resolver:
             wanted = ("condition", "a", "b")
         elif name in self.scope.functions:
             wanted = self.scope.functions[name].args
-        elif name in FUNCTIONS:
+        elif name in FUNCTIONS and name not in INTERNAL:
             wanted = FUNCTIONS[name].args
+        elif name in FEATURES:
+            return self.feature(name, args, here)
         else:
             return self.no_function(name, args, here)
         if len(args) != len(wanted):
@@ -280,36 +364,72 @@ class _Resolver:
             return self.inline(name, args, at)
         return self.made(Call(name, tuple(a.expr for a in args), self.fixed or at), *args)
 
+    def feature(self, name: str, args: list[_Tree], here: Place) -> _Tree:
+        wanted = FEATURES[name].args
+        if len(args) != len(wanted) and not ("..." in wanted and args):
+            many = "one argument or more" if "..." in wanted else f"{len(wanted)} argument{'s' * (len(wanted) != 1)}"
+            return self.fault(f"'{name}' takes {many}: {name}({', '.join(wanted).lower()}), not {len(args)}.", here, *args)
+        for argument, tree in zip(wanted, args):
+            if argument.isupper() and is_known(tree.expr):
+                try:
+                    unknown = sorted(size_names(size_of(tree.expr)) - set(self.scope.named("size")))
+                    problem = f"{unknown[0]} is none" if unknown else ""
+                except SizeError as error:
+                    problem = str(error)
+                if problem:
+                    return self.fault(f"'{argument.lower()}' in {name}({', '.join(wanted).lower()}) must be a size: {problem}.", here, *args)
+        return self.made(Call(name, tuple(a.expr for a in args), self.fixed or here), *args)
+
     def inline(self, name: str, args: list[_Tree], at: Place) -> _Tree:
-        before = self.within, self.fixed, self.args
-        self.within, self.fixed = f"the function '{name}'", self.fixed or at
+        before = self.within, self.fixed, self.args, self.values
+        self.within, self.fixed, self.values = f"the function '{name}'", self.fixed or at, {}
         self.args = dict(zip(self.scope.functions[name].args, args))
         tree = self.tree(self.scope.functions[name].body)
-        self.within, self.fixed, self.args = before
+        self.within, self.fixed, self.args, self.values = before
         return tree
 
     def no_function(self, name: str, args: list[_Tree], at: Place) -> _Tree:
         kind = self.scope.kinds.get(name, "")
-        if name in NOT_YET:
-            return self.fault(f"the function '{name}' is not supported yet.", at, *args)
-        if kind in ("input", "state", "parameter", "intermediate", "constant"):
+        if kind in (*TIMED, "parameter", "constant", "once"):
             return self.fault(f"'{name}' is {with_article(kind)}, not a function. Write '*' or '@' for a product.", at, *args)
-        known = [*self.scope.named("choice", "function"), *FUNCTIONS, "where"]
+        known = [*self.scope.named("choice", "function"), *(f for f in FUNCTIONS if f not in INTERNAL), *FEATURES, "where"]
         near = did_you_mean(name, known)
         return self.fault(f"unknown function '{name}' in {self.within}.{near} Known here: {listed(known, 50)}.", at, *args)
 
 
+def _settled(condition: Expr) -> bool | None:
+    """The answer of a condition on numbers; None where it depends on something else."""
+    match condition:
+        case Unary("not", arg):
+            inner = _settled(arg)
+            return None if inner is None else not inner
+        case Binary("and" | "or" as op, left, right):
+            answers = _settled(left), _settled(right)
+            if (op == "or") in answers:
+                return op == "or"
+            return None if None in answers else op == "and"
+        case Binary(op, left, right) if op in _COMPARISONS:
+            a, b = constant(left), constant(right)
+            return None if a is None or b is None else _COMPARISONS[op](a, b)
+    return None
+
+
+_COMPARISONS: Mapping[str, Callable[[Fraction, Fraction], bool]] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
+}
+
+
 def check_choices(document: Document, faults: Faults) -> None:
     """Each option of a choice is a function, all of as many arguments."""
-    known: Callable[[str], int | None] = lambda n: (  # noqa: E731
-        len(document.functions[n].value.args) if n in document.functions else len(FUNCTIONS[n].args) if n in FUNCTIONS else None
-    )
+
+    def known(name: str) -> int | None:
+        args = document.functions[name].value.args if name in document.functions else getattr({**FUNCTIONS, **FEATURES}.get(name), "args", None)
+        return None if args is None or name in INTERNAL else len(args)
+
     for name, entry in document.choices.items():
         for option in entry.value:
-            if option in NOT_YET:
-                faults.add(f"the function '{option}' is not supported yet.", entry.at)
-            elif known(option) is None:
-                near = did_you_mean(option, [*document.functions, *FUNCTIONS])
+            if known(option) is None:
+                near = did_you_mean(option, [*document.functions, *FUNCTIONS, *FEATURES])
                 faults.add(f"the choice '{name}' lists '{option[:60]}', which is not a function.{near}", entry.at)
         counts = {known(option) for option in entry.value} - {None}
         if len(counts) > 1:

@@ -1,7 +1,7 @@
 """Sizes of arrays: `D + H`, `4*H`, in one canonical text, so that equal expressions are equal strings.
 
 Sums and products of size names and whole numbers; nothing is ever evaluated as Python. A difference can be evaluated,
-since what is left of a vector beside a part of it has such a size, but no spec may write one.
+but no shape may be written as one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,39 @@ def canonical_size(text: str) -> str:
     """`H + D` and `D + H*1` both give `D + H`. Raises SizeError."""
     if "-" in text:
         raise SizeError(_FORM)
-    return " + ".join(_term(names, count) for names, count in _terms(text)) or "0"
+    return _positive(dict(_terms(text)), _FORM)
+
+
+def size_of(expr: Expr) -> str:
+    """The size that an expression of an equation stands for, like the D + H of part(v, 0, D + H). Raises SizeError."""
+    return _positive(_collect(expr), "a size that may be below 0 is not offered")
+
+
+def remainder(total: str, *parts: str) -> str:
+    """total - parts, where that can't be below 0 whatever the sizes are. Raises SizeError where it may be."""
+    left = dict(_terms(total))
+    for part in parts:
+        for names, count in _terms(part):
+            left[names] = left.get(names, 0) - count
+    return _positive(left, f"{' + '.join(parts)} may be more than {total}")
+
+
+def substituted(text: str, values: Mapping[str, int]) -> str:
+    """The size with numbers in place of some of its names."""
+    found: _Terms = {}
+    for names, count in _terms(text):
+        for name in names:
+            count *= values.get(name, 1)
+        left = tuple(name for name in names if name not in values)
+        found[left] = found.get(left, 0) + count
+    return _positive(_bounded(found), _FORM)
+
+
+def _positive(terms: _Terms, otherwise: str) -> str:
+    if any(count < 0 for count in terms.values()):
+        raise SizeError(otherwise)
+    ordered = sorted(((n, c) for n, c in terms.items() if c), key=lambda term: (not term[0], term[0]))
+    return " + ".join(_term(names, count) for names, count in ordered) or "0"
 
 
 def size_names(text: str) -> frozenset[str]:
@@ -81,8 +113,8 @@ def _collect(expr: Expr) -> _Terms:
             return _bounded(total)
         case Binary("-", left, right):
             return _collect(Binary("+", left, Binary("*", _MINUS_ONE, right)))
-        case Number(value) if value == -1:
-            return {(): -1}
+        case Number(value) if value.denominator == 1 and -_MOST < value < 0:
+            return {(): int(value)}
         case Binary("*", left, right):
             product: _Terms = {}
             for a, m in _collect(left).items():

@@ -18,7 +18,8 @@ _TOKEN = re.compile(
     r"(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)"
     r"|(?P<operator>\*\*|//|==|!=|<=|>=|<<|>>|:=|->|\+=|-=|\*=|/=|\.\.|[-+*/%@&|^~<>=!(){}\[\],:;.])|(?P<blank>[ \t]+)"
 )
-_STARTS_EQUATION = re.compile(r"\s*[A-Za-z_][A-Za-z0-9_]*\s*\[\s*t\s*\]\s*=(?!=)", re.ASCII)
+_STARTS_EQUATION = re.compile(r"\s*(for\b|[A-Za-z_][A-Za-z0-9_]*\s*(\[[^\]=]*\])?\s*=(?!=))", re.ASCII)
+_HEADER = re.compile(r"\s*for\s+(?P<name>[A-Za-z_]\w*)\s+in\s+(?P<first>[^:]+?)\s*\.\.\s*(?P<last>[^:.]+?)\s*:(?P<rest>.*)", re.ASCII)
 _CLOSING = {")": "(", "]": "[", "}": "{"}
 _REFUSED = {
     "//": "'//' is not offered. Division is '/': 1/2 is 0.5.",
@@ -35,8 +36,8 @@ _REFUSED = {
     ";": "';' is not offered. Write one equation a line.",
     "{": "'{' is not offered. Use round brackets.",
     "}": "'}' is not offered. Use round brackets.",
-    "..": "'..' belongs to inner loops, which are not supported yet.",
-    ":": "':' is not offered here (no slices, no loops yet).",
+    "..": "'..' stands in the head of an inner loop only: for k in 1..3:",
+    ":": "':' ends the head of an inner loop (for k in 1..3:) and stands nowhere else. Write part(v, first, length) for a slice.",
     '"': "strings are not offered.",
     "'": "strings are not offered.",
     "\\": "'\\' is not offered. An equation goes on over several lines inside brackets.",
@@ -45,7 +46,7 @@ _REFUSED |= {op: f"'{op}' is not offered. Each name is defined once, with '='." 
 _KEYWORDS = {
     "if": "'if' is a Python keyword and not offered. Write where(condition, a, b).",
     "else": "'else' is a Python keyword and not offered. Write where(condition, a, b).",
-    "for": "'for' is not offered inside an expression, and inner loops are not supported yet.",
+    "for": "'for' is not offered inside an expression. An inner loop is a line of its own: for k in 1..3:",
     "in": "'in' is not offered.",
 }
 
@@ -60,12 +61,25 @@ class Token:
     column: int
 
 
+@dataclass(frozen=True)
+class Header:
+    """The head of an inner loop, `for name in first..last:`; `first` and `last` are the texts of its bounds."""
+
+    name: str
+    first: str
+    last: str
+    row: int
+    column: int
+    width: int
+
+
 @dataclass
 class Statement:
-    """The tokens of one equation, over one row or, inside brackets, several."""
+    """The tokens of one equation, over one row or, inside brackets, several; `loop` is the loop it stands in."""
 
     tokens: list[Token] = field(default_factory=list)
     broken: bool = False  # something in it was refused already
+    loop: Header | None = None
 
 
 @dataclass(frozen=True)
@@ -85,29 +99,63 @@ def split_statements(rows: list[str]) -> tuple[list[Statement], list[Refusal]]:
     """Tokens of `rows`, grouped into statements: a line ends one unless a bracket is open."""
     statements: list[Statement] = []
     refusals: list[Refusal] = []
-    current, opened, loop_indent = Statement(), list[Token](), -1
+    current, opened, loop = Statement(), list[Token](), _Loop()
     for row, line in enumerate(rows):
         code = code_of(line)
-        indent = len(code) - len(code.lstrip())
         if not code.strip():
             continue
-        if 0 <= loop_indent < indent:  # the body of a loop that was refused as a whole
-            continue
-        loop_indent = -1
         if opened and _STARTS_EQUATION.match(code):  # a bracket was forgotten: the next equation is still read
             refusals.append(_never_closed(opened[-1]))
             current, opened = _finish(statements, current, broken=True), []
-        if not opened and re.match(r"\s*for\b", code):
-            refusals.append(Refusal("inner loops ('for') are not supported yet.", row, indent, 3))
-            loop_indent = indent
-            continue
+        if not opened:
+            if loop.takes(code, row, refusals):
+                continue
+            current.loop, current.broken = loop.header, loop.broken
         _scan(code, row, current, opened, refusals)
         if not opened:
             current = _finish(statements, current)
     if opened:
         refusals.append(_never_closed(opened[-1]))
         _finish(statements, current, broken=True)
+    loop.end(refusals)
     return statements, refusals
+
+
+class _Loop:
+    """Which inner loop a line stands in: its body is what is indented deeper than its head."""
+
+    def __init__(self) -> None:
+        self.header: Header | None = None
+        self.indent, self.row, self.empty, self.broken = -1, 0, False, False
+
+    def takes(self, code: str, row: int, refusals: list[Refusal]) -> bool:
+        """Whether the line is the head of a loop; keeps the loop that the following lines stand in."""
+        indent = len(code) - len(code.lstrip())
+        inside = 0 <= self.indent < indent
+        if not inside:
+            self.end(refusals)
+        self.empty = False
+        if not re.match(r"\s*for\b", code):
+            return False
+        if inside:
+            refusals.append(Refusal("inner loops can't be nested. Write one loop over all the rounds.", row, indent, 3))
+            self.broken = True
+            return True
+        self.indent, self.row, self.empty = indent, row, True
+        found = _HEADER.fullmatch(code) if len(code) < 300 else None  # the expression is quadratic in blanks
+        if found is None or found["rest"].strip() or keyword.iskeyword(found["name"]):
+            text = "the body of a loop stands on lines of its own, indented" if found and found["rest"].strip() else "the head of a loop reads"
+            refusals.append(Refusal(f"{text}: 'for k in 1..3:' and below it, indented, its equations.", row, indent, 3))
+            self.broken = True
+            self.empty = False
+        else:
+            self.header = Header(found["name"], found["first"], found["last"], row, indent, len(code.strip()))
+        return True
+
+    def end(self, refusals: list[Refusal]) -> None:
+        if self.empty:
+            refusals.append(Refusal("the loop has no body. Indent its equations under it.", self.row, self.indent, 3))
+        self.header, self.indent, self.empty, self.broken = None, -1, False, False
 
 
 def _finish(statements: list[Statement], current: Statement, broken: bool = False) -> Statement:

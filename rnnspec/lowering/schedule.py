@@ -13,7 +13,7 @@ from rnnspec.errors import UnsupportedError
 from rnnspec.lowering.program import Accumulation, Buffer, OuterSum, Panel, Place, Program, Stage, State, Term
 from rnnspec.lowering.tape import is_cheap
 from rnnspec.symbolic.expressions import Value
-from rnnspec.symbolic.graph import Graph, Node, Outer, Pointwise, Product, Read, Reduce, fresh, node_text, operands
+from rnnspec.symbolic.graph import Concat, CumSum, Diag, Graph, Node, Outer, Part, Pointwise, Product, Read, Reduce, Transpose, fresh, node_text, operands
 
 Key = tuple[str, int, str]  # phase, level, size of a stage
 PHASES = ("before", "loop", "after")
@@ -47,16 +47,40 @@ class _Work:
         return size_of(self.graph, name)
 
     def check(self) -> None:
-        """Refuses what the kernels can't do yet."""
+        """Refuses what the kernels can't do yet, by the name of the construct."""
+        for name, piece in self.graph.pieces.items():
+            raise self.refused(f"{name} = {piece.to_text()}", "pieces of parameters, from W[k] and W @ concat(...)")
         for name, node in self.graph.nodes.items():
-            shape = self.graph.shapes[name]
-            matrix = len(shape) > 1 and not isinstance(node, Read | Outer)
-            matrix = matrix or (isinstance(node, Reduce) and (node.op != "sum" or len(self.graph.shapes[node.arg]) > 1))
-            computed = isinstance(node, Product) and not isinstance(self.graph.nodes[node.matrix], Read)
-            folded = isinstance(node, Product) and self.per_sequence(node.vector)
-            if matrix or computed or folded or not isinstance(node, Read | Pointwise | Product | Reduce | Outer):
-                raise UnsupportedError(f"{self.graph.name}: {name} = {node_text(node)} is not supported yet by the kernels "
-                                       "(values computed once per sequence, and feature-axis functions); rnnspec.backends.reference runs it")
+            if why := self.unsupported(name, node):
+                what = f"the size {node.source} as a number" if isinstance(node, Read) and node.kind == "size" else f"{name} = {node_text(node)}"
+                raise self.refused(what, why)
+
+    def refused(self, what: str, why: str) -> UnsupportedError:
+        return UnsupportedError(f"{self.graph.name}: {what} is not supported yet by the kernels ({why}); rnnspec.backends.reference runs it")
+
+    def unsupported(self, name: str, node: Node) -> str:
+        """Which construct of the language a node comes from, if the kernels can't run it."""
+        shapes, wide = self.graph.shapes, len(self.graph.shapes[name]) > 1
+        summed = {n for group in self.graph.sums.values() for n in group}
+        match node:
+            case Read(kind):
+                return "sizes as numbers stand in mean, layer_norm and equations that name a size" if kind == "size" else (
+                    "states that are matrices" if wide and kind != "parameter" else "")
+            case Product(matrix, vector):
+                if wide or not isinstance(self.graph.nodes[matrix], Read):
+                    return "products with a matrix that is computed"
+                return "values computed once per sequence" if self.per_sequence(vector) else ""
+            case Pointwise() if wide:
+                return "matrices computed once per sequence" if self.per_sequence(name) else "matrices that change with time"
+            case Reduce(op, arg) if op != "sum" or len(shapes[arg]) > 1:
+                return "feature-axis functions" if op == "max" else "matrices that change with time"
+            case Outer() if name not in summed or self.graph.uses()[name]:
+                return "outer products as values"
+            case CumSum() | Concat() | Part():
+                return "feature-axis functions"
+            case Transpose() | Diag():
+                return "matrices computed once per sequence"
+        return ""
 
     def per_sequence(self, name: str) -> bool:
         node = self.graph.nodes[name]

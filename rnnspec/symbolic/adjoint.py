@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 
 import sympy
 
+from rnnspec.language.sizes import canonical_size, remainder
 from rnnspec.language.spec import Shape
 from rnnspec.symbolic.derive import guarded, is_unbounded, may_be_infinite, partial, times, varying
 from rnnspec.symbolic.expressions import Value, equal, names, select, symbol
-from rnnspec.symbolic.graph import Concat, CumSum, Graph, Node, Outer, Part, Pointwise, Product, Read, Reduce, fresh
+from rnnspec.symbolic.graph import Concat, CumSum, Diag, Graph, Node, Outer, Part, Pointwise, Product, Read, Reduce, Transpose, fresh
 from rnnspec.symbolic.simplify import tidy
 
 
@@ -35,7 +36,7 @@ def adjoint(forward: Graph, constant_inputs: tuple[str, ...] = ()) -> Graph:
     inputs = {s: work.total(n) for s, n in forward.reads("input").items() if s not in constant_inputs}
     sums = {source: work.terms(node) for source, node in forward.reads("parameter").items()}
     new_states = {s: results.get(s) or work.zero(forward.shapes[states[s]], s) for s in states}
-    graph = Graph(f"{forward.name} adjoint", work.nodes, work.shapes, new_states, inputs, sums)
+    graph = Graph(f"{forward.name} adjoint", work.nodes, work.shapes, new_states, inputs, sums, forward.pieces)
     graph = tidy(graph)
     graph.verify()
     return graph
@@ -49,7 +50,7 @@ class _Reverse:
     nodes: dict[str, Node] = field(default_factory=dict)
     shapes: dict[str, Shape] = field(default_factory=dict)
     flowing: dict[str, list[Value]] = field(default_factory=dict)  # forward node -> terms of its adjoint
-    outers: dict[str, list[str]] = field(default_factory=dict)  # matrix node -> nodes whose sum is its adjoint
+    outers: dict[str, list[str]] = field(default_factory=dict)  # parameter -> outer products whose sum is its adjoint
     selected: set[str] = field(default_factory=set)  # forward nodes whose adjoint a select may make exactly 0
 
     def __post_init__(self) -> None:
@@ -90,18 +91,14 @@ class _Reverse:
 
     def backward(self, name: str, active: set[str]) -> None:
         node = self.forward.nodes[name]
-        if isinstance(node, Read) or not (self.flowing.get(name) or self.outers.get(name)):
+        if isinstance(node, Read) or not self.flowing.get(name):
             return
-        own = self.matrix_total(name) if self.outers.get(name) else self.total(name)
+        own = self.total(name)
         match node:
             case Pointwise(expr):
                 self.pointwise(name, expr, own, active)
-            case Product(matrix, vector, transposed):
-                if vector in active:
-                    self.flow(vector, symbol(self.put(f"{matrix}_{own}", Product(matrix, own, not transposed), self.forward.shapes[vector])))
-                if matrix in active:
-                    pair = (vector, own) if transposed else (own, vector)
-                    self.outers.setdefault(matrix, []).append(self.put(f"d_{matrix}", Outer(*pair), self.forward.shapes[matrix]))
+            case Product():
+                self.product(node, own, active)
             case Outer(left, right):
                 if left in active:
                     self.flow(left, symbol(self.put(f"{own}_{right}", Product(own, right), self.forward.shapes[left])))
@@ -117,15 +114,28 @@ class _Reverse:
         match node:
             case Product(_, vector):
                 return (vector,)
-            case Reduce(_, arg) | CumSum(arg) | Part(arg):
+            case Reduce(_, arg) | CumSum(arg) | Part(arg) | Transpose(arg) | Diag(arg):
                 return (arg,)
             case Concat(args):
                 return args
         return ()
 
-    def matrix_total(self, name: str) -> str:
-        terms = [*self.flowing.get(name, []), *(symbol(o) for o in self.outers[name])]
-        return self.put(f"d_{name}", Pointwise(sympy.Add(*terms)), self.forward.shapes[name])
+    def product(self, node: Product, own: str, active: set[str]) -> None:
+        matrix, vector, transposed, shapes = node.matrix, node.vector, node.transposed, self.forward.shapes
+        if vector in active:
+            self.flow(vector, symbol(self.put(f"{matrix}_{own}", Product(matrix, own, not transposed), shapes[vector])))
+        if matrix not in active:
+            return
+        pair = (vector, own) if transposed else (own, vector)
+        if len(shapes[vector]) == 2:
+            other = self.put(f"{pair[1]}_T", Transpose(pair[1]), self.shapes[pair[1]][::-1])
+            self.flow(matrix, symbol(self.put(f"d_{matrix}_part", Product(pair[0], other), shapes[matrix])))
+            return
+        read = self.forward.nodes[matrix]
+        if isinstance(read, Read) and read.kind == "parameter":
+            self.outers.setdefault(matrix, []).append(self.put(f"d_{matrix}", Outer(*pair), shapes[matrix]))
+        else:
+            self.flow(matrix, symbol(self.put(f"d_{matrix}_part", Outer(*pair), shapes[matrix])))
 
     def pointwise(self, name: str, expr: Value, own: str, active: set[str]) -> None:
         for arg in names(expr):
@@ -159,11 +169,18 @@ class _Reverse:
                 for arg in args:
                     length = shapes[arg][0]
                     self.flow(arg, symbol(self.put(f"d_{arg}_part", Part(own, first, length), shapes[arg])))
-                    first = f"{first} + {length}"
+                    first = canonical_size(f"{first} + {length}")
             case Part(arg, first, length):
-                rest = f"{shapes[arg][0]} - ({first}) - ({length})"
-                before = self.put(f"{own}_before", Pointwise(sympy.S.Zero), (first,))
-                behind = self.put(f"{own}_behind", Pointwise(sympy.S.Zero), (rest,))
-                self.flow(arg, symbol(self.put(f"d_{arg}_part", Concat((before, own, behind)), shapes[arg])))
+                sizes = (("before", first), ("behind", remainder(shapes[arg][0], first, length)))
+                zeros = {side: self.put(f"{own}_{side}", Pointwise(sympy.S.Zero), (size,)) for side, size in sizes if size != "0"}
+                pieces = tuple(p for p in (zeros.get("before"), own, zeros.get("behind")) if p)
+                self.flow(arg, symbol(self.put(f"d_{arg}_part", Concat(pieces), shapes[arg])))
+            case Transpose(arg):
+                self.flow(arg, symbol(self.put(f"d_{arg}_part", Transpose(own), shapes[arg])))
+            case Diag(arg):  # the diagonal of a matrix: the sums of its rows, all else masked
+                ones = self.put(f"{own}_ones", Pointwise(sympy.S.One), shapes[arg])
+                eye = self.put(f"{own}_eye", Diag(ones), 2 * shapes[arg])
+                masked = self.put(f"{own}_masked", Pointwise(select(equal(symbol(eye), 0), sympy.S.Zero, symbol(own))), 2 * shapes[arg])
+                self.flow(arg, symbol(self.put(f"d_{arg}_part", Product(masked, ones), shapes[arg])))
             case _:
                 raise TypeError(f"not a node: {node!r}")

@@ -9,7 +9,11 @@ from rnnspec.symbolic.graph import Graph, Node, Read, operands
 
 def partial(expr: Value, own: str, arg: str) -> Value:
     """d expr / d arg for the node `own` = expr, written with the node's value where the function's row does so."""
-    return expr.diff(symbol(arg)).xreplace({expr: symbol(own)}) if expr.args else sympy.S.One
+    if not expr.args:
+        return sympy.S.One
+    if expr.is_Add:  # term by term: SymPy asks each of the others whether it is 0
+        return sympy.Add(*(sympy.S.One if t.is_Symbol else t.diff(symbol(arg)) for t in expr.args if symbol(arg) in t.free_symbols))
+    return expr.diff(symbol(arg)).xreplace({expr: symbol(own)})
 
 
 def times(factor: Value, derivative: Value) -> Value:

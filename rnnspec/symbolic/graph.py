@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from rnnspec.language.sizes import canonical_size
 from rnnspec.language.spec import Shape
 from rnnspec.symbolic.expressions import Value, names, rename, write
 
@@ -16,9 +17,10 @@ from rnnspec.symbolic.expressions import Value, names, rename, write
 @dataclass(frozen=True)
 class Read:
     """What comes from outside the step. `state` is a state's value before the step; `history`, in an adjoint, the value
-    that a forward state had before the step; `tape` a value that the forward program saved; `step` the step's number."""
+    that a forward state had before the step; `tape` a value that the forward program saved; `step` the step's number; `size` the
+    number that the size expression `source` stands for."""
 
-    kind: Literal["input", "state", "parameter", "history", "tape", "step"]
+    kind: Literal["input", "state", "parameter", "history", "tape", "step", "size"]
     source: str
 
 
@@ -31,7 +33,7 @@ class Pointwise:
 
 @dataclass(frozen=True)
 class Product:
-    """matrix @ vector, or matrix.T @ vector."""
+    """matrix @ vector, or matrix.T @ vector. `vector` may be a matrix too: then so is the product."""
 
     matrix: str
     vector: str
@@ -76,7 +78,43 @@ class Outer:
     right: str
 
 
-Node = Read | Pointwise | Product | Reduce | CumSum | Concat | Part | Outer
+@dataclass(frozen=True)
+class Transpose:
+    """A matrix with its axes exchanged."""
+
+    arg: str
+
+
+@dataclass(frozen=True)
+class Diag:
+    """The square matrix with a vector on its diagonal. The identity is that of a vector of ones."""
+
+    arg: str
+
+
+Node = Read | Pointwise | Product | Reduce | CumSum | Concat | Part | Outer | Transpose | Diag
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A piece of a parameter, which a graph reads as a parameter of its own: entry `index` (from 0) along the first axis where it
+    is not None, and of that `length` rows (axis 0) or columns (axis 1) from `first` on, or all where `length` is empty."""
+
+    parameter: str
+    index: int | None = None
+    axis: int = 0
+    first: str = "0"
+    length: str = ""
+
+    def shape(self, whole: Shape) -> Shape:
+        left = whole if self.index is None else whole[1:]
+        return left[: self.axis] + (self.length,) + left[self.axis + 1 :] if self.length else left
+
+    def to_text(self) -> str:
+        """As the language counts, from 1, and a range as in NumPy: W[:, D:D + H], R[2]."""
+        end = self.length if self.first == "0" else canonical_size(f"{self.first} + {self.length}") if self.length else ""
+        cut = f"[{':, ' * self.axis}{self.first}:{end}]" if self.length else ""
+        return self.parameter + ("" if self.index is None else f"[{self.index + 1}]") + cut
 
 
 def operands(node: Node) -> tuple[str, ...]:
@@ -88,7 +126,7 @@ def operands(node: Node) -> tuple[str, ...]:
             return names(expr)
         case Product(matrix, vector):
             return (matrix, vector)
-        case Reduce(_, arg) | CumSum(arg) | Part(arg):
+        case Reduce(_, arg) | CumSum(arg) | Part(arg) | Transpose(arg) | Diag(arg):
             return (arg,)
         case Concat(args):
             return args
@@ -119,6 +157,10 @@ def renamed(node: Node, new: Mapping[str, str]) -> Node:
             return Concat(tuple(to(a) for a in args))
         case Outer(left, right):
             return Outer(to(left), to(right))
+        case Transpose(arg):
+            return Transpose(to(arg))
+        case Diag(arg):
+            return Diag(to(arg))
     raise TypeError(f"not a node: {node!r}")
 
 
@@ -128,6 +170,7 @@ class Graph:
 
     states: state name -> the node that is its value after the step. outputs: name -> node, emitted at every step.
     sums: name -> nodes whose values are summed, all of them, over batch and time (gradients of parameters).
+    pieces: the parameters among those read and summed that are pieces of another: their gradients are added into its gradient.
     """
 
     name: str
@@ -136,6 +179,7 @@ class Graph:
     states: Mapping[str, str] = field(default_factory=dict)
     outputs: Mapping[str, str] = field(default_factory=dict)
     sums: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    pieces: Mapping[str, Piece] = field(default_factory=dict)
 
     def reads(self, kind: str) -> dict[str, str]:
         """source -> node, of all reads of one kind."""
@@ -174,6 +218,7 @@ class Graph:
     def to_text(self) -> str:
         """The graph as a listing: one node a line, then the results."""
         lines = [f"graph {self.name}"]
+        lines += [f"  piece {name} = {piece.to_text()}" for name, piece in self.pieces.items()]
         for name, node in self.nodes.items():
             shape = "[" + ", ".join(self.shapes[name]) + "]"
             lines.append(f"  {name:<12} {shape:<10} = {node_text(node)}")
@@ -192,7 +237,8 @@ def _verify_shape(graph: Graph, name: str, node: Node) -> None:
                 assert shapes[operand] in ((), own), f"{graph.name}: {name} {own} reads {operand} {shapes[operand]}"
         case Product(matrix, vector, transposed):
             out, inner = reversed(shapes[matrix]) if transposed else shapes[matrix]
-            assert own == (out,) and shapes[vector] == (inner,), f"{graph.name}: shapes of {name} = {node_text(node)}"
+            right = shapes[vector]
+            assert own == (out, *right[1:]) and right[:1] == (inner,) and len(right) < 3, f"{graph.name}: shapes of {name} = {node_text(node)}"
         case Reduce(_, arg):
             assert own == () and len(shapes[arg]) > 0, f"{graph.name}: shapes of {name}"
         case CumSum(arg):
@@ -203,6 +249,11 @@ def _verify_shape(graph: Graph, name: str, node: Node) -> None:
             assert own == (length,) and len(shapes[arg]) == 1, f"{graph.name}: shapes of {name}"
         case Concat(args):
             assert len(own) == 1 and all(len(shapes[a]) == 1 for a in args), f"{graph.name}: shapes of {name}"
+            assert own[0] == canonical_size(" + ".join(shapes[a][0] for a in args)), f"{graph.name}: sizes of {name}"
+        case Transpose(arg):
+            assert len(own) == 2 and own == shapes[arg][::-1], f"{graph.name}: shapes of {name}"
+        case Diag(arg):
+            assert own == 2 * shapes[arg] and len(own) == 2, f"{graph.name}: shapes of {name}"
         case Read():
             pass
         case _:
@@ -214,7 +265,7 @@ def node_text(node: Node) -> str:
     match node:
         case Read(kind, source):
             return {"input": f"{source}[t]", "state": f"{source}[t-1]", "history": f"{source}[t-1]", "parameter": source, "tape": f"{source}[t], saved",
-                    "step": "t"}[kind]
+                    "step": "t", "size": source}[kind]
         case Pointwise(expr):
             return write(expr)
         case Product(matrix, vector, transposed):
@@ -229,6 +280,10 @@ def node_text(node: Node) -> str:
             return f"part({arg}, {first}, {length})"
         case Outer(left, right):
             return f"outer({left}, {right})"
+        case Transpose(arg):
+            return f"{arg}.T"
+        case Diag(arg):
+            return f"diag({arg})"
     raise TypeError(f"not a node: {node!r}")
 
 

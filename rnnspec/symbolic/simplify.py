@@ -1,6 +1,7 @@
 """Graph to Graph, same mathematics: constants spread, equal nodes merged, sums of products made visible, dead nodes dropped."""
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import sympy
@@ -25,7 +26,7 @@ def merge_equal(graph: Graph) -> Graph:
         node = renamed(node, alias)
         shape = graph.shapes[name]
         if isinstance(node, Pointwise):
-            node = Pointwise(node.expr.xreplace(constants)) if constants else node
+            node = Pointwise(_folded(node.expr, constants)) if constants else node
             if node.expr.is_Number:
                 constants[symbol(name)] = node.expr
             elif node.expr.is_Symbol and graph.shapes[node.expr.name] == shape and not _is_parameter(nodes[node.expr.name]):
@@ -47,6 +48,13 @@ def merge_equal(graph: Graph) -> Graph:
     )
 
 
+def _folded(expr: Value, constants: Mapping[Value, Value]) -> Value:
+    """The expression with constants put in, unless that makes a number which no array could hold: a chain of squares has 2**64 digits."""
+    result = expr.xreplace(constants)
+    numbers = [n for n in result.atoms(sympy.Rational) if max(abs(n.p), n.q).bit_length() > 1024] if result is not expr else []
+    return expr if numbers or result.has(sympy.zoo, sympy.nan, sympy.oo) else result
+
+
 def _is_parameter(node: Node) -> bool:
     return isinstance(node, Read) and node.kind == "parameter"
 
@@ -57,7 +65,9 @@ def drop_dead(graph: Graph) -> Graph:
     for name in reversed(list(graph.nodes)):
         if name in alive:
             alive.update(operands(graph.nodes[name]))
-    return replace(graph, nodes={n: node for n, node in graph.nodes.items() if n in alive})
+    kept = {n: node for n, node in graph.nodes.items() if n in alive}
+    read = {node.source for node in kept.values() if isinstance(node, Read)} | set(graph.sums)
+    return replace(graph, nodes=kept, pieces={n: piece for n, piece in graph.pieces.items() if n in read})
 
 
 def split_sums(graph: Graph) -> Graph:
@@ -93,5 +103,6 @@ def split_sums(graph: Graph) -> Graph:
         return sympy.Add(symbol(name), *(split(t, target, False) for t in rest))
 
     for name, node in graph.nodes.items():
-        nodes[name] = Pointwise(split(node.expr, name, True)) if isinstance(node, Pointwise) else node
+        wide = isinstance(node, Pointwise) and len(shapes[name]) < 2
+        nodes[name] = Pointwise(split(node.expr, name, True)) if isinstance(node, Pointwise) and wide else node
     return replace(graph, nodes=nodes, shapes=shapes)

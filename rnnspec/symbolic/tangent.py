@@ -4,12 +4,14 @@ Its states, inputs and parameters are the forward's and their directions, named 
 """
 from __future__ import annotations
 
+from dataclasses import replace
+
 import sympy
 
 from rnnspec.language.spec import Shape
 from rnnspec.symbolic.derive import partial, times, varying
 from rnnspec.symbolic.expressions import Value, equal, names, select, symbol
-from rnnspec.symbolic.graph import Concat, CumSum, Graph, Node, Outer, Part, Pointwise, Product, Read, Reduce, fresh
+from rnnspec.symbolic.graph import Concat, CumSum, Diag, Graph, Node, Outer, Part, Pointwise, Product, Read, Reduce, Transpose, fresh
 from rnnspec.symbolic.simplify import tidy
 
 
@@ -27,7 +29,8 @@ def tangent(forward: Graph, constant_inputs: tuple[str, ...] = ()) -> Graph:
             work.dots[name] = work.direction(name, node)
     states = dict(forward.states) | {tangent_of(s): work.dot(n) for s, n in forward.states.items()}
     outputs = dict(forward.outputs) | {tangent_of(o): work.dot(n) for o, n in forward.outputs.items()}
-    graph = tidy(Graph(f"{forward.name} tangent", work.nodes, work.shapes, states, outputs))
+    pieces = {tangent_of(name): replace(piece, parameter=tangent_of(piece.parameter)) for name, piece in forward.pieces.items()}
+    graph = tidy(Graph(f"{forward.name} tangent", work.nodes, work.shapes, states, outputs, {}, {**forward.pieces, **pieces}))
     graph.verify()
     return graph
 
@@ -75,6 +78,8 @@ class _Forward:
                 return self.put(f"dot_{name}", CumSum(dots[arg], reverse), shapes[name])
             case Part(arg, first, length):
                 return self.put(f"dot_{name}", Part(dots[arg], first, length), shapes[name])
+            case Transpose(arg) | Diag(arg):
+                return self.put(f"dot_{name}", type(node)(dots[arg]), shapes[name])
             case Concat(args):
                 return self.put(f"dot_{name}", Concat(tuple(self.dot(a) for a in args)), shapes[name])
         raise TypeError(f"not a node: {node!r}")

@@ -1,0 +1,131 @@
+"""Cells that use the whole language (tests/specs): values against plain NumPy, both derivatives, what is computed once, what prints."""
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import full_cells
+import mpmath
+import numpy as np
+import pytest
+
+from rnnspec.backends import reference
+from rnnspec.check.derivatives import complex_step, dot_product
+from rnnspec.check.sampling import Case, Shapes, draw
+from rnnspec.check.subject import Subject, subject
+from rnnspec.errors import UnsupportedError
+from rnnspec.language.load import digest, load
+from rnnspec.latex import align
+from rnnspec.pipeline import stages
+from rnnspec.show import show
+from rnnspec.symbolic.adjoint import adjoint
+from rnnspec.symbolic.once import split_once
+
+FOLDER = Path(__file__).parent / "specs"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+SIZES = (Shapes(5, 2, (3, 4)), Shapes(3, 1, (1, 1)), Shapes(2, 3, (7, 5)), Shapes(4, 2, (1, 13)))
+
+
+@cache
+def known(name: str) -> Subject:
+    return subject(load(FOLDER / f"{name}.yaml"))
+
+
+def case(name: str, shapes: Shapes = SIZES[0]) -> Case:
+    return draw(known(name).spec, known(name).graph, shapes, 1)
+
+
+def test_every_cell_has_a_plain_version():
+    assert set(NAMES) == set(full_cells.STEPS)
+
+
+@pytest.mark.parametrize("shapes", SIZES, ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_values_are_those_of_the_paper(name, shapes):
+    spec, drawn = known(name).spec, case(name, shapes)
+    given = {n: v if (n in spec.states and name != "taps") or n == "h" else np.zeros_like(v) for n, v in drawn.states.items()}
+    found = reference.forward(known(name).graph, drawn.params, drawn.inputs, given, sizes=drawn.sizes)
+    for row in range(drawn.rows):
+        plain = full_cells.run(name, drawn.params, drawn.inputs["x"][:, row], {n: given[n][row] for n in spec.states} | (
+            {"z": given["z"][row]} if name == "taps" else {}))
+        for state in spec.states:
+            np.testing.assert_allclose(found.states[state][:, row], plain[state], rtol=1e-10, atol=1e-13, err_msg=state)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_adjoint_is_the_derivative(name):
+    outcome = complex_step(known(name))
+    assert outcome.measured is not None and outcome.passed, outcome
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_adjoint_and_tangent_are_transposes(name):
+    outcome = dot_product(known(name))
+    assert outcome.measured is not None and outcome.passed, outcome
+
+
+@pytest.mark.parametrize("name", ["on_lstm", "mlstm_matrix", "fast_weights"])
+def test_the_adjoint_by_differences_of_thirty_digits(name):
+    it, drawn = known(name), case(name, Shapes(2, 1, (2, 2)))
+    run = reference.forward(it.graph, drawn.params, drawn.inputs, drawn.states, sizes=drawn.sizes)
+    found = reference.backward(it.reverse, drawn.params, drawn.inputs, run, {"h": np.ones_like(run.outputs["h"])}, sizes=drawn.sizes)
+    along = {n: np.random.default_rng(0).normal(size=v.shape) for n, v in drawn.params.items()}
+    with mpmath.workdps(40):
+        numbers, step = reference.mpmath_numbers(), mpmath.mpf("1e-15")
+
+        def loss(side):
+            params = {n: numbers.array(v) + side * step * numbers.array(along[n]) for n, v in drawn.params.items()}
+            return reference.forward(it.graph, params, drawn.inputs, drawn.states, sizes=drawn.sizes, numbers=numbers).outputs["h"].sum()
+
+        numeric = float((loss(1) - loss(-1)) / (2 * step))
+    assert sum(float((found.params[n] * along[n]).sum()) for n in along) == pytest.approx(numeric, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_computed_once_can_be_computed_apart(name):
+    """Step and once, each with its own adjoint, give what the whole graph gives."""
+    it, drawn = known(name), case(name)
+    whole = reference.forward(it.graph, drawn.params, drawn.inputs, drawn.states, sizes=drawn.sizes)
+    wanted = reference.backward(it.reverse, drawn.params, drawn.inputs, whole, drawn.d_outputs, drawn.d_final, sizes=drawn.sizes)
+    split = split_once(it.graph)
+    params = drawn.params | reference.once(split.once, drawn.params, drawn.sizes)
+    run = reference.forward(split.step, params, drawn.inputs, drawn.states, sizes=drawn.sizes)
+    found = reference.backward(adjoint(split.step), params, drawn.inputs, run, drawn.d_outputs, drawn.d_final, sizes=drawn.sizes)
+    more = reference.once_gradients(adjoint(split.once), drawn.params, {o: found.params[o] for o in split.once.outputs}, drawn.sizes)
+    for output, value in whole.outputs.items():
+        np.testing.assert_allclose(run.outputs[output], value, rtol=1e-13, atol=1e-15)
+    for p in drawn.params:
+        np.testing.assert_allclose(found.params[p] + more[p], wanted.params[p], rtol=1e-11, atol=1e-13, err_msg=p)
+    assert set(split.once.outputs) == ({"A"} if name == "antisymmetric_rnn" else set())
+
+
+UNSUPPORTED = {"antisymmetric_rnn": "computed once per sequence", "fast_weights": "states that are matrices", "lstm_concat": "pieces of parameters",
+               "lstm_layer_norm": "the size 4.H as a number", "mlstm_matrix": "the size H as a number", "mogrifier_lstm": "pieces of parameters",
+               "on_lstm": "feature-axis functions", "rhn": "pieces of parameters", "taps": ""}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_kernels_refuse_what_they_can_not_run_by_name(name):
+    spec = known(name).spec
+    if not UNSUPPORTED[name]:
+        assert stages(spec).forward.states
+        return
+    with pytest.raises(UnsupportedError, match=UNSUPPORTED[name]):
+        stages(spec)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_everything_prints(name):
+    it = known(name)
+    for text in (it.graph.to_text(), it.reverse.to_text(), it.forward_mode.to_text(), show(it.spec)):
+        assert text
+    tex = align(it.spec, it.graph, it.reverse)
+    assert tex.count("{") == tex.count("}") and "^{\\top}^" not in tex and len(digest(it.spec)) == 64
+    assert not [line for line in tex.splitlines() if line.count("&=") > 1]
+
+
+def test_the_depth_of_a_loop_is_chosen_at_load():
+    path = FOLDER / "rhn.yaml"
+    assert load(path, L=5).parameters["R_h"] == ("5", "H", "H") and load(path, L=5).constants["L"] == 5
+    assert len({digest(load(path, L=depth)) for depth in (1, 2, 3)}) == 3
+    assert load(path, L=3) == load(path)
