@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rnnspec import arrays as checked
+from rnnspec.derived import Derived
 from rnnspec.errors import BackendUnavailable, ShapeError
 from rnnspec.initialise import initialise
 from rnnspec.language.load import load
@@ -78,6 +79,7 @@ class Run:
     _backward: Plan = field(repr=False)
     _packed: Packed = field(repr=False)
     _inputs: dict[str, tuple[int, ...]] = field(repr=False)
+    _params: dict[str, Array] = field(repr=False)  # of cells that compute something of them once per sequence
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("a Run can't be copied or pickled: its tape belongs to this process. Keep run.outputs, run.states and run.final instead.")
@@ -217,7 +219,12 @@ class Kernel:
             final, _ = launch.execute(plans[0], packed, call.inputs, outputs, call.states, tape)
         shapes = {name: array.shape for name, array in call.inputs.items()}
         return Run(outputs, self._shaped(final, call.sizes), call.sizes, call.steps, call.rows, self, tape, plans[1],
-                   self._packed("backward", call.sizes, call.params), shapes)
+                   self._packed("backward", call.sizes, call.params), shapes, self._kept(call.params))
+
+    def _kept(self, params: Mapping[str, Array] | Weights) -> dict[str, Array]:
+        if not self._derived.once:
+            return {}
+        return params.params if isinstance(params, Weights) else {name: array.copy() for name, array in params.items()}
 
     def backward(self, run: Run, outputs: Mapping[str, Any] | None = None, *, final: Mapping[str, Any] | None = None) -> Gradients:
         """Gradients from those of the outputs [T, B, ...] and of the final states [B, ...]; what is left out counts as zero.
@@ -241,8 +248,7 @@ class Kernel:
             before, params = launch.execute(own, run._packed, given, dx, dfinal, run._tape)
         else:
             before, params = run._tape.backward(own, run._packed, given, dx, dfinal)
-        whole = {p: params[p] if p in params else np.zeros(self._full(shape, run.sizes), self.dtype) for p, shape in self.spec.parameters.items()}
-        return Gradients(whole, dx, self._shaped(before, run.sizes))
+        return Gradients(self._derived.gradients(params, run._params, run.sizes), dx, self._shaped(before, run.sizes))
 
     def infer(self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None, lengths: Any = None) -> Inference:
         """Runs a sequence without a tape; arguments as for `forward`."""
@@ -291,18 +297,27 @@ class Kernel:
             raise ValueError(f"these weights were packed for {params.kernel!r}; give {self!r} the parameters, or what its own `pack` makes of them.")
         return params
 
+    @cached_property
+    def _derived(self) -> Derived:
+        return Derived(self.spec, self.dtype, [self._code(mode).layout for mode in MODES])
+
     def _packed(self, mode: str, sizes: Mapping[str, int], params: Mapping[str, Array] | Weights) -> Packed:
+        key = (mode, *sizes.items())
+        if isinstance(params, Weights):
+            return params.packed(key, lambda arrays: self._pack(key, mode, sizes, arrays))
+        return self._pack(key, mode, sizes, params)
+
+    def _pack(self, key: tuple[Any, ...], mode: str, sizes: Mapping[str, int], params: Mapping[str, Array]) -> Packed:
         from rnnspec.backends.cpu import pack
 
-        key = (mode, *sizes.items())
+        read = self._derived.values(params, sizes)
         plan = self._packings.get(key)
         if plan is None:
-            widths = {p: int(np.prod(self._full(shape, sizes))) for p, shape in self.spec.parameters.items() if len(shape) < 2}
-            plan = pack.pack_plan(self._code(mode), sizes, widths)
+            plan = pack.pack_plan(self._code(mode), sizes, {name: array.size for name, array in read.items()})
             if len(self._packings) > 64:
                 self._packings.clear()
             self._packings[key] = plan
-        return params.packed(key, lambda arrays: pack.pack(plan, arrays)) if isinstance(params, Weights) else pack.pack(plan, params)
+        return pack.pack(plan, read)
 
     def _check(self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None, lengths: Any,
                lead: tuple[str, ...] = ("T", "B")) -> _Call:

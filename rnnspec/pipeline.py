@@ -25,10 +25,12 @@ MODES = ("forward", "backward", "infer")
 
 @dataclass(frozen=True)
 class Stages:
-    """Every representation of a cell. forward keeps a tape, infer none; backward reads the tape of forward."""
+    """Every representation of a cell. forward keeps a tape, infer none; backward reads the tape of forward. The programs are those of
+    the step, which reads what `once` computes for a whole sequence as if it were parameters."""
 
     graph: Graph
     adjoint: Graph
+    once: Graph
     forward: Program
     backward: Program
     infer: Program
@@ -40,13 +42,31 @@ def stages(spec: Spec) -> Stages:
     from rnnspec.lowering.tape import cut
     from rnnspec.symbolic.adjoint import adjoint
     from rnnspec.symbolic.build import build
+    from rnnspec.symbolic.once import split_once
     from rnnspec.symbolic.simplify import split_sums
 
     graph = build(spec)
     reverse = split_sums(adjoint(graph, spec.no_gradient))
-    saved, reading_tape = cut(graph, reverse)
-    forward = schedule(graph, saved=saved)
-    return Stages(graph, reverse, forward, schedule(reading_tape, tape=forward), schedule(graph))
+    split = split_once(graph)
+    back = split_sums(adjoint(split.step, spec.no_gradient)) if split.once.outputs else reverse
+    saved, reading_tape = cut(split.step, back)
+    forward = schedule(split.step, saved=saved)
+    return Stages(graph, reverse, split.once, forward, schedule(reading_tape, tape=forward), schedule(split.step))
+
+
+@lru_cache(maxsize=256)
+def _once(keyed: _Keyed) -> tuple[Graph, Graph]:
+    from rnnspec.symbolic.adjoint import adjoint
+    from rnnspec.symbolic.build import build
+    from rnnspec.symbolic.once import split_once
+
+    graph = split_once(build(keyed.spec)).once
+    return graph, adjoint(graph)
+
+
+def once(spec: Spec) -> tuple[Graph, Graph]:
+    """What is computed once per sequence, and its adjoint."""
+    return _once(_Keyed(spec, digest(spec)))
 
 
 def texts(spec: Spec, dtype: str) -> Mapping[str, str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from rnnspec.symbolic.graph import Graph, Pointwise, Read, Reduce, node_text, operands
+from rnnspec.symbolic.graph import Graph, Read, node_text, operands
 
 
 @dataclass(frozen=True)
@@ -70,14 +70,14 @@ class Panel:
 @dataclass(frozen=True)
 class Stage:
     """Panels, then pointwise nodes block by block. `stores`: value -> places; `sums`: parameter -> value, summed over rows;
-    `reduces`: nodes that reduce a vector along its features (a stage of size 1 that has nothing else)."""
+    `rowwise`: nodes that need whole rows at once, such as a sum along the features (a stage that has nothing else)."""
 
     size: str
     panels: tuple[Panel, ...] = ()
     nodes: tuple[str, ...] = ()
     stores: tuple[tuple[str, Place], ...] = ()
     sums: tuple[tuple[str, str], ...] = ()
-    reduces: tuple[str, ...] = ()
+    rowwise: tuple[str, ...] = ()
 
     @property
     def products(self) -> int:
@@ -146,7 +146,7 @@ class Program:
                     assert tuple(t.operand for t in acc.terms) == panel.operands, f"{self.name}: {acc.value} is in the wrong panel"
                     assert acc.first or acc.value in available or acc.value in self.places, f"{self.name}: {acc.value} has no start"
                 available.update(acc.value for acc in panel.accumulations)
-            for name in (*stage.nodes, *stage.reduces):
+            for name in (*stage.nodes, *stage.rowwise):
                 missing = set(operands(self.graph.nodes[name])) - available
                 assert not missing, f"{self.name}: {name} reads {missing} too early"
                 available.add(name)
@@ -175,10 +175,8 @@ class Program:
             for acc in panel.accumulations:
                 terms = [f"{t.matrix}{'.T' * t.transposed} @ {t.operand}" for t in acc.terms]
                 yield f"  {acc.value} {'=' if acc.first else '+='} {' + '.join([*terms, *acc.biases])}"
-        for name in (*stage.nodes, *stage.reduces):
-            node = self.graph.nodes[name]
-            assert isinstance(node, Pointwise | Reduce)
-            yield f"{name} = {node_text(node)}"
+        for name in (*stage.nodes, *stage.rowwise):
+            yield f"{name} = {node_text(self.graph.nodes[name])}"
         for value, place in stage.stores:
             yield f"store {value} in {place.buffer}{'[next]' if place.shift else ''}"
         for parameter, value in stage.sums:

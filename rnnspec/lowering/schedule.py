@@ -10,6 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from rnnspec.errors import UnsupportedError
+from rnnspec.language.sizes import canonical_size
 from rnnspec.lowering.program import Accumulation, Buffer, OuterSum, Panel, Place, Program, Stage, State, Term
 from rnnspec.lowering.tape import is_cheap
 from rnnspec.symbolic.expressions import Value
@@ -17,6 +18,7 @@ from rnnspec.symbolic.graph import Concat, CumSum, Diag, Graph, Node, Outer, Par
 
 Key = tuple[str, int, str]  # phase, level, size of a stage
 PHASES = ("before", "loop", "after")
+ROWWISE = "rowwise"  # in place of a size
 
 
 def schedule(graph: Graph, *, saved: frozenset[str] | None = None, tape: Program | None = None) -> Program:
@@ -42,45 +44,58 @@ class _Work:
     absorbed: dict[str, str] = field(default_factory=dict)  # product -> the accumulation it is a term of
     accumulations: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = field(default_factory=dict)  # value -> products, biases
     sunk: set[str] = field(default_factory=set)  # before nodes that are computed where they are read
+    uses: dict[str, list[str]] = field(default_factory=dict)
+    rowwise: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.uses = self.graph.uses()
+        self.rowwise = {n for n in self.graph.nodes if self.is_rowwise(n)}
 
     def size(self, name: str) -> str:
         return size_of(self.graph, name)
 
     def check(self) -> None:
         """Refuses what the kernels can't do yet, by the name of the construct."""
-        for name, piece in self.graph.pieces.items():
-            raise self.refused(f"{name} = {piece.to_text()}", "pieces of parameters, from W[k] and W @ concat(...)")
         for name, node in self.graph.nodes.items():
             if why := self.unsupported(name, node):
-                what = f"the size {node.source} as a number" if isinstance(node, Read) and node.kind == "size" else f"{name} = {node_text(node)}"
-                raise self.refused(what, why)
-
-    def refused(self, what: str, why: str) -> UnsupportedError:
-        return UnsupportedError(f"{self.graph.name}: {what} is not supported yet by the kernels ({why}); rnnspec.backends.reference runs it")
+                raise UnsupportedError(f"{self.graph.name}: {name} = {node_text(node)} is not supported yet by the kernels ({why}); "
+                                       "rnnspec.backends.reference runs it")
 
     def unsupported(self, name: str, node: Node) -> str:
         """Which construct of the language a node comes from, if the kernels can't run it."""
-        shapes, wide = self.graph.shapes, len(self.graph.shapes[name]) > 1
-        summed = {n for group in self.graph.sums.values() for n in group}
+        wide = {n for n, shape in self.graph.shapes.items() if len(shape) > 1}
         match node:
-            case Read(kind):
-                return "sizes as numbers stand in mean, layer_norm and equations that name a size" if kind == "size" else (
-                    "states that are matrices" if wide and kind != "parameter" else "")
-            case Product(matrix, vector):
-                if wide or not isinstance(self.graph.nodes[matrix], Read):
-                    return "products with a matrix that is computed"
-                return "values computed once per sequence" if self.per_sequence(vector) else ""
-            case Pointwise() if wide:
-                return "matrices computed once per sequence" if self.per_sequence(name) else "matrices that change with time"
-            case Reduce(op, arg) if op != "sum" or len(shapes[arg]) > 1:
-                return "feature-axis functions" if op == "max" else "matrices that change with time"
-            case Outer() if name not in summed or self.graph.uses()[name]:
-                return "outer products as values"
-            case CumSum() | Concat() | Part():
-                return "feature-axis functions"
+            case Product(_, vector) if vector in wide:
+                return "products of matrices that change with time"
+            case Product(_, vector) if self.per_sequence(vector):
+                return "products computed once per sequence"
             case Transpose() | Diag():
-                return "matrices computed once per sequence"
+                return "transposes and diagonal matrices that change with time"
+            case Concat(args) if any(isinstance(n, Read) and n.kind in ("step", "size") for n in (self.graph.nodes[a] for a in args)):
+                return "concat of the step's number or of a size"
+        for parameter, group in self.graph.sums.items():
+            if len({isinstance(self.graph.nodes[n], Outer) for n in group}) > 1:
+                return f"{parameter} in a matrix product and element by element"
         return ""
+
+    def is_rowwise(self, name: str) -> bool:
+        """Whether a node needs whole rows, and so a stage of its own."""
+        node = self.graph.nodes[name]
+        match node:
+            case Reduce() | CumSum() | Concat() | Part():
+                return True
+            case Outer():  # else only summed: an OuterSum
+                return bool(self.uses[name]) or name in self.graph.states.values() or name in self.graph.outputs.values()
+            case Product(matrix):
+                return not self.is_parameter(matrix)
+        return False
+
+    def is_parameter(self, name: str) -> bool:
+        node = self.graph.nodes[name]
+        return isinstance(node, Read) and node.kind == "parameter"
+
+    def is_panel_product(self, name: str) -> bool:
+        return isinstance(self.graph.nodes[name], Product) and name not in self.rowwise
 
     def per_sequence(self, name: str) -> bool:
         node = self.graph.nodes[name]
@@ -105,16 +120,16 @@ class _Work:
 
     def find_accumulations(self) -> None:
         """Sums of products (and biases) that a panel computes in one pass; a product that is in no such sum stands alone."""
-        uses, results = self.graph.uses(), set(self.graph.results())
+        uses, results = self.uses, set(self.graph.results())
         for name, node in self.graph.nodes.items():
             terms = _sum_terms(node)
-            products = [t for t in terms if isinstance(self.graph.nodes[t], Product) and len(uses[t]) == 1 and t not in results]
+            products = [t for t in terms if self.is_panel_product(t) and len(uses[t]) == 1 and t not in results]
             biases = [t for t in terms if self.is_bias(t, name)]
             if products and len(products) + len(biases) == len(terms):
                 self.accumulations[name] = (tuple(products), tuple(biases))
                 self.absorbed.update(dict.fromkeys(products, name))
-        for name, node in self.graph.nodes.items():
-            if isinstance(node, Product) and name not in self.absorbed:
+        for name in self.graph.nodes:
+            if self.is_panel_product(name) and name not in self.absorbed:
                 self.accumulations[name] = ((name,), ())
 
     def is_bias(self, term: str, target: str) -> bool:
@@ -125,7 +140,7 @@ class _Work:
         """Levels: 0 until a product has to wait for something computed in the same phase."""
         self.sink()
         for name, node in self.graph.nodes.items():
-            if isinstance(node, Read | Outer) or name in self.absorbed or name in self.sunk:
+            if isinstance(node, Read) or (isinstance(node, Outer) and name not in self.rowwise) or name in self.absorbed or name in self.sunk:
                 continue
             if name in self.accumulations:
                 phase = self.phase[name]
@@ -145,11 +160,10 @@ class _Work:
         return self.level[operand] + 1 if self.phase.get(operand) == phase and operand not in self.sunk else 0
 
     def wait(self, name: str, operand: str) -> int:
-        """The level at which `name` can read `operand`: one later if the operand has another size or is reduced."""
+        """The level at which `name` can read `operand`: one later if the operand has another size, or one of them needs whole rows."""
         if self.phase.get(operand) != self.phase[name] or operand not in self.level:
             return 0
-        node, other = self.graph.nodes[name], self.graph.nodes[operand]
-        apart = isinstance(node, Reduce) or isinstance(other, Reduce) or self.size(operand) != self.size(name)
+        apart = name in self.rowwise or operand in self.rowwise or self.size(operand) != self.size(name)
         return self.level[operand] + (1 if apart else 0)
 
     def resolved_operands(self, name: str) -> list[str]:
@@ -162,14 +176,14 @@ class _Work:
     def sink(self) -> None:
         """A pointwise node of the before phase that only pointwise nodes of one other place read is computed there;
         one that only outer products read is computed after the loop."""
-        uses = self.graph.uses()
+        uses = self.uses
         results = set(self.graph.results()) | self.saved
         for name in reversed(list(self.graph.nodes)):
             node = self.graph.nodes[name]
             if not isinstance(node, Pointwise) or self.phase[name] != "before" or name in self.accumulations or name in results:
                 continue
             readers = uses[name]
-            if readers and all(isinstance(self.graph.nodes[r], Outer) for r in readers):
+            if readers and all(isinstance(self.graph.nodes[r], Outer) and r not in self.rowwise for r in readers):
                 self.phase[name] = "after"
             elif readers and all(isinstance(self.graph.nodes[r], Pointwise) and r not in self.accumulations
                                  and self.size(r) == self.size(name) for r in readers) and (is_cheap(node.expr) or len(readers) == 1):
@@ -177,9 +191,9 @@ class _Work:
 
 
 def size_of(graph: Graph, name: str) -> str:
-    """The size of a value's rows; a single number is a row of size 1."""
+    """The size of a value's rows; a single number is a row of size 1, a matrix lies row after row."""
     shape = graph.shapes[name]
-    return shape[0] if shape else "1"
+    return canonical_size(" * ".join(f"({s})" for s in shape)) if len(shape) > 1 else shape[0] if shape else "1"
 
 
 def _sum_terms(node: Node) -> list[str]:
@@ -213,7 +227,7 @@ class _Draft:
 
     parts: list[Accumulation] = field(default_factory=list)
     nodes: list[str] = field(default_factory=list)
-    reduces: list[str] = field(default_factory=list)
+    rowwise: list[str] = field(default_factory=list)
     copies: list[str] = field(default_factory=list)  # values that are only read here, to be stored elsewhere
     sums: list[tuple[str, str]] = field(default_factory=list)
 
@@ -226,8 +240,8 @@ def _stages(work: _Work) -> dict[Key, _Draft]:
             stages[key].parts.append(part)
     for name in work.level:
         key = (work.phase[name], work.level[name], work.size(name))
-        if isinstance(graph.nodes[name], Reduce):
-            stages[(key[0], key[1], "1, reduced")].reduces.append(name)
+        if name in work.rowwise:
+            stages[(key[0], key[1], ROWWISE)].rowwise.append(name)
         elif name not in work.accumulations:
             stages[key].nodes.append(name)
     for node_name in graph.states.values():
@@ -237,7 +251,7 @@ def _stages(work: _Work) -> dict[Key, _Draft]:
         for node_name in group:
             if not isinstance(graph.nodes[node_name], Outer):
                 own = work.phase.get(node_name) == "after" and node_name in work.level
-                level = work.level[node_name] + isinstance(graph.nodes[node_name], Reduce) if own else 0
+                level = work.level[node_name] + (node_name in work.rowwise) if own else 0
                 stages[("after", level, work.size(node_name))].sums.append((parameter, node_name))
     for draft in stages.values():
         draft.nodes = _with_sunk(work, draft)
@@ -302,7 +316,7 @@ class _Layout:
                 self.places[value] = Place(name, 1)
         histories = {s.name: s.buffer for s in self.states}
         for name, node in graph.nodes.items():
-            if not isinstance(node, Read) or node.kind in ("parameter", "step"):
+            if not isinstance(node, Read) or node.kind in ("parameter", "step", "size"):
                 continue
             if node.kind == "state":
                 self.places[name] = Place(histories[node.source], 0)
@@ -331,14 +345,14 @@ class _Layout:
     def values(self, stages: dict[Key, _Draft]) -> None:
         """A buffer for every computed value that is read outside the stage that computes it."""
         work, graph = self.work, self.work.graph
-        made: dict[str, Key] = {n: key for key, draft in stages.items() for n in (*draft.nodes, *draft.reduces) if n not in work.sunk}
+        made: dict[str, Key] = {n: key for key, draft in stages.items() for n in (*draft.nodes, *draft.rowwise) if n not in work.sunk}
         wanted = set(work.accumulations) | work.saved | set(graph.outputs.values()) | set(graph.states.values())
-        wanted |= {n for n, node in graph.nodes.items() if isinstance(node, Reduce)}
+        wanted |= work.rowwise
         for key, draft in stages.items():
             for part in draft.parts:
                 wanted.update(t.operand for t in part.terms)
-            for name in (*draft.nodes, *draft.reduces):
-                wanted.update(o for o in operands(graph.nodes[name]) if made.get(o, key) != key or name in draft.reduces)
+            for name in (*draft.nodes, *draft.rowwise):
+                wanted.update(o for o in operands(graph.nodes[name]) if made.get(o, key) != key or name in draft.rowwise)
             wanted.update(v for _, v in draft.sums if made.get(v, key) != key)
         for node in graph.nodes.values():
             if isinstance(node, Outer):
@@ -352,7 +366,7 @@ class _Layout:
         for part in draft.parts:
             panels[tuple(t.operand for t in part.terms)].append(part)
         stores: list[tuple[str, Place]] = []
-        own = {n for n in (*draft.nodes, *draft.copies) if n not in self.work.sunk or n in draft.copies}
+        own = {n for n in (*draft.nodes, *draft.rowwise, *draft.copies) if n not in self.work.sunk or n in draft.copies}
         finished = {p.value for p in draft.parts if self.work.phase[p.value] == key[0] and self.work.level[p.value] == key[1]}
         for value in self.work.graph.nodes:
             if value in own and value in self.places and value not in draft.copies:
@@ -360,9 +374,9 @@ class _Layout:
             if value in own | finished:
                 lies = self.places.get(value) if value in self.work.accumulations or value in draft.copies else None
                 stores += [(value, place) for place in self.state_places(value) if (value, place) not in stores and place != lies]
-        size = key[2].removesuffix(", reduced")
+        size = "1" if key[2] == ROWWISE else key[2]
         ready = tuple(Panel(tuple(parts)) for parts in panels.values())
-        return Stage(size, ready, tuple(draft.nodes), tuple(stores), tuple(draft.sums), tuple(draft.reduces))
+        return Stage(size, ready, tuple(draft.nodes), tuple(stores), tuple(draft.sums), tuple(draft.rowwise))
 
     def state_places(self, value: str) -> list[Place]:
         return [Place(s.buffer, 1) for s in self.states if self.work.graph.states[s.name] == value]

@@ -11,7 +11,7 @@ import sympy
 
 from rnnspec.language.functions import FUNCTIONS, Function
 from rnnspec.symbolic.expressions import FUNCTION_CLASSES, Value, expand_row
-from rnnspec.symbolic.graph import Graph, Node, Pointwise, Read, operands
+from rnnspec.symbolic.graph import Concat, Graph, Node, Outer, Part, Pointwise, Read, operands
 from rnnspec.symbolic.simplify import drop_dead
 
 
@@ -39,7 +39,7 @@ def cut(forward: Graph, adjoint: Graph) -> tuple[frozenset[str], Graph]:
             free.add(name)
         elif name in wanted and not _can_rebuild(node, free | saved):
             saved.add(name)
-        elif isinstance(node, Pointwise) and _can_rebuild(node, free | saved):
+        elif _can_rebuild(node, free | saved):
             free.add(name)
     nodes = {n: _cut_node(n, node, forward, saved, after_step) for n, node in adjoint.nodes.items()}
     graph = drop_dead(replace(adjoint, nodes=nodes))
@@ -49,7 +49,8 @@ def cut(forward: Graph, adjoint: Graph) -> tuple[frozenset[str], Graph]:
 
 
 def _can_rebuild(node: Node, available: set[str]) -> bool:
-    return isinstance(node, Pointwise) and is_cheap(node.expr) and all(o in available for o in operands(node))
+    moves = isinstance(node, Concat | Part | Outer)  # no arithmetic, or one product an element, and larger than what it is made of
+    return (moves or (isinstance(node, Pointwise) and is_cheap(node.expr))) and all(o in available for o in operands(node))
 
 
 def _cut_node(name: str, node: Node, forward: Graph, saved: set[str], after_step: set[str]) -> Node:

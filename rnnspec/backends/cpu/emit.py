@@ -14,17 +14,18 @@ from typing import Any
 
 from rnnspec.backends.cpu.expressions import VectorWriter
 from rnnspec.backends.cpu.layout import barriers, layout
+from rnnspec.backends.cpu.rowwise import rowwise
 from rnnspec.lowering.program import Accumulation, Panel, Place, Program, Stage
 from rnnspec.lowering.schedule import size_of
-from rnnspec.symbolic.graph import Pointwise, Read, Reduce, fresh, node_text, operands
+from rnnspec.symbolic.graph import Pointwise, Read, fresh, node_text, operands
 
-IMPORTS = ("at", "first_lanes", "from_int", "get", "horizontal_sum", "invoke", "load", "load_splat", "min", "number", "pointer", "pointer_int", "put",
-           "put_all", "select", "store", "store_one", "wait")
+IMPORTS = ("at", "copy", "first_lanes", "from_int", "get", "horizontal_max", "horizontal_sum", "invoke", "larger", "load", "load_splat", "min", "number",
+           "pointer", "pointer_int", "prefix_sum", "put", "put_all", "select", "spread_lane", "store", "store_first", "store_one", "suffix_sum", "wait")
 FUNCTIONS = ("exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "erf", "tanh", "sigmoid")
-LOCALS = ("active", "barrier", "call", "chunk", "chunk_table", "chunks", "count", "end", "fields", "first", "full", "gather", "group", "history_rows",
-          "item", "k", "kernel", "lanes", "lengths", "min", "n", "njit", "offset", "order", "outer", "p", "part", "parts", "piece", "product",
-          "range", "row", "row0", "rows", "s", "s_end", "s_first", "scatter", "scratch", "span", "spans", "steps", "t", "t0", "table", "total",
-          "turn", "yielding", "zeros")
+LOCALS = ("active", "barrier", "call", "chunk", "chunk_table", "chunks", "count", "dest", "end", "fields", "first", "full", "gather", "group", "history_rows",
+          "item", "k", "kernel", "lanes", "left", "lengths", "min", "n", "njit", "offset", "order", "outer", "p", "part", "parts", "piece", "product",
+          "range", "right", "row", "row0", "rows", "s", "s_end", "s_first", "scatter", "scratch", "source", "span", "spans", "steps", "t", "t0", "table",
+          "total", "turn", "unit", "yielding", "zeros")
 CHUNK_FIELDS = 5  # first step, steps, rows of the first step, rows before it on the tape, the same in a history
 HEADER = ("product", "outer", "gather", "scatter", "chunks", "chunk_table", "order", "active", "lengths", "zeros", "scratch", "part", "parts", "barrier",
           "yielding")
@@ -132,7 +133,7 @@ def _prologue(work: Emission) -> None:
         work.line(f"{first}, {end} = {groups} * part // parts, {groups} * (part + 1) // parts")
     for number, panel, _ in _all_panels(work):
         work.line(f"{_desc(work, number)} = {work.get(f'fields {number}')}  # {', '.join(a.value for a in panel.accumulations)}")
-    for key in _parameter_reads(program):
+    for key in dict.fromkeys(_source(program, name) for name in _parameter_reads(program)):
         work.line(f"{work.name(f'vector {key}', f'{key}_vector')} = pointer({work.get(f'vector {key}')})")
     for parameter in dict.fromkeys(p for stage in program.after for p, _ in stage.sums):
         work.line(f"{_gradient(work, parameter)} = pointer({work.get(f'gradient {parameter}')})")
@@ -150,6 +151,7 @@ def _parameter_reads(program: Program) -> list[str]:
     """Parameters that pointwise nodes read."""
     graph = program.graph
     read = {o for stage in program.stages() for n in stage.nodes for o in operands(graph.nodes[n])}
+    read |= {o for stage in program.stages() for n in stage.rowwise for o in operands(graph.nodes[n])}
     read |= {v for stage in program.stages() for v, _ in stage.stores} | {v for stage in program.after for _, v in stage.sums}
     return [n for n in graph.nodes if n in read and _is(program, n, "parameter")]
 
@@ -157,6 +159,13 @@ def _parameter_reads(program: Program) -> list[str]:
 def _is(program: Program, name: str, kind: str) -> bool:
     node = program.graph.nodes[name]
     return isinstance(node, Read) and node.kind == kind
+
+
+def _source(program: Program, name: str) -> str:
+    """What a node reads: a parameter's name, or that of a piece of one."""
+    node = program.graph.nodes[name]
+    assert isinstance(node, Read)
+    return node.source
 
 
 def _all_panels(work: Emission) -> Iterator[tuple[int, Panel, int]]:
@@ -270,7 +279,7 @@ def _describe_panels(work: Emission) -> None:
             work.line(f"put_all({desc}, {48 + 4 * i}, {work.address(program.places[operand])}, {work.pad(inner)}, {width})")
         work.panels.append({
             "size": size, "blocks": blocks, "operands": tuple(size_of(program.graph, o) for o in panel.operands),
-            "matrices": tuple(tuple((t.matrix, t.transposed) for t in acc.terms) for acc in gates)})
+            "matrices": tuple(tuple((_source(work.program, t.matrix), t.transposed) for t in acc.terms) for acc in gates)})
 
 
 def _vector(work: Emission, gates: tuple[Accumulation, ...], j: int, padded: str, first: str) -> str:
@@ -280,7 +289,7 @@ def _vector(work: Emission, gates: tuple[Accumulation, ...], j: int, padded: str
     own = work.address(work.program.places[acc.value])
     offset = "0" if gate == 0 else f"({own} - {first}) // item"
     shift = f" + {block} * lanes" if block else ""
-    start = own if not acc.first else work.get(f"bias {' + '.join(acc.biases)}") if acc.biases else "zeros"
+    start = own if not acc.first else work.get(f"bias {' + '.join(_source(work.program, b) for b in acc.biases)}") if acc.biases else "zeros"
     return f"{offset}{shift}, {start}{shift + ' * item' if shift else ''}, {padded if not acc.first else 0}"
 
 
@@ -376,13 +385,13 @@ def _stage(work: Emission, stage: Stage, number: int) -> int:
             work.line(f"for p in range(group * {width}, min({padded}, (group + 1) * {width}), lanes):")
             _blocks(work, stage)
         work.indent -= 1
+    elif stage.rowwise:
+        rowwise(work, stage)
     elif stage.sums:
         work.line(f"for p in {work.units(stage.size)}:")
         _blocks(work, stage)
     elif pointwise:
         _row_by_row(work, stage)
-    for name in stage.reduces:
-        _reduce(work, name)
     _clear_holes(work, stage)
     return number
 
@@ -452,29 +461,16 @@ def _loads(work: Emission, stage: Stage) -> tuple[list[str], list[str]]:
         alone = size_of(graph, name) == "1" and stage.size != "1"
         if _is(program, name, "step"):
             hoisted.append(f"{value} = from_int(t)")
+        elif _is(program, name, "size"):
+            hoisted.append(f"{value} = from_int({work.get(f'size {_source(program, name)}')})")
         elif _is(program, name, "parameter"):
-            vector = work.name(f"vector {name}")
+            vector = work.name(f"vector {_source(program, name)}")
             hoisted.append(f"{value} = load_splat({vector}, 0)" if graph.shapes[name] == () else f"{value} = load({vector}, p)")
         elif alone:
             inner.append(f"{value} = load_splat({work.rows(program.places[name])}, row * {work.pad('1')})")
         else:
             inner.append(f"{value} = load({work.rows(program.places[name])}, offset)")
     return inner, hoisted
-
-
-def _reduce(work: Emission, name: str) -> None:
-    program = work.program
-    node = program.graph.nodes[name]
-    assert isinstance(node, Reduce) and node.op == "sum"
-    size = size_of(program.graph, node.arg)
-    work.line("for row in range(first + count * part // parts, first + count * (part + 1) // parts):")
-    work.indent += 1
-    work.line("total = number(0.0)")
-    work.line(f"for p in range(0, {work.name(f'size {size}')}, lanes):")
-    work.line(f"    piece = load({work.rows(program.places[node.arg])}, row * {work.pad(size)} + p)")
-    work.line(f"    total = total + select(first_lanes({work.name(f'size {size}')} - p, piece), piece, number(0.0))")
-    work.line(f"store_one({work.rows(program.places[name])}, row * {work.pad('1')}, horizontal_sum(total))  # {name} = {node_text(node)}")
-    work.indent -= 1
 
 
 def _clear_holes(work: Emission, stage: Stage) -> None:

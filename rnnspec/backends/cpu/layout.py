@@ -6,6 +6,7 @@ from typing import Any
 
 from rnnspec.lowering.program import Program, Stage
 from rnnspec.lowering.schedule import size_of
+from rnnspec.symbolic.graph import Graph, Outer
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -22,9 +23,17 @@ def layout(program: Program, lanes: int, fields: Sequence[str], panels: Sequence
         "panels": tuple(panels),
         "biases": {f: f.removeprefix("bias ").split(" + ") for f in fields if f.startswith("bias ")},
         "vectors": tuple(f.removeprefix("vector ") for f in fields if f.startswith("vector ")),
-        "gradients": {p: tuple(graph.shapes[graph.sums[p][0]]) for p in program.summed()},
+        "gradients": {p: _summed_shape(graph, p) for p in program.summed()},
+        "pieces": {p: tuple(vars(graph.pieces[p]).values()) for p in graph.pieces},
         "flops": _flops(program), "step": _products(program, program.loop), "barriers": barriers(program),
     }
+
+
+def _summed_shape(graph: Graph, parameter: str) -> tuple[str, ...]:
+    """A matrix that is read element by element is summed as the one long row that it is read as."""
+    first = graph.sums[parameter][0]
+    shape = tuple(graph.shapes[first])
+    return shape if len(shape) < 2 or isinstance(graph.nodes[first], Outer) else (size_of(graph, first),)
 
 
 def _products(program: Program, stages: Iterable[Stage]) -> Pairs:
@@ -42,5 +51,5 @@ def _flops(program: Program) -> Pairs:
 
 def barriers(program: Program) -> int:
     """How often in a step the parts of a block's units have to wait for each other: never if no unit reads another."""
-    alone = len({s.size for s in program.loop}) < 2 and not any(s.panels or s.reduces for s in program.loop)
+    alone = len({s.size for s in program.loop}) < 2 and not any(s.panels or s.rowwise for s in program.loop)
     return 0 if alone else len(program.loop)

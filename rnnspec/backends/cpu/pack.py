@@ -38,7 +38,8 @@ class PackPlan:
     """What packing needs that depends on sizes alone.
 
     jobs [n, JOB]: a row for each matrix in a panel and each vector, as `pack` in moves.py takes them, but for addresses and strides;
-    sources [n]: the parameters they read; transposed [n]: whether units are the columns. sums: offset, width and the parameters that are
+    sources [n]: the parameters they read; transposed [n]: whether units are the columns; flat [n]: whether it is
+    a vector. sums: offset, width and the parameters that are
     added to a vector. fields, values, moved: places in the kernel's table, what belongs there, and whether that is an offset in the memory.
     """
 
@@ -47,6 +48,7 @@ class PackPlan:
     jobs: Array
     sources: tuple[str, ...]
     transposed: tuple[bool, ...]
+    flat: tuple[bool, ...]
     sums: tuple[tuple[int, int, tuple[str, ...]], ...]
     fields: Array
     values: Array
@@ -72,7 +74,7 @@ def pack_plan(code: Code, sizes: Mapping[str, int], widths: Mapping[str, int]) -
             for i, (name, transposed) in enumerate(terms):
                 fields = (units, inner[i], offset, stride, sum(inner[:i]), gates * blocks, rest, last, blocks, gates, gate)
                 jobs.append((name, transposed, fields))
-    sums = []
+    sums, matrices = [], len(jobs)
     for f, names in {**layout["biases"], **{f"vector {p}": [p] for p in layout["vectors"]}}.items():
         width = widths[names[0]]
         named[f] = arena.add(padded(width, lanes), item)
@@ -82,7 +84,8 @@ def pack_plan(code: Code, sizes: Mapping[str, int], widths: Mapping[str, int]) -
     sources, transposed, rows = tuple(zip(*jobs)) or ((), (), ())
     table = np.zeros((len(jobs), 3 + 11), dtype=np.int64)
     table[:, 3:] = np.array(rows, dtype=np.int64).reshape(-1, 11)
-    return PackPlan(code, arena.size, table, sources, transposed, tuple(sums), *_places(layout, named, counts))
+    flat = (False,) * matrices + (True,) * (len(jobs) - matrices)
+    return PackPlan(code, arena.size, table, sources, transposed, flat, tuple(sums), *_places(layout, named, counts))
 
 
 def _places(layout: Mapping[str, Any], offsets: Mapping[str, int], counts: Mapping[str, int]) -> tuple[Array, Array, Array]:
@@ -95,14 +98,17 @@ def _places(layout: Mapping[str, Any], offsets: Mapping[str, int], counts: Mappi
 def pack(plan: PackPlan, params: Mapping[str, Array]) -> Packed:
     """Packs the weights: a copy, so later changes of `params` are not seen."""
     memory, item, jobs = Memory(plan.size), plan.code.dtype.itemsize, plan.jobs.copy()
-    where: dict[str, tuple[int, int, int]] = {}
-    heads = []
-    for name, transposed in zip(plan.sources, plan.transposed):
-        if name not in where:
+    where: dict[tuple[str, bool], tuple[int, int, int]] = {}
+    heads, flattened = [], list[Array]()
+    for name, transposed, flat in zip(plan.sources, plan.transposed, plan.flat):
+        if (name, flat) not in where:
             array = params[name]
+            if flat and array.ndim > 1:  # a matrix that is read element by element
+                array = np.ascontiguousarray(array).reshape(-1)
+                flattened.append(array)  # lives until it is packed
             rows, columns = (*array.strides, 0, 0)[:2]
-            where[name] = address(array), rows // item, columns // item
-        start, rows, columns = where[name]
+            where[name, flat] = address(array), rows // item, columns // item
+        start, rows, columns = where[name, flat]
         heads.append((start, columns, rows) if transposed else (start, rows, columns))
     if heads:
         jobs[:, :3] = heads
@@ -111,7 +117,7 @@ def pack(plan: PackPlan, params: Mapping[str, Array]) -> Packed:
     for offset, width, more in plan.sums:
         view = memory.view(offset, (width,), plan.code.dtype)
         for name in more:
-            view += params[name]
+            view += params[name].reshape(-1)
     return Packed(plan.fields, plan.values + plan.moved * memory.start, memory)
 
 

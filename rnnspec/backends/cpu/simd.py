@@ -324,6 +324,83 @@ def max(tc, a, b):
     return types.int64(types.int64, types.int64), lambda context, builder, sig, args: builder.select(builder.icmp_signed(">", *args), *args)
 
 
+def _lanes_moved(builder: ir.IRBuilder, value: ir.Value, by: int) -> ir.Value:
+    """Lane i is lane i - by of the value, or 0 where there is none."""
+    lanes = value.type.count
+    sources = [i - by if 0 <= i - by < lanes else lanes for i in range(lanes)]
+    return builder.shuffle_vector(value, ir.Constant(value.type, [0.0] * lanes), ir.Constant(ir.VectorType(I32, lanes), sources))
+
+
+def _scan(value: VecType, direction: int) -> tuple:
+    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
+        total, by = args[0], 1
+        while by < value.lanes:
+            total = builder.fadd(total, _lanes_moved(builder, total, direction * by))
+            by *= 2
+        return total
+    return value(value), codegen
+
+
+@intrinsic
+def prefix_sum(tc, value):
+    """Lane i is the sum of lanes 0 to i."""
+    return _scan(value, 1)
+
+
+@intrinsic
+def suffix_sum(tc, value):
+    """Lane i is the sum of lanes i to the last."""
+    return _scan(value, -1)
+
+
+@intrinsic
+def spread_lane(tc, value, lane):
+    """A vector with one lane of another in every lane."""
+    def codegen(context, builder, sig, args):
+        return spread(builder, builder.extract_element(args[0], builder.trunc(args[1], I32)), value.lanes)
+    return value(value, types.int64), codegen
+
+
+@intrinsic
+def larger(tc, a, b):
+    """The larger of two, lane by lane; NaN if either is."""
+    return a(a, a), lambda context, builder, sig, args: _larger(builder, *args)
+
+
+def _larger(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
+    keep = builder.or_(builder.fcmp_ordered(">=", a, b), builder.fcmp_unordered("!=", a, a))
+    return builder.select(keep, a, b)
+
+
+@intrinsic
+def horizontal_max(tc, value):
+    """The largest of all lanes, as a scalar; NaN if any is."""
+    def codegen(context, builder, sig, args):
+        top, lanes = args[0], value.lanes
+        while lanes > 1:
+            lanes //= 2
+            halves = [ir.Constant(ir.VectorType(I32, lanes), list(range(s, s + lanes))) for s in (0, lanes)]
+            top = _larger(builder, *[builder.shuffle_vector(top, top, half) for half in halves])
+        return builder.extract_element(top, I32(0))
+    return value.dtype(value), codegen
+
+
+@intrinsic
+def store_first(tc, pointer, offset, value, count):
+    """Write the first `count` lanes of a vector (or all) to elements `offset`, `offset` + 1, ..."""
+    def codegen(context, builder, sig, args):
+        pointer, offset, vector, count = args
+        kind = vector.type
+        lanes = builder.icmp_signed("<", ir.Constant(ir.VectorType(I64, kind.count), list(range(kind.count))), spread(builder, count, kind.count))
+        place = builder.bitcast(builder.gep(pointer, [offset]), kind.as_pointer())
+        name = f"llvm.masked.store.v{kind.count}f{8 * _element_bytes(kind)}.p0"
+        arguments = [kind, kind.as_pointer(), I32, lanes.type]
+        function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(ir.VoidType(), arguments), name)
+        builder.call(function, [vector, place, I32(_element_bytes(kind)), lanes])
+        return context.get_dummy_value()
+    return types.void(pointer, types.int64, vec(pointer.dtype), types.int64), codegen
+
+
 # Calls
 
 @intrinsic

@@ -1,0 +1,78 @@
+"""What kernels read that is not a parameter as the caller has it: pieces of parameters, and values computed once per sequence.
+
+Both look like parameters to a kernel. On the way in a piece is a view and a value is computed by the reference backend, in float64;
+on the way out their gradients, summed over batch and time by the kernel, are carried on to the parameters.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rnnspec.language.sizes import evaluate_size
+from rnnspec.language.spec import Spec
+
+Array = np.ndarray
+
+
+class Derived:
+    """Of one cell, for the kernels with these layouts. `once`: the values computed once per sequence."""
+
+    def __init__(self, spec: Spec, dtype: np.dtype, layouts: list[Mapping[str, Any]]):
+        self.spec, self.dtype = spec, dtype
+        self.pieces = {name: piece for layout in layouts for name, piece in layout["pieces"].items()}
+        read = {name for layout in layouts for name in _read(layout)}
+        self.once = tuple(sorted(read - set(self.pieces) - set(spec.parameters)))
+
+    def values(self, params: Mapping[str, Array], sizes: Mapping[str, int]) -> Mapping[str, Array]:
+        """Everything that kernels read as a parameter."""
+        if not self.pieces and not self.once:
+            return params
+        found = dict(params) | {name: _view(params[piece[0]], piece, sizes) for name, piece in self.pieces.items()}
+        if self.once:
+            from rnnspec.backends import reference
+            from rnnspec.pipeline import once
+
+            made = reference.once(once(self.spec)[0], params, sizes)
+            found |= {name: np.asarray(made[name], self.dtype) for name in self.once}
+        return found
+
+    def gradients(self, sums: Mapping[str, Array], params: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Array]:
+        """The gradients of all parameters, from what a backward kernel summed."""
+        whole = {}
+        for name, shape in self.spec.parameters.items():
+            full = tuple(evaluate_size(s, sizes) for s in shape)
+            whole[name] = sums[name].reshape(full) if name in sums else np.zeros(full, self.dtype)
+        for name, piece in self.pieces.items():
+            if name in sums:
+                part = _view(whole[piece[0]], piece, sizes)
+                part += sums[name].reshape(part.shape)
+        if self.once:
+            from rnnspec.backends import reference
+            from rnnspec.pipeline import once
+
+            graph, reverse = once(self.spec)
+            given = {}
+            for name in graph.outputs:
+                full = tuple(evaluate_size(s, sizes) for s in graph.shapes[graph.outputs[name]])
+                given[name] = sums[name].reshape(full) if name in sums else np.zeros(full)
+            for name, more in reference.once_gradients(reverse, params, given, sizes).items():
+                whole[name] = (whole[name] + more).astype(self.dtype)
+        return whole
+
+
+def _read(layout: Mapping[str, Any]) -> set[str]:
+    """The names that a kernel reads as parameters, or sums the gradients of."""
+    matrices = {name for panel in layout["panels"] for terms in panel["matrices"] for name, _ in terms}
+    return matrices | {n for names in layout["biases"].values() for n in names} | set(layout["vectors"]) | set(layout["gradients"])
+
+
+def _view(whole: Array, piece: tuple[str, int | None, int, str, str], sizes: Mapping[str, int]) -> Array:
+    """See symbolic.graph.Piece; kernels that were read from the cache know of none."""
+    _, index, axis, first, length = piece
+    left = whole if index is None else whole[index, ...]
+    if not length:
+        return left
+    start = evaluate_size(first, sizes)
+    return left[(slice(None),) * axis + (slice(start, start + evaluate_size(length, sizes)),)]
