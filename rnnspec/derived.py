@@ -43,11 +43,10 @@ class Derived:
         whole = {}
         for name, shape in self.spec.parameters.items():
             full = tuple(evaluate_size(s, sizes) for s in shape)
-            whole[name] = sums[name].reshape(full) if name in sums else np.zeros(full, self.dtype)
+            whole[name] = _total(sums, name, full, self.dtype)
         for name, piece in self.pieces.items():
-            if name in sums:
-                part = _view(whole[piece[0]], piece, sizes)
-                part += sums[name].reshape(part.shape)
+            part = _view(whole[piece[0]], piece, sizes)
+            part += _total(sums, name, part.shape, self.dtype)
         if self.once:
             from rnnspec.backends import reference
             from rnnspec.pipeline import once
@@ -56,16 +55,23 @@ class Derived:
             given = {}
             for name in graph.outputs:
                 full = tuple(evaluate_size(s, sizes) for s in graph.shapes[graph.outputs[name]])
-                given[name] = sums[name].reshape(full) if name in sums else np.zeros(full)
+                given[name] = _total(sums, name, full, self.dtype)
             for name, more in reference.once_gradients(reverse, params, given, sizes).items():
                 whole[name] = (whole[name] + more).astype(self.dtype)
         return whole
 
 
+def _total(sums: Mapping[str, Array], name: str, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+    """What was summed under a name: from outer products, and of a matrix read element by element as one long row."""
+    found = [sums[key].reshape(shape) for key in (name, f"{name} flat") if key in sums]
+    return sum(found[1:], found[0]) if found else np.zeros(shape, dtype)
+
+
 def _read(layout: Mapping[str, Any]) -> set[str]:
     """The names that a kernel reads as parameters, or sums the gradients of."""
     matrices = {name for panel in layout["panels"] for terms in panel["matrices"] for name, _ in terms}
-    return matrices | {n for names in layout["biases"].values() for n in names} | set(layout["vectors"]) | set(layout["gradients"])
+    summed = {name.removesuffix(" flat") for name in layout["gradients"]}
+    return matrices | {n for names in layout["biases"].values() for n in names} | set(layout["vectors"]) | summed
 
 
 def _view(whole: Array, piece: tuple[str, int | None, int, str, str], sizes: Mapping[str, int]) -> Array:

@@ -1,11 +1,14 @@
 """Random cells: kernels against the reference, and the reference's adjoint against central differences."""
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from random_cells import RandomCell
 
 import rnnspec
+from rnnspec import UnsupportedError
 from rnnspec.backends import reference
 from rnnspec.check.derivatives import dot_product
 from rnnspec.check.sampling import Shapes, draw
@@ -17,12 +20,26 @@ from rnnspec.symbolic.once import split_once
 
 SEEDS = (12, 15)  # a product that is also a parameter's gradient; an outer product's operand in a ragged history
 SLOW_SEEDS = (4, 9, 17, 30)
+FULL_SEEDS = (0, 1, 2)
+REFUSED = re.compile("change with time|element by element|of the step's number")
 CASES = ((4, 3, {"D": 5, "H": 9, "P": 2}, None), (5, 4, {"D": 8, "H": 7, "P": 17}, [5, 2, 0, 4]))
 
 
 @pytest.mark.parametrize("seed", [*SEEDS, *(pytest.param(s, marks=pytest.mark.slow) for s in SLOW_SEEDS)])
 def test_kernels_compute_what_the_reference_does(seed: int) -> None:
-    spec = rnnspec.loads(RandomCell(seed).text())
+    check_kernels(RandomCell(seed).text(), seed)
+
+
+@pytest.mark.parametrize("seed", [*FULL_SEEDS, *(pytest.param(s, marks=pytest.mark.slow) for s in range(50))])
+def test_kernels_compute_what_the_reference_does_in_the_full_language(seed: int) -> None:
+    try:
+        check_kernels(RandomCell(seed, features=True).text(), seed)
+    except UnsupportedError as error:
+        assert REFUSED.search(str(error)), error
+
+
+def check_kernels(text: str, seed: int) -> None:
+    spec = rnnspec.loads(text)
     made = stages(spec)
     kernel = rnnspec.compile(spec, dtype="float64", threads=2)
     for steps, rows, sizes, lengths in CASES:

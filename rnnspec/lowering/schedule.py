@@ -63,31 +63,23 @@ class _Work:
 
     def unsupported(self, name: str, node: Node) -> str:
         """Which construct of the language a node comes from, if the kernels can't run it."""
-        wide = {n for n, shape in self.graph.shapes.items() if len(shape) > 1}
         match node:
-            case Product(_, vector) if vector in wide:
-                return "products of matrices that change with time"
-            case Product(_, vector) if self.per_sequence(vector):
+            case Product(matrix, vector) if self.per_sequence(vector) and self.is_parameter(matrix):
                 return "products computed once per sequence"
-            case Transpose() | Diag():
-                return "transposes and diagonal matrices that change with time"
             case Concat(args) if any(isinstance(n, Read) and n.kind in ("step", "size") for n in (self.graph.nodes[a] for a in args)):
                 return "concat of the step's number or of a size"
-        for parameter, group in self.graph.sums.items():
-            if len({isinstance(self.graph.nodes[n], Outer) for n in group}) > 1:
-                return f"{parameter} in a matrix product and element by element"
         return ""
 
     def is_rowwise(self, name: str) -> bool:
         """Whether a node needs whole rows, and so a stage of its own."""
         node = self.graph.nodes[name]
         match node:
-            case Reduce() | CumSum() | Concat() | Part():
+            case Reduce() | CumSum() | Concat() | Part() | Transpose() | Diag():
                 return True
             case Outer():  # else only summed: an OuterSum
                 return bool(self.uses[name]) or name in self.graph.states.values() or name in self.graph.outputs.values()
-            case Product(matrix):
-                return not self.is_parameter(matrix)
+            case Product(matrix, vector):
+                return not self.is_parameter(matrix) or len(self.graph.shapes[vector]) > 1
         return False
 
     def is_parameter(self, name: str) -> bool:

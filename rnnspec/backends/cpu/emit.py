@@ -13,14 +13,15 @@ from pprint import pformat
 from typing import Any
 
 from rnnspec.backends.cpu.expressions import VectorWriter
-from rnnspec.backends.cpu.layout import barriers, layout
+from rnnspec.backends.cpu.layout import barriers, gradient_name, layout
 from rnnspec.backends.cpu.rowwise import rowwise
 from rnnspec.lowering.program import Accumulation, Panel, Place, Program, Stage
 from rnnspec.lowering.schedule import size_of
 from rnnspec.symbolic.graph import Pointwise, Read, fresh, node_text, operands
 
-IMPORTS = ("at", "copy", "first_lanes", "from_int", "get", "horizontal_max", "horizontal_sum", "invoke", "larger", "load", "load_splat", "min", "number",
-           "pointer", "pointer_int", "prefix_sum", "put", "put_all", "select", "spread_lane", "store", "store_first", "store_one", "suffix_sum", "wait")
+IMPORTS = ("at", "copy", "first_lanes", "from_int", "get", "horizontal_max", "horizontal_sum", "invoke", "larger", "load", "load_one", "load_splat", "min",
+           "number", "pointer", "pointer_int", "prefix_sum", "put", "put_all", "select", "spread_lane", "store", "store_first",
+           "store_one", "suffix_sum", "wait")
 FUNCTIONS = ("exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "erf", "tanh", "sigmoid")
 LOCALS = ("active", "barrier", "call", "chunk", "chunk_table", "chunks", "count", "dest", "end", "fields", "first", "full", "gather", "group", "history_rows",
           "item", "k", "kernel", "lanes", "left", "lengths", "min", "n", "njit", "offset", "order", "outer", "p", "part", "parts", "piece", "product",
@@ -135,7 +136,7 @@ def _prologue(work: Emission) -> None:
         work.line(f"{_desc(work, number)} = {work.get(f'fields {number}')}  # {', '.join(a.value for a in panel.accumulations)}")
     for key in dict.fromkeys(_source(program, name) for name in _parameter_reads(program)):
         work.line(f"{work.name(f'vector {key}', f'{key}_vector')} = pointer({work.get(f'vector {key}')})")
-    for parameter in dict.fromkeys(p for stage in program.after for p, _ in stage.sums):
+    for parameter in dict.fromkeys(p for stage in program.after for p, _ in _sums(work, stage)):
         work.line(f"{_gradient(work, parameter)} = pointer({work.get(f'gradient {parameter}')})")
 
 
@@ -403,16 +404,16 @@ def _blocks(work: Emission, stage: Stage) -> None:
     inner, hoisted = _loads(work, stage)
     for text in hoisted:
         work.line(text)
-    for parameter, _ in stage.sums:
+    for parameter, _ in _sums(work, stage):
         work.line(f"{_running(work, parameter)} = load({_gradient(work, parameter)}, p)")
     work.line("for row in range(first, first + count):")
     work.indent += 1
     work.line(f"offset = row * {padded} + p")
     _compute(work, stage, inner)
-    for parameter, value in stage.sums:
+    for parameter, value in _sums(work, stage):
         work.line(f"{_running(work, parameter)} = {_running(work, parameter)} + {work.name(f'value {value}')}")
     work.indent -= 1
-    for parameter, _ in stage.sums:
+    for parameter, _ in _sums(work, stage):
         work.line(f"store({_gradient(work, parameter)}, p, {_running(work, parameter)})")
     work.indent -= 1
 
@@ -443,6 +444,11 @@ def _compute(work: Emission, stage: Stage, loads: list[str]) -> None:
     for value in dict.fromkeys(v for v, _ in stage.stores):
         for place in dict.fromkeys(p for v, p in stage.stores if v == value):
             work.line(f"store({work.rows(place)}, offset, {work.name(f'value {value}')})")
+
+
+def _sums(work: Emission, stage: Stage) -> list[tuple[str, str]]:
+    """Where the values of a stage are summed, and the values."""
+    return [(gradient_name(work.program.graph, parameter, value), value) for parameter, value in stage.sums]
 
 
 def _running(work: Emission, parameter: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from rnnspec.lowering.program import Program, Stage
 from rnnspec.lowering.schedule import size_of
-from rnnspec.symbolic.graph import Graph, Outer
+from rnnspec.symbolic.graph import Graph
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -23,17 +23,25 @@ def layout(program: Program, lanes: int, fields: Sequence[str], panels: Sequence
         "panels": tuple(panels),
         "biases": {f: f.removeprefix("bias ").split(" + ") for f in fields if f.startswith("bias ")},
         "vectors": tuple(f.removeprefix("vector ") for f in fields if f.startswith("vector ")),
-        "gradients": {p: _summed_shape(graph, p) for p in program.summed()},
+        "gradients": _gradients(program),
         "pieces": {p: tuple(vars(graph.pieces[p]).values()) for p in graph.pieces},
         "flops": _flops(program), "step": _products(program, program.loop), "barriers": barriers(program),
     }
 
 
-def _summed_shape(graph: Graph, parameter: str) -> tuple[str, ...]:
-    """A matrix that is read element by element is summed as the one long row that it is read as."""
-    first = graph.sums[parameter][0]
-    shape = tuple(graph.shapes[first])
-    return shape if len(shape) < 2 or isinstance(graph.nodes[first], Outer) else (size_of(graph, first),)
+def gradient_name(graph: Graph, parameter: str, value: str) -> str:
+    """Where a value is summed that is no outer product: a matrix as the one long row that it is read as."""
+    return f"{parameter} flat" if len(graph.shapes[value]) > 1 else parameter
+
+
+def _gradients(program: Program) -> dict[str, tuple[str, ...]]:
+    graph = program.graph
+    found = {o.parameter: (size_of(graph, o.left), size_of(graph, o.right)) for o in program.outers}
+    for stage in program.after:
+        for parameter, value in stage.sums:
+            name = gradient_name(graph, parameter, value)
+            found[name] = graph.shapes[value] if name == parameter else (size_of(graph, value),)
+    return found
 
 
 def _products(program: Program, stages: Iterable[Stage]) -> Pairs:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rnnspec.lowering.program import Stage
 from rnnspec.lowering.schedule import size_of
-from rnnspec.symbolic.graph import Concat, CumSum, Outer, Part, Product, Read, Reduce, node_text
+from rnnspec.symbolic.graph import Concat, CumSum, Diag, Outer, Part, Product, Read, Reduce, Transpose, node_text
 
 if TYPE_CHECKING:
     from rnnspec.backends.cpu.emit import Emission
@@ -47,6 +47,12 @@ def _node(work: Emission, name: str) -> None:
             work.line(f"copy({_dest(work, name)}, {_source(work, arg, _number(work, first))}, {_number(work, length)})")
         case Outer(left, right):
             _outer(work, name, left, right)
+        case Transpose(arg):
+            _transpose(work, name, arg)
+        case Diag(arg):
+            _diagonal(work, name, arg)
+        case Product(matrix, right, transposed) if len(work.program.graph.shapes[right]) > 1:
+            _matrix_product(work, name, matrix, right, transposed)
         case Product(matrix, vector, transposed):
             (_transposed_product if transposed else _product)(work, name, matrix, vector)
         case _:
@@ -126,3 +132,33 @@ def _transposed_product(work: Emission, name: str, matrix: str, vector: str) -> 
     work.line(f"    for unit in range({height}):")
     work.line(f"        total = total + load_splat(left, unit) * load(source, unit * {width} + p)")
     work.line("    store(dest, p, total)")
+
+
+def _matrix_product(work: Emission, name: str, matrix: str, right: str, transposed: bool) -> None:
+    shapes = work.program.graph.shapes
+    height, width, inner = (_number(work, size) for size in (*shapes[name], shapes[right][0]))
+    element = f"k * {height} + unit" if transposed else f"unit * {inner} + k"
+    work.line(f"source, right, dest = {_source(work, matrix)}, {_source(work, right)}, {_dest(work, name)}")
+    work.line(f"for unit in range({height}):")
+    work.line(f"    for p in range(0, {width}, lanes):")
+    work.line("        total = number(0.0)")
+    work.line(f"        for k in range({inner}):")
+    work.line(f"            total = total + load_splat(source, {element}) * load(right, k * {width} + p)")
+    work.line(f"        store_first(dest, unit * {width} + p, total, {width} - p)")
+
+
+def _transpose(work: Emission, name: str, arg: str) -> None:
+    height, width = (_number(work, size) for size in work.program.graph.shapes[arg])
+    work.line(f"source, dest = {_source(work, arg)}, {_dest(work, name)}")
+    work.line(f"for unit in range({height}):")
+    work.line(f"    for k in range({width}):")
+    work.line(f"        store_one(dest, k * {height} + unit, load_one(source, unit * {width} + k))")
+
+
+def _diagonal(work: Emission, name: str, arg: str) -> None:
+    width = _number(work, size_of(work.program.graph, arg))
+    work.line(f"source, dest = {_source(work, arg)}, {_dest(work, name)}")
+    work.line(f"for unit in range({width}):")
+    work.line(f"    for p in range(0, {width}, lanes):")
+    work.line(f"        store_first(dest, unit * {width} + p, number(0.0), {width} - p)")
+    work.line(f"    store_one(dest, unit * {width} + unit, load_one(source, unit))")
