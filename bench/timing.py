@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 Call = Callable[[], object]
 LEAST = 0.05    # seconds of one measurement: short work is repeated until then
-SETTLE = 0.003  # seconds in which the waiting threads of the library measured before go to sleep
+SETTLE = 0.06  # seconds: the threads of the library measured before go on waiting for work for so long (ONNX Runtime 40 ms, torch 6)
 
 
 def seconds(call: Call, repeat: int = 1) -> float:
