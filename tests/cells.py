@@ -19,6 +19,8 @@ from rnnspec.pipeline import Stages, stages
 Array = np.ndarray
 DTYPES = ("float32", "float64")
 PRIMES = (3, 5, 2, 7, 11, 13)
+# cells that between them have every form of stage, state and product: tests that compile run over these, tests/test_all_cells.py over all
+CORE = ("gru", "gru_reset_before", "indrnn", "lstm", "lstm_1997", "lstm_cifg", "lstm_peephole", "lstm_projected", "mgu", "rnn")
 
 LINEAR = cell("h[t] = w * x[t] + u * h[t-1]", name="linear", parameters="{w: [], u: []}")
 LINEAR_ROWS = cell("h[t] = w * x[t] + u * h[t-1]", name="linear_rows", inputs="{x: H}", states="{h: H}", parameters="{w: [H], u: [H]}")

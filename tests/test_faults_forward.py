@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cells import DTYPES, LINEAR, LINEAR_ROWS, case, expected, kernel, run_scalar, spec_of
+from cells import CORE, DTYPES, LINEAR, LINEAR_ROWS, case, expected, kernel, run_scalar, spec_of
 from tiny import cell
 from tolerances import HAND, REFERENCE, SIX_DIGITS, assert_close, assert_same
 
@@ -16,7 +16,7 @@ AWKWARD = [(1, 1, 1, 1), (2, 3, 2, 4), (5, 2, 7, 3), (3, 5, 5, 7), (2, 2, 9, 8),
            (3, 2, 15, 17), (2, 3, 33, 31), (41, 7, 3, 5), (0, 2, 3, 5), (2, 0, 3, 5)]
 
 
-@pytest.mark.parametrize("name", rnnspec.spec_names())
+@pytest.mark.parametrize("name", CORE)
 def test_every_cell_is_its_reference_at_awkward_sizes(name):
     of = kernel(name)
     for steps, rows, d, h in AWKWARD:
@@ -31,7 +31,7 @@ def test_every_cell_is_its_reference_at_awkward_sizes(name):
             assert_close(getattr(gradients, kind), getattr(right, kind), REFERENCE["float64"], f"{(steps, rows, d, h)} gradients of {kind}")
 
 
-@pytest.mark.parametrize("name", rnnspec.spec_names())
+@pytest.mark.parametrize("name", CORE)
 def test_infer_and_steps_are_forward(name):
     of = kernel(name)
     one = case(of, 5, 3)

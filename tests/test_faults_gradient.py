@@ -6,11 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cells import DTYPES, LINEAR, LINEAR_ROWS, Case, case, kernel, ones, run_scalar
+from cells import CORE, DTYPES, LINEAR, LINEAR_ROWS, Case, case, kernel, ones, run_scalar
 from tiny import cell
 from tolerances import DIFFERENCE_STEP, DIFFERENCES, HAND, assert_close, assert_same
-
-import rnnspec
 
 KINDS = ("params", "inputs", "states")
 
@@ -49,7 +47,7 @@ def difference(one: Case, kind: str, name: str, direction: np.ndarray) -> float:
     return (losses[0] - losses[1]) / (2 * DIFFERENCE_STEP)
 
 
-@pytest.mark.parametrize("name", rnnspec.spec_names())
+@pytest.mark.parametrize("name", CORE)
 @pytest.mark.parametrize("lengths", [None, [6, 2, 0, 5]])
 def test_H18_gradients_are_central_differences(name, lengths):
     """Along a random direction of every argument: each parameter, input and initial state."""
@@ -62,7 +60,7 @@ def test_H18_gradients_are_central_differences(name, lengths):
             assert_close(difference(one, kind, argument, direction), exact, DIFFERENCES, f"{kind} {argument}")
 
 
-@pytest.mark.parametrize("name", rnnspec.spec_names())
+@pytest.mark.parametrize("name", CORE)
 def test_gradients_are_linear_in_what_flows_in(name):
     """backward(a * f + b * g) = a * backward(f) + b * backward(g), whichever of outputs and final states are left out."""
     one = case(kernel(name), 5, 3, seed=4)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cells import DTYPES, case, kernel, ones
+from cells import CORE, DTYPES, case, kernel, ones
 from numba import int64
 from tiny import cell
 from tolerances import HAND, SIX_DIGITS, assert_close, assert_same
@@ -123,7 +123,7 @@ def test_H63_division_by_zero_is_ieee_and_raises_nothing(dtype, threads, monkeyp
     assert_same(back.inputs["x"], np.tile(np.array([[np.inf, np.inf, np.inf, 0.5]], dtype), (1, 500)))
 
 
-@pytest.mark.parametrize("name", rnnspec.spec_names())
+@pytest.mark.parametrize("name", CORE)
 @pytest.mark.parametrize("poison", [np.nan, "state"])
 def test_H65_nan_is_not_swallowed_and_stays_in_its_row(name, poison):
     one = case(kernel(name), 4, 5)

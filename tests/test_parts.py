@@ -6,13 +6,13 @@ import time
 
 import numpy as np
 import pytest
-from cells import case, kernel
+from cells import CORE, case, kernel
 from test_recurrent import FORMS
 
 import rnnspec
 from rnnspec.backends.cpu import pool, rows
 
-CELLS = [n for n in rnnspec.spec_names() if n not in ("lstm_cifg", "lstm_1997")] + list(FORMS.values())
+CELLS = [n for n in CORE if n not in ("lstm_cifg", "lstm_1997")] + list(FORMS.values())
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
-from cells import LINEAR, LINEAR_ROWS, case, expected, kernel, ones, spec_of
+from cells import CORE, LINEAR, LINEAR_ROWS, case, expected, kernel, ones, spec_of
 from tiny import cell
 from tolerances import HAND, REFERENCE, assert_close, assert_same
 
@@ -204,7 +204,7 @@ def test_state_dicts_name_all_that_is_wrong():
     assert all(w in str(caught.value) for w in words)
 
 
-@pytest.mark.parametrize("name", [n for n in rnnspec.spec_names() if n != "lstm_projected"])
+@pytest.mark.parametrize("name", [n for n in CORE if n != "lstm_projected"])
 @pytest.mark.parametrize("bias", [True, False])
 def test_every_cell_is_a_layer(name, bias):
     layer = layer_of(name, bias=bias, batch_first=True)

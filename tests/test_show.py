@@ -5,9 +5,10 @@ import json
 
 import numpy as np
 import pytest
+from cells import CORE
 from tiny import cell
 
-from rnnspec.language.load import load, loads, spec_names
+from rnnspec.language.load import load, loads
 from rnnspec.language.sizes import SizeError
 from rnnspec.show import STAGES, facts, parameter_count, parameter_formula, show
 
@@ -25,7 +26,7 @@ def test_parameters_are_counted(name, formula, count):
     assert f"{count:,} at D = H = 128" in show(spec)
 
 
-@pytest.mark.parametrize("name", spec_names())
+@pytest.mark.parametrize("name", CORE)
 def test_the_formula_counts_what_init_makes(name):
     import rnnspec
 
@@ -56,7 +57,7 @@ def test_the_derived_backward_equations_of_lstm():
     assert not any("_d_U_" in line or "_d_W_" in line for line in lines), "a product that is read once stands where it is read"
 
 
-@pytest.mark.parametrize("name", spec_names())
+@pytest.mark.parametrize("name", CORE)
 def test_every_name_in_the_backward_equations_is_explained(name):
     """Each is a gradient above it, a value of the forward step, or in a `with` line."""
     spec = load(name)
@@ -77,7 +78,7 @@ def test_what_is_hoisted_and_what_is_saved():
     assert {b["name"] for b in program["tape"]} == {"h_history", "c_history", "x", "i", "f", "g", "o", "tanh_c"}
 
 
-@pytest.mark.parametrize("name", spec_names())
+@pytest.mark.parametrize("name", CORE)
 def test_pages_json_and_latex(name):
     spec = load(name)
     page, plain, latex = show(spec), json.loads(show(spec, as_json=True)), show(spec, latex=True)
