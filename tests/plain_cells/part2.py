@@ -169,8 +169,10 @@ def dsgu(p, inputs, states, constants):
 
 
 def shuffling_rnn(p, inputs, states, constants):
+    b_g = np.append(p["b_first"], p["b_rest"])
+
     def step(t, x, s):
-        drive = (relu(x @ p["W_1"].T + p["b_1"]) @ p["W_2"].T + p["b_2"]) * sigmoid(x @ p["W_g"].T + p["b_g"])
+        drive = (relu(x @ p["W_1"].T + p["b_1"]) @ p["W_2"].T + p["b_2"]) * sigmoid(x @ p["W_g"].T + b_g)
         h = relu(np.roll(s["h"], 1, axis=-1) + drive)
         return h, {"h": h}
 
