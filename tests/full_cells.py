@@ -23,8 +23,8 @@ def normed(v: Array, eps: float = 1e-5) -> Array:
     return (v - v.mean()) / np.sqrt(v.var() + eps)
 
 
-def lstm_layer_norm(p, x, s, xs, before):
-    f, i, o, g = np.split(normed(p["W"] @ x) * p["g_x"] + normed(p["U"] @ s["h"]) * p["g_h"] + p["b"], 4)
+def ln_lstm_haste(p, x, s, xs, before):
+    i, g, f, o = np.split(normed(p["W"] @ x) * p["g_x"] + normed(p["U"] @ s["h"]) * p["g_h"] + p["b"], 4)
     c = sigmoid(f) * s["c"] + sigmoid(i) * np.tanh(g)
     return {"h": sigmoid(o) * np.tanh(normed(c) * p["g_c"] + p["b_c"]), "c": c}
 
@@ -107,7 +107,7 @@ def taps(p, x, s, xs, before):
     return {"h": (1 - g) * s["h"] + g * (u + z_3 * z), "z": z}
 
 
-STEPS: dict[str, Step] = {f.__name__: f for f in (lstm_layer_norm, rhn, on_lstm, mogrifier_lstm, lstm_concat, antisymmetric_rnn, mlstm_matrix,
+STEPS: dict[str, Step] = {f.__name__: f for f in (ln_lstm_haste, rhn, on_lstm, mogrifier_lstm, lstm_concat, antisymmetric_rnn, mlstm_matrix,
                                                   fast_weights, taps)}
 
 

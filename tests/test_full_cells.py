@@ -1,4 +1,4 @@
-"""Cells that use the whole language (tests/specs): values against plain NumPy, both derivatives, what is computed once, what prints."""
+"""Cells that use the whole language (tests/specs and two more): values against plain NumPy, both derivatives, what is computed once, what prints."""
 from __future__ import annotations
 
 from functools import cache
@@ -14,7 +14,7 @@ from rnnspec.check.derivatives import complex_step, dot_product
 from rnnspec.check.sampling import Case, Shapes, draw
 from rnnspec.check.subject import Subject, subject
 from rnnspec.errors import UnsupportedError
-from rnnspec.language.load import digest, load
+from rnnspec.language.load import digest, load, spec_names, spec_path
 from rnnspec.latex import align
 from rnnspec.pipeline import stages
 from rnnspec.show import show
@@ -101,7 +101,7 @@ def test_what_is_computed_once_can_be_computed_apart(name):
 
 
 UNSUPPORTED = {"antisymmetric_rnn": "computed once per sequence", "fast_weights": "states that are matrices", "lstm_concat": "pieces of parameters",
-               "lstm_layer_norm": "the size 4.H as a number", "mlstm_matrix": "the size H as a number", "mogrifier_lstm": "pieces of parameters",
+               "ln_lstm_haste": "the size 4.H as a number", "mlstm_matrix": "the size H as a number", "mogrifier_lstm": "pieces of parameters",
                "on_lstm": "feature-axis functions", "rhn": "pieces of parameters", "taps": ""}
 
 
@@ -126,7 +126,7 @@ def test_everything_prints(name):
 
 
 def test_the_depth_of_a_loop_is_chosen_at_load():
-    path = FOLDER / "rhn.yaml"
+    path = spec_path("rhn")
     assert load(path, L=5).parameters["R_h"] == ("5", "H", "H") and load(path, L=5).constants["L"] == 5
     assert len({digest(load(path, L=depth)) for depth in (1, 2, 3)}) == 3
     assert load(path, L=3) == load(path)
