@@ -1,4 +1,4 @@
-"""Plain NumPy step functions of the cells in tests/specs: written from the papers, in another form than the YAML where that is easy."""
+"""Plain NumPy step functions of the cells in tests/specs and of some in specs: written from the papers, in another form than the YAML where that is easy."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
