@@ -1,4 +1,4 @@
-"""Cells that use the whole language (tests/specs, and some that moved on to specs): values against plain NumPy, both derivatives, what is computed once, what prints."""
+"""Cells that use the whole language, of tests/specs and of specs: values against plain NumPy, both derivatives, what is computed once, what prints."""
 from __future__ import annotations
 
 from functools import cache

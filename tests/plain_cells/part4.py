@@ -203,6 +203,14 @@ def dend_plrnn(p, inputs, states, constants):
     return over_time(step, inputs, states, "z")
 
 
+def dend_plrnn_clipped(p, inputs, states, constants):
+    def step(now, s):
+        phi = sum(alpha * (relu(s["z"] + theta) - relu(s["z"])) for alpha, theta in zip(p["alpha"], p["theta"]))
+        return {"z": p["a"] * s["z"] + phi @ p["W"].T + p["h_0"] + now["x"] @ p["C"].T}
+
+    return over_time(step, inputs, states, "z")
+
+
 def _diagonal(p, gates):
     """Parameters of the cell with full matrices, of which only the diagonal is not zero."""
     return {n: a for n, a in p.items() if n[0] != "u"} | {f"U_{g}": np.diag(p[f"u_{g}"]) for g in gates}
@@ -296,6 +304,13 @@ def leaky_rnn(p, inputs, states, constants):
     return over_time(step, inputs, states, "h")
 
 
+def gru_leaky(p, inputs, states, constants):
+    def step(now, s):
+        return {"h": s["h"] + constants["alpha"] * (gru_cell(p, now["x"], s["h"]) - s["h"])}
+
+    return over_time(step, inputs, states, "h")
+
+
 def highway_lstm(p, inputs, states, constants):
     def step(now, s):
         x, h, c = now["x"], s["h"], s["c"]
@@ -309,6 +324,6 @@ def highway_lstm(p, inputs, states, constants):
 
 CELLS = {f.__name__: f for f in (
     t_lstm, slstm, slstm_floored, mlstm_matrix, mi_rnn, mi_lstm, multiplicative_rnn, fast_slow_rnn, delta_rnn, leaky_esn, modrelu_rnn, goru,
-    fast_weights, statistical_ru, dend_plrnn, indy_lstm, indy_gru, lif, alif, skip_rnn, zoneout_lstm, zoneout_gru, variational_dropout_lstm,
-    jordan_rnn, elman_two_layer, leaky_rnn, highway_lstm,
+    fast_weights, statistical_ru, dend_plrnn, dend_plrnn_clipped, indy_lstm, indy_gru, lif, alif, skip_rnn, zoneout_lstm, zoneout_gru,
+    variational_dropout_lstm, jordan_rnn, elman_two_layer, leaky_rnn, gru_leaky, highway_lstm,
 )}
