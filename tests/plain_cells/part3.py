@@ -151,7 +151,8 @@ def nested_lstm(p: Arrays, inputs: Arrays, states: Arrays, constants: Mapping[st
 
 def phased_lstm(p: Arrays, inputs: Arrays, states: Arrays, constants: Mapping[str, float]) -> Found:
     def step(a: Arrays, s: Arrays) -> dict[str, Array]:
-        phase = np.mod(a["time"][:, None] - p["s"], p["tau"]) / p["tau"]
+        tau = np.exp(p["l"])
+        phase = np.mod(a["time"][:, None] - p["s"], tau) / tau
         rise, fall = 2 * phase / p["r"], 2 - 2 * phase / p["r"]
         k = np.select([phase < p["r"] / 2, phase < p["r"]], [rise, fall], constants["alpha"] * phase)
         h, c = s["h"], s["c"]
