@@ -77,7 +77,10 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
 
 
 def _add_list(commands: Any) -> None:
-    parser = _command(commands, "list", _run_list, "list the cells that come with rnnspec", "", "--json")
+    parser = _command(commands, "list", _run_list, "list the cells that come with rnnspec", "", "highway --sort year", "--stats --json")
+    parser.add_argument("word", nargs="?", metavar="WORD", help="only cells with this in their name, title, source or notes")
+    parser.add_argument("--sort", metavar="COLUMN", help="name, year, states, gates, parameters, flop, stages, libraries or title")
+    parser.add_argument("--stats", action="store_true", help="with the recurrent stages (0: no product in the loop); slow the first time")
     parser.add_argument("--json", action="store_true", help="for machines: a list of objects")
 
 
