@@ -115,7 +115,8 @@ def _add_new(commands: Any) -> None:
 
 
 def _add_diff(commands: Any) -> None:
-    parser = _command(commands, "diff", _run_diff, "say whether two cells are the same function, and where they differ", "gru gru_reset_before", "lstm my.yaml --json")
+    about = "say whether two cells are the same function, and where they differ"
+    parser = _command(commands, "diff", _run_diff, about, "gru gru_reset_before", "lstm my.yaml --json")
     for name in ("a", "b"):
         parser.add_argument(name, metavar=name.upper(), help="a cell from `rnnspec list`, or a YAML file")
     parser.add_argument("--json", action="store_true", help="for machines: the comparison as an object")

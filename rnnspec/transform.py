@@ -191,7 +191,8 @@ def _without_peepholes(spec: Spec, cells: list[str]) -> Spec:
             if kept and len(kept) < len(terms):
                 work.equations[equation.target] = replace(equation, value=replace(equation.value, args=(_sum(kept), *rest)))
     if not work.equations:
-        raise RnnspecError(f"peepholes: no gate of '{spec.name}' ({listed(gates(spec))}) adds weights times a cell state ({listed(cells)}): there are none to take out.")
+        raise RnnspecError(f"peepholes: no gate of '{spec.name}' ({listed(gates(spec))}) adds weights times a cell state "
+                           f"({listed(cells)}): there are none to take out.")
     return work.made("no_peepholes", "without peephole connections")
 
 

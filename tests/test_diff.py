@@ -103,7 +103,7 @@ def test_the_point_of_a_difference_can_be_repeated():
 
 
 def test_a_parameter_more_may_be_nothing_at_zero():
-    found = both(RNN, cell("h[t] = tanh(W @ x[t] + U @ h[t-1] + b + p * h[t-1])", parameters="{W: [H, D], U: [H, H], b, p: [H]}", **VECTORS))
+    found = both(RNN, cell("h[t] = tanh(W @ x[t] + U @ h[t-1] + b + p * h[t-1])", parameters="{W: [H, D], U: [H, H], b: [H], p: [H]}", **VECTORS))
     assert not found.same and "p, which only one of them has, is not 0; the same where 0" in found.reason
 
 

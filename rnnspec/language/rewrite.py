@@ -39,7 +39,7 @@ def rewrite(spec: Spec, name: str, title: str, equations: Mapping[str, str], par
             init: Mapping[str, str] | None = None, extra: str = "") -> Spec:
     """The cell with these equations (target -> "i[t] = 1") and parameters, under a new name; what nothing uses any more is dropped.
     `extra`: more lines of the file, of other keys. Raises SpecError where the result is no cell."""
-    lines = ["rnnspec: 1", f"name: {name}", f"title: {json.dumps(title, ensure_ascii=False)}"]
+    lines = ["rnnspec: 1", f"name: {name}", f"extends: {spec.name}", f"title: {json.dumps(title, ensure_ascii=False)}"]
     lines += _block("parameters", {n: _shape(s) for n, s in (parameters or {}).items()})
     lines += _block("init", init or {})
     lines += ["equations: |", *(f"  {e}" for e in equations.values())] + ([extra] if extra else [])
