@@ -17,8 +17,8 @@ import numpy as np
 from rnnspec.backends import reference
 from rnnspec.check.sampling import Case, NoSampleError, Shapes, draw
 from rnnspec.errors import RnnspecError
-from rnnspec.language.equations import to_text
 from rnnspec.language.load import load
+from rnnspec.language.rewrite import line
 from rnnspec.language.sizes import canonical_size, evaluate_size
 from rnnspec.language.spec import Shape, Spec
 from rnnspec.symbolic.build import build
@@ -32,7 +32,6 @@ STEPS = 2
 DIGITS = 50
 EXACT, ROUNDED = 1e-30, 1e-14  # numbers that the equations fold, like sqrt(2), are rounded to float64
 SHOWN = 24  # numbers of an array that are printed
-Groups = Mapping[str, frozenset[Leaf]]
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ class Comparison:
     difference: Difference | None = None
     notes: tuple[str, ...] = ()
 
-    def to_text(self) -> str:
+    def toline(self) -> str:
         lines = [f"{'same' if self.same else 'different'}: {self.reason}"]
         lines += [f"  {line}" for line in self.mapping]
         if self.difference:
@@ -81,7 +80,7 @@ class Comparison:
 
 
 def diff(a: Spec | str | os.PathLike[str], b: Spec | str | os.PathLike[str]) -> Comparison:
-    """Compares two cells: Specs, names or paths. `.same` is the verdict, `.to_text()` says how it was shown or where they differ.
+    """Compares two cells: Specs, names or paths. `.same` is the verdict, `.toline()` says how it was shown or where they differ.
 
     Raises RnnspecError where they can't be compared: no point was found at which the values of the first are finite.
     """
@@ -173,7 +172,7 @@ class _Proof:
 
     @property
     def mapping(self) -> tuple[str, ...]:
-        sides = [tuple(" + ".join(leaf.to_text() for leaf in side) for side in group) for group in self.groups]
+        sides = [tuple(" + ".join(leaf.toline() for leaf in side) for side in group) for group in self.groups]
         return tuple(f"{left} = {right}" for left, right in sides if left != right)
 
 
@@ -194,7 +193,7 @@ def _prove(pair: _Pair, shared: frozenset[str]) -> _Proof:
     for sides in dict.fromkeys(bound.groups.values()):
         a_side, b_side = (tuple(sorted((table.atoms[n].args[0] for n in side), key=Leaf.to_text)) for side in sides)
         groups.append((a_side, b_side))
-    proof = _Proof(proved, tuple(sorted(groups, key=lambda g: g[0][0].to_text())))
+    proof = _Proof(proved, tuple(sorted(groups, key=lambda g: g[0][0].toline())))
     return replace(proof, proved=proved and _holds(pair, proof))
 
 
@@ -283,38 +282,36 @@ def _errors(pair: _Pair, case: Case, proof: _Proof, numbers: reference.Numbers, 
                 error = _distance(a, b)
                 largest = max(largest, error)
                 if error > ROUNDED and first is None:
-                    shown = Difference(kind, ours, step, _plain(a), _plain(b), dict(case.sizes), _plains(case.inputs), _plains(case.states),
-                                       _plains(params_a) | {n: _plain(v) for n, v in params_b.items() if n not in params_a})
-                    first = replace(shown, **_equation(pair, run_a, run_b, step, ours))
+                    given = _plains(params_a) | {n: _plain(v) for n, v in params_b.items() if n not in params_a}
+                    first = Difference(kind, ours, step, _plain(a), _plain(b), dict(case.sizes), _plains(case.inputs), _plains(case.states),
+                                       given, *_equation(pair, run_a, run_b, step, ours))
     return largest, first
 
 
 def _distance(a: Any, b: Any) -> float:
+    """The largest difference, beside 1 or the value; infinite where only one of two values is a number."""
     worst = 0.0
     for x, y in zip(np.ravel(a), np.ravel(b)):
+        if x == y or (x != x and y != y):
+            continue
         error = float(abs(x - y) / max(1, abs(x), abs(y)))
-        worst = max(worst, error if error == error else float("inf") * (not (x != x and y != y)) if not (x != x and y != y) else 0.0)
+        worst = max(worst, error if error == error else float("inf"))
     return worst
 
 
-def _equation(pair: _Pair, run_a: reference.Trajectory, run_b: reference.Trajectory, step: int, name: str) -> dict[str, str]:
-    """The first equation, in the order in which a is computed, whose value differs at this step."""
+def _equation(pair: _Pair, run_a: reference.Trajectory, run_b: reference.Trajectory, step: int, name: str) -> tuple[str, str, str]:
+    """The first equation, in the order in which a is computed, whose value differs at this step: its name and both texts."""
     theirs = {e.target: e for e in pair.b.equations}
     roles = {m: n for n, m in pair.roles("state").items()}
     for e in pair.a.equations:
         other = theirs.get(roles.get(e.target, e.target))
-        values = run_a.values.get(e.target), run_b.values.get(other.target) if other else None
-        if other and values[0] is not None and values[1] is not None:
-            a, b = (v[step, 0] for v in values)
+        if other and e.target in run_a.values and other.target in run_b.values:
+            a, b = run_a.values[e.target][step, 0], run_b.values[other.target][step, 0]
             if np.shape(a) != np.shape(b) or _distance(a, b) > ROUNDED:
-                return {"equation": e.target, "text_a": _text(e), "text_b": _text(other)}
+                return e.target, line(e), line(other)
     ours = {e.target: e for e in pair.a.equations}
-    other = theirs.get(roles.get(name, name))
-    return {"equation": name, "text_a": _text(ours[name]), "text_b": _text(other)} if name in ours and other else {}
-
-
-def _text(equation: Any) -> str:
-    return f"{equation.target}{'[t]' * equation.timed} = {to_text(equation.value)}"
+    last = theirs.get(roles.get(name, name))
+    return (name, line(ours[name]), line(last)) if name in ours and last else ("", "", "")
 
 
 def _plain(array: Any) -> Any:
