@@ -68,7 +68,7 @@ class Comparison:
     difference: Difference | None = None
     notes: tuple[str, ...] = ()
 
-    def toline(self) -> str:
+    def to_text(self) -> str:
         lines = [f"{'same' if self.same else 'different'}: {self.reason}"]
         lines += [f"  {line}" for line in self.mapping]
         if self.difference:
@@ -80,7 +80,7 @@ class Comparison:
 
 
 def diff(a: Spec | str | os.PathLike[str], b: Spec | str | os.PathLike[str]) -> Comparison:
-    """Compares two cells: Specs, names or paths. `.same` is the verdict, `.toline()` says how it was shown or where they differ.
+    """Compares two cells: Specs, names or paths. `.same` is the verdict, `.to_text()` says how it was shown or where they differ.
 
     Raises RnnspecError where they can't be compared: no point was found at which the values of the first are finite.
     """
@@ -172,7 +172,7 @@ class _Proof:
 
     @property
     def mapping(self) -> tuple[str, ...]:
-        sides = [tuple(" + ".join(leaf.toline() for leaf in side) for side in group) for group in self.groups]
+        sides = [tuple(" + ".join(leaf.to_text() for leaf in side) for side in group) for group in self.groups]
         return tuple(f"{left} = {right}" for left, right in sides if left != right)
 
 
@@ -193,7 +193,7 @@ def _prove(pair: _Pair, shared: frozenset[str]) -> _Proof:
     for sides in dict.fromkeys(bound.groups.values()):
         a_side, b_side = (tuple(sorted((table.atoms[n].args[0] for n in side), key=Leaf.to_text)) for side in sides)
         groups.append((a_side, b_side))
-    proof = _Proof(proved, tuple(sorted(groups, key=lambda g: g[0][0].toline())))
+    proof = _Proof(proved, tuple(sorted(groups, key=lambda g: g[0][0].to_text())))
     return replace(proof, proved=proved and _holds(pair, proof))
 
 
