@@ -91,7 +91,7 @@ def diff(a: Spec | str | os.PathLike[str], b: Spec | str | os.PathLike[str]) -> 
         return Comparison(first.name, second.name, False, "by declaration", f"{declared}.")
     proof = _prove(pair, frozenset(pair.shared()))
     if proof.proved:
-        how = "symbolically: the normal forms of all states and outputs are equal" + (", with" if proof.mapping else "")
+        how = "symbolically: the normal forms of all states and outputs are equal" + _with(pair, proof)
         return replace(_verdict(pair, True, "symbolically", how, proof), notes=_notes(pair))
     found = _run(pair, proof)
     if not found.same and pair.shared():
@@ -343,8 +343,12 @@ def _run(pair: _Pair, proof: _Proof) -> Comparison:
         raise RnnspecError(f"'{pair.a.name}' and '{pair.b.name}' can't be compared: no point was found at which the values of "
                            f"'{pair.a.name}' are finite. See that its equations stay finite for weights and inputs in [-1, 1].")
     close = "to 1e-30" if largest <= EXACT else f"to {largest:.1g}, not to 1e-30: numbers in the equations were rounded to float64"
-    reason = f"numerically at {points} points of {STEPS} steps {close}" + (", with" if proof.mapping else "")
+    reason = f"numerically at {points} points of {STEPS} steps {close}" + _with(pair, proof)
     return replace(_verdict(pair, True, "numerically", reason, proof), points=points, largest=largest, notes=_notes(pair))
+
+
+def _with(pair: _Pair, proof: _Proof) -> str:
+    return f", where the parameters of '{pair.a.name}' are those of '{pair.b.name}':" if proof.mapping else ""
 
 
 def _verdict(pair: _Pair, same: bool, how: str, reason: str, proof: _Proof) -> Comparison:

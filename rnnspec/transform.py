@@ -33,21 +33,20 @@ def gates(spec: Spec) -> list[str]:
 
 def drop_gate(spec: Spec, gate: str) -> Spec:
     """The cell with the gate always open: `i[t] = 1`. What only the gate used is gone."""
-    _gate(spec, gate)
-    return _made(spec, f"no_{gate}", f"without the gate {gate}", {gate: f"{gate}[t] = 1"})
+    return _made(spec, f"no_{gate}", f"without the gate {gate}", {gate: line(replace(_gate(spec, gate), value=Number(Fraction(1))))})
 
 
 def couple_gates(spec: Spec, gate: str, other: str) -> Spec:
     """The cell with one gate made from another: `f[t] = 1 - i[t]` for couple_gates(spec, "f", "i")."""
-    _gate(spec, gate)
-    _gate(spec, other)
+    own, others = _gate(spec, gate), _gate(spec, other)
     if gate == other:
         raise RnnspecError(f"couple_gates: '{gate}' can't be coupled to itself. Give two gates of '{spec.name}': {listed(gates(spec))}.")
     if spec.shapes[gate] != spec.shapes[other]:
         raise RnnspecError(f"couple_gates: '{gate}' is {_shown(spec.shapes[gate])} and '{other}' {_shown(spec.shapes[other])}: they need one shape.")
     if gate in _within_step(spec, other):
         raise RnnspecError(f"couple_gates: '{other}' of '{spec.name}' is computed from '{gate}', so '{gate}' can't be computed from it.")
-    return _made(spec, f"coupled_{gate}_{other}", f"with {gate} = 1 - {other}", {gate: f"{gate}[t] = 1 - {other}[t]"})
+    value = Binary("-", Number(Fraction(1)), Ref(other, 0 if others.timed else None))
+    return _made(spec, f"coupled_{gate}_{other}", f"with {gate} = 1 - {other}", {gate: line(replace(own, value=value, timed=others.timed))})
 
 
 def peepholes(spec: Spec, on: bool = True) -> Spec:
@@ -148,11 +147,13 @@ def leak(spec: Spec, alpha: float, state: str | None = None) -> Spec:
 # --- gates -----------------------------------------------------------------------------------------------------------
 
 
-def _gate(spec: Spec, gate: str) -> None:
+def _gate(spec: Spec, gate: str) -> Equation:
+    """The gate's equation."""
     known = gates(spec)
     if gate not in known:
         what = "a state" if gate in spec.states else "no sigmoid of something" if gate in spec.shapes else "no value of it"
         raise RnnspecError(f"'{gate}' is {what} in '{spec.name}', so it is no gate.{did_you_mean(gate, known)} Its gates: {listed(known)}.")
+    return next(e for e in spec.equations if e.target == gate)
 
 
 def _with_peepholes(spec: Spec, cells: list[str]) -> Spec:
