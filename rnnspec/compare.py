@@ -7,8 +7,10 @@ multiplies concat(x, h) against two matrices, other names. Values are compared, 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import islice, permutations
 from typing import Any
 
 import mpmath
@@ -17,8 +19,8 @@ import numpy as np
 from rnnspec.backends import reference
 from rnnspec.check.sampling import Case, NoSampleError, Shapes, draw
 from rnnspec.errors import RnnspecError
-from rnnspec.language.load import load
-from rnnspec.language.rewrite import line
+from rnnspec.language.load import load, loads
+from rnnspec.language.rewrite import line, to_yaml
 from rnnspec.language.sizes import canonical_size, evaluate_size
 from rnnspec.language.spec import Shape, Spec
 from rnnspec.symbolic.build import build
@@ -29,6 +31,7 @@ from rnnspec.symbolic.normal import OPAQUE, Leaf, Table, normal_forms
 SIZES = ((1, 1, 1), (2, 2, 2), (2, 3, 1), (3, 2, 4))
 SEEDS = 2
 STEPS = 2
+ORDERS = 24  # in which parameters of other names are tried
 DIGITS = 50
 EXACT, ROUNDED = 1e-30, 1e-14  # numbers that the equations fold, like sqrt(2), are rounded to float64
 SHOWN = 24  # numbers of an array that are printed
@@ -85,7 +88,14 @@ def diff(a: Spec | str | os.PathLike[str], b: Spec | str | os.PathLike[str]) -> 
     Raises RnnspecError where they can't be compared: no point was found at which the values of the first are finite.
     """
     first, second = (s if isinstance(s, Spec) else load(s) for s in (a, b))
+    second, sizes = _with_sizes_of(first, second)
     pair = _Pair(first, second, build(first), build(second))
+    found = _compared(pair)
+    return replace(found, notes=(*sizes, *found.notes))
+
+
+def _compared(pair: _Pair) -> Comparison:
+    first, second = pair.a, pair.b
     declared = pair.declared()
     if declared:
         return Comparison(first.name, second.name, False, "by declaration", f"{declared}.")
@@ -93,12 +103,30 @@ def diff(a: Spec | str | os.PathLike[str], b: Spec | str | os.PathLike[str]) -> 
     if proof.proved:
         how = "symbolically: the normal forms of all states and outputs are equal" + _with(pair, proof)
         return replace(_verdict(pair, True, "symbolically", how, proof), notes=_notes(pair))
-    found = _run(pair, proof)
+    found = _run(pair, _guessed(pair, proof))
     if not found.same and pair.shared():
         renamed = _prove(pair, frozenset())
         if renamed.proved:
             found = replace(found, notes=(*found.notes, f"they are the same with other parameters' names: {', '.join(renamed.mapping)}"))
     return found
+
+
+def _with_sizes_of(a: Spec, b: Spec) -> tuple[Spec, tuple[str, ...]]:
+    """b with the names of a's sizes, where inputs and states tell which is which."""
+    names: dict[str, str] = {}
+    for ours, theirs in ((a.inputs, b.inputs), (a.states, b.states)):
+        for name, shape in theirs.items():
+            for size, other in zip(shape, ours.get(name, ())):
+                if size != other and size.isidentifier() and other.isidentifier():
+                    names.setdefault(size, other)
+    if not names or len(set(names.values())) < len(names):
+        return b, ()
+    words = re.compile(rf"\b({'|'.join(names)})\b")
+    try:
+        renamed = loads(words.sub(lambda m: names[m[0]], to_yaml(b)))
+    except RnnspecError:  # the name is taken by something else
+        return b, ()
+    return replace(renamed, name=b.name), (f"sizes of '{b.name}': " + ", ".join(f"{n} is {m}" for n, m in names.items()),)
 
 
 # --- declarations ----------------------------------------------------------------------------------------------------
@@ -229,6 +257,21 @@ def _free(pair: _Pair, proof: _Proof) -> tuple[list[str], list[str]]:
     return [n for n in pair.a.parameters if n not in bound[0]], [n for n in pair.b.parameters if n not in bound[1]]
 
 
+def _guessed(pair: _Pair, proof: _Proof) -> _Proof:
+    """With the parameters that are left matched in the first order, of those with fitting shapes, in which both give one value."""
+    free_a, free_b = _free(pair, proof)
+    shapes = [pair.a.parameters[n] for n in free_a]
+    if len(free_a) != len(free_b) or not free_a:
+        return proof
+    fitting = (o for o in permutations(free_b) if [pair.b.parameters[n] for n in o] == shapes)
+    for order in islice(fitting, ORDERS) if len(free_b) <= 8 else ():
+        groups = tuple(((Leaf("a", n),), (Leaf("b", m),)) for n, m in zip(free_a, order))
+        guess = replace(proof, groups=(*proof.groups, *groups))
+        if _holds(pair, guess):
+            return guess
+    return proof
+
+
 def _transferred(pair: _Pair, case: Case, proof: _Proof, seed: int | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """The parameters of both. What has no counterpart is 0, or random where a seed is given."""
     sizes, rng = _all_sizes(pair.b, case.sizes), np.random.default_rng(seed)
@@ -338,13 +381,22 @@ def _run(pair: _Pair, proof: _Proof) -> Comparison:
                 where = f"at {difference.kind} {difference.name}, step {difference.step}"
                 extra = f" where {', '.join(free)}, which only one of them has, {'is' if len(free) == 1 else 'are'} "
                 reason = where + (extra + ("0" if seed is None else "not 0; the same where 0") if free else "")
-                return replace(_verdict(pair, False, "numerically", reason, proof), points=points, largest=error, difference=difference)
+                return replace(_verdict(pair, False, "numerically", reason, proof), points=points, largest=error, difference=difference,
+                               notes=_unmatched(pair, proof))
     if not points:
         raise RnnspecError(f"'{pair.a.name}' and '{pair.b.name}' can't be compared: no point was found at which the values of "
                            f"'{pair.a.name}' are finite. See that its equations stay finite for weights and inputs in [-1, 1].")
     close = "to 1e-30" if largest <= EXACT else f"to {largest:.1g}, not to 1e-30: numbers in the equations were rounded to float64"
     reason = f"numerically at {points} points of {STEPS} steps {close}" + _with(pair, proof)
     return replace(_verdict(pair, True, "numerically", reason, proof), points=points, largest=largest, notes=_notes(pair))
+
+
+def _unmatched(pair: _Pair, proof: _Proof) -> tuple[str, ...]:
+    left, right = _free(pair, proof)
+    if not left or not right:
+        return ()
+    return (f"nothing was found in '{pair.b.name}' for {', '.join(left)} of '{pair.a.name}', nor for {', '.join(right)} the other way. "
+            "Where one stands for another, give them one name and shape",)
 
 
 def _with(pair: _Pair, proof: _Proof) -> str:

@@ -119,7 +119,7 @@ def layer_norm(spec: Spec, eps: float = 1e-5) -> Spec:
         shape = shape_of(_sum(inner), spec.shapes, spec.sizes) if inner else ()
         if len(shape) != 1:
             return None
-        gain = work.new(f"gain_{equation.target}", shape, init="ones")
+        gain = work.new(f"gain_{equation.target}", shape, f"{equation.target} {to_text(_sum(inner))}", "ones")
         scaled = Binary("*", Call("layer_norm", (_sum(inner), Number(Fraction(repr(float(eps)))))), Ref(gain))
         return _sum([scaled, *(t for t in terms if t not in inner)])
 
@@ -247,7 +247,7 @@ def _products(expr: Expr, spec: Spec) -> list[Expr]:
         case Binary("@", left, right):
             matrices = [m for m in (left, right) if all(n.time is None for n in walk(m) if isinstance(n, Ref))]
             return [right if matrices[0] is left else left] if matrices else []
-        case Binary(_, left, right):
+        case Binary("+" | "-" | "*" | "/", left, right):
             return _products(left, spec) + _products(right, spec)
         case Unary(_, arg):
             return _products(arg, spec)

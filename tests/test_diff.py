@@ -74,6 +74,22 @@ def test_other_names_are_found():
     assert found.same and found.mapping == ("U = B", "W = A", "b = c")
 
 
+def test_other_names_are_found_by_numbers_too():
+    found = both(RNN, cell("a[t] = exp(2 * (A @ x[t] + B @ h[t-1] + c))\nh[t] = (a[t] - 1) / (a[t] + 1)",
+                           parameters="{A: [H, D], B: [H, H], c: [H]}", **VECTORS))
+    assert found.same and found.how == "numerically" and found.mapping == ("W = A", "U = B", "b = c")
+
+
+def test_other_names_of_sizes():
+    found = both(RNN, RNN.replace("D", "M").replace("H", "N"))
+    assert found.same and found.how == "symbolically" and found.notes == ("sizes of 'other': M is D, N is H",)
+
+
+def test_what_has_no_counterpart_is_named():
+    found = both(RNN, cell("h[t] = A @ x[t] + tanh(B @ h[t-1]) + c", parameters="{A: [H, D], B: [H, H], c: [H]}", **VECTORS))
+    assert not found.same and "nothing was found in 'other' for W, U, b of 'tested'" in found.notes[0]
+
+
 def test_exchanged_gates_differ_and_say_so():
     lstm = loads(Path(load("lstm").file).read_text().replace("f[t] * c[t-1] + i[t] * g[t]", "i[t] * c[t-1] + f[t] * g[t]").split("examples:")[0])
     found = diff("lstm", lstm)
