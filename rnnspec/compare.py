@@ -79,7 +79,8 @@ class Comparison:
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """For JSON, which has no NaN and no infinity: None stands for them."""
+        return {key: _json(value) for key, value in asdict(self).items()}
 
 
 def diff(a: Spec | str | os.PathLike[str], b: Spec | str | os.PathLike[str]) -> Comparison:
@@ -356,6 +357,17 @@ def _equation(pair: _Pair, run_a: reference.Trajectory, run_b: reference.Traject
     ours = {e.target: e for e in pair.a.equations}
     last = theirs.get(roles.get(name, name))
     return (name, line(ours[name]), line(last)) if name in ours and last else ("", "", "")
+
+
+def _json(value: Any) -> Any:
+    match value:
+        case float():
+            return value if np.isfinite(value) else None
+        case list() | tuple():
+            return [_json(v) for v in value]
+        case dict():
+            return {key: _json(v) for key, v in value.items()}
+    return value
 
 
 def _plain(array: Any) -> Any:

@@ -133,6 +133,16 @@ def test_stop_gradient_is_noted():
     assert found.same and "stop_gradient" in found.notes[0]
 
 
+def test_what_happens_at_large_values_only_is_seen():
+    step = cell("h[t] = where(w * x[t] + h[t-1] > 1, 1, 0)", parameters="{w: []}")
+    assert both(step, step).same and not both(step, step.replace("1, 0)", "2, 0)")).same
+
+
+def test_values_that_are_no_numbers_are_null_in_json():
+    found = both(cell("h[t] = w * x[t]", parameters="{w: []}"), cell("h[t] = w * x[t] / (w - w)", parameters="{w: []}"))
+    assert not found.same and "NaN" not in json.dumps(found.to_dict()) and "Infinity" not in json.dumps(found.to_dict())
+
+
 def test_the_command(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["diff", "lstm", str(SPECS / "lstm_concat.yaml")]) == 0

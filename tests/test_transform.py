@@ -89,6 +89,18 @@ def test_multiplicative_integration_and_layer_norm_of_an_rnn(tmp_path):
     assert diff(made, extended(tmp_path, "rnn", "ln", same)).same and made.init["gain_h"].args == (1.0,)
 
 
+def test_one_sum_has_one_gain():
+    base = loads(cell("n[t] = where(W @ x[t] >= 0, W @ x[t] + 0.5, sigmoid(W @ x[t]))\nh[t] = n[t] + h[t-1]", inputs="{x: D}", states="{h: H}",
+                      parameters="{W: [H, D]}"))
+    made = transform.layer_norm(base)
+    assert list(made.parameters) == ["W", "gain_n"] and made.equations[0].text.count("gain_n") == 3
+
+
+def test_a_gate_computed_once_stays_so():
+    base = loads(cell("k = sigmoid(a)\nh[t] = k * h[t-1] + (1 - k) * x[t]", parameters="{a: []}"))
+    assert transform.drop_gate(base, "k").equations[0].text == "k = 1"
+
+
 def test_a_leak_goes_part_of_the_way(tmp_path):
     made = transform.leak(load("rnn"), 0.1)
     assert float(made.constants["alpha"]) == 0.1

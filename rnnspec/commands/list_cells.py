@@ -179,7 +179,7 @@ def recurrent_stages(spec: Spec) -> int | None:
 def table(rows: Sequence[dict[str, Any]], width: int | None) -> str:
     """Aligned columns; titles are cut to fit `width` (None: not cut)."""
     columns = [c for c in COLUMNS if c in rows[0]]
-    heads = {"parameters": f"parameters at {SIZE}", "flop": "FLOP a step"}
+    heads = {"parameters": f"parameters at {SIZE}", "flop": "FLOP a step", "stages": "recurrent stages"}
     cells = [[heads.get(c, c) for c in columns], *([COLUMNS[c](r[c]) for c in columns] for r in rows)]
     widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
     lines = []
