@@ -387,8 +387,11 @@ def _run(pair: _Pair, proof: _Proof) -> Comparison:
                 case = _point(pair, sizes, number, scale)
             except NoSampleError:
                 continue
-            with mpmath.workdps(DIGITS):
-                error, difference = _errors(pair, case, proof, numbers, seed)
+            try:
+                with mpmath.workdps(DIGITS):
+                    error, difference = _errors(pair, case, proof, numbers, seed)
+            except (ZeroDivisionError, ValueError, OverflowError):  # mpmath has no infinity there, as in the side of a `where` not chosen
+                error, difference = _errors(pair, case, proof, reference.FLOAT64, seed)
             largest, points = max(largest, error), points + 1
             if difference is not None:
                 where = f"at {difference.kind} {difference.name}, step {difference.step}"
@@ -399,7 +402,7 @@ def _run(pair: _Pair, proof: _Proof) -> Comparison:
     if not points:
         raise RnnspecError(f"'{pair.a.name}' and '{pair.b.name}' can't be compared: no point was found at which the values of "
                            f"'{pair.a.name}' are finite. See that its equations stay finite for weights and inputs in [-1, 1].")
-    close = "to 1e-30" if largest <= EXACT else f"to {largest:.1g}, not to 1e-30: numbers in the equations were rounded to float64"
+    close = "to 1e-30" if largest <= EXACT else f"to {largest:.1g}, not to 1e-30: numbers were rounded to float64"
     reason = f"numerically at {points} points of {STEPS} steps {close}" + _with(pair, proof)
     return replace(_verdict(pair, True, "numerically", reason, proof), points=points, largest=largest, notes=_notes(pair))
 

@@ -138,8 +138,13 @@ def test_what_happens_at_large_values_only_is_seen():
     assert both(step, step).same and not both(step, step.replace("1, 0)", "2, 0)")).same
 
 
+def test_a_side_not_chosen_may_divide_by_zero():
+    one = cell("r[t] = relu(x[t] - 9)\nh[t] = where(r[t] == 0, exp(x[t]), 1 / r[t])")
+    assert both(one, one.replace("exp(x[t])", "exp(x[t] / 2) ** 2")).same
+
+
 def test_values_that_are_no_numbers_are_null_in_json():
-    found = both(cell("h[t] = w * x[t]", parameters="{w: []}"), cell("h[t] = w * x[t] / (w - w)", parameters="{w: []}"))
+    found = both(cell("h[t] = w * x[t]", parameters="{w: []}"), cell("h[t] = w * x[t] + log(-1 - w * w)", parameters="{w: []}"))
     assert not found.same and "NaN" not in json.dumps(found.to_dict()) and "Infinity" not in json.dumps(found.to_dict())
 
 
