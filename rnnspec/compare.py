@@ -2,13 +2,13 @@
 
 In: two Specs. Out: a Comparison. First by their normal forms, then by running both in the reference with numbers of 50 digits.
 Parameters of one name and shape are one; others are matched where the mathematics tells: b_ih + b_hh against b, pieces of a matrix that
-multiplies concat(x, h) against two matrices, other names. Values are compared, not derivatives: see `notes` where those may differ.
+multiplies concat(x, h) against two matrices, other names, other signs. Values are compared, not derivatives: see `notes` where those may differ.
 """
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import islice, permutations, product
 from typing import Any
@@ -19,6 +19,7 @@ import numpy as np
 from rnnspec.backends import reference
 from rnnspec.check.sampling import Case, NoSampleError, Shapes, draw
 from rnnspec.errors import RnnspecError
+from rnnspec.language.equations import Call, Ref, walk
 from rnnspec.language.load import load, loads
 from rnnspec.language.rewrite import line, to_yaml
 from rnnspec.language.sizes import canonical_size, evaluate_size
@@ -109,6 +110,8 @@ def _compared(pair: _Pair) -> Comparison:
         renamed = _prove(pair, frozenset())
         if renamed.proved:
             found = replace(found, notes=(*found.notes, f"they are the same with other parameters' names: {', '.join(renamed.mapping)}"))
+        elif negated := _negated(pair):
+            found = replace(found, notes=(*found.notes, f"they are the same with the signs of {negated} changed in one of them"))
     return found
 
 
@@ -194,15 +197,15 @@ def _parts(expr: Any) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class _Proof:
-    """groups: parameters of a whose sum is that of parameters of b."""
+    """groups: parameters of a whose sum is that of parameters of b, or (-1) its negative."""
 
     proved: bool
-    groups: tuple[tuple[tuple[Leaf, ...], tuple[Leaf, ...]], ...] = ()
+    groups: tuple[tuple[tuple[Leaf, ...], tuple[Leaf, ...], int], ...] = ()
 
     @property
     def mapping(self) -> tuple[str, ...]:
-        sides = [tuple(" + ".join(leaf.to_text() for leaf in side) for side in group) for group in self.groups]
-        return tuple(f"{left} = {right}" for left, right in sides if left != right)
+        texts = [(" + ".join(map(Leaf.to_text, a)), "-" * (sign < 0) + " + ".join(map(Leaf.to_text, b))) for a, b, sign in self.groups]
+        return tuple(f"{left} = {right}" for left, right in texts if left != right)
 
 
 def _prove(pair: _Pair, shared: frozenset[str]) -> _Proof:
@@ -221,7 +224,7 @@ def _prove(pair: _Pair, shared: frozenset[str]) -> _Proof:
     groups = []
     for sides in dict.fromkeys(bound.groups.values()):
         a_side, b_side = (tuple(sorted((table.atoms[n].args[0] for n in side), key=Leaf.to_text)) for side in sides)
-        groups.append((a_side, b_side))
+        groups.append((a_side, b_side, 1))
     proof = _Proof(proved, tuple(sorted(groups, key=lambda g: g[0][0].to_text())))
     return replace(proof, proved=proved and _holds(pair, proof))
 
@@ -233,12 +236,15 @@ def _results(pair: _Pair) -> Iterator[tuple[str, str]]:
 
 
 def _holds(pair: _Pair, proof: _Proof) -> bool:
-    """Whether the pieces that were matched do not overlap: one point, run with both."""
-    try:
-        case = _point(pair, (2, 3, 1), 0)
-    except NoSampleError:
-        return True
-    return _errors(pair, case, proof, reference.FLOAT64)[0] < 1e-9
+    """Whether both give one value where they are run: pieces that were matched may overlap."""
+    for seed, sizes in enumerate(((2, 3, 1), (1, 2, 2))):
+        try:
+            case = _point(pair, sizes, seed)
+        except NoSampleError:
+            continue
+        if not _errors(pair, case, proof, reference.FLOAT64)[0] < 1e-9:
+            return False
+    return True
 
 
 # --- numerically -----------------------------------------------------------------------------------------------------
@@ -255,7 +261,7 @@ def _point(pair: _Pair, sizes: tuple[int, ...], seed: int, scale: float = 1.0) -
 def _free(pair: _Pair, proof: _Proof) -> tuple[list[str], list[str]]:
     """The parameters of each that nothing in the other stands for."""
     shared = set(pair.shared())
-    bound = [{leaf.parameter for group in proof.groups for leaf in group[k]} | shared for k in (0, 1)]
+    bound = [{leaf.parameter for group in proof.groups for leaf in (group[0], group[1])[k]} | shared for k in (0, 1)]
     return [n for n in pair.a.parameters if n not in bound[0]], [n for n in pair.b.parameters if n not in bound[1]]
 
 
@@ -266,12 +272,25 @@ def _guessed(pair: _Pair, proof: _Proof) -> _Proof:
     if len(free_a) != len(free_b) or not free_a:
         return proof
     fitting = (o for o in permutations(free_b) if [pair.b.parameters[n] for n in o] == shapes)
-    for order in islice(fitting, ORDERS) if len(free_b) <= 8 else ():
-        groups = tuple(((Leaf("a", n),), (Leaf("b", m),)) for n, m in zip(free_a, order))
-        guess = replace(proof, groups=(*proof.groups, *groups))
+    for order, sign in product(islice(fitting, ORDERS) if len(free_b) <= 8 else (), (1, -1)):
+        guess = replace(proof, groups=(*proof.groups, *_signed(zip(free_a, order), sign)))
         if _holds(pair, guess):
             return guess
     return proof
+
+
+def _signed(names: Iterable[tuple[str, str]], sign: int) -> Iterator[tuple[tuple[Leaf, ...], tuple[Leaf, ...], int]]:
+    return (((Leaf("a", n),), (Leaf("b", m),), sign) for n, m in names)
+
+
+def _negated(pair: _Pair) -> str:
+    """The parameters of a gate with whose signs changed both are the same, or nothing: 1 - sigmoid(v) is sigmoid(-v)."""
+    for e in pair.a.equations:
+        names = sorted({n.name for n in walk(e.value) if isinstance(n, Ref)} & set(pair.shared()))
+        turned = _Proof(False, tuple(_signed(zip(names, names), -1)))
+        if isinstance(e.value, Call) and e.value.function == "sigmoid" and names and not any(_free(pair, turned)) and _holds(pair, turned):
+            return ", ".join(names)
+    return ""
 
 
 def _transferred(pair: _Pair, case: Case, proof: _Proof, seed: int | None) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -282,11 +301,11 @@ def _transferred(pair: _Pair, case: Case, proof: _Proof, seed: int | None) -> tu
     a = {n: np.zeros_like(v) if n in free_a and seed is None else v for n, v in case.params.items()}
     b: dict[str, Any] = {n: np.round(rng.uniform(-1, 1, s), 2) if n in free_b and seed is not None else np.zeros(s) for n, s in full.items()}
     b |= {n: a[n].copy() for n in pair.shared()}
-    for left, right in proof.groups:
-        total = sum(_view(a[leaf.parameter], leaf, sizes) for leaf in left)
+    for left, right, sign in proof.groups:
+        total = sign * sum(_view(a[leaf.parameter], leaf, sizes) for leaf in left)
         for leaf in right:
             _view(b[leaf.parameter], leaf, sizes)[...] = total if leaf is right[0] else 0.0
-    for left, right in proof.groups:  # one of several of a shared name stays what it is
+    for left, right, _ in proof.groups:  # one of several of a shared name stays what it is
         if len(right) > 1 and len(left) > 1:
             for leaf in right:
                 _view(b[leaf.parameter], leaf, sizes)[...] = next((_view(a[o.parameter], o, sizes) for o in left if o == replace(leaf, side="a")), 0.0)

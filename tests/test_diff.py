@@ -85,6 +85,16 @@ def test_other_names_of_sizes():
     assert found.same and found.how == "symbolically" and found.notes == ("sizes of 'other': M is D, N is H",)
 
 
+def test_the_other_polarity_of_a_gate(tmp_path):
+    """TensorFlow 1 couples the gates the other way round: the same function, the gate's weights with other signs."""
+    (tmp_path / "tf.yaml").write_text("rnnspec: 1\nname: tf\nextends: lstm\nequations: |\n  i[t] = 1 - f[t]\n")
+    found = diff("lstm_cifg", tmp_path / "tf.yaml")
+    assert found.same and set(found.mapping) == {"W_i = -W_f", "U_i = -U_f", "b_i = -b_f"}
+    (tmp_path / "z.yaml").write_text("rnnspec: 1\nname: z\nextends: gru\nequations: |\n  h[t] = z[t] * n[t] + (1 - z[t]) * h[t-1]\n")
+    found = diff("gru", tmp_path / "z.yaml")
+    assert not found.same and found.notes == ("they are the same with the signs of U_z, W_z, b_z changed in one of them",)
+
+
 def test_what_has_no_counterpart_is_named():
     found = both(RNN, cell("h[t] = A @ x[t] + tanh(B @ h[t-1]) + c", parameters="{A: [H, D], B: [H, H], c: [H]}", **VECTORS))
     assert not found.same and "nothing was found in 'other' for W, U, b of 'tested'" in found.notes[0]
