@@ -16,6 +16,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rnnspec import transform
+    from rnnspec.compare import Comparison, diff
     from rnnspec.errors import BackendUnavailable, DtypeError, RnnspecError, ShapeError, SpecError, UnsupportedError
     from rnnspec.kernel import Gradients, Inference, Kernel, Run, compile
     from rnnspec.language.load import load, loads, spec_names
@@ -28,13 +30,15 @@ _HOME = {
     "load": "language.load", "loads": "language.load", "spec_names": "language.load", "Spec": "language.spec",
     "compile": "kernel", "Kernel": "kernel", "Run": "kernel", "Gradients": "kernel", "Inference": "kernel", "Recurrent": "recurrent",
     "RnnspecError": "errors", "SpecError": "errors", "ShapeError": "errors", "DtypeError": "errors", "UnsupportedError": "errors",
-    "BackendUnavailable": "errors",
+    "BackendUnavailable": "errors", "diff": "compare", "Comparison": "compare",
 }
-__all__ = ["BackendUnavailable", "DtypeError", "Gradients", "Inference", "Kernel", "Recurrent", "RnnspecError", "Run", "ShapeError", "Spec",
-           "SpecError", "UnsupportedError", "compile", "load", "loads", "spec_names"]
+__all__ = ["BackendUnavailable", "Comparison", "DtypeError", "Gradients", "Inference", "Kernel", "Recurrent", "RnnspecError", "Run", "ShapeError", "Spec",
+           "SpecError", "UnsupportedError", "compile", "diff", "load", "loads", "spec_names", "transform"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "transform":  # a module of functions Spec -> Spec
+        return import_module("rnnspec.transform")
     if name not in _HOME:
         raise AttributeError(f"module 'rnnspec' has no attribute {name!r}")
     value = getattr(import_module(f"rnnspec.{_HOME[name]}"), name)
@@ -43,4 +47,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME])
+    return sorted([*globals(), *_HOME, "transform"])

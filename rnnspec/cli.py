@@ -1,6 +1,6 @@
 """The command `rnnspec`. Arguments are read here; what a subcommand does stands in `rnnspec.commands`, imported when it runs.
 
-Exit codes: 0 done; 1 a check failed or training diverged; 2 bad use or a bad spec; 130 stopped by Ctrl-C; 141 the reader of a
+Exit codes: 0 done; 1 a check failed, two cells differ or training diverged; 2 bad use or a bad spec; 130 stopped by Ctrl-C; 141 the reader of a
 pipe went away.
 """
 
@@ -42,7 +42,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="rnnspec", description=DESCRIPTION)
     parser.add_argument("--version", action=Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for add in (_add_list, _add_show, _add_check, _add_train, _add_new):
+    for add in (_add_list, _add_show, _add_check, _add_train, _add_new, _add_diff):
         add(commands)
     return parser
 
@@ -77,7 +77,10 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
 
 
 def _add_list(commands: Any) -> None:
-    parser = _command(commands, "list", _run_list, "list the cells that come with rnnspec", "", "--json")
+    parser = _command(commands, "list", _run_list, "list the cells that come with rnnspec", "", "highway --sort year", "--stats --json")
+    parser.add_argument("word", nargs="?", metavar="WORD", help="only cells with this in their name, title, source or notes")
+    parser.add_argument("--sort", metavar="COLUMN", help="name, year, states, gates, parameters, flop, stages, libraries or title")
+    parser.add_argument("--stats", action="store_true", help="with the recurrent stages (0: no product in the loop); slow the first time")
     parser.add_argument("--json", action="store_true", help="for machines: a list of objects")
 
 
@@ -109,6 +112,14 @@ def _add_new(commands: Any) -> None:
     parser = _command(commands, "new", _run_new, "write NAME.yaml, a commented file to start a cell from", "my_cell", "my_cell --from lstm")
     parser.add_argument("name", metavar="NAME", help="the new cell's name: letters, digits and _")
     parser.add_argument("--from", dest="parent", metavar="CELL", help="start from this cell's equations (default: a small gated cell)")
+
+
+def _add_diff(commands: Any) -> None:
+    about = "say whether two cells are the same function, and where they differ"
+    parser = _command(commands, "diff", _run_diff, about, "gru gru_reset_before", "lstm my.yaml --json")
+    for name in ("a", "b"):
+        parser.add_argument(name, metavar=name.upper(), help="a cell from `rnnspec list`, or a YAML file")
+    parser.add_argument("--json", action="store_true", help="for machines: the comparison as an object")
 
 
 def _add_train(commands: Any) -> None:
@@ -159,6 +170,12 @@ def _add_train(commands: Any) -> None:
 
 def _run_list(args: argparse.Namespace) -> int:
     from rnnspec.commands.list_cells import run
+
+    return run(args)
+
+
+def _run_diff(args: argparse.Namespace) -> int:
+    from rnnspec.commands.diff import run
 
     return run(args)
 

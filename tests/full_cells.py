@@ -70,6 +70,10 @@ def lstm_concat(p, x, s, xs, before):
     return _lstm(p, np.concatenate([x, s["h"]]), s["h"], s["c"])
 
 
+def lstm_two_biases(p, x, s, xs, before):
+    return _lstm({**p, **{f"b_{k}": p[f"b_i{k}"] + p[f"b_h{k}"] for k in "ifgo"}}, x, s["h"], s["c"])
+
+
 def antisymmetric_rnn(p, x, s, xs, before):
     A = p["R"] - p["R"].T - 0.01 * np.eye(len(p["R"]))
     return {"h": s["h"] + 0.1 * np.tanh(p["W"] @ x + A @ s["h"] + p["b"])}
@@ -108,7 +112,7 @@ def taps(p, x, s, xs, before):
 
 
 STEPS: dict[str, Step] = {f.__name__: f for f in (ln_lstm_haste, rhn, on_lstm, mogrifier_lstm, lstm_concat, antisymmetric_rnn, mlstm_matrix,
-                                                  fast_weights, taps)}
+                                                  fast_weights, taps, lstm_two_biases)}
 
 
 def run(name: str, params: Mapping[str, Array], x: Array, states: Mapping[str, Array]) -> dict[str, Array]:

@@ -18,7 +18,7 @@ import rnnspec
 from rnnspec.cli import main
 from rnnspec.language.load import load, loads, spec_names
 
-COMMANDS = ("list", "show", "check", "train", "new")
+COMMANDS = ("list", "show", "check", "train", "new", "diff")
 SMALL = ("--hidden", "8", "--embed", "4", "--batch", "4", "--length", "8", "--steps", "30", "--sample", "40")
 
 
@@ -120,7 +120,7 @@ def loads_text():
 def test_list_as_a_table(capsys):
     assert run("list") == 0
     head, *lines = capsys.readouterr().out.splitlines()
-    assert head.split()[:3] == ["name", "states", "parameters"] and [line.split()[0] for line in lines] == spec_names()
+    assert head.split()[:5] == ["name", "year", "states", "gates", "parameters"] and [line.split()[0] for line in lines] == spec_names()
     assert "131,584" in next(line for line in lines if line.startswith("lstm "))  # 4 gates: two matrices [128, 128] and a bias
 
 
@@ -131,11 +131,40 @@ def test_list_as_json(capsys):
     assert rows["lstm"] == {
         "name": "lstm",
         "title": load("lstm").title,
+        "year": 2000,
         "states": ["h", "c"],
+        "gates": ["i", "f", "o"],
         "parameters": 131584,
+        "flop": 8 * 2 * 128 * 128 + 17 * 128,  # eight products, two sums and a function in each of four gates, and five operations
+        "libraries": ["keras.LSTM", "onnx.LSTM", "torch.LSTM"],
         "outputs": ["h"],
     }
     assert all(row["parameters"] for row in rows.values())
+
+
+def test_list_finds_and_sorts(capsys):
+    assert run("list", "minimal gated") == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["name", "mgu"]
+    assert run("list", "--sort", "year", "--json") == 0
+    years = [row["year"] for row in json.loads(capsys.readouterr().out)]
+    assert years == sorted(years, key=lambda y: y or 9999) and min(y for y in years if y) >= 1980
+    assert run("list", "--sort", "parameters", "--json", "lstm") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert len(rows) > 3 and [r["parameters"] for r in rows] == sorted(r["parameters"] for r in rows)
+
+
+def test_list_with_stages(capsys):
+    for _ in range(2):  # made, then kept
+        assert run("list", "independently", "--stats", "--json") == 0
+        assert {r["name"]: r["stages"] for r in json.loads(capsys.readouterr().out)}["indrnn"] == 0
+    assert run("list", "minimal gated", "--sort", "stages", "--json") == 0
+    assert json.loads(capsys.readouterr().out)[0]["stages"] == 2
+
+
+def test_list_of_nothing_and_by_nothing(capsys):
+    assert run("list", "zzz") == 0 and "no cell has 'zzz'" in capsys.readouterr().err
+    assert run("list", "--sort", "yeer") == 2
+    assert "Did you mean 'year'?" in capsys.readouterr().err
 
 
 def test_show_passes_on_what_was_asked(monkeypatch, capsys):

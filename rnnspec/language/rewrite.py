@@ -1,0 +1,66 @@
+"""A Spec as a file, and Specs made from others: what is given replaces or adds by name, as `extends` does.
+
+In: a Spec, some declarations and equations. Out: a new Spec, read and checked like any other. Loops are unrolled, choices made and
+constants numbers in a Spec, so that is how they are written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+from rnnspec.language.check import Settings, check
+from rnnspec.language.equations import Equation, to_text
+from rnnspec.language.extend import join
+from rnnspec.language.reader import read
+from rnnspec.language.spec import Init, Shape, Spec
+from rnnspec.language.unroll import settle
+
+
+def to_yaml(spec: Spec) -> str:
+    """The text of a file from which `loads` makes the same cell. Examples and same_as are left out."""
+    groups = {"inputs": spec.inputs, "states": spec.states, "parameters": spec.parameters}
+    lines = ["rnnspec: 1", f"name: {spec.name}", f"title: {json.dumps(spec.title, ensure_ascii=False)}"]
+    lines += [f"{key}: {json.dumps(getattr(spec, key), ensure_ascii=False)}" for key in ("source", "notes") if getattr(spec, key)]
+    sizes = {n: {k: v for k, v in (("meaning", s.meaning), ("default", s.default)) if v} for n, s in spec.sizes.items() if s.meaning or s.default}
+    lines += _block("sizes", {n: json.dumps(s, ensure_ascii=False) for n, s in sizes.items()})
+    for key, group in groups.items():
+        lines += _block(key, {n: _shape(shape) for n, shape in group.items()})
+    lines += ["equations: |", *(f"  {line(e)}" for e in spec.equations)]
+    lines.append(f"outputs: [{', '.join(spec.outputs)}]")
+    lines += [f"no_gradient: [{', '.join(spec.no_gradient)}]"] if spec.no_gradient else []
+    lines += _block("init", {f"{n!r}": _init(i) for n, i in spec.init.items()})
+    lines += [f"layouts: {json.dumps({k: {b: list(p) for b, p in v.items()} for k, v in spec.layouts.items()})}"] if spec.layouts else []
+    return "\n".join(lines) + "\n"
+
+
+def rewrite(spec: Spec, name: str, title: str, equations: Mapping[str, str], parameters: Mapping[str, Shape] | None = None,
+            init: Mapping[str, str] | None = None, extra: str = "") -> Spec:
+    """The cell with these equations (target -> "i[t] = 1") and parameters, under a new name; what nothing uses any more is dropped.
+    `extra`: more lines of the file, of other keys. Raises SpecError where the result is no cell."""
+    lines = ["rnnspec: 1", f"name: {name}", f"extends: {spec.name}", f"title: {json.dumps(title, ensure_ascii=False)}"]
+    lines += _block("parameters", {n: _shape(s) for n, s in (parameters or {}).items()})
+    lines += _block("init", init or {})
+    lines += ["equations: |", *(f"  {e}" for e in equations.values())] + ([extra] if extra else [])
+    base = read(to_yaml(spec), f"<{spec.name}>")
+    own = read("\n".join(lines) + "\n", f"<{name}>")
+    return check(settle(replace(join(base, own), extends=None)), Settings({}, {}))
+
+
+def line(equation: Equation) -> str:
+    """`target[t] = value` as one would write it."""
+    return f"{equation.target}{'[t]' * equation.timed} = {to_text(equation.value)}"
+
+
+def _block(key: str, entries: Mapping[str, str]) -> list[str]:
+    return [f"{key}:", *(f"  {name}: {value}" for name, value in entries.items())] if entries else []
+
+
+def _shape(shape: Shape) -> str:
+    return f"[{', '.join(shape)}]"
+
+
+def _init(init: Init) -> str:
+    args = ", ".join(repr(a) for a in init.args)
+    return args if init.kind == "constant" else f"{init.kind}({args})" if args else init.kind

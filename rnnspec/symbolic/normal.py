@@ -1,0 +1,249 @@
+"""Normal forms: the value of every node as a polynomial over atoms, so that equal mathematics tends to be equal text.
+
+An atom is what a polynomial does not look into: an input, a state, a parameter or a piece of one, a function's value, a product with a
+matrix. Atoms are kept in a Table that several graphs share. Products and sums along features are linear, and are written out term by
+term; a part of a product is a product with rows of the matrix. What this does not see to be equal may still be equal.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import product as pairs
+from typing import Any
+
+import sympy
+
+from rnnspec.language.sizes import SizeError, canonical_size, remainder
+from rnnspec.language.spec import Shape
+from rnnspec.symbolic.expressions import FUNCTION_CLASSES, Value, expand_row, symbol
+from rnnspec.symbolic.graph import Concat, CumSum, Diag, Graph, Node, Outer, Part, Pointwise, Product, Read, Reduce, Transpose
+
+MAX_TERMS = 400  # of a polynomial; a longer one stays a product
+OPAQUE = frozenset({"stop_gradient", "straight_through", "shifted"})  # their value is another's, their derivative is not
+ELEMENTWISE = frozenset(FUNCTION_CLASSES) | {"power", "select", "times"}
+
+
+@dataclass(frozen=True)
+class Atom:
+    """op: input, state, parameter, step or size, with texts as args; or an operation, over normal forms."""
+
+    op: str
+    args: tuple[Any, ...]
+    shape: Shape
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A parameter or a piece of it: entry `index` along the first axis, and of that `length` from `first` on, by axis."""
+
+    side: str
+    parameter: str
+    index: int | None = None
+    cuts: tuple[tuple[str, str] | None, ...] = ()
+
+    def cut(self, axis: int, first: str, length: str) -> Leaf:
+        cuts = list(self.cuts) + [None] * (axis + 1 - len(self.cuts))
+        old = cuts[axis]
+        cuts[axis] = (canonical_size(f"{old[0]} + {first}") if old else first, length)
+        return Leaf(self.side, self.parameter, self.index, tuple(cuts))
+
+    def to_text(self) -> str:
+        ends = [f"{first}:{canonical_size(f'{first} + {length}')}" if cut else ":" for cut in self.cuts for first, length in [cut or ("", "")]]
+        return self.parameter + ("" if self.index is None else f"[{self.index + 1}]") + (f"[{', '.join(ends)}]" if ends else "")
+
+
+def terms(form: Value) -> list[tuple[Value, list[tuple[Value, Value]]]]:
+    """The terms of a form: a number, and atoms with their powers."""
+    found = []
+    for term in sympy.Add.make_args(form):
+        number, rest = term.as_coeff_Mul()
+        found.append((number, [] if rest == 1 else [f.as_base_exp() for f in sympy.Mul.make_args(rest)]))
+    return [] if form == 0 else found
+
+
+@dataclass
+class Table:
+    """Atoms by their symbols: equal atoms are one symbol."""
+
+    atoms: dict[str, Atom] = field(default_factory=dict)
+    known: dict[Atom, str] = field(default_factory=dict)
+
+    def atom(self, op: str, args: tuple[Any, ...], shape: Shape) -> Value:
+        made = Atom(op, args, shape)
+        name = self.known.setdefault(made, f"v{len(self.known)}")
+        self.atoms[name] = made
+        return symbol(name)
+
+    def of(self, atom: Value) -> Atom:
+        return self.atoms[atom.name]
+
+    # elementwise
+
+    def multiply(self, a: Value, b: Value, shape: Shape) -> Value:
+        if len(sympy.Add.make_args(a)) * len(sympy.Add.make_args(b)) > MAX_TERMS:
+            return self.atom("times", tuple(sorted((a, b), key=str)), shape)
+        return sympy.Add(*(x * y for x, y in pairs(sympy.Add.make_args(a), sympy.Add.make_args(b))))
+
+    def power(self, base: Value, exponent: Value, shape: Shape) -> Value:
+        if exponent.is_Integer and 0 < exponent <= 8:
+            made = base
+            for _ in range(int(exponent) - 1):
+                made = self.multiply(made, base, shape)
+            return made
+        if exponent.is_Integer and not base.is_Add:
+            return base**exponent
+        return self.atom("power", (base, exponent), shape)
+
+    def function(self, name: str, args: tuple[Value, ...], shape: Shape) -> Value:
+        """tanh(-v) is -tanh(v), sigmoid(-v) is 1 - sigmoid(v), where every term of v is negative."""
+        if name in ("tanh", "sigmoid", "erf", "sin") and args[0] != 0 and all(number < 0 for number, _ in terms(args[0])):
+            positive = self.atom(name, (-args[0],), shape)
+            return 1 - positive if name == "sigmoid" else -positive
+        return self.atom(name, args, shape)
+
+    # along features
+
+    def transposed(self, form: Value) -> Value:
+        """Element by element: each atom of two axes exchanges them."""
+        changed = {}
+        for atom in form.free_symbols:
+            known = self.of(atom)
+            if len(known.shape) == 2:
+                changed[atom] = known.args[0] if known.op == "transpose" else self.atom("transpose", (atom,), known.shape[::-1])
+                changed[atom] = atom if known.op == "diag" else changed[atom]
+        return form.xreplace(changed)
+
+    def scalars(self, factors: list[tuple[Value, Value]]) -> tuple[Value, Value]:
+        """The factors of a term that are single numbers, and the others."""
+        inside = [(f, e) for f, e in factors if f.is_Symbol and self.of(f).shape != ()]
+        outside = [(f, e) for f, e in factors if (f, e) not in inside]
+        return sympy.Mul(*(f**e for f, e in outside)), sympy.Mul(*(f**e for f, e in inside))
+
+    def times(self, matrix: Value, vector: Value, shape: Shape) -> Value:
+        """matrix @ vector, written out over the terms of both."""
+        if len(sympy.Add.make_args(matrix)) * len(sympy.Add.make_args(vector)) > MAX_TERMS:
+            return self.atom("product", (matrix, vector), shape)
+        total = sympy.S.Zero
+        for (a, left), (b, right) in pairs(terms(matrix), terms(vector)):
+            (m_scale, m), (v_scale, v) = self.scalars(left), self.scalars(right)
+            known = self.of(m) if m.is_Symbol else None
+            made = known.args[0] * v if known and known.op == "diag" and len(shape) == 1 else self.atom("product", (m, v), shape)
+            total += a * b * m_scale * v_scale * made
+        return sympy.expand(total)
+
+    def total(self, form: Value, shape: Shape) -> Value:
+        made = sympy.S.Zero
+        for number, factors in terms(form):
+            scale, rest = self.scalars(factors)
+            made += number * scale * self.atom("sum", (rest, *shape), ())
+        return sympy.expand(made)
+
+    def part(self, form: Value, first: str, length: str) -> Value:
+        """Elements of a vector: of a sum those of its terms, of W @ v the product with rows of W."""
+        changed = {atom: self._part(atom, first, length) for atom in form.free_symbols if len(self.of(atom).shape) == 1}
+        return form.xreplace(changed)
+
+    def _part(self, atom: Value, first: str, length: str) -> Value:
+        known, shape = self.of(atom), (length,)
+        match known.op:
+            case "parameter":
+                return self.atom("parameter", (known.args[0].cut(0, first, length),), shape)
+            case "product" if known.args[0].is_Symbol and self.of(known.args[0]).op == "parameter":
+                matrix = self.of(known.args[0])
+                rows = self.atom("parameter", (matrix.args[0].cut(0, first, length),), (length, *matrix.shape[1:]))
+                return self.atom("product", (rows, known.args[1]), shape)
+            case "concat":
+                inside = self._within(known, first, length)
+                return self.atom("part", (atom, first, length), shape) if inside is None else inside
+            case op if op in ELEMENTWISE:
+                return self.atom(op, tuple(self.part(a, first, length) if a.free_symbols else a for a in known.args), shape)
+        return self.atom("part", (atom, first, length), shape)
+
+    def _within(self, concat: Atom, first: str, length: str) -> Value | None:
+        """The argument of a concatenation that a part of it is."""
+        start = "0"
+        half = len(concat.args) // 2
+        for form, size in zip(concat.args[:half], concat.args[half:]):
+            if (start, size) == (first, length):
+                return form
+            try:
+                remainder(first, start)
+            except SizeError:
+                return None
+            start = canonical_size(f"{start} + {size}")
+        return None
+
+
+def normal_forms(graph: Graph, table: Table, leaf: Callable[[str], Leaf], role: Callable[[str, str], str]) -> dict[str, Value]:
+    """node -> its normal form. `leaf` gives the parameter that the graph calls so, `role` the name of an input or state."""
+    work = _Normal(graph, table, leaf, role)
+    for name, node in graph.nodes.items():
+        work.forms[name] = work.node(node, graph.shapes[name])
+    return work.forms
+
+
+@dataclass
+class _Normal:
+    graph: Graph
+    table: Table
+    leaf: Callable[[str], Leaf]
+    role: Callable[[str, str], str]
+    forms: dict[str, Value] = field(default_factory=dict)
+
+    def node(self, node: Node, shape: Shape) -> Value:
+        forms, table, shapes = self.forms, self.table, self.graph.shapes
+        match node:
+            case Read("parameter", source):
+                return table.atom("parameter", (self.parameter(source),), shape)
+            case Read(kind, source):
+                return table.atom(kind, (self.role(kind, source),), shape)
+            case Pointwise(expr):
+                return self.value(expr, shape)
+            case Product(matrix, vector, transposed):
+                return table.times(table.transposed(forms[matrix]) if transposed else forms[matrix], forms[vector], shape)
+            case Reduce("sum", arg):
+                return table.total(forms[arg], shapes[arg])
+            case Reduce(op, arg):
+                return table.atom(op, (forms[arg], *shapes[arg]), shape)
+            case CumSum(arg, reverse):
+                return table.atom("cumsum", (forms[arg], str(reverse)), shape)
+            case Concat(args):
+                return table.atom("concat", (*(forms[a] for a in args), *(shapes[a][0] for a in args)), shape)
+            case Part(arg, first, length):
+                return table.part(forms[arg], first, length)
+            case Outer(left, right):
+                return table.atom("outer", (forms[left], forms[right]), shape)
+            case Transpose(arg):
+                return table.transposed(forms[arg])
+            case Diag(arg):
+                return table.atom("diag", (forms[arg],), shape)
+        raise TypeError(f"not a node: {node!r}")
+
+    def parameter(self, source: str) -> Leaf:
+        piece = self.graph.pieces.get(source)
+        if piece is None:
+            return self.leaf(source)
+        whole = self.leaf(piece.parameter)
+        made = Leaf(whole.side, whole.parameter, piece.index)
+        return made.cut(piece.axis, piece.first, piece.length) if piece.length else made
+
+    def value(self, expr: Value, shape: Shape) -> Value:
+        table = self.table
+        if expr.is_Symbol:
+            return self.forms[expr.name]
+        if expr.is_Number or not expr.args:
+            return expr
+        name = type(expr).__name__
+        if name in FUNCTION_CLASSES and not FUNCTION_CLASSES[name].row.primitive and name not in OPAQUE:
+            return self.value(expand_row(FUNCTION_CLASSES[name].row, expr.args), shape)
+        if expr.is_Pow:
+            return table.power(self.value(expr.base, shape), expr.exp, shape)
+        args = [self.value(a, shape) for a in expr.args]
+        if expr.is_Add:
+            return sympy.Add(*args)
+        if expr.is_Mul:
+            made = args[0]
+            for arg in args[1:]:
+                made = table.multiply(made, arg, shape)
+            return made
+        return table.function(name, tuple(args), shape)

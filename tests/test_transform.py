@@ -1,0 +1,143 @@
+"""Cells made from cells: every result is a cell like any other, and is what its name says."""
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from tiny import cell
+
+import rnnspec
+from rnnspec import transform
+from rnnspec.compare import diff
+from rnnspec.errors import RnnspecError
+from rnnspec.language.load import digest, load, loads, spec_names
+from rnnspec.pipeline import stages
+from rnnspec.show import show
+from rnnspec.symbolic.build import build
+
+GENERAL = {
+    "diagonal": transform.diagonal_recurrence,
+    "rank_2": lambda spec: transform.low_rank_recurrence(spec, 2),
+    "multiplicative": transform.multiplicative_integration,
+    "layer_norm": transform.layer_norm,
+    "leaky": lambda spec: transform.leak(spec, 0.25, state="h"),
+}
+
+
+def extended(tmp_path, base: str, name: str, rest: str):
+    path = tmp_path / f"{name}.yaml"
+    path.write_text(f"rnnspec: 1\nname: {name}\nextends: {base}\n{rest}")
+    return load(path)
+
+
+@pytest.mark.parametrize("name", spec_names())
+def test_a_spec_can_be_written_and_read_again(name):
+    spec = load(name)
+    again = loads(transform.to_yaml(spec))
+    assert digest(again) == digest(spec) and again.init == spec.init and again.layouts == spec.layouts and again.sizes == spec.sizes
+
+
+@pytest.mark.parametrize("suffix", GENERAL)
+@pytest.mark.parametrize("name", ["lstm", "gru", "rnn"])
+def test_each_makes_a_cell(name, suffix):
+    base = load(name)
+    made = GENERAL[suffix](base)
+    assert made.name == f"{name}_{suffix}" and made.title.startswith(base.title) and made.states.keys() == base.states.keys()
+    build(made).verify()
+    assert show(made, stage="spec") and digest(loads(transform.to_yaml(made))) == digest(made)
+    assert not diff(base, made).same
+
+
+def test_a_dropped_gate_is_the_short_extends(tmp_path):
+    made = transform.drop_gate(load("lstm"), "i")
+    assert made.name == "lstm_no_i" and "W_i" not in made.parameters and not made.layouts
+    found = diff(made, extended(tmp_path, "lstm", "nig", "equations: |\n  i[t] = 1\n"))
+    assert found.same and found.how == "symbolically"
+
+
+def test_coupled_gates_are_cifg():
+    made = transform.couple_gates(load("lstm"), "f", "i")
+    assert made.name == "lstm_coupled_f_i" and diff(made, "lstm_cifg").same
+
+
+def test_peepholes_on_and_off():
+    made = transform.peepholes(load("lstm"))
+    assert diff(made, "lstm_peephole").same and made.parameters["p_o"] == ("H",)
+    assert diff(transform.peepholes(made, on=False), "lstm").same
+    assert diff(transform.peepholes(load("lstm_peephole"), on=False), "lstm").same
+
+
+def test_a_diagonal_rnn_is_an_indrnn():
+    made = transform.diagonal_recurrence(load("rnn", phi="relu"))
+    assert made.parameters["u"] == ("H",) and "U" not in made.parameters
+    assert stages(made).forward.recurrent_stages() == 0
+    found = diff(made, "indrnn")
+    assert found.same, found.to_text()
+
+
+def test_low_rank_products():
+    made = transform.low_rank_recurrence(load("rnn"), 3)
+    assert made.parameters["U_left"] == ("H", "3") and made.parameters["U_right"] == ("3", "H")
+    assert made.equations[0].text == "h[t] = tanh(W @ x[t] + U_left @ (U_right @ h[t-1]) + b)"
+
+
+def test_multiplicative_integration_and_layer_norm_of_an_rnn(tmp_path):
+    made = transform.multiplicative_integration(load("rnn"))
+    assert diff(made, extended(tmp_path, "rnn", "mi", "equations: |\n  h[t] = tanh((W @ x[t]) * (U @ h[t-1]) + b)\n")).same
+    made = transform.layer_norm(load("rnn"))
+    same = "parameters: {gain_h: [H]}\nequations: |\n  h[t] = tanh(layer_norm(W @ x[t] + U @ h[t-1], 1e-5) * gain_h + b)\n"
+    assert diff(made, extended(tmp_path, "rnn", "ln", same)).same and made.init["gain_h"].args == (1.0,)
+
+
+def test_one_sum_has_one_gain():
+    base = loads(cell("n[t] = where(W @ x[t] >= 0, W @ x[t] + 0.5, sigmoid(W @ x[t]))\nh[t] = n[t] + h[t-1]", inputs="{x: D}", states="{h: H}",
+                      parameters="{W: [H, D]}"))
+    made = transform.layer_norm(base)
+    assert list(made.parameters) == ["W", "gain_n"] and made.equations[0].text.count("gain_n") == 3
+
+
+def test_a_gate_computed_once_stays_so():
+    base = loads(cell("k = sigmoid(a)\nh[t] = k * h[t-1] + (1 - k) * x[t]", parameters="{a: []}"))
+    assert transform.drop_gate(base, "k").equations[0].text == "k = 1"
+
+
+def test_a_leak_goes_part_of_the_way(tmp_path):
+    made = transform.leak(load("rnn"), 0.1)
+    assert float(made.constants["alpha"]) == 0.1
+    same = "equations: |\n  h[t] = 0.9 * h[t-1] + 0.1 * tanh(W @ x[t] + U @ h[t-1] + b)\n"
+    assert diff(made, extended(tmp_path, "rnn", "slow", same)).same
+    assert diff(transform.leak(load("rnn"), 1), "rnn").same
+
+
+def test_they_go_one_after_another():
+    made = transform.layer_norm(transform.peepholes(transform.drop_gate(load("lstm"), "i")))
+    assert made.name == "lstm_no_i_peepholes_layer_norm" and {"p_f", "gain_f"} <= made.parameters.keys() and "gain_i" not in made.parameters
+    build(made).verify()
+
+
+@pytest.mark.parametrize("change, message", [
+    (lambda: transform.drop_gate(load("lstm"), "g"), "'g' is no sigmoid of something in 'lstm', so it is no gate. Its gates: i, f, o."),
+    (lambda: transform.drop_gate(load("rnn"), "h"), "'h' is a state in 'rnn', so it is no gate. Its gates: none."),
+    (lambda: transform.couple_gates(load("lstm"), "f", "f"), "can't be coupled to itself"),
+    (lambda: transform.peepholes(load("gru")), "'gru' has no cell state"),
+    (lambda: transform.peepholes(load("lstm"), on=False), "there are none to take out"),
+    (lambda: transform.peepholes(load("lstm_peephole")), "that it does not see already"),
+    (lambda: transform.diagonal_recurrence(load("lstm_projected")), "only a square matrix has a diagonal"),
+    (lambda: transform.diagonal_recurrence(load("indrnn")), "multiplies nothing that comes from the step before"),
+    (lambda: transform.low_rank_recurrence(load("lstm"), 0), "whole number from 1, not 0"),
+    (lambda: transform.multiplicative_integration(load("indrnn")), "adds no product with an input to a product with a state"),
+    (lambda: transform.layer_norm(loads(cell("h[t] = tanh(x[t])"))), "no vector that a matrix"),
+    (lambda: transform.leak(load("rnn"), 1.5), "above 0 and up to 1, not 1.5"),
+    (lambda: transform.leak(load("lstm"), 0.5, state="k"), "say which state of 'lstm' leaks"),
+])
+def test_where_it_makes_no_sense_the_error_says_why(change, message):
+    with pytest.raises(RnnspecError) as caught:
+        change()
+    assert message in str(caught.value)
+
+
+def test_the_base_is_left_alone():
+    base = load("lstm")
+    before = dataclasses.replace(base)
+    transform.drop_gate(base, "i")
+    assert base == before and rnnspec.transform is transform
