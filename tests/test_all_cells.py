@@ -1,4 +1,4 @@
-"""Every cell of specs/: its kernels against the reference, and that training lowers its loss."""
+"""Every cell of specs/: its kernels against the reference. Most carry the slow marker: `pytest -m slow` runs them."""
 from __future__ import annotations
 
 import numpy as np
@@ -9,10 +9,11 @@ from tolerances import REFERENCE, assert_close
 import rnnspec
 from rnnspec.backends import reference
 
-OTHERS = [n for n in rnnspec.spec_names() if n not in CORE]  # those are compared in many other tests
+FORMS = ("antisymmetric_rnn", "gru_d", "ln_lstm_haste", "mlstm_matrix", "mogrifier_lstm", "on_lstm", "rhn", "slstm", "tau_gru")  # of the whole language
+OTHERS = [n for n in rnnspec.spec_names() if n not in CORE + FORMS]  # CORE is compared in many other tests
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", [*FORMS, *(pytest.param(n, marks=pytest.mark.slow) for n in OTHERS)])
 def test_kernels_compute_what_the_reference_does(name):
     own, made = kernel(name, threads=2), reference_stages(name)
     for steps, count, lengths in ((4, 3, None), (5, 4, [5, 0, 2, 4])):

@@ -67,7 +67,7 @@ def test_every_cell_passes(name):
     assert_passed(check_cells([name], dtypes=("float64",)))
 
 
-@pytest.mark.parametrize("name", spec_names())
+@pytest.mark.parametrize("name", [n if n in CORE else pytest.param(n, marks=pytest.mark.slow) for n in spec_names()])
 def test_every_definition_passes(name):
     assert_passed(check_cells([name], dtypes=()))
 

@@ -36,7 +36,7 @@ def gradient_name(graph: Graph, parameter: str, value: str) -> str:
 
 def _gradients(program: Program) -> dict[str, tuple[str, ...]]:
     graph = program.graph
-    found = {o.parameter: (size_of(graph, o.left), size_of(graph, o.right)) for o in program.outers}
+    found: dict[str, tuple[str, ...]] = {o.parameter: (size_of(graph, o.left), size_of(graph, o.right)) for o in program.outers}
     for stage in program.after:
         for parameter, value in stage.sums:
             name = gradient_name(graph, parameter, value)
