@@ -181,8 +181,10 @@ class Kernel:
                 raise ValueError(f"size {name} must be a whole number of at least 0, got {value!r}.")
         return initialise(self.spec, sizes, seed, self.dtype)
 
-    def pack(self, params: Mapping[str, Any]) -> Weights:
+    def pack(self, params: Mapping[str, Any] | Weights) -> Weights:
         """The parameters packed for the kernels, to be given in place of `params` to calls that use the same ones again."""
+        if isinstance(params, Weights):
+            return self._weights(params)
         arrays = checked.named("parameter", params, self.spec.parameters, self.dtype, required=True)
         self._sizes_of(arrays, {}, {}, ("T", "B"))
         return Weights(self, arrays)
@@ -224,7 +226,7 @@ class Kernel:
     def _kept(self, params: Mapping[str, Array] | Weights) -> dict[str, Array]:
         if not self._derived.once:
             return {}
-        return params.params if isinstance(params, Weights) else {name: array.copy() for name, array in params.items()}
+        return dict(params.params) if isinstance(params, Weights) else {name: array.copy() for name, array in params.items()}
 
     def backward(self, run: Run, outputs: Mapping[str, Any] | None = None, *, final: Mapping[str, Any] | None = None) -> Gradients:
         """Gradients from those of the outputs [T, B, ...] and of the final states [B, ...]; what is left out counts as zero.
@@ -263,16 +265,19 @@ class Kernel:
     def step(self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None) -> State:
         """One step, as a function: states in, states out; where the states need not be kept, `stream` is several times faster.
 
-        inputs: name -> [B, ...]; states: what the step before returned, zero where left out.
+        inputs: name -> [B, ...]; states: what the step before returned, zero where left out. For a cell that reads the step's
+        number this is step 0: a stream counts.
         """
         weights = self._weights(params)
         call = self._check(weights, inputs, states, None, lead=("B",))
-        stream = weights.borrow((call.rows, *call.sizes.items()), lambda: Stream(self, weights, call.rows, call.sizes, None))
-        stream._bound.load(call.states)
+        key = (call.rows, *call.sizes.items())
+        stream = weights.borrow(key, lambda: Stream(self, weights, call.rows, call.sizes, None))
+        stream._restart(call.states)
         stream.step(call.inputs)
         state = State(stream.states)
         state.outputs = {o: a.copy() for o, a in stream.outputs.items()}
-        weights.give_back((call.rows, *call.sizes.items()), stream)
+        if weights is params:  # else nobody will ask for it again, and it would only wait for the garbage collector
+            weights.give_back(key, stream)
         return state
 
     def _code(self, mode: str) -> Code:
@@ -287,7 +292,7 @@ class Kernel:
 
     def _parameters(self, params: Mapping[str, Any] | Weights) -> dict[str, Array]:
         if isinstance(params, Weights):
-            return self._weights(params).params
+            return dict(self._weights(params).params)
         return checked.named("parameter", params, self.spec.parameters, self.dtype, required=True)
 
     def _weights(self, params: Mapping[str, Any] | Weights) -> Weights:

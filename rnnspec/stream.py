@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rnnspec.weights import Weights
 
 Array = np.ndarray
+INTERRUPTED = -1  # in place of the step's number
 
 
 class Stream:
@@ -34,8 +35,8 @@ class Stream:
         self._bound.use(kernel._packed("infer", self.sizes, weights), None)
         self._inputs = {n: np.zeros((rows, *kernel._full(shape, self.sizes)), kernel.dtype) for n, shape in spec.inputs.items()}
         self.outputs = {o: np.zeros((rows, *kernel._full(spec.shapes[o], self.sizes)), kernel.dtype) for o in spec.outputs}
-        self._bound.point(*({n: np.lib.stride_tricks.as_strided(a[None], strides=(0, *a.strides)) for n, a in group.items()}
-                            for group in (self._inputs, self.outputs)))
+        self._bound.point(*({n: _steps(a) for n, a in group.items()} for group in (self._inputs, self.outputs)))
+        self._t: int = 0
         self._clocks = [block.chunks for block in plan.blocks]
         self.reset(states)
 
@@ -47,6 +48,18 @@ class Stream:
 
     def step(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """One step. inputs: name -> [B, ...]. Returns `outputs`."""
+        t, self._t = self._t, INTERRUPTED
+        if t == INTERRUPTED:
+            raise RuntimeError("a step of this stream was interrupted, and its states are lost: call reset(states), or start another stream.")
+        try:
+            self._take(inputs, t)
+        except Exception:  # refused before anything was computed
+            self._t = t
+            raise
+        self._t = t + 1
+        return self.outputs
+
+    def _take(self, inputs: Mapping[str, Array], t: int) -> None:
         own = self._inputs
         given = inputs if type(inputs) is dict and inputs.keys() == own.keys() else self._checked(inputs)
         for name, array in own.items():
@@ -54,11 +67,9 @@ class Stream:
             if type(value) is not np.ndarray or value.shape != array.shape or value.dtype != array.dtype:
                 value = self._checked(inputs)[name]
             array[...] = value
-        self._bound.run()
-        self._t += 1
         for chunks in self._clocks:
-            chunks[:, 0] = self._t
-        return self.outputs
+            chunks[:, 0] = t
+        self._bound.run()
 
     @property
     def t(self) -> int:
@@ -75,10 +86,11 @@ class Stream:
         given = checked.named("state", states, self.kernel.states, self.kernel.dtype, required=False)
         kernel, lead = self.kernel, (str(self.rows),)
         checked.infer_sizes(kernel.spec, [(f"state '{n}'", lead + kernel._sized(kernel.states[n], self.sizes), a.shape) for n, a in given.items()])
-        self._bound.load(given)
+        self._restart(given)
+
+    def _restart(self, states: Mapping[str, Array]) -> None:
+        self._bound.load(states)
         self._t = 0
-        for chunks in self._clocks:
-            chunks[:, 0] = 0
 
     def _checked(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
         """The inputs as arrays that fit, or the error that says what does not."""
@@ -89,6 +101,12 @@ class Stream:
         return arrays
 
 
+def _steps(array: Array) -> Array:
+    """One step [B, ...] as all steps of a sequence [T, B, ...], for whatever T."""
+    flat = array if array.ndim < 3 else array.reshape(array.shape[0], -1)
+    return np.lib.stride_tricks.as_strided(flat[None], strides=(0, *flat.strides))
+
+
 def _sizes(kernel: Kernel, weights: Weights, given: Mapping[str, int]) -> dict[str, int]:
     """The value of every size, from the shapes of the weights and from those given by name."""
     spec = kernel.spec
@@ -96,7 +114,9 @@ def _sizes(kernel: Kernel, weights: Weights, given: Mapping[str, int]) -> dict[s
     names = {n for shape in (*spec.inputs.values(), *spec.shapes.values()) for s in shape for n in size_names(s)}
     for name, value in given.items():
         if name not in names:
-            raise ShapeError(f"'{spec.name}' has no size {name!r}. Its sizes are: {', '.join(sorted(names))}.")
+            raise ShapeError(f"'{spec.name}' has no size {name!r}. Its sizes are: {', '.join(sorted(names)) or 'none'}; rows= is the number of rows.")
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
+            raise ValueError(f"size {name} must be a whole number of at least 0, got {value!r}.")
         if sizes.setdefault(name, value) != value:
             raise ShapeError(f"size {name} is {value} here, but {sizes[name]} by the shapes of the weights.")
     for name, size in spec.sizes.items():

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,9 +24,10 @@ class Weights:
 
     def __init__(self, kernel: Kernel, params: Mapping[str, Array]):
         self.kernel = kernel
-        self.params = {name: array.copy() for name, array in params.items()}
-        for array in self.params.values():
+        copies = {name: array.copy() for name, array in params.items()}
+        for array in copies.values():
             array.flags.writeable = False
+        self.params: Mapping[str, Array] = MappingProxyType(copies)
         self.shapes = tuple(self.params[n].shape for n in kernel.spec.parameters)
         self._packed: dict[tuple[Any, ...], Packed] = {}
         self._idle: dict[tuple[Any, ...], list[Stream]] = {}
@@ -34,7 +36,7 @@ class Weights:
         return f"Weights({self.kernel.spec.name}, {sum(a.size for a in self.params.values())} numbers)"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Weights, (self.kernel, self.params))
+        return (Weights, (self.kernel, dict(self.params)))
 
     def packed(self, key: tuple[Any, ...], pack: Callable[[Mapping[str, Array]], Packed]) -> Packed:
         """What `pack(params)` gave when it was first asked for under this key. Two threads at once may both pack: no harm."""

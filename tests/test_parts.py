@@ -1,6 +1,8 @@
 """Units split over threads: the same values bit by bit whatever the number of threads, and nothing that can hang."""
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 
@@ -10,7 +12,7 @@ from cells import CORE, case, kernel
 from test_recurrent import FORMS
 
 import rnnspec
-from rnnspec.backends.cpu import pool, rows
+from rnnspec.backends.cpu import mailbox, pool, rows
 
 CELLS = [n for n in CORE if n not in ("lstm_cifg", "lstm_1997")] + list(FORMS.values())
 
@@ -91,4 +93,72 @@ def test_an_interrupt_lets_the_others_go(every_block_is_worth_it, monkeypatch):
         own.infer(c.params, c.inputs)
     assert time.monotonic() - start < 60
     monkeypatch.setattr("rnnspec.backends.cpu.launch.run_blocks", real)
+    np.testing.assert_array_equal(own.infer(c.params, c.inputs).outputs["h"], wanted)
+
+
+class Interrupting:
+    """Calls of the pool whose main part is interrupted while the others wait."""
+
+    def __init__(self, monkeypatch):
+        self.real, self.main, self.times = pool.run_blocks, threading.current_thread(), 1
+        monkeypatch.setattr("rnnspec.backends.cpu.launch.run_blocks", self)
+
+    def __call__(self, kernel, tables, *rest):
+        def stopped(table: int) -> None:
+            if self.times > 0 and threading.current_thread() is self.main:
+                self.times -= 1
+                time.sleep(0.05)
+                raise KeyboardInterrupt
+            kernel(table)
+        self.real(stopped, tables, *rest)
+
+
+def test_a_stream_that_was_interrupted_says_so_and_is_right_after_reset(every_block_is_worth_it, monkeypatch):
+    own = rnnspec.compile("lstm", dtype="float64", threads=3)
+    c = case(own, 6, 1, H=40)
+    wanted = own.infer(c.params, c.inputs).outputs["h"]
+    stream = own.stream(c.params)
+    assert stream._bound.plan.parts == 3
+    stream.step({"x": c.inputs["x"][0]})
+    Interrupting(monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        stream.step({"x": c.inputs["x"][1]})
+    with pytest.raises(RuntimeError, match="interrupted"):
+        stream.step({"x": c.inputs["x"][1]})
+    stream.reset()
+    for t in range(6):
+        np.testing.assert_array_equal(stream.step({"x": c.inputs["x"][t]})["h"], wanted[t])
+
+
+def test_low_memory_is_right_after_an_interrupt(every_block_is_worth_it, monkeypatch):
+    own = rnnspec.compile("lstm", dtype="float64", threads=3, memory="low")
+    c = case(own, 20, 1, H=40)
+    run = own.forward(c.params, c.inputs)
+    wanted = own.backward(run, c.dy).params
+    Interrupting(monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        own.backward(run, c.dy)
+    for name, a in own.backward(run, c.dy).params.items():
+        np.testing.assert_array_equal(a, wanted[name])
+
+
+def test_interrupts_leave_no_worker_and_no_mailbox_behind(every_block_is_worth_it):
+    """Real signals, at any point of the call."""
+    own = rnnspec.compile("lstm", dtype="float64", threads=3)
+    c = case(own, 60, 1, H=64)
+    wanted, caught = own.infer(c.params, c.inputs).outputs["h"], 0
+    workers = len(pool._workers.boxes)
+    for trial in range(40):
+        timer = threading.Timer(0.001 * (trial % 8), lambda: os.kill(os.getpid(), signal.SIGINT))
+        try:
+            timer.start()
+            for _ in range(30):
+                own.infer(c.params, c.inputs)
+            timer.join()
+            time.sleep(0.01)
+        except KeyboardInterrupt:
+            caught += 1
+    time.sleep(0.1)
+    assert caught > 20 and pool._workers.open <= 3
+    assert all(box[0] in (mailbox.OPEN, mailbox.CLOSED) for box, _ in pool._workers.boxes) and len(pool._workers.boxes) <= workers + 3
     np.testing.assert_array_equal(own.infer(c.params, c.inputs).outputs["h"], wanted)

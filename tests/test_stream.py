@@ -1,16 +1,20 @@
 """Weights packed once and steps that come one by one: the same values as a whole sequence, bit by bit, and errors that help."""
 from __future__ import annotations
 
+import gc
 import pickle
 import threading
 
 import numpy as np
 import pytest
-from cells import case, kernel
+from cells import case, kernel, reference_stages
 from test_recurrent import FORMS
+from tiny import cell
 
 import rnnspec
+import rnnspec.weights
 from rnnspec import DtypeError, ShapeError
+from rnnspec.backends import reference
 
 CELLS = ["lstm", "gru_reset_before", "indrnn", "lstm_projected", *FORMS.values()]
 
@@ -133,3 +137,53 @@ def test_sizes_that_the_parameters_do_not_tell_are_asked_for():
     with pytest.raises(ShapeError, match="give H="):
         own.stream({})
     assert own.stream({}, H=4).step({"x": np.ones((1, 4), np.float32)})["h"].shape == (1, 4)
+
+
+CLOCK = cell("h[t] = w * x[t] + t", name="clock", inputs="{x: H}", states="{h: H}", parameters="{w: [H]}")
+
+
+def test_a_single_step_is_step_0_however_often():
+    own = kernel(CLOCK)
+    c = case(own, 1, 2)
+    weights = own.pack(c.params)
+    wanted = own.infer(c.params, c.inputs).outputs["h"][0]
+    for params in (c.params, weights, weights, weights):
+        np.testing.assert_array_equal(own.step(params, {"x": c.inputs["x"][0]})["h"], wanted)
+    stream = own.stream(weights, rows=2)
+    assert [stream.step({"x": np.zeros_like(c.inputs["x"][0])})["h"][0, 0] for _ in range(3)] == [0, 1, 2]
+
+
+def test_steps_with_plain_parameters_leave_nothing_to_collect():
+    own = kernel("lstm")
+    c = case(own, 1, 1)
+    gc.collect()
+    gc.disable()
+    try:
+        own.step(c.params, {"x": c.inputs["x"][0]})
+        before = sum(isinstance(o, rnnspec.weights.Weights) for o in gc.get_objects())
+        for _ in range(5):
+            own.step(c.params, {"x": c.inputs["x"][0]})
+        assert sum(isinstance(o, rnnspec.weights.Weights) for o in gc.get_objects()) == before
+    finally:
+        gc.enable()
+
+
+MATRIX = cell("C[t] = 0.5 * C[t-1] + outer(x[t], x[t])\nM[t] = 2 * outer(x[t], x[t]) + C[t-1]", name="matrix", inputs="{x: H}", states="{C: [H, H]}",
+              outputs="[C, M]")
+
+
+@pytest.mark.parametrize("H", [1, 2, 5, 17])
+def test_matrices_come_out_whole(H):
+    own = kernel(MATRIX)
+    c, made = case(own, 4, 3, H=H), reference_stages(MATRIX)
+    run = own.forward(c.params, c.inputs, c.states)
+    want = reference.forward(made.graph, c.params, c.inputs, c.states, sizes=c.sizes)
+    dy = {o: np.asfortranarray(a) for o, a in c.dy.items()}
+    grad, wanted = own.backward(run, dy, final=c.dfinal), reference.backward(made.adjoint, c.params, c.inputs, want, c.dy, c.dfinal, sizes=c.sizes)
+    for got, expected in ((run.outputs, want.outputs), (run.final, want.final), (grad.inputs, wanted.inputs), (grad.states, wanted.states)):
+        for name, a in got.items():
+            np.testing.assert_allclose(a, expected[name], rtol=1e-12, atol=1e-12)
+    stream = own.stream(c.params, c.states, rows=3, H=H)
+    for t in range(4):
+        for o, a in stream.step({"x": c.inputs["x"][t]}).items():
+            np.testing.assert_array_equal(a, run.outputs[o][t])

@@ -209,6 +209,8 @@ class Bound:
         self.zeroed = [memory.view(0, (own.zeroed,), np.dtype(np.uint8)) for memory in self.memories]
         self.carries = {name: [self._carry(name, i) for i in range(len(self.memories))] for name in own.widths}
         self.sums = self._sums()
+        self.flat = list[Array]()  # what `point` had to copy lives until the next call
+        self.barriers = [memory.view(r.named["barrier"], (BARRIER_BYTES,), np.dtype(np.uint8)) for r, memory in zip(own.scratch, self.memories)]
         self.alone = len(own.blocks) == 1 and own.blocks[0].lengths is None  # rows lie in the caller's order
 
     def _carry(self, state: str, block: int) -> Array:
@@ -234,12 +236,16 @@ class Bound:
         """Sets the arrays of the caller's, [T, B, ...]: read and written in place. An input that is not given counts as zero,
         and an output that is not given is not written."""
         item = self.plan.code.dtype.itemsize
+        self.flat.clear()
         for given, places in ((inputs, self.plan.code.inputs), (outputs, self.plan.code.outputs)):
             for name, first in places.items():
                 array = given.get(name)
                 if array is None:
                     fields: tuple[int, ...] = (0, 0, 0, 0)
                 else:
+                    if array.ndim > 3:  # matrices, row after row; of an output, which is ours, a view
+                        array = array.reshape(*array.shape[:2], -1)
+                        self.flat.append(array)
                     t, b, *d = array.strides
                     fields = (address(array), t // item, b // item, d[0] // item if d else 0)
                 for table in self.all:
@@ -296,12 +302,15 @@ class Bound:
                 table[chunks], table[chunk_table] = count, address(block.chunks) + first * block.chunks.strides[0]
 
     def run(self, keep: object = None) -> None:
+        if self.plan.parts > 1:
+            for barrier in self.barriers:  # an interrupted run leaves it open
+                barrier[:] = 0
         run_blocks(self.plan.code.module.kernel, self.addresses, (self, keep), self.release)
 
     def release(self) -> None:
         """Lets parts go on that wait for one that may never come; what they compute then is of no use."""
-        for region, memory in zip(self.plan.scratch, self.memories):
-            memory.view(region.named["barrier"] + BARRIER_BYTES - 64, (1,), np.dtype(np.int64))[:] = 1
+        for barrier in self.barriers:
+            barrier[BARRIER_BYTES - 64 :] = 1
 
 
 _IDLE: dict[int, Bound] = {}  # by the number of the plan; without a lock, for single operations on a dict are atomic

@@ -13,17 +13,18 @@ from typing import Any
 CLOSED, OPEN, POSTED, DONE, TAKEN = range(5)  # TAKEN: somebody is writing the address and the table
 WORDS = 8  # a cache line
 SPINS = 20_000  # some 50 nanoseconds each
+WAITING, ACCEPTED, FINISHED = range(3)  # of the word that `post` and `finish` write to
 FUNCTIONS = ("linger", "post", "finish")
 
 
 @cache
 def functions() -> tuple[Callable[..., Any], ...]:
-    """linger(box, spins, yielding), for the worker, until nothing came for so long; post(box, kernel, table, accepted), accepted: the
-    address of an int64 that becomes 1 if the worker will call kernel(table); finish(box, yielding): waits until it has."""
+    """linger(box, spins, yielding), for the worker, until nothing came for so long; post(box, kernel, table, word): the int64 at `word`
+    becomes ACCEPTED if the worker will call kernel(table); finish(box, yielding, word): waits until it has, and makes it FINISHED."""
     from rnnspec.backends.cpu.native import addresses
 
-    counts = (3, 4, 2)
-    return tuple(ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * n)(at) for n, at in zip(counts, addresses("mailbox", "mailbox", FUNCTIONS, _make)))
+    counts = (3, 4, 3)
+    return tuple(ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * n)(at) for n, at in zip(counts, addresses("mailbox", "mailbox 2", FUNCTIONS, _make)))
 
 
 def _make() -> bytes:
@@ -32,7 +33,7 @@ def _make() -> bytes:
     from rnnspec.backends.cpu.machine import object_file
 
     module = ir.Module("mailbox")
-    for write, count in ((_linger, 3), (_post, 4), (_finish, 2)):
+    for write, count in ((_linger, 3), (_post, 4), (_finish, 3)):
         i64 = ir.IntType(64)
         function = ir.Function(module, ir.FunctionType(ir.VoidType(), [i64] * count), write.__name__[1:])
         write(_Writer(ir.IRBuilder(function.append_basic_block("entry"))), *function.args)
@@ -110,11 +111,11 @@ def _post(w: _Writer, box: Any, kernel: Any, table: Any, accepted: Any) -> None:
         builder.store(kernel, w.word(box, 1))
         builder.store(table, w.word(box, 2))
         w.set_state(box, POSTED)
-        builder.store(w.i64(1), w.word(accepted, 0))
+        builder.store(w.i64(ACCEPTED), w.word(accepted, 0))
     builder.ret_void()
 
 
-def _finish(w: _Writer, box: Any, yielding: Any) -> None:
+def _finish(w: _Writer, box: Any, yielding: Any, accepted: Any) -> None:
     builder, entry = w.builder, w.builder.block
     look, idle, end = w.blocks("look", "idle", "end")
     builder.branch(look)
@@ -128,5 +129,6 @@ def _finish(w: _Writer, box: Any, yielding: Any) -> None:
     count.add_incoming(following, builder.block)
     builder.branch(look)
     builder.position_at_end(end)
+    builder.store(w.i64(FINISHED), w.word(accepted, 0))
     w.set_state(box, OPEN)
     builder.ret_void()

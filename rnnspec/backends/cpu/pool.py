@@ -36,20 +36,27 @@ def yield_address() -> int:
 
 
 class _Job:
-    """kernel(table), to be run by a worker; `keep` is what it reads and writes, so that none of it is used again before it is done."""
+    """kernel(table), to be run by a worker; `keep` is what it reads and writes, so that none of it is used again before it is done.
+
+    What is about to happen to a job is written down before it happens, so that whoever is interrupted in between can go on.
+    """
 
     def __init__(self, kernel: Callable[[int], None], table: int, keep: object):
         self.kernel, self.table, self.keep = kernel, table, keep
         self.error: BaseException | None = None
+        self.counted = False
+        self.box, self.word = 0, ctypes.c_int64(mailbox.WAITING)  # the mailbox it was offered to, and what became of that
+        self.claim = threading.RLock()  # of the thread that runs it, or calls it off; never given back
         self.done = threading.Event()
-        self.queued = False  # an interrupt may come before
 
     def run(self) -> None:
-        try:
-            self.kernel(self.table)
-        except BaseException as error:  # handed to the caller
-            self.error = error
-        self.keep = None
+        if self.claim.acquire(blocking=False):
+            try:
+                self.kernel(self.table)
+            except BaseException as error:  # handed to the caller
+                self.error = error
+            self.keep = None
+            self.done.set()
 
 
 class _Workers:
@@ -64,38 +71,46 @@ class _Workers:
         self.open = 0  # jobs that are not done
         self.lock = threading.Lock()
 
-    def expect(self) -> None:
-        """One job more."""
+    def hand(self, job: _Job) -> None:
         with self.lock:
-            self.open += 1
+            self.open, job.counted = self.open + 1, True
             while len(self.boxes) < self.open:
                 box = np.zeros(2 * mailbox.WORDS, np.int64)
                 box = box[-(address(box) // 8) % mailbox.WORDS :]
                 self.boxes.append((box, address(box)))
                 threading.Thread(target=self.work, args=(address(box),), name=f"rnnspec-{len(self.boxes)}", daemon=True).start()
+        if not self.post(job):
+            self.queue.put(job)
 
-    def over(self) -> None:
-        with self.lock:
-            self.open -= 1
-
-    def post(self, kernel: int, table: int) -> int:
-        """The mailbox of a thread that takes the job, 0 if none is awake."""
+    def post(self, job: _Job) -> bool:
+        """Offers a job to the threads that are awake."""
+        if not hasattr(job.kernel, "argtypes"):  # one of Python's, not a C function
+            return False
+        kernel = ctypes.cast(job.kernel, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
         _, send, _ = mailbox.functions()
         for box, at in self.boxes:
             if box[0] == mailbox.OPEN:
-                accepted = ctypes.c_int64(0)
-                send(at, kernel, table, ctypes.addressof(accepted))
-                if accepted.value:
-                    return at
-        return 0
+                job.box = at
+                send(at, kernel, job.table, ctypes.addressof(job.word))
+                if job.word.value == mailbox.ACCEPTED:
+                    return True
+        return False
+
+    def settle(self, job: _Job, stopping: bool) -> None:
+        """Waits until a job is done; stopping: calls it off if nobody has begun it."""
+        if job.word.value == mailbox.ACCEPTED:
+            mailbox.functions()[2](job.box, yield_address(), ctypes.addressof(job.word))
+        if job.word.value != mailbox.FINISHED and not (stopping and job.claim.acquire(blocking=False)):
+            job.done.wait()
+        with self.lock:
+            if job.counted:
+                self.open, job.counted = self.open - 1, False
 
     def work(self, box: int) -> None:
         linger, _, _ = mailbox.functions()
         while True:
             job = self.queue.get()
             job.run()
-            self.over()
-            job.done.set()
             del job  # or its arrays would live until the next one
             linger(box, mailbox.SPINS, yield_address())
 
@@ -112,40 +127,27 @@ def run_blocks(kernel: Callable[[int], None], tables: Sequence[int], keep: objec
     if len(tables) == 1:
         kernel(tables[0])
         return
-    jobs, posted = list[_Job](), list[int]()
+    jobs = [_Job(kernel, table, keep) for table in tables[1:]]
     interrupted: BaseException | None = None
     try:
-        for table in tables[1:]:
-            _deal_out(kernel, table, keep, jobs, posted)
+        for job in jobs:
+            _workers.hand(job)
         if tables:
             kernel(tables[0])
     except BaseException as error:
         interrupted = error
-        release()
-    for box in posted:
-        mailbox.functions()[2](box, yield_address())  # native code: no interrupt comes in between
-        _workers.over()
-    for job in jobs:
-        while job.queued and not job.done.is_set():
-            try:
-                job.done.wait()
-            except BaseException as error:  # Ctrl-C: the workers can't be stopped, and they write to the caller's arrays
-                interrupted = error
+    left = list(jobs)
+    while left:
+        try:  # the workers can't be stopped, and they write to the caller's arrays: Ctrl-C waits
+            if interrupted is not None:
+                release()
+            _workers.settle(left[-1], stopping=interrupted is not None)
+            left.pop()
+        except BaseException as error:
+            interrupted = error
     for raised in (interrupted, *(job.error for job in jobs)):
         if raised is not None:
             raise raised
-
-
-def _deal_out(kernel: Callable[[int], None], table: int, keep: object, jobs: list[_Job], posted: list[int]) -> None:
-    _workers.expect()
-    native = hasattr(kernel, "argtypes")  # a C function, not one of Python's
-    box = _workers.post(ctypes.cast(kernel, ctypes.c_void_p).value or 0, table) if native else 0  # type: ignore[arg-type]
-    if box:
-        posted.append(box)
-    else:
-        jobs.append(_Job(kernel, table, keep))
-        _workers.queue.put(jobs[-1])
-        jobs[-1].queued = True
 
 
 def _start_again() -> None:
