@@ -32,6 +32,11 @@ def _cells() -> dict[str, Callable[..., Any]]:
 
 
 CELLS = _cells()
+COUNTING = ("clockwork_rnn",)  # its counters start at whole numbers, such as zero
+DOMAINS: dict[str, Callable[..., Any]] = {  # what these inputs may be
+    "gru_d": lambda inputs: {"m": (inputs["m"] > 0).astype(float)},
+    "phased_lstm": lambda inputs: {"time": np.abs(inputs["time"]) + 100 * np.arange(STEPS)[:, None]},
+}
 
 
 @pytest.mark.parametrize("start", ["random", "zero"])
@@ -39,10 +44,14 @@ CELLS = _cells()
 def test_values_are_those_of_the_plain_version(name, start):
     if not (specs_folder() / f"{name}.yaml").exists():
         pytest.skip("no such spec")
+    if name in COUNTING and start == "random":
+        pytest.skip("its counters start at whole numbers")
     spec = load(name)
     graph = stages(spec).graph
     case = draw(spec, graph, Shapes(STEPS, ROWS, SIZES), seed=7)
     states = case.states if start == "random" else {n: np.zeros_like(a) for n, a in case.states.items()}
+    if name in DOMAINS:
+        case.inputs.update(DOMAINS[name](case.inputs))
     run = reference.forward(graph, case.params, case.inputs, states, sizes=case.sizes)
     outputs, final = CELLS[name](case.params, case.inputs, states, {n: float(v) for n, v in spec.constants.items()})
     assert set(outputs) == set(run.outputs)
