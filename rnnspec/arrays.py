@@ -45,11 +45,7 @@ def as_array(what: str, value: Any, dtype: np.dtype) -> Array:
         hint = "" if array.dtype in (np.float32, np.float64) else " (kernels are made for float32 and float64)"
         raise DtypeError(f"{what} has dtype {array.dtype}, the kernel {dtype}{hint}. Convert it with .astype({str(dtype)!r}), "
                          "or compile the cell for its dtype.")
-    item = array.dtype.itemsize
-    address = array.__array_interface__["data"][0]
-    if address % item or any(s % item for s in array.strides):
-        array = array.copy()
-    return array
+    return array if array.flags.aligned else array.copy()
 
 
 def infer_sizes(spec: Spec, dims: list[tuple[str, Shape, tuple[int, ...]]]) -> dict[str, int]:

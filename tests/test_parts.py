@@ -47,8 +47,7 @@ def test_any_number_of_threads_gives_the_same_bits(name, every_block_is_worth_it
             assert parts <= {1, threads // count}
             assert lengths is not None or name != "lstm" or parts == {max(1, threads // count)}
             for a, b in zip(alone, shared):
-                if count == 1 or parts != {1}:
-                    np.testing.assert_allclose(b, a, rtol=1e-13, atol=1e-15)
+                np.testing.assert_allclose(b, a, rtol=1e-13, atol=1e-15)
                 if count == 1:
                     np.testing.assert_array_equal(b, a)
 

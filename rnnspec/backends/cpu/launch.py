@@ -330,6 +330,7 @@ def execute(own: Plan, packed: Packed, inputs: Mapping[str, Array | None], outpu
     bound.run(keep=(inputs, outputs))
     results = bound.states(), bound.gradients()
     if sum(r.size for r in own.scratch) + own.own.size * len(bound.own) <= IDLE_BYTES:
+        bound.flat.clear()
         bound.packed, bound.tape = NOTHING, None  # not kept alive by what may never be called again
         _IDLE[own.number] = bound
         while len(_IDLE) > IDLE_CALLS:

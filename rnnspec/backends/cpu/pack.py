@@ -38,9 +38,9 @@ class PackPlan:
     """What packing needs that depends on sizes alone.
 
     jobs [n, JOB]: a row for each matrix in a panel and each vector, as `pack` in moves.py takes them, but for addresses and strides;
-    sources [n]: the parameters they read; transposed [n]: whether units are the columns; flat [n]: whether it is
-    a vector. sums: offset, width and the parameters that are
-    added to a vector. fields, values, moved: places in the kernel's table, what belongs there, and whether that is an offset in the memory.
+    sources [n]: the parameters they read; transposed [n]: whether units are the columns; flat [n]: whether it is a vector.
+    sums: offset, width and the parameters that are added to a vector. fields, values, moved: places in the kernel's table, what
+    belongs there, and whether that is an offset in the memory.
     """
 
     code: Code
@@ -112,7 +112,7 @@ def pack(plan: PackPlan, params: Mapping[str, Array]) -> Packed:
         heads.append((start, columns, rows) if transposed else (start, rows, columns))
     if heads:
         jobs[:, :3] = heads
-        jobs[:, 5] = jobs[:, 5] + memory.start
+        jobs[:, 5] += memory.start
         _function(plan.code.runtime.pack, 2)(address(jobs), len(heads))
     for offset, width, more in plan.sums:
         view = memory.view(offset, (width,), plan.code.dtype)

@@ -77,8 +77,8 @@ class _Workers:
             while len(self.boxes) < self.open:
                 box = np.zeros(2 * mailbox.WORDS, np.int64)
                 box = box[-(address(box) // 8) % mailbox.WORDS :]
-                self.boxes.append((box, address(box)))
-                threading.Thread(target=self.work, args=(address(box),), name=f"rnnspec-{len(self.boxes)}", daemon=True).start()
+                threading.Thread(target=self.work, args=(box,), name=f"rnnspec-{len(self.boxes)}", daemon=True).start()
+                self.boxes.append((box, address(box)))  # after the start, which may fail: a mailbox without a thread would keep its job for ever
         if not self.post(job):
             self.queue.put(job)
 
@@ -106,13 +106,13 @@ class _Workers:
             if job.counted:
                 self.open, job.counted = self.open - 1, False
 
-    def work(self, box: int) -> None:
+    def work(self, box: Array) -> None:
         linger, _, _ = mailbox.functions()
         while True:
             job = self.queue.get()
             job.run()
             del job  # or its arrays would live until the next one
-            linger(box, mailbox.SPINS, yield_address())
+            linger(address(box), mailbox.SPINS, yield_address())
 
 
 _workers = _Workers()

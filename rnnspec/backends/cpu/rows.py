@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnspec.backends.cpu.memory import padded
 from rnnspec.language.sizes import evaluate_size
 
 Array = np.ndarray
@@ -86,7 +87,7 @@ def chunk_rows(layouts: Sequence[Mapping[str, Any]], sizes: Mapping[str, int], i
     widest = 1
     for layout in layouts:
         lanes = layout["lanes"]
-        row = sum(-(-evaluate_size(s, sizes) // lanes) * lanes for s, _, life in layout["buffers"].values() if life == "scratch")
+        row = sum(padded(evaluate_size(s, sizes), lanes) for s, _, life in layout["buffers"].values() if life == "scratch")
         widest = max(widest, row * item)
     return max(LEAST_ROWS, CACHE_BYTES // widest)
 

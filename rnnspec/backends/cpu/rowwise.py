@@ -41,10 +41,10 @@ def _node(work: Emission, name: str) -> None:
             start = ["0"]
             for arg in args:
                 width = _number(work, size_of(work.program.graph, arg))
-                work.line(f"copy({_dest(work, name, ' + '.join(start))}, {_source(work, arg)}, {width})")
+                work.line(f"copy({_source(work, name, ' + '.join(start))}, {_source(work, arg)}, {width})")
                 start.append(width)
         case Part(arg, first, length):
-            work.line(f"copy({_dest(work, name)}, {_source(work, arg, _number(work, first))}, {_number(work, length)})")
+            work.line(f"copy({_source(work, name)}, {_source(work, arg, _number(work, first))}, {_number(work, length)})")
         case Outer(left, right):
             _outer(work, name, left, right)
         case Transpose(arg):
@@ -65,16 +65,12 @@ def _number(work: Emission, size: str) -> str:
 
 
 def _source(work: Emission, name: str, offset: str = "0") -> str:
-    """Pointer to a row of a value, `offset` elements on."""
+    """Pointer to a row of a value, read or written, `offset` elements on."""
     program = work.program
     node = program.graph.nodes[name]
     if isinstance(node, Read) and node.kind == "parameter":
         return f"at({work.name(f'vector {node.source}')}, {offset})"
     return f"at({work.rows(program.places[name])}, row * {work.pad(size_of(program.graph, name))} + {offset})"
-
-
-def _dest(work: Emission, name: str, offset: str = "0") -> str:
-    return f"at({work.rows(work.program.places[name])}, row * {work.pad(size_of(work.program.graph, name))} + {offset})"
 
 
 def _reduce(work: Emission, name: str, op: str, arg: str) -> None:
@@ -85,12 +81,12 @@ def _reduce(work: Emission, name: str, op: str, arg: str) -> None:
     work.line("    piece = load(source, p)")
     kept = f"select(first_lanes({size} - p, piece), piece, {neutral})"
     work.line(f"    total = {f'total + {kept}' if op == 'sum' else f'larger(total, {kept})'}")
-    work.line(f"store_one({_dest(work, name)}, 0, {'horizontal_sum' if op == 'sum' else 'horizontal_max'}(total))")
+    work.line(f"store_one({_source(work, name)}, 0, {'horizontal_sum' if op == 'sum' else 'horizontal_max'}(total))")
 
 
 def _running_sum(work: Emission, name: str, arg: str, reverse: bool) -> None:
     size = _number(work, size_of(work.program.graph, arg))
-    work.line(f"source, dest, total = {_source(work, arg)}, {_dest(work, name)}, number(0.0)")
+    work.line(f"source, dest, total = {_source(work, arg)}, {_source(work, name)}, number(0.0)")
     work.line(f"for p in range(({size} - 1) // lanes * lanes, -1, -lanes):" if reverse else f"for p in range(0, {size}, lanes):")
     work.indent += 1
     work.line("piece = load(source, p)")
@@ -103,7 +99,7 @@ def _running_sum(work: Emission, name: str, arg: str, reverse: bool) -> None:
 def _outer(work: Emission, name: str, left: str, right: str) -> None:
     graph = work.program.graph
     height, width = _number(work, size_of(graph, left)), _number(work, size_of(graph, right))
-    work.line(f"left, right, dest = {_source(work, left)}, {_source(work, right)}, {_dest(work, name)}")
+    work.line(f"left, right, dest = {_source(work, left)}, {_source(work, right)}, {_source(work, name)}")
     work.line(f"for unit in range({height}):")
     work.line(f"    for p in range(0, {width}, lanes):")
     work.line(f"        store_first(dest, unit * {width} + p, load_splat(left, unit) * load(right, p), {width} - p)")
@@ -112,7 +108,7 @@ def _outer(work: Emission, name: str, left: str, right: str) -> None:
 def _product(work: Emission, name: str, matrix: str, vector: str) -> None:
     graph = work.program.graph
     height, width = _number(work, size_of(graph, name)), _number(work, size_of(graph, vector))
-    work.line(f"source, right, dest = {_source(work, matrix)}, {_source(work, vector)}, {_dest(work, name)}")
+    work.line(f"source, right, dest = {_source(work, matrix)}, {_source(work, vector)}, {_source(work, name)}")
     work.line(f"for unit in range({height}):")
     work.indent += 1
     work.line("total = number(0.0)")
@@ -126,7 +122,7 @@ def _product(work: Emission, name: str, matrix: str, vector: str) -> None:
 def _transposed_product(work: Emission, name: str, matrix: str, vector: str) -> None:
     graph = work.program.graph
     height, width = _number(work, size_of(graph, vector)), _number(work, size_of(graph, name))
-    work.line(f"source, left, dest = {_source(work, matrix)}, {_source(work, vector)}, {_dest(work, name)}")
+    work.line(f"source, left, dest = {_source(work, matrix)}, {_source(work, vector)}, {_source(work, name)}")
     work.line(f"for p in range(0, {width}, lanes):")
     work.line("    total = number(0.0)")
     work.line(f"    for unit in range({height}):")
@@ -138,7 +134,7 @@ def _matrix_product(work: Emission, name: str, matrix: str, right: str, transpos
     shapes = work.program.graph.shapes
     height, width, inner = (_number(work, size) for size in (*shapes[name], shapes[right][0]))
     element = f"k * {height} + unit" if transposed else f"unit * {inner} + k"
-    work.line(f"source, right, dest = {_source(work, matrix)}, {_source(work, right)}, {_dest(work, name)}")
+    work.line(f"source, right, dest = {_source(work, matrix)}, {_source(work, right)}, {_source(work, name)}")
     work.line(f"for unit in range({height}):")
     work.line(f"    for p in range(0, {width}, lanes):")
     work.line("        total = number(0.0)")
@@ -149,7 +145,7 @@ def _matrix_product(work: Emission, name: str, matrix: str, right: str, transpos
 
 def _transpose(work: Emission, name: str, arg: str) -> None:
     height, width = (_number(work, size) for size in work.program.graph.shapes[arg])
-    work.line(f"source, dest = {_source(work, arg)}, {_dest(work, name)}")
+    work.line(f"source, dest = {_source(work, arg)}, {_source(work, name)}")
     work.line(f"for unit in range({height}):")
     work.line(f"    for k in range({width}):")
     work.line(f"        store_one(dest, k * {height} + unit, load_one(source, unit * {width} + k))")
@@ -157,7 +153,7 @@ def _transpose(work: Emission, name: str, arg: str) -> None:
 
 def _diagonal(work: Emission, name: str, arg: str) -> None:
     width = _number(work, size_of(work.program.graph, arg))
-    work.line(f"source, dest = {_source(work, arg)}, {_dest(work, name)}")
+    work.line(f"source, dest = {_source(work, arg)}, {_source(work, name)}")
     work.line(f"for unit in range({width}):")
     work.line(f"    for p in range(0, {width}, lanes):")
     work.line(f"        store_first(dest, unit * {width} + p, number(0.0), {width} - p)")
