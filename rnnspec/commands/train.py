@@ -92,9 +92,9 @@ def make_config(args: argparse.Namespace, saved: checkpoint.Checkpoint | None) -
         given |= {"steps": args.steps, "seconds": None if args.seconds is None else spent + args.seconds}
     config = replace(saved.config, **given) if saved else Config(**given)
     spec = load(config.cell, **config.choices)
-    if len(spec.inputs) != 1:
+    if len(spec.streams) != 1:
         raise TrainError(
-            f"{spec.name} reads {', '.join(spec.inputs) or 'nothing'}; only cells with one input stream can be trained on text"
+            f"{spec.name} reads {', '.join(spec.streams) or 'nothing'}; only cells with one input stream can be trained on text"
         )
     return replace(config, equations=tuple(e.text for e in spec.equations), digest=digest(spec))
 
