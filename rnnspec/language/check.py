@@ -144,7 +144,7 @@ def _check_defined(document: Document, faults: Faults) -> None:
 def _check_used(document: Document, in_shapes: set[str], faults: Faults) -> None:
     if document.broken or document.problems:  # what uses it may be what can't be read
         return
-    used = used_names(document) | in_shapes | {e.value.argument for e in document.noise.values()}
+    used = used_names(document) | in_shapes | {e.value.argument for e in document.noise.values()} | {a.text for step in document.apply for a in step.arguments}
     for section in ("inputs", "parameters", "constants", "choices", "functions"):
         for name, entry in getattr(document, section).items():
             if name not in used:

@@ -273,7 +273,7 @@ def zoneout_gru(p, inputs, states, constants):
 
 def variational_dropout_lstm(p, inputs, states, constants):
     def step(now, s):
-        h, c = lstm_cell(p, now["x"] * now["m_x"], s["h"] * now["m_h"], s["c"])
+        h, c = lstm_cell(p, now["x"] * now["mask_x"], s["h"] * now["mask_h"], s["c"])
         return {"h": h, "c": c}
 
     return over_time(step, inputs, states, "h")

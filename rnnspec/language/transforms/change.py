@@ -125,7 +125,7 @@ def numbers_by_name(caller: str, one: float | None, given: Mapping[str, float], 
     """`one` for every known name, or those that are given; each a number that noise of this kind takes."""
     known, row = list(known), KINDS[kind]
     if one is None and not given:
-        raise RnnspecError(f"{caller}: say {row.argument}: one number for every {what}, or by name, like {caller}(spec, {next(iter(known), 'h')}=0.1). "
+        raise RnnspecError(f"{caller}: say how much: one number for every {what}, or by name, like {caller}(spec, {next(iter(known), 'h')}=0.1). "
                            f"Known here: {listed(known)}.")
     for name in given:
         if name not in known:
@@ -133,7 +133,7 @@ def numbers_by_name(caller: str, one: float | None, given: Mapping[str, float], 
     wanted = dict(given) if one is None else dict.fromkeys(known, one) | dict(given)
     for name, number in wanted.items():
         if isinstance(number, bool) or not isinstance(number, int | float) or not row.below(number):
-            raise RnnspecError(f"{caller}: {number!r} for '{name}' is not {row.argument}.")
+            raise RnnspecError(f"{caller}: {number!r} for '{name}' is out of range. It is {row.argument}.")
     return {n: float(number) for n, number in wanted.items() if number is not None}
 
 

@@ -10,14 +10,16 @@ from rnnspec.language.equations import Call, Number, Unary
 from rnnspec.language.faults import did_you_mean, listed
 from rnnspec.language.rewrite import line
 from rnnspec.language.spec import Spec
-from rnnspec.language.transforms.change import factors, made, multiplied
+from rnnspec.language.transforms.change import factors, made
+from rnnspec.language.transforms.operands import Operands
 
 
 def clip_cell(spec: Spec, limit: float, state: str | None = None) -> Spec:
     """The cell whose cell state stays within -limit and limit: `c[t] = clip(..., -limit, limit)`; what reads c[t] in the step reads the
     clipped one (`cell_clip` of tf.nn.rnn_cell.LSTMCell). state: which, where several could be meant; else the only one that no product with
     a matrix of parameters reads."""
-    cells = [s for s in spec.states if s not in multiplied(spec)] if state is None else [state]
+    carried = Operands(spec).carried() if state is None else []
+    cells = [s for s in spec.states if s not in carried] if state is None else [state]
     if len(cells) != 1 or cells[0] not in spec.states:
         raise RnnspecError(f"clip_cell: say which state of '{spec.name}' is clipped, with state=...: {listed(spec.states)}."
                            f"{did_you_mean(state or '', spec.states)}")

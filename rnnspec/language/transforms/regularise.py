@@ -5,11 +5,11 @@ matrices) or by name: `zoneout(spec, 0.1)`, `zoneout(spec, h=0.1, c=0.05)`.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from rnnspec.errors import RnnspecError
-from rnnspec.language.equations import Binary, Call, Equation, Expr, Ref, Unary, to_text, walk
+from rnnspec.language.equations import Binary, Call, Equation, Expr, Ref, Unary, to_text
 from rnnspec.language.faults import did_you_mean, listed
 from rnnspec.language.functions import FEATURES
 from rnnspec.language.rewrite import line, shape_text
@@ -17,6 +17,7 @@ from rnnspec.language.shapes import shape_of
 from rnnspec.language.spec import Shape, Spec
 from rnnspec.language.transforms.change import Change, numbers_by_name, products_in, with_refs, within_step
 from rnnspec.language.transforms.gates import GATES
+from rnnspec.language.transforms.operands import Operands
 
 
 def zoneout(spec: Spec, /, rate: float | None = None, **states: float) -> Spec:
@@ -46,8 +47,10 @@ def recurrent_dropout(spec: Spec, /, rate: float | None = None, per: str = "sequ
     probability `rate`, else 1 / (1 - rate), and 1 at evaluation; one mask holds for all steps of a sequence and all matrices (Gal & Ghahramani
     2016, A Theoretically Grounded Application of Dropout in Recurrent Neural Networks), or with per="step" for one step. A state counts where
     a product with parameters reads its old value: itself, concatenated with others (only its part is masked), or scaled by a gate."""
-    found = _Operands(spec)
-    rates = numbers_by_name("recurrent_dropout", rate, states, found.known("recurrent_dropout"), "state that a matrix multiplies", "dropout")
+    found = Operands(spec)
+    if not found.carried():
+        raise RnnspecError(f"recurrent_dropout: '{spec.name}' multiplies no old state by a matrix of parameters.")
+    rates = numbers_by_name("recurrent_dropout", rate, states, found.carried(), "state that a matrix multiplies", "dropout")
     suffix = _per("recurrent_dropout", per)
     work = Change(spec)
     masks: dict[tuple[str, Shape], str] = {}
@@ -84,7 +87,7 @@ def dropconnect(spec: Spec, /, rate: float | None = None, **matrices: float) -> 
     """The cell whose recurrent matrices have weights dropped: `U @ h[t-1]` becomes `U_dropped @ h[t-1]` with `U_dropped = mask_U * U`; an entry
     of mask_U is 0 with the probability `rate`, else 1 / (1 - rate), drawn once a call, and 1 at evaluation (Merity, Keskar & Socher 2017,
     Regularizing and Optimizing LSTM Language Models)."""
-    found, refs = _Operands(spec), {}
+    found, refs = Operands(spec), {}
 
     def collect(matrix: Expr, operand: Expr) -> tuple[Expr, Expr]:
         ref = matrix.arg if isinstance(matrix, Unary) else matrix
@@ -133,8 +136,9 @@ def candidate_dropout(spec: Spec, rate: float, value: str | None = None, per: st
     """The cell whose new content is dropped before it is written: `g[t] = mask_g[t] * tanh(...)`, mask_g 0 with the probability `rate`, else
     1 / (1 - rate), and 1 at evaluation (Semeniuta, Severyn & Barth 2016, Recurrent Dropout without Memory Loss); for every step anew, or with
     per="sequence" one mask for all. value: which, where several could be meant; else the only intermediate value that is a function, other than
-    a gate's, of a product with a matrix."""
-    likely = [e.target for e in spec.equations if e.target not in spec.states and isinstance(e.value, Call) and e.value.function not in GATES
+    a gate's, of a product with a matrix, and that a state is computed from."""
+    written = set().union(*(within_step(spec, s) for s in spec.states)) - set(spec.states)
+    likely = [e.target for e in spec.equations if e.target in written and isinstance(e.value, Call) and e.value.function not in GATES
               and e.value.function not in FEATURES and e.timed and any(products_in(a, spec) for a in e.value.args)]
     known = [e.target for e in spec.equations if e.timed and e.target not in spec.states]
     chosen = likely if value is None else [value]
@@ -182,74 +186,3 @@ def _per(caller: str, per: str) -> str:
 
 def _list(numbers: Mapping[str, float]) -> str:
     return ", ".join(f"{name} ({number:g})" for name, number in numbers.items())
-
-
-# --- old states under matrices ---------------------------------------------------------------------------------------
-
-
-class _Operands:
-    """What products with parameters read of the step before."""
-
-    def __init__(self, spec: Spec):
-        self.spec = spec
-        self.equations = {e.target: e for e in spec.equations}
-        self.scaled: dict[str, tuple[str, ...]] = {}  # intermediate values that are old states, scaled or concatenated, and which
-        for e in spec.equations:
-            if e.timed and e.target not in spec.states and not any(isinstance(n, Binary) and n.op in "+-@" for n in walk(e.value)):
-                self.scaled[e.target] = self.carries(e.value)
-
-    def carries(self, expr: Expr) -> tuple[str, ...]:
-        """The names whose value at an earlier step an operand is made of; none where a product stands between."""
-        if any(isinstance(n, Binary) and n.op == "@" for n in walk(expr)):
-            return ()
-        found: dict[str, None] = {}
-        for n in walk(expr):
-            if isinstance(n, Ref) and n.time is not None and n.name not in self.spec.inputs:
-                found |= dict.fromkeys([n.name] if n.time < 0 else self.scaled.get(n.name, ()))
-        return tuple(found)
-
-    def concatenation(self, operand: Expr) -> Call | None:
-        """The concat(...) that an operand is, itself or by its name."""
-        if isinstance(operand, Ref) and operand.time == 0 and operand.name in self.scaled:
-            return self.concatenation(self.equations[operand.name].value)
-        return operand if isinstance(operand, Call) and operand.function == "concat" else None
-
-    def mixes(self, operand: Expr) -> bool:
-        """Whether an operand concatenates old states with other things."""
-        inner = self.concatenation(operand)
-        return inner is not None and any(not self.carries(a) or self.mixes(a) for a in inner.args)
-
-    def products(self, expr: Expr, change: Callable[[Expr, Expr], tuple[Expr, Expr]]) -> Expr:
-        """The expression with the (matrix, operand) of every product with something that lasts changed."""
-        match expr:
-            case Binary("@", left, right):
-                left, right = self.products(left, change), self.products(right, change)
-                if self.lasts(left):
-                    left, right = change(left, right)
-                elif self.lasts(right):
-                    right, left = change(right, left)
-                return replace(expr, left=left, right=right)
-            case Binary(_, left, right):
-                return replace(expr, left=self.products(left, change), right=self.products(right, change))
-            case Unary(_, arg):
-                return replace(expr, arg=self.products(arg, change))
-            case Call(_, args):
-                return replace(expr, args=tuple(self.products(a, change) for a in args))
-        return expr
-
-    def lasts(self, expr: Expr) -> bool:
-        return all(n.time is None for n in walk(expr) if isinstance(n, Ref))
-
-    def known(self, caller: str) -> list[str]:
-        """The names that operands carry, states before others."""
-        found: dict[str, None] = {}
-
-        def collect(matrix: Expr, operand: Expr) -> tuple[Expr, Expr]:
-            found.update(dict.fromkeys(self.carries(operand)))
-            return matrix, operand
-
-        for equation in self.spec.equations:
-            self.products(equation.value, collect)
-        if not found:
-            raise RnnspecError(f"{caller}: '{self.spec.name}' multiplies no old state by a matrix of parameters.")
-        return [*(s for s in self.spec.states if s in found), *(n for n in found if n not in self.spec.states)]
