@@ -266,7 +266,7 @@ def zoneout_lstm(p, inputs, states, constants):
 def zoneout_gru(p, inputs, states, constants):
     def step(now, s):
         h = gru_cell(p, now["x"], s["h"])
-        return {"h": (s["h"] - h) * now["keep"] + h}
+        return {"h": (s["h"] - h) * now["keep_h"] + h}
 
     return over_time(step, inputs, states, "h")
 
