@@ -1,7 +1,7 @@
 """Checks the caller's arrays against a spec: dtypes, shapes, sizes, lengths. Says everything that is wrong in one message."""
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ Array = np.ndarray
 
 
 def named(kind: str, given: Mapping[str, Any] | None, known: Mapping[str, Shape], dtype: np.dtype, *, required: bool,
-          optional: Iterable[str] = ()) -> dict[str, Array]:
+          optional: Collection[str] = ()) -> dict[str, Array]:
     """The arrays of a mapping, their names and dtypes checked. required: all but the `optional` ones must be there."""
     if given is None:
         given = {}
