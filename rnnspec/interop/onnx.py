@@ -127,7 +127,7 @@ def _call(read: Node, given: Mapping[str, Any]) -> _Call:
     initial = {state: arrays[role] for role, state in states.items() if role in arrays}
     if read.batch_first:
         x, initial = np.swapaxes(x, 0, 1), {state: np.swapaxes(a, 0, 1) for state, a in initial.items()}
-    blocks = {role: arrays[role] for role in ("W", "R", "B", "P") if role in arrays}
+    blocks: dict[str, Array] = {role: arrays[role] for role in ("W", "R", "B", "P") if role in arrays}
     directions, rows, _ = arrays["W"].shape
     blocks.setdefault("B", np.zeros((directions, 2 * rows), dtype))
     return _Call(read.op, x, blocks, initial, check_lengths(given.get("sequence_lens"), *x.shape[:2]))

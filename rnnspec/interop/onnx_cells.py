@@ -108,7 +108,7 @@ def read_attributes(node: object) -> dict[str, object]:
 
 
 def _in_range(op: str, found: Mapping[str, object]) -> None:
-    flags = {name: (0, 1) for name in ("layout", "input_forget")} | {"direction": tuple(DIRECTIONS)}
+    flags = dict.fromkeys(("layout", "input_forget"), (0, 1)) | {"direction": tuple(DIRECTIONS)}
     for name, allowed in flags.items():
         if found.get(name, allowed[0]) not in allowed:
             raise NodeError(f"the attribute '{name}' of {op} must be {listed(map(str, allowed))}, not {found[name]!r}.")
