@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rnnspec.check.claims import same_as
 from rnnspec.check.derivatives import complex_step, differences, dot_product
 from rnnspec.check.invariants import batch_independence, padding, split_sequence, strides, thread_independence, untouched, zero_sizes
 from rnnspec.check.outcome import Outcome
@@ -56,6 +57,7 @@ PROPERTIES = (
     Property("inputs untouched", untouched, True),
     Property("strides", strides, True),
     Property("zero sizes", zero_sizes, True),
+    Property("same as", same_as, True),
 )
 
 

@@ -6,6 +6,7 @@ In: a Document and a way to read others. Out: one Document, as if all had been w
   state) leaves the old one. `outputs` and `no_gradient` are replaced as a whole.
 - What was inherited and nothing uses any more (parameters, inputs, constants, choices, functions, sizes, states and
   intermediates on no way to an output or to something this file says) is dropped, with its initialiser.
+- `defaults` and `init` are joined by name; a default goes with its input.
 - `apply` adds to what the base applies, and all of it is done to the joined cell, in that order.
 - `title`, `source` and `notes` are inherited where the file gives none of its own; a layout is where it still places
   every parameter with its old shape; `examples` and `same_as` only where the file changes nothing that is computed.
@@ -75,6 +76,7 @@ def join(base: Document, own: Document) -> Document:
         broken=base.broken | own.broken,
         outputs=own.outputs or base.outputs,
         no_gradient=own.no_gradient if "no_gradient" in own.keys else base.no_gradient,
+        defaults={**base.defaults, **own.defaults},
         init={**base.init, **own.init},
         noise={**base.noise, **own.noise},
         apply=base.apply + own.apply,
@@ -110,8 +112,9 @@ def _drop_unused(joined: Document, own: Document) -> Document:
     kept["sizes"] = {n: e for n, e in joined.sizes.items() if n in sizes}
     init = {n: e for n, e in joined.init.items() if n in own.init or any(fnmatchcase(p, n) for p in kept["parameters"])}
     no_gradient = tuple(e for e in joined.no_gradient if e in own.no_gradient or e.value in kept["inputs"])
+    defaults = {n: e for n, e in joined.defaults.items() if n in own.defaults or n in kept["inputs"]}
     noise = {n: e for n, e in joined.noise.items() if n in own.noise or n in kept["inputs"] or n in kept["parameters"]}
-    return replace(joined, **kept, init=init, no_gradient=no_gradient, noise=noise)
+    return replace(joined, **kept, init=init, no_gradient=no_gradient, defaults=defaults, noise=noise)
 
 
 def _live_sizes(document: Document, shapes: list[Shape]) -> set[str]:

@@ -31,6 +31,7 @@ def to_yaml(spec: Spec) -> str:
     lines.append(f"outputs: [{', '.join(spec.outputs)}]")
     still = [n for n in spec.no_gradient if n not in spec.noise]
     lines += [f"no_gradient: [{', '.join(still)}]"] if still else []
+    lines += _block("defaults", {n: "t" if v is None else repr(v) for n, v in spec.defaults.items()})
     lines += _block("noise", {n: draw.to_text() for n, draw in spec.noise.items()})
     lines += _block("init", {f"{n!r}": _init(i) for n, i in spec.init.items()})
     lines += [f"layouts: {json.dumps({k: {b: list(p) for b, p in v.items()} for k, v in spec.layouts.items()})}"] if spec.layouts else []
