@@ -16,7 +16,7 @@ from rnnspec import noise, transform
 from rnnspec.check import check_cells
 from rnnspec.check.subject import threaded
 from rnnspec.commands.list_cells import row
-from rnnspec.errors import RnnspecError, ShapeError, SpecError
+from rnnspec.errors import ShapeError, SpecError
 from rnnspec.language.load import digest, load, loads
 from rnnspec.show import facts, parameter_count, show
 
@@ -84,6 +84,11 @@ def test_an_extending_cell_changes_how_noise_is_drawn(tmp_path):
 def test_what_is_wrong_is_said_with_its_place(says, message):
     said = errors(cell("h[t] = w * x[t]", parameters="{w: []}", noise=f"{{{says}}}"))
     assert message in said and said.startswith("<text>:7:")
+
+
+def test_noise_has_no_default():
+    said = errors(cell("h[t] = w * x[t]", parameters="{w: []}", noise="{x: normal(1)}", defaults="{x: 0}"))
+    assert "'x' is noise: where a call does not give it, it is drawn. Take its default out." in said
 
 
 @pytest.mark.parametrize("says, message, column", [
@@ -253,7 +258,9 @@ def test_evaluation_takes_what_is_expected():
     stream.reset(given.states)
     assert_same(stream.step({"x": inputs["x"][0], "keep_h": own})["h"], with_mask)
     assert not np.array_equal(with_mask, out.outputs["h"][0])
-    assert_same(stream.step({"x": inputs["x"][1]})["h"], of.step(params, {"x": inputs["x"][1]}, {"h": with_mask}).outputs["h"])  # and the next is as before
+    assert_same(of.infer(params, inputs | {"keep_h": None}, given.states).outputs, out.outputs)
+    after = of.step(params, {"x": inputs["x"][1]}, {"h": with_mask}).outputs["h"]
+    assert_same(stream.step({"x": inputs["x"][1], "keep_h": None})["h"], after)  # what was given once is not remembered
 
 
 def test_the_mean_over_seeds_is_the_evaluation_of_a_linear_cell():
@@ -335,6 +342,7 @@ def test_the_commands_take_cells_with_noise(tmp_path, monkeypatch, capsys):
     assert row(loads(RNN))["parameters"] == 128 * 128 * 2 + 128
 
 
-def test_errors_are_of_the_package():
-    with pytest.raises(RnnspecError):
-        transform.zoneout(load("lstm"), h=2)
+def test_diff_compares_values_and_says_what_is_drawn_otherwise():
+    found = rnnspec.diff(load("zoneout_gru", zoneout_h=0.2), "zoneout_gru")
+    assert found.same and found.notes == ("keep_h was compared as a value: it is bernoulli(0.2) in 'zoneout_gru' and bernoulli(0.1) in 'zoneout_gru'",)
+    assert not rnnspec.diff("zoneout_gru", "zoneout_gru").notes

@@ -11,6 +11,7 @@ from tolerances import REFERENCE, assert_close
 
 from rnnspec import noise, transform
 from rnnspec.backends import reference
+from rnnspec.compare import diff
 from rnnspec.errors import RnnspecError
 from rnnspec.language.load import digest, load, loads
 from rnnspec.language.sizes import evaluate_size
@@ -107,6 +108,12 @@ def test_clips_are_the_loop(name, change):
     sizes, params, inputs, states = arrays(spec, training=True)
     run = reference.forward(build(spec), params, inputs, states, sizes=sizes)
     assert max(np.abs(a).max() for a in run.states.values()) >= noisy_cells.LIMIT  # something was clipped
+
+
+def test_clips_are_those_of_tensorflow():
+    assert diff(transform.clip_cell(load("lstm"), 50), load("lstm_tf", forget_bias=0)).same
+    clipped = transform.clip_projection(transform.clip_cell(load("lstm_projected"), 50), 50)
+    assert diff(clipped, load("lstm_tf_projected", forget_bias=0)).same
 
 
 @pytest.mark.parametrize("what", NEUTRAL)
