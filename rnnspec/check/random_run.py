@@ -108,15 +108,15 @@ def _derivatives(known: Subject, shapes: Shapes) -> Iterator[str]:
     gradients = run_reference(known, case)
     products = [gradients[f"{GROUPS[g]} {n}"] * d for g in GROUPS for n, d in along[g].items() if f"{GROUPS[g]} {n}" in gradients]
     reverse, size = float(sum(p.sum() for p in products)), float(np.sqrt(sum((p**2).sum() for p in products)))
-    both = [getattr(case, g) | {tangent_of(n): d for n, d in along[g].items()} for g in GROUPS]
-    run = reference.forward(known.forward_mode, *both, case.lengths, sizes=case.sizes)
+    params, inputs, states = (getattr(case, g) | {tangent_of(n): d for n, d in along[g].items()} for g in GROUPS)
+    run = reference.forward(known.forward_mode, params, inputs, states, case.lengths, sizes=case.sizes)
     ahead = _weighted({n: run.outputs[tangent_of(n)] for n in case.d_outputs}, {n: run.final[tangent_of(n)] for n in case.d_final}, case)
     assert abs(ahead - reverse) <= DOT_PRODUCT * max(size, abs(ahead), 1e-3), f"dot product: tangent {ahead!r}, adjoint {reverse!r}"
     if why := undefined_derivatives(known.graph):
         yield why
         return
-    moved = [{n: a + 1j * TINY * along[g][n] for n, a in getattr(case, g).items()} for g in GROUPS]
-    run = reference.forward(known.graph, *moved, case.lengths, sizes=case.sizes, numbers=reference.COMPLEX128)
+    params, inputs, states = ({n: a + 1j * TINY * along[g][n] for n, a in getattr(case, g).items()} for g in GROUPS)
+    run = reference.forward(known.graph, params, inputs, states, case.lengths, sizes=case.sizes, numbers=reference.COMPLEX128)
     step = _weighted({n: a.imag for n, a in run.outputs.items()}, {n: a.imag for n, a in run.final.items()}, case) / TINY
     assert abs(step - reverse) <= COMPLEX_STEP * max(size, abs(step), 1e-3), f"complex step {step!r}, adjoint {reverse!r}"
 

@@ -102,7 +102,8 @@ class _Writer:
         rng = self.rng
         self.parameters |= {"R": "[H, H]", "B": "[H, P]"}
         self.lines.append(f"A = {rng.choice(['R @ B', 'B', 'R.T @ B + sum(B) * B', 'tanh(B) * norm(R)'])} * {rng.choice(['0.3', 'rate', 'mean(R)'])}")
-        self.lines.append(f"K = {rng.choice(['R - R.T', 'R @ R.T', 'R', 'outer(z, z) - R'])} - 0.1 * {rng.choice(['eye(H)', 'diag(z)', 'diag(exp(-square(z)))'])}")
+        diagonal = rng.choice(["eye(H)", "diag(z)", "diag(exp(-square(z)))"])
+        self.lines.append(f"K = {rng.choice(['R - R.T', 'R @ R.T', 'R', 'outer(z, z) - R'])} - 0.1 * {diagonal}")
         if "z" in self.lines[-1]:
             self.parameters["z"] = "[H]"
         self.once = {"A": "[H, P]", "K": "[H, H]"}
