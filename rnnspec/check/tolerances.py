@@ -46,3 +46,6 @@ KINK_DERIVATIVE = 1e-3
 
 KINK_COMPARISON = 2e-6
 """float32 and float64 are compared where no comparison can fall the other way by float32 rounding of values near 1."""
+
+LARGE = 1e4
+"""Inputs that saturate every gate, and whose square and cube are still numbers of float32."""
