@@ -14,7 +14,7 @@ from tolerances import DIFFERENCE_STEP, DIFFERENCES, REFERENCE, assert_close, as
 import rnnspec
 from rnnspec import noise, transform
 from rnnspec.check import check_cells
-from rnnspec.check.subject import threaded
+from rnnspec.check.subject import variant
 from rnnspec.commands.list_cells import row
 from rnnspec.errors import ShapeError, SpecError
 from rnnspec.language.load import digest, load, loads
@@ -277,16 +277,16 @@ def test_threads_lengths_memory_and_rows_change_nothing():
     of = kernel(RNN)
     params, inputs, given = noisy(of, steps=40, rows=7, seed=3, D=67, H=131)
     lengths = np.array([40, 3, 0, 17, 40, 1, 39])
-    single = threaded(of, 1).forward(params, inputs, given.states, lengths, noise=(4, 5))
+    single = variant(of, 1).forward(params, inputs, given.states, lengths, noise=(4, 5))
     kept = single._kernel.backward(single, given.dy, final=given.dfinal)
     for threads in (2, 3):
-        other = threaded(of, threads)
+        other = variant(of, threads)
         several = other.forward(params, inputs, given.states, lengths, noise=(4, 5))
         assert_same(several.outputs, single.outputs)
         grads = other.backward(several, given.dy, final=given.dfinal)
         assert_same(grads.inputs, kept.inputs)
         assert_close(grads.params, kept.params, REFERENCE["float64"])
-    low = rnnspec.compile(of.spec, dtype="float64", memory="low", threads=1)
+    low = variant(of, 1, memory="low")
     again = low.forward(params, inputs, given.states, lengths, noise=(4, 5))
     assert_same(again.outputs, single.outputs)
     assert_close(low.backward(again, given.dy, final=given.dfinal).params, kept.params, REFERENCE["float64"])
