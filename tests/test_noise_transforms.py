@@ -176,6 +176,16 @@ def test_a_rate_may_be_a_constant_that_load_changes():
     assert load("zoneout_lstm", zoneout_c=0.2).noise["keep_c"].mean == 0.2
 
 
+def test_choices_and_constants_stay_those_of_the_file():
+    text = "rnnspec: 1\nname: made\nextends: rnn\nconstants: {p: 0.1}\napply: [leak: 0.5, zoneout: p]\n"
+    made = loads(text, phi="relu")
+    assert list(made.choices["phi"].options) == ["tanh", "relu", "identity"] and made.choices["phi"].chosen == "relu" and list(made.constants) == ["p"]
+    assert "h_new[t] = relu(W @ x[t] + U @ h[t-1] + b)" in [e.text for e in made.equations]
+    with pytest.raises(RnnspecError, match="has no choice or constant 'alpha'"):
+        loads(text, alpha=0.1)
+    assert "apply" not in made.notes and made.name == "made" and made.title == load("rnn").title
+
+
 def test_what_is_extended_keeps_what_it_applies(tmp_path):
     (tmp_path / "base.yaml").write_text("rnnspec: 1\nname: base\nextends: lstm\napply: [zoneout: {h: 0.1}]\n")
     (tmp_path / "own.yaml").write_text("rnnspec: 1\nname: own\nextends: base.yaml\nequations: |\n  i[t] = 1\napply: [input_dropout: 0.2]\n")
