@@ -1,7 +1,7 @@
 """Checks the caller's arrays against a spec: dtypes, shapes, sizes, lengths. Says everything that is wrong in one message."""
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,9 @@ from rnnspec.language.spec import Shape, Spec
 Array = np.ndarray
 
 
-def named(kind: str, given: Mapping[str, Any] | None, known: Mapping[str, Shape], dtype: np.dtype, *, required: bool) -> dict[str, Array]:
-    """The arrays of a mapping, their names and dtypes checked."""
+def named(kind: str, given: Mapping[str, Any] | None, known: Mapping[str, Shape], dtype: np.dtype, *, required: bool,
+          optional: Collection[str] = ()) -> dict[str, Array]:
+    """The arrays of a mapping, their names and dtypes checked. optional: names that may be missing although `required`."""
     if given is None:
         given = {}
     if not isinstance(given, Mapping):
@@ -22,7 +23,7 @@ def named(kind: str, given: Mapping[str, Any] | None, known: Mapping[str, Shape]
     unknown = [n for n in given if n not in known]
     if unknown:
         raise ShapeError(f"unknown {kind} {', '.join(map(repr, unknown))}. This cell has: {', '.join(known) or 'none'}.")
-    missing = [n for n in known if given.get(n) is None]
+    missing = [n for n in known if given.get(n) is None and n not in optional]
     if required and missing:
         raise ShapeError(f"missing {kind} {', '.join(map(repr, missing))}. This cell has: {', '.join(known)}.")
     arrays = {n: as_array(f"{kind} '{n}'", a, dtype) for n, a in given.items() if a is not None}

@@ -34,7 +34,8 @@ class Layer:
     """kernel: of the cell; sizes: the value of every size; bias: whether it has biases.
 
     shapes: the layer's weights, name -> shape; by torch's names where the cell has a torch layout, else by the cell's own.
-    states, outputs: name -> shape of one row. main: the input that a layer below gives; others: the inputs that only the caller can give.
+    states, outputs: name -> shape of one row. main: the input that a layer below gives; others: the inputs that only the caller can give;
+    noise of the cell is neither.
     """
 
     def __init__(self, kernel: Kernel, sizes: Mapping[str, int], bias: bool):
@@ -43,7 +44,7 @@ class Layer:
         self.layout = next((blocks for name, blocks in spec.layouts.items() if name.startswith("torch.") and all(b.isidentifier() for b in blocks)), None)
         self.absent = () if bias else bias_names(spec)
         self.slots, self.shapes = self._slots()
-        self.main, *self.others = list(spec.inputs) or [""]
+        self.main, *self.others = list(spec.streams) or [""]
         self.outputs = {o: self.full(spec.shapes[o]) for o in spec.outputs}
 
     @cached_property
@@ -56,7 +57,7 @@ class Layer:
 
     def _slots(self) -> tuple[dict[str, list[Slot]], dict[str, Full]]:
         """Where each parameter lies (in two places it is their sum), and the shapes of the arrays that hold them."""
-        parameters = {n: self.full(s) for n, s in self.spec.parameters.items()}
+        parameters = {n: self.full(s) for n, s in self.spec.trained.items()}
         slots: dict[str, list[Slot]] = {name: [] for name in parameters}
         shapes: dict[str, Full] = {}
         for block, names in (self.layout or {name: (name,) for name in parameters}).items():
@@ -122,10 +123,10 @@ def layer_sizes(spec: Spec, input_size: int, hidden_size: int, proj_size: int, m
     """The value of every size of a cell. more: those given by name; depth: its place in a stack, for messages."""
     known = {n for shape in spec.shapes.values() for s in shape for n in size_names(s)}
     sizes = {name: value for name, value in more.items() if name in known}
-    first = next(iter(spec.inputs.values()), ())
+    first = next(iter(spec.streams.values()), ())
     if first and first[0].isidentifier():
         _tell(sizes, first[0], input_size, "input_size" if not depth else f"the width of layer {depth - 1}, which layer {depth} reads,")
-    elif spec.inputs and input_size != (evaluate_size(first[0], sizes) if first and size_names(first[0]) <= set(sizes) else 1 if not first else input_size):
+    elif spec.streams and input_size != (evaluate_size(first[0], sizes) if first and size_names(first[0]) <= set(sizes) else 1 if not first else input_size):
         what = "input_size is" if not depth else f"layer {depth - 1} gives"
         raise ValueError(f"{what} {input_size}, but the cell {spec.name!r} reads {'one number' if not first else first[0]} a step.")
     hidden = "H" if "H" in known else next((shape[0] for shape in spec.states.values() if shape and shape[0].isidentifier()), None)

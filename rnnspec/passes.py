@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rnnspec import noise
 from rnnspec.kernel import Run
+from rnnspec.language.draws import Draw
 from rnnspec.layer import Layer
+from rnnspec.weights import Weights
 from rnnspec.pieces import Pieces
 
 if TYPE_CHECKING:
@@ -83,7 +86,9 @@ def forward(stack: Stack, weights: StackWeights, inputs: Named, state: tuple[Arr
             before = _before(layer, started, weights.initial[place], split, rows)
             turn = direction.reverse and split is None
             call = layer.kernel.forward if keep else layer.kernel.infer
-            run = call(weights.cells[place], _turned(given, turn), before, None if split is not None else lengths, pieces=split,
+            drawn = _noise(layer, steps, rows, (seed, depth, d) if training else None)
+            params, streams = _with_noise(layer, weights.cells[place], given, drawn)
+            run = call(params, _turned(streams, turn), before, None if split is not None else lengths, pieces=split,
                        out=_turned(targets[d], turn))
             for name, array in run.final.items():
                 index, at = stack.state_place(depth, d, name)
@@ -138,9 +143,23 @@ def backward(stack: Stack, run: StackRun, outputs: Named, final: tuple[Array | N
 
 
 def dropout_mask(seed: int, depth: int, shape: tuple[int, ...], rate: float, dtype: np.dtype) -> Array:
-    """1 / (1 - rate) where an input of a layer is kept, 0 where it is dropped. Counter-based: the same for the same seed and layer."""
-    draw = np.random.Generator(np.random.Philox(key=np.array([seed % 2**64, depth], np.uint64))).random(shape, np.float32)
-    return (draw >= rate) * dtype.type(1 / (1 - rate) if rate < 1 else 0)
+    """1 / (1 - rate) where an input of a layer is kept, 0 where it is dropped, [T, B, ...] (Zaremba, Sutskever & Vinyals 2014, arXiv 1409.2329)."""
+    how = Draw("dropout", rate, "step") if rate < 1 else Draw("bernoulli", 0.0, "step")
+    return noise.draw_one(how, "dropout between layers", shape[:2], shape[2:], (seed, depth), dtype)
+
+
+def _noise(layer: Layer, steps: int, rows: int, seed: tuple[int, ...] | None) -> Named:
+    """What the cell's noise is in a call: drawn, or what is expected of it where there is no seed. By step, not by the order of steps."""
+    spec, sizes, dtype = layer.spec, layer.sizes, layer.kernel.dtype
+    return noise.mean(spec, sizes, steps, rows, dtype) if seed is None else noise.draw(spec, sizes, steps, rows, seed, dtype)
+
+
+def _with_noise(layer: Layer, params: Mapping[str, Array] | Weights, inputs: Named, drawn: Named) -> tuple[Mapping[str, Array] | Weights, Named]:
+    """Parameters and inputs, the cell's noise among them. Packed weights hold what is expected of that of parameters."""
+    own = {n: a for n, a in drawn.items() if n in layer.spec.parameters}
+    if own and not isinstance(params, Weights):
+        params = {**params, **own}
+    return params, inputs | {n: a for n, a in drawn.items() if n not in own}
 
 
 # --- directions

@@ -86,10 +86,10 @@ class Stack:
         layers: list[Layer] = []
         widths: list[Full] = []
         for depth, (spec, kernel) in enumerate(zip(specs, kernels)):
-            if not spec.inputs:
+            if not spec.streams:
                 raise ValueError(f"the cell {spec.name!r} has no input, so nothing tells how many steps a layer of it takes: use rnnspec.compile.")
             below = (self.input_size,) if not depth else widths[-1]
-            if len(below) > 1 or depth and len(below) != len(next(iter(spec.inputs.values()))):
+            if len(below) > 1 or depth and len(below) != len(next(iter(spec.streams.values()))):
                 raise ValueError(f"layer {depth - 1} gives arrays of shape {below} a step, which the cell {spec.name!r} can't read.")
             own = layer_sizes(spec, below[0] if below else 1, self.hidden_size, proj_size, sizes, depth)
             layers.append(Layer(kernel, own, self.bias))
