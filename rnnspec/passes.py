@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,8 +15,8 @@ from rnnspec import noise
 from rnnspec.kernel import Run
 from rnnspec.language.draws import Draw
 from rnnspec.layer import Layer
-from rnnspec.weights import Weights
 from rnnspec.pieces import Pieces
+from rnnspec.weights import Weights
 
 if TYPE_CHECKING:
     from rnnspec.stack import Stack, StackWeights
@@ -65,7 +65,7 @@ class StackRun:
 
 
 def forward(stack: Stack, weights: StackWeights, inputs: Named, state: tuple[Array | None, ...], lengths: Array | None,
-            pieces: Mapping[bool, Pieces | None], *, training: bool, seed: int, keep: bool) -> StackRun:
+            pieces: Mapping[bool, Pieces | None], *, training: bool, seed: tuple[int, ...], keep: bool) -> StackRun:
     """All layers. See `Stack.forward`."""
     steps, rows = next(iter(inputs.values())).shape[:2]
     final = tuple(np.empty((shape[0], rows, *shape[1:]), stack.dtype) for shape in stack.states.values())
@@ -76,7 +76,7 @@ def forward(stack: Stack, weights: StackWeights, inputs: Named, state: tuple[Arr
         below, own = main, LayerRun()
         if depth and training and stack.dropout:
             own.mask = dropout_mask(seed, depth, main.shape, stack.dropout, stack.dtype)
-            main = main * own.mask
+            main = np.multiply(main, own.mask, order="C")
         given = {layer.main: main, **{n: inputs[n] for n in layer.others}}
         arrays, targets = _targets(stack, depth, steps, rows, lengths is not None)
         for d, direction in enumerate(stack.directions):
@@ -86,8 +86,8 @@ def forward(stack: Stack, weights: StackWeights, inputs: Named, state: tuple[Arr
             before = _before(layer, started, weights.initial[place], split, rows)
             turn = direction.reverse and split is None
             call = layer.kernel.forward if keep else layer.kernel.infer
-            drawn = _noise(layer, steps, rows, (seed, depth, d) if training else None)
-            params, streams = _with_noise(layer, weights.cells[place], given, drawn)
+            drawn = _noise(layer, steps, rows, (*seed, depth, d) if training else None)
+            params, streams = _with_noise(layer, weights.cells[place], given, drawn, training)
             run = call(params, _turned(streams, turn), before, None if split is not None else lengths, pieces=split,
                        out=_turned(targets[d], turn))
             for name, array in run.final.items():
@@ -132,7 +132,7 @@ def backward(stack: Stack, run: StackRun, outputs: Named, final: tuple[Array | N
         for name, array in total.items():
             inputs[name] = inputs[name] + array if name in inputs else array
         if below is not None and own.mask is not None:
-            below = below * own.mask
+            below = np.multiply(below, own.mask, order="C")
         if stack.residual and depth and (above := dy.get(stack.emitted[depth][0])) is not None:
             below = above if below is None else below + above
         if depth:
@@ -142,10 +142,10 @@ def backward(stack: Stack, run: StackRun, outputs: Named, final: tuple[Array | N
     return params, {n: inputs[n] for n in stack.inputs if n in inputs}, before
 
 
-def dropout_mask(seed: int, depth: int, shape: tuple[int, ...], rate: float, dtype: np.dtype) -> Array:
+def dropout_mask(seed: tuple[int, ...], depth: int, shape: tuple[int, ...], rate: float, dtype: np.dtype) -> Array:
     """1 / (1 - rate) where an input of a layer is kept, 0 where it is dropped, [T, B, ...] (Zaremba, Sutskever & Vinyals 2014, arXiv 1409.2329)."""
     how = Draw("dropout", rate, "step") if rate < 1 else Draw("bernoulli", 0.0, "step")
-    return noise.draw_one(how, "dropout between layers", shape[:2], shape[2:], (seed, depth), dtype)
+    return noise.draw_one(how, "dropout between layers", shape[:2], shape[2:], (*seed, depth), dtype)
 
 
 def _noise(layer: Layer, steps: int, rows: int, seed: tuple[int, ...] | None) -> Named:
@@ -154,11 +154,14 @@ def _noise(layer: Layer, steps: int, rows: int, seed: tuple[int, ...] | None) ->
     return noise.mean(spec, sizes, steps, rows, dtype) if seed is None else noise.draw(spec, sizes, steps, rows, seed, dtype)
 
 
-def _with_noise(layer: Layer, params: Mapping[str, Array] | Weights, inputs: Named, drawn: Named) -> tuple[Mapping[str, Array] | Weights, Named]:
+def _with_noise(layer: Layer, params: Mapping[str, Array] | Weights, inputs: Named, drawn: Named,
+                training: bool) -> tuple[Mapping[str, Array] | Weights, Named]:
     """Parameters and inputs, the cell's noise among them. Packed weights hold what is expected of that of parameters."""
     own = {n: a for n, a in drawn.items() if n in layer.spec.parameters}
     if own and not isinstance(params, Weights):
         params = {**params, **own}
+    elif own and training:
+        raise ValueError(f"the noise of {layer.spec.name!r} is in its parameters too, and packed weights hold what is expected of it: in training give params.")
     return params, inputs | {n: a for n, a in drawn.items() if n not in own}
 
 
