@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -296,3 +298,16 @@ def test_layers_of_numbers():
     assert y.shape == (2, 1) and h.shape == (4, 1)
     # forward (a, b + a/2) and reverse (a + b/2, b) of (a, b) add up to (2a + b/2, 2b + a/2): of (1, 2) that is (3, 4.5), and of this
     assert_close(y[:, 0], [8.25, 10.5], HAND["float64"])
+
+
+def test_the_examples_of_the_readme_run(tmp_path, monkeypatch):
+    """Those with several layers, one after the other as they stand there."""
+    monkeypatch.chdir(tmp_path)
+    text = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
+    blocks = [b for b in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "rnnspec.Recurrent(" in b and "num_layers" in b]
+    if not blocks:
+        pytest.skip("the README has no example with num_layers")
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(block, names)
+    assert (tmp_path / "gru.npz").exists() and "window" in names
