@@ -85,11 +85,11 @@ class Layer:
 
     def weights(self, values: Mapping[str, Array], *, gradients: bool = False) -> dict[str, Array]:
         """The layer's weights from the cell's parameters. Of one in two places the first has it all; of its gradient both have."""
-        found = {name: np.zeros(shape, self.kernel.dtype) for name, shape in self.shapes.items()}
+        found = {name: np.zeros(shape, self.kernel.dtype) for name, shape in self.shapes.items()}  # what no parameter fills stays zero
         for name, slots in self.slots.items():
-            for slot in slots if gradients else slots[:1]:
-                if slot.whole:
-                    found[slot.array] = values[name]
+            for number, slot in enumerate(slots if gradients else slots[:1]):
+                if slot.whole:  # two biases must not be one array: whoever scales gradients in place would do so twice
+                    found[slot.array] = values[name].copy() if number else values[name]
                 else:
                     found[slot.array][slot.first : slot.last] = values[name].reshape((slot.last - slot.first, *values[name].shape[1:]))
         return found

@@ -223,6 +223,16 @@ def test_layers_and_directions_start_with_different_weights():
     assert_same(drawn[0], Recurrent("gru", 4, 4, seed=1).params["weight_hh_l0"])
 
 
+@pytest.mark.parametrize("name", ["rnn", "gru", "lstm"])
+def test_no_two_weights_or_gradients_share_memory(name):
+    layer = Recurrent(name, 3, 4, 2, bidirectional=True, dtype="float64")
+    y, state = layer(X)
+    dx, dstate = layer.backward(y)
+    arrays = [*layer.params.values(), *layer.grads.values(), X, y, dx, *(state if isinstance(state, tuple) else [state]),
+              *(dstate if isinstance(dstate, tuple) else [dstate])]
+    assert not any(np.shares_memory(a, b) for i, a in enumerate(arrays) for b in arrays[:i])
+
+
 def test_packed_weights_go_where_weights_go():
     stack = Stack("gru", 3, 4, 2, bidirectional=True, learn_initial=True, dtype="float64")
     params = stack.init(3)
