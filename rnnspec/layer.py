@@ -13,7 +13,7 @@ import numpy as np
 from rnnspec.initialise import initialise
 from rnnspec.kernel import Kernel
 from rnnspec.language.extras import ZERO
-from rnnspec.language.sizes import evaluate_size, size_names
+from rnnspec.language.sizes import evaluate_size, size_names, unit_size, with_default_sizes
 from rnnspec.language.spec import Shape, Spec
 
 Array = np.ndarray
@@ -129,14 +129,12 @@ def layer_sizes(spec: Spec, input_size: int, hidden_size: int, proj_size: int, m
         _tell(sizes, first[0], input_size, f"sizes[{first[0]!r}]", source)
     elif spec.streams and input_size != (evaluate_size(first[0], sizes) if first and size_names(first[0]) <= set(sizes) else 1 if not first else input_size):
         raise ValueError(f"{source} gives {input_size} features, but the cell {spec.name!r} reads {'one number' if not first else first[0]} a step.")
-    hidden = "H" if "H" in known else next((shape[0] for shape in spec.states.values() if shape and shape[0].isidentifier()), None)
+    hidden = unit_size(spec)
     if hidden is not None:
         _tell(sizes, hidden, hidden_size, source if first[:1] == (hidden,) else f"sizes[{hidden!r}]", "hidden_size")
     if proj_size and projects(spec):
         sizes["P"] = proj_size
-    for name, size in spec.sizes.items():
-        if name not in sizes and size.default is not None:
-            sizes[name] = evaluate_size(size.default, sizes)
+    sizes = with_default_sizes(spec.sizes, sizes)
     missing = sorted(known - set(sizes))
     if missing:
         hint = "give proj_size, or sizes={'P': ...}" if missing == ["P"] else f"give sizes={{{', '.join(f'{m!r}: ...' for m in missing)}}}"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rnnspec import noise
+from rnnspec.arrays import with_defaults
 from rnnspec.kernel import Run
 from rnnspec.language.draws import Draw
 from rnnspec.layer import Layer
@@ -48,13 +49,14 @@ class LayerRun:
 class StackRun:
     """outputs: name -> [T, B, ...]; final: the states after the last step, one array for each of `Stack.states`, [L * D, B, ...];
     steps: recorded values, name -> [T, B, ...], at the step they belong to in either direction. kept: the tapes, layer by layer; none of
-    `infer`. pieces: by direction, False forward, True reverse."""
+    `infer`. given: the inputs that were, and were not left at their defaults. pieces: by direction, False forward, True reverse."""
 
     outputs: Named
     final: tuple[Array, ...]
     steps: Named
     steps_taken: int
     rows: int
+    given: tuple[str, ...]
     kept: tuple[LayerRun, ...] = field(repr=False)
     pieces: Mapping[bool, Pieces | None] = field(repr=False)
 
@@ -71,13 +73,13 @@ def forward(stack: Stack, weights: StackWeights, inputs: Named, state: tuple[Arr
     final = tuple(np.empty((shape[0], rows, *shape[1:]), stack.dtype) for shape in stack.states.values())
     recorded: Named = {}
     kept: list[LayerRun] = []
-    main, outputs = inputs[stack.layers[0].main], Named()
+    main, outputs = inputs.get(stack.layers[0].main), Named()
     for depth, layer in enumerate(stack.layers):
         below, own = main, LayerRun()
-        if depth and training and stack.dropout:
+        if depth and training and stack.dropout and main is not None:
             own.mask = dropout_mask(seed, depth, main.shape, stack.dropout, stack.dtype)
             main = np.multiply(main, own.mask, order="C")
-        given = {layer.main: main, **{n: inputs[n] for n in layer.others}}
+        given = {n: a for n, a in ((layer.main, main), *((n, inputs.get(n)) for n in layer.others)) if a is not None}
         arrays, targets = _targets(stack, depth, steps, rows, lengths is not None)
         for d, direction in enumerate(stack.directions):
             split = pieces[direction.reverse]
@@ -88,6 +90,8 @@ def forward(stack: Stack, weights: StackWeights, inputs: Named, state: tuple[Arr
             call = layer.kernel.forward if keep else layer.kernel.infer
             drawn = _noise(layer, steps, rows, (*seed, depth, d) if training else None)
             params, streams = _with_noise(layer, weights.cells[place], given, drawn, training)
+            if layer.spec.defaults:  # here and not in the kernel, so that they too go by step and not by the order of steps
+                streams = with_defaults(layer.spec, streams, (steps, rows), layer.sizes, stack.dtype)
             run = call(params, _turned(streams, turn), before, None if split is not None else lengths, pieces=split,
                        out=_turned(targets[d], turn))
             for name, array in run.final.items():
@@ -98,13 +102,13 @@ def forward(stack: Stack, weights: StackWeights, inputs: Named, state: tuple[Arr
                 own.given.append(frozenset(started))
             end = stack.suffix(depth, d)
             recorded |= {f"{n}{end}": targets[d][n].copy() if n in stack.emitted[depth] else targets[d][n] for n in stack.recorded[depth]}
-        outputs = _merge(stack, arrays, targets)
+        outputs = _merge(stack, depth, arrays, targets)
         own.parts = targets if stack.merge == "product" else []
         main = outputs[stack.emitted[depth][0]]
         if stack.residual and depth:
             main += below
         kept.append(own)
-    return StackRun(outputs, final, recorded, steps, rows, tuple(kept) if keep else (), pieces)
+    return StackRun(outputs, final, recorded, steps, rows, tuple(inputs), tuple(kept) if keep else (), pieces)
 
 
 def backward(stack: Stack, run: StackRun, outputs: Named, final: tuple[Array | None, ...],
@@ -139,7 +143,7 @@ def backward(stack: Stack, run: StackRun, outputs: Named, final: tuple[Array | N
             dy = {} if below is None else {stack.emitted[depth - 1][0]: below}
         elif below is not None:
             inputs[layer.main] = below
-    return {n: params[n] for n in stack.shapes}, {n: inputs[n] for n in stack.inputs if n in inputs}, before
+    return {n: params[n] for n in stack.shapes}, {n: inputs[n] for n in run.given if n in inputs}, before
 
 
 def _add(sums: Named, name: str, array: Array) -> None:
@@ -197,16 +201,17 @@ def _targets(stack: Stack, depth: int, steps: int, rows: int, short: bool) -> tu
     return arrays, targets
 
 
-def _merge(stack: Stack, arrays: Named, targets: list[Named]) -> Named:
-    """A layer's outputs from those of its directions."""
-    if len(targets) == 1:
-        return targets[0]
-    if stack.merge == "concat":
+def _merge(stack: Stack, depth: int, arrays: Named, targets: list[Named]) -> Named:
+    """What a layer emits, from the outputs of its directions."""
+    if len(targets) > 1 and stack.merge == "concat":
         return arrays
     found = {}
-    for name, first in targets[0].items():
-        second = targets[1][name]
-        found[name] = first * second if stack.merge == "product" else first + second
+    for name in stack.emitted[depth]:
+        first, *second = (target[name] for target in targets)
+        if not second:
+            found[name] = first
+            continue
+        found[name] = first * second[0] if stack.merge == "product" else first + second[0]
         if stack.merge == "mean":
             found[name] *= stack.dtype.type(0.5)
     return found

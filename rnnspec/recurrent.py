@@ -197,7 +197,9 @@ class Recurrent:
     def _inputs(self, x: Any) -> tuple[dict[str, Array], bool]:
         """Inputs by name, time first, and whether they came without a batch axis."""
         known = self.stack.inputs
-        given = dict(x) if isinstance(x, Mapping) else dict(zip(known, _as_many(x, list(known), "x")))
+        needed = [n for n in known if n in self.stack.required] or list(known)
+        expected = list(known) if isinstance(x, tuple) and len(x) == len(known) else needed  # what has a default may be left out
+        given = dict(x) if isinstance(x, Mapping) else dict(zip(expected, _as_many(x, expected, "x")))
         if unknown := [n for n in given if n not in known]:
             raise ShapeError(f"unknown input {', '.join(map(repr, unknown))}. This cell has: {', '.join(known)}.")
         found: dict[str, Array] = {}

@@ -74,6 +74,7 @@ def check(document: Document, settings: Settings) -> Spec:
         constants=constants,
         choices=choices,
         no_gradient=tuple(dict.fromkeys([*(e.value for e in document.no_gradient), *noise])),
+        defaults={n: e.value for n, e in document.defaults.items()},
         noise=noise,
         init=init,
         layouts={library: {b: tuple(e.value for e in es) for b, es in blocks.items()} for library, blocks in document.layouts.items()},
@@ -144,7 +145,7 @@ def _check_defined(document: Document, faults: Faults) -> None:
 def _check_used(document: Document, in_shapes: set[str], faults: Faults) -> None:
     if document.broken or document.problems:  # what uses it may be what can't be read
         return
-    used = used_names(document) | in_shapes | {e.value.argument for e in document.noise.values()}
+    used = used_names(document) | in_shapes | {e.value.argument for e in document.noise.values()} | {a.text for step in document.apply for a in step.arguments}
     for section in ("inputs", "parameters", "constants", "choices", "functions"):
         for name, entry in getattr(document, section).items():
             if name not in used:
@@ -159,6 +160,7 @@ def _check_emitted(document: Document, kinds: Mapping[str, str], indexed: set[st
             known.append(entry.value)
     _check_list("outputs", "a state or intermediate value", document.outputs, [*known, *document.broken], faults)
     _check_list("no_gradient", "an input", document.no_gradient, list(document.inputs), faults)
+    _check_list("defaults", "an input", tuple(Entry(n, e.at) for n, e in document.defaults.items()), list(document.inputs), faults)
     if "outputs" in document.keys and not document.outputs and not document.problems:
         faults.add("outputs is empty. Write what is emitted every step, like [h].", document.key("outputs"))
 
