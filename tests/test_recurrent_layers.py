@@ -139,8 +139,10 @@ def test_inputs_with_defaults_go_by_step_in_either_direction():
     assert layer.backward(y)[0].shape == X.shape
     assert_same(layer(X, lengths=[5, 3])[0][:, 0], right[:, 0])
     assert_same(layer.infer((X, s))[0], right)
-    with pytest.raises(ShapeError, match="no input is given"):
+    with pytest.raises(ShapeError, match="missing input 'x'"):
         layer({})
+    with pytest.raises(ShapeError, match="no input is given"):
+        Recurrent(spec_of(TIMED.replace("{s: t}", "{x: 0, s: t}")), 3, 4)({})
 
 
 def test_an_input_with_a_default_that_layers_read_in_different_shapes_can_not_be_given():
