@@ -291,6 +291,8 @@ def _noise(document: Document, constants: Mapping[str, Fraction], faults: Faults
         if name not in known:
             faults.add(f"noise names '{name}', which is no input and no parameter.{did_you_mean(name, known)} Known here: {listed(known)}.", entry.at)
             continue
+        if name in document.defaults:
+            faults.add(f"'{name}' is noise: where a call does not give it, it is drawn. Take its default out.", document.defaults[name].at)
         draw = drawn(entry.value, constants, name in document.parameters)
         if isinstance(draw, str):
             faults.add(f"the noise '{name}': {draw}", entry.at)
