@@ -15,8 +15,9 @@ from rnnspec.derived import Derived
 from rnnspec.errors import BackendUnavailable, ShapeError
 from rnnspec.initialise import initialise
 from rnnspec.language.load import load
-from rnnspec.language.sizes import evaluate_size, size_names
+from rnnspec.language.sizes import check_size_value, evaluate_size, size_names, with_default_sizes
 from rnnspec.language.spec import Shape, Spec
+from rnnspec.noise import Seed, draw, mean
 from rnnspec.pipeline import MODES, texts
 from rnnspec.stream import Stream
 from rnnspec.weights import Weights
@@ -165,29 +166,28 @@ class Kernel:
         return texts(self.spec, self.dtype.name)[mode]
 
     def init(self, /, *, seed: int = 0, **sizes: int) -> dict[str, Array]:
-        """Parameters as the spec's `init` says. sizes: the value of every size, as in `init(D=64, H=128)`."""
-        for name, size in self.spec.sizes.items():
-            if name not in sizes and size.default is not None and size_names(size.default) <= set(sizes):
-                sizes[name] = evaluate_size(size.default, sizes)
-        needed = sorted({n for shape in self.spec.parameters.values() for s in shape for n in size_names(s)})
+        """Parameters as the spec's `init` says, without those that are noise. sizes: the value of every size, as in `init(D=64, H=128)`."""
         if unknown := [n for n in sizes if n not in _all_sizes(self.spec)]:
             raise ShapeError(f"'{self.spec.name}' has no size {', '.join(map(repr, unknown))}. Its sizes are: {', '.join(sorted(_all_sizes(self.spec)))}.")
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
             raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}.")
-        if missing := [n for n in needed if n not in sizes]:
-            raise ShapeError(f"init needs the sizes {', '.join(needed)} of '{self.spec.name}': give {', '.join(f'{n}=...' for n in missing)}.")
         for name, value in sizes.items():
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
-                raise ValueError(f"size {name} must be a whole number of at least 0, got {value!r}.")
-        return initialise(self.spec, sizes, seed, self.dtype)
+            check_size_value(name, value)
+        whole = with_default_sizes(self.spec.sizes, sizes)
+        needed = sorted({n for shape in self.spec.trained.values() for s in shape for n in size_names(s)})
+        if missing := [n for n in needed if n not in whole]:
+            raise ShapeError(f"init needs the sizes {', '.join(needed)} of '{self.spec.name}': give {', '.join(f'{n}=...' for n in missing)}.")
+        return initialise(self.spec, whole, seed, self.dtype)
 
-    def pack(self, params: Mapping[str, Any] | Weights) -> Weights:
-        """The parameters packed for the kernels, to be given in place of `params` to calls that use the same ones again."""
+    def pack(self, params: Mapping[str, Any] | Weights, noise: Seed | str = "mean") -> Weights:
+        """The parameters packed for the kernels, to be given in place of `params` to calls that use the same ones again. noise: of
+        parameters, as for `infer`; it is packed with them."""
         if isinstance(params, Weights):
             return self._weights(params)
-        arrays = checked.named("parameter", params, self.spec.parameters, self.dtype, required=True)
-        self._sizes_of(arrays, {}, {}, ("T", "B"))
-        return Weights(self, arrays)
+        arrays = self._parameters(params)
+        sizes = self._sizes_of(arrays, {}, {}, ("T", "B"))
+        masks = [n for n in self.spec.noise if n in self.spec.parameters and n not in arrays]
+        return Weights(self, arrays | self._noise(masks, noise, sizes, 0, 0))
 
     def stream(self, params: Mapping[str, Any] | Weights, states: Mapping[str, Any] | None = None, *, rows: int = 1, **sizes: int) -> Stream:
         """A sequence that arrives step by step: `stream.step(inputs)` for each, without planning, packing or allocating.
@@ -200,16 +200,19 @@ class Kernel:
         return Stream(self, self._weights(params), int(rows), sizes, states)
 
     def forward(self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None,
-                lengths: Any = None) -> Run:
+                lengths: Any = None, noise: Seed | str | None = None) -> Run:
         """Runs a sequence and keeps the tape for `backward`.
 
-        params: name -> array of the parameter's shape, or what `pack` made of them; inputs: name -> [T, B, ...]; states: name -> [B, ...] before the
-        first step, zero where left out; lengths: [B] integers, the steps that each row takes (None: all T).
-        Raises ShapeError, DtypeError, or ValueError for lengths.
+        params: name -> array of the parameter's shape, or what `pack` made of them; inputs: name -> [T, B, ...], those with a default may be left
+        out; states: name -> [B, ...] before the first step, zero where left out; lengths: [B] integers, the steps that each row takes (None: all T).
+        noise: where the cell declares some, a seed draws it (a whole number or a tuple of them, another for every call; see rnnspec.noise),
+        "mean" puts what is expected in its place, as at evaluation, and None asks for its arrays among inputs and params; arrays that are
+        given are used in any case.
+        Raises ShapeError, DtypeError, or ValueError for lengths or noise.
         """
         from rnnspec.backends.cpu import launch, segments
 
-        call = self._check(params, inputs, states, lengths)
+        call = self._check(params, inputs, states, lengths, noise)
         plans = self._plans(("forward", "backward"), call)
         outputs, packed = self._new_outputs(call), self._packed("forward", call.sizes, call.params)
         tape: Tape | Segments
@@ -252,11 +255,12 @@ class Kernel:
             before, params = run._tape.backward(own, run._packed, given, dx, dfinal)
         return Gradients(self._derived.gradients(params, run._params, run.sizes), dx, self._shaped(before, run.sizes))
 
-    def infer(self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None, lengths: Any = None) -> Inference:
-        """Runs a sequence without a tape; arguments as for `forward`."""
+    def infer(self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None, lengths: Any = None,
+              noise: Seed | str | None = "mean") -> Inference:
+        """Runs a sequence without a tape; arguments as for `forward`, noise at what is expected of it."""
         from rnnspec.backends.cpu import launch
 
-        call = self._check(params, inputs, states, lengths)
+        call = self._check(params, inputs, states, lengths, noise)
         own = self._plans(("infer",), call)[0]
         outputs = self._new_outputs(call)
         final, _ = launch.execute(own, self._packed("infer", call.sizes, call.params), call.inputs, outputs, call.states)
@@ -266,10 +270,10 @@ class Kernel:
         """One step, as a function: states in, states out; where the states need not be kept, `stream` is several times faster.
 
         inputs: name -> [B, ...]; states: what the step before returned, zero where left out. For a cell that reads the step's
-        number this is step 0: a stream counts.
+        number this is step 0: a stream counts. Noise that is not among the inputs is what is expected of it.
         """
         weights = self._weights(params)
-        call = self._check(weights, inputs, states, None, lead=("B",))
+        call = self._check(weights, inputs, states, None, "mean", lead=("B",))
         key = (call.rows, *call.sizes.items())
         stream = weights.borrow(key, lambda: Stream(self, weights, call.rows, call.sizes, None))
         stream._restart(call.states)
@@ -293,7 +297,7 @@ class Kernel:
     def _parameters(self, params: Mapping[str, Any] | Weights) -> dict[str, Array]:
         if isinstance(params, Weights):
             return dict(self._weights(params).params)
-        return checked.named("parameter", params, self.spec.parameters, self.dtype, required=True)
+        return checked.named("parameter", params, self.spec.parameters, self.dtype, required=True, optional=self.spec.noise)
 
     def _weights(self, params: Mapping[str, Any] | Weights) -> Weights:
         if not isinstance(params, Weights):
@@ -325,12 +329,16 @@ class Kernel:
         return pack.pack(plan, read)
 
     def _check(self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None, lengths: Any,
-               lead: tuple[str, ...] = ("T", "B")) -> _Call:
+               noise: Seed | str | None, lead: tuple[str, ...] = ("T", "B")) -> _Call:
         spec = self.spec
         p = self._parameters(params)
-        x = checked.named("input", inputs, spec.inputs, self.dtype, required=True)
+        x = checked.named("input", inputs, spec.inputs, self.dtype, required=True, optional={*spec.defaults, *spec.noise})
         s = checked.named("state", states, self.states, self.dtype, required=False)
-        key = (lead, *(p[n].shape for n in spec.parameters), *(x[n].shape for n in spec.inputs), *((n, a.shape) for n, a in s.items()))
+        if spec.noise:
+            if isinstance(params, Weights) and noise is not None and noise != "mean" and any(n in spec.parameters for n in spec.noise):
+                raise ValueError(f"the noise of '{spec.name}' is in its parameters too, and packed weights hold it already: give the parameters themselves.")
+            self._add_noise(p, x, s, noise, lead)
+        key = (lead, *(p[n].shape for n in spec.parameters), *(tuple((n, a.shape) for n, a in group.items()) for group in (x, s)))
         known = self._known.get(key)  # other threads may clear it between two looks
         if known is None:
             sizes = self._sizes_of(p, x, s, lead)
@@ -341,7 +349,33 @@ class Kernel:
                 self._known.clear()
             self._known[key] = known
         sizes, steps, rows = known
+        if spec.defaults and lead != ("B",):  # a step's are filled in by its stream
+            x = checked.with_defaults(spec, x, (steps, rows), sizes, self.dtype)
         return _Call(params if isinstance(params, Weights) else p, x, s, checked.check_lengths(lengths, steps, rows), sizes, steps, rows)
+
+    def _add_noise(self, params: dict[str, Array], inputs: dict[str, Array], states: dict[str, Array], noise: Seed | str | None, lead: tuple[str, ...]) -> None:
+        """Puts the noise that was not given among parameters and inputs."""
+        missing = [n for n in self.spec.noise if n not in params and n not in inputs]
+        if not missing:
+            return
+        if noise is None:
+            raise ShapeError(f"missing noise {', '.join(map(repr, missing))} of '{self.spec.name}'. Give a seed to draw it in training (noise=0, another one "
+                             f"for every call), noise=\"mean\" for what is expected of it, or its arrays among inputs and params.")
+        sizes = self._sizes_of(params, inputs, states, lead)
+        if not set(lead) <= set(sizes):
+            raise ShapeError(f"'{self.spec.name}' has no input beside its noise that tells the number of steps and rows: give the arrays of its noise.")
+        for name, array in self._noise(missing, noise, sizes, sizes.get("T", 1), sizes["B"]).items():
+            if name in self.spec.parameters:
+                params[name] = array
+            else:
+                inputs[name] = array if "T" in lead else array[0]
+
+    def _noise(self, names: list[str], noise: Seed | str, sizes: Mapping[str, int], steps: int, rows: int) -> dict[str, Array]:
+        if isinstance(noise, str) and noise != "mean":
+            raise ValueError(f"noise must be a seed (a whole number, or a tuple of them) or \"mean\", got {noise!r}.")
+        if isinstance(noise, str):
+            return mean(self.spec, sizes, steps, rows, self.dtype, names)
+        return draw(self.spec, sizes, steps, rows, noise, self.dtype, names=names)
 
     def _sizes_of(self, params: Mapping[str, Array], inputs: Mapping[str, Array], states: Mapping[str, Array], lead: tuple[str, ...]) -> dict[str, int]:
         """Sizes from the shapes of all arrays; lead: the axes of inputs before their own. No size is called T or B (language/check.py)."""

@@ -25,6 +25,7 @@ from rnnspec.language.load import digest, load
 from rnnspec.train import checkpoint
 from rnnspec.train.data import Corpus, default_text, make_corpus, read_text
 from rnnspec.train.errors import Diverged, TrainError
+from rnnspec.train.fit import fitted
 from rnnspec.train.loop import Config, Run, fraction, start_run, train, write_on
 from rnnspec.train.model import make_model
 
@@ -92,11 +93,8 @@ def make_config(args: argparse.Namespace, saved: checkpoint.Checkpoint | None) -
         given |= {"steps": args.steps, "seconds": None if args.seconds is None else spent + args.seconds}
     config = replace(saved.config, **given) if saved else Config(**given)
     spec = load(config.cell, **config.choices)
-    if len(spec.inputs) != 1:
-        raise TrainError(
-            f"{spec.name} reads {', '.join(spec.inputs) or 'nothing'}; only cells with one input stream can be trained on text"
-        )
-    return replace(config, equations=tuple(e.text for e in spec.equations), digest=digest(spec))
+    embed, sizes = fitted(spec, config.hidden, config.embed, config.sizes, chosen="embed" in given or saved is not None)
+    return replace(config, embed=embed, sizes=sizes, equations=tuple(e.text for e in spec.equations), digest=digest(spec))
 
 
 def make_run(config: Config, saved: checkpoint.Checkpoint | None, threads: int | None) -> Run:
@@ -254,8 +252,9 @@ def announce(run: Run, folder: Path) -> None:
     parameters = sum(array.size for array in run.model.params.values())
     corpus = run.corpus
     unknown = f" ({corpus.unknown} of them unknown)" if corpus.unknown else ""
+    sizes = "".join(f", {name} = {value}" for name, value in run.config.sizes.items())
     print(
-        f"cell        {title_of(run.config)}, {run.config.hidden} units, {parameters:,} parameters with embedding and head\n"
+        f"cell        {title_of(run.config)}, {run.config.hidden} units{sizes}, {parameters:,} parameters with embedding and head\n"
         f"text        {corpus.name}: {len(corpus.train):,} characters to train on, {len(corpus.held_out):,} held out{unknown}, "
         f"{len(corpus.vocabulary)} symbols\n"
         f"results     {folder}{os.sep}",

@@ -110,16 +110,17 @@ def make_model(
 
 
 def joined(y: Outputs) -> np.ndarray:
-    """The outputs of a cell side by side: [T, B, H] each (one is the rule) to [T, B, output_size]."""
-    return np.concatenate(y, axis=-1) if isinstance(y, tuple) else y
+    """The outputs of a cell side by side: [T, B, ...] each (one [T, B, H] is the rule) to [T, B, output_size]."""
+    parts = [part.reshape(*part.shape[:2], -1) for part in (y if isinstance(y, tuple) else (y,))]
+    return np.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]
 
 
 def parted(d_features: np.ndarray, y: Outputs) -> Outputs:
     """The gradient of each output from that of `joined(y)`."""
-    if not isinstance(y, tuple):
-        return d_features
-    ends = np.cumsum([part.shape[-1] for part in y])[:-1]
-    return tuple(np.split(d_features, ends, axis=-1))
+    parts = y if isinstance(y, tuple) else (y,)
+    ends = np.cumsum([math.prod(part.shape[2:]) for part in parts])[:-1]
+    split = [np.ascontiguousarray(d).reshape(part.shape) for d, part in zip(np.split(d_features, ends, axis=-1), parts)]
+    return tuple(split) if isinstance(y, tuple) else split[0]
 
 
 def join(groups: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
