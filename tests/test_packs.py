@@ -104,6 +104,7 @@ def test_what_an_engine_must_support_is_derived():
 
     assert of("lstm") == [] and packs.functions(rnnspec.load("lstm")) == ["sigmoid", "tanh"]
     assert of("antisymmetric_rnn") == ["once-per-sequence"] and "several-inputs" in of("gru_d") and "matrix-states" in of("mlstm_matrix")
+    assert of("zoneout_lstm") == ["several-inputs", "noise"] and of("variational_dropout_lstm") == ["several-inputs", "noise"]
     assert "history" in of("qrnn") and "CUMAX" in packs.functions(rnnspec.load("on_lstm"))
     assert set(packs.TAGS) >= {t for p in packs.PLANS for t in p.tags}
 

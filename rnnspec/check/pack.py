@@ -65,7 +65,7 @@ TAGS = {
     "several-inputs": "more than one input stream", "several-outputs": "more than one output",
     "matrix-states": "states that are matrices", "history": "values of earlier steps beside the states, carried under their own names",
     "step-number": "the number of the step, from 0", "once-per-sequence": "values computed from parameters once per sequence",
-    "no-gradient": "inputs that never get a gradient",
+    "no-gradient": "inputs that never get a gradient", "noise": "values that are drawn in training: here they are given, among the inputs and parameters",
 }
 
 
@@ -143,7 +143,7 @@ class _Maker:
             back = reference.backward(self.reverse, case.params, case.inputs, run, case.d_outputs, case.d_final, case.lengths,
                                       sizes=case.sizes, numbers=numbers)
             expected = {"outputs": run.outputs, "steps": run.states, "final": run.final}
-            gradients = {"params": back.params, "inputs": back.inputs, "states": back.states}
+            gradients = {"params": {n: back.params[n] for n in self.spec.trained}, "inputs": back.inputs, "states": back.states}
             found = {f"{g}/{n}": _rounded(a) for g, arrays in expected.items() for n, a in arrays.items()}
             found |= {f"gradients/{g}/{n}": _rounded(a) for g, arrays in gradients.items() for n, a in arrays.items()}
         given: dict[str, Array] = {f"{g}/{n}": a for g in ("params", "inputs", "d_outputs", "d_final") for n, a in getattr(case, g).items()}
@@ -174,7 +174,7 @@ def tags(spec: Spec, graph: Graph) -> list[str]:
     found = {
         "several-inputs": len(spec.inputs) > 1, "several-outputs": len(spec.outputs) > 1, "history": set(graph.states) != set(spec.states),
         "matrix-states": any(len(shape) > 1 for shape in spec.states.values()), "once-per-sequence": any(not e.timed for e in spec.equations),
-        "step-number": any(n.name == "t" for n in reads), "no-gradient": bool(spec.no_gradient),
+        "step-number": any(n.name == "t" for n in reads), "no-gradient": bool(set(spec.no_gradient) - set(spec.noise)), "noise": bool(spec.noise),
     }
     return [tag for tag, there in found.items() if there]
 
