@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent
@@ -108,6 +109,7 @@ _NAME = re.compile(r"(?:^|_)[Hh]([0-9]{2})(?=_|$)")
 _ID = re.compile(r"H([0-9]{2})\b")
 
 
+@cache
 def tested() -> dict[str, list[str]]:
     """The files with tests for each case."""
     found: dict[str, set[str]] = {}
