@@ -157,8 +157,8 @@ def _spec(form: Form) -> Spec:
             if value != equation.value:
                 changed[equation.target] = line(replace(equation, value=value))
     used = {own.roles[target] for target in changed}
-    functions = "".join(f"\n  onnx_{role}(v): {text}" for role, text in role_texts.items() if role in used)
-    return rewrite(spec, f"onnx_{form.op.lower()}", f"{spec.title}, as an ONNX {form.op} node", changed, extra=f"functions:{functions}")
+    functions = {f"onnx_{role}(v)": text for role, text in role_texts.items() if role in used}
+    return rewrite(spec, f"onnx_{form.op.lower()}", f"{spec.title}, as an ONNX {form.op} node", changed, {"functions": functions})
 
 
 def _replaced(expr: Expr, function: str, clip: float) -> Expr:
