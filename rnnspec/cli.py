@@ -42,7 +42,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="rnnspec", description=DESCRIPTION)
     parser.add_argument("--version", action=Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for add in (_add_list, _add_show, _add_check, _add_train, _add_new, _add_diff):
+    for add in (_add_list, _add_show, _add_check, _add_train, _add_new, _add_diff, _add_pack, _add_verify):
         add(commands)
     return parser
 
@@ -122,6 +122,24 @@ def _add_diff(commands: Any) -> None:
     parser.add_argument("--json", action="store_true", help="for machines: the comparison as an object")
 
 
+def _add_pack(commands: Any) -> None:
+    about = "write a cell's conformance pack: expected values that any implementation can be tried on"
+    parser = _command(commands, "pack", _run_pack, about, "lstm", "rnn --choice phi=relu --out rnn_relu", "my.yaml --seed 7")
+    parser.add_argument("cell", metavar="NAME|PATH", help="a cell from `rnnspec list`, or a YAML file")
+    parser.add_argument("--out", metavar="DIR", help="the folder to write, which must not exist (CELL_pack)")
+    parser.add_argument("--seed", type=natural, default=0, help="of parameters, inputs and states (0)")
+    parser.add_argument("--choice", action="append", default=[], type=choice, metavar="NAME=VALUE", help="a choice or constant; may be repeated")
+
+
+def _add_verify(commands: Any) -> None:
+    about = "run an implementation against a conformance pack"
+    parser = _command(commands, "verify", _run_verify, about, "lstm_pack", "lstm_pack --adapter my_module:my_lstm --dtype float32")
+    parser.add_argument("pack", metavar="PACK", help="a folder that `rnnspec pack` wrote")
+    parser.add_argument("--adapter", metavar="MODULE:FUNCTION", help="the implementation; the pack's README says what it is given (rnnspec's kernels)")
+    parser.add_argument("--dtype", action="append", choices=["float32", "float64"], help="may be repeated (both)")
+    parser.add_argument("--json", action="store_true", help="for machines: the results as an object")
+
+
 def _add_train(commands: Any) -> None:
     parser = _command(
         commands,
@@ -176,6 +194,18 @@ def _run_list(args: argparse.Namespace) -> int:
 
 def _run_diff(args: argparse.Namespace) -> int:
     from rnnspec.commands.diff import run
+
+    return run(args)
+
+
+def _run_pack(args: argparse.Namespace) -> int:
+    from rnnspec.commands.pack import run
+
+    return run(args)
+
+
+def _run_verify(args: argparse.Namespace) -> int:
+    from rnnspec.commands.verify import run
 
     return run(args)
 
