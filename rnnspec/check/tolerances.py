@@ -38,6 +38,9 @@ REORDERED = {"float64": 1e-12, "float32": 1e-6}
 """The same sum in another order: chained gradients of a split sequence, gradients of parameters under other thread counts. Sums
 have some hundred terms of either sign, a rounding error grows by the root of that."""
 
+REORDERED_LONG = {"float64": 4e-12, "float32": 4e-6}
+"""The same for sums of some thousand terms."""
+
 EXACT = 0.0
 """Bit for bit: each row's arithmetic depends on nothing but that row."""
 
