@@ -1,4 +1,4 @@
-"""Clipping of gradients by their global norm."""
+"""Clipping of gradients by their global norm, or value by value."""
 
 from __future__ import annotations
 
@@ -33,13 +33,25 @@ def clip_global_norm(grads: Mapping[str, np.ndarray], theta: float, *, error_if_
     norm = global_norm(grads)
     if not math.isfinite(norm):
         if error_if_nonfinite:
-            names = ", ".join(name for name, g in grads.items() if not np.isfinite(g).all())
-            raise TrainError(f"the global norm of the gradients is {norm}: not finite in {names}")
+            raise TrainError(f"the global norm of the gradients is {norm}: not finite in {', '.join(not_finite(grads))}")
         return norm
     if norm > theta:
         for g in grads.values():
             g *= g.dtype.type(theta / norm)
     return norm
+
+
+def clip_value(grads: Mapping[str, np.ndarray], bound: float) -> None:
+    """Every element to [-bound, bound], in place; NaN stays NaN, so that it shows in the norm."""
+    if not bound >= 0:
+        raise TrainError(f"the largest value must be 0 or more; got {bound}")
+    for g in grads.values():
+        np.clip(g, -bound, bound, out=g)
+
+
+def not_finite(grads: Mapping[str, np.ndarray]) -> list[str]:
+    """The names of the gradients that hold an inf or a NaN."""
+    return [name for name, g in grads.items() if not np.isfinite(g).all()]
 
 
 def _squares(g: np.ndarray) -> float:

@@ -1,4 +1,4 @@
-"""Stochastic gradient descent and Adam, as torch.optim has them.
+"""Stochastic gradient descent, Adam and AdamW, as torch.optim has them.
 
 An optimiser is a frozen row of numbers; what it remembers is a flat dict of arrays, made by `init`, so that a checkpoint
 is a matter of saving that dict. `step` changes the parameters and the dict in place.
@@ -7,11 +7,14 @@ is a matter of saving that dict. `step` changes the parameters and the dict in p
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from rnnspec.train.errors import TrainError
+
+PIECE = 2**15  # elements: five float32 arrays of them fit a second-level cache
 Arrays = dict[str, np.ndarray]
 
 
@@ -61,18 +64,61 @@ class Adam:
         b1, b2 = self.betas
         state["step"] += 1
         t = int(state["step"])
-        rate = (self.lr if lr is None else lr) / (1 - b1**t)
-        root = 1 / math.sqrt(1 - b2**t)
-        for name, p in params.items():
-            g, m, v = grads[name], state[f"m.{name}"], state[f"v.{name}"]
-            m += (1 - b1) * (g - m)
-            v *= b2
-            square = g * g
-            square *= 1 - b2
-            v += square
-            scale = np.sqrt(v, out=square)
-            scale *= root
-            scale += self.eps
-            np.divide(m, scale, out=scale)
-            scale *= rate
-            p -= scale
+        lr = self.lr if lr is None else lr
+        rate, root, keep = lr / (1 - b1**t), 1 / math.sqrt(1 - b2**t), self._keep(lr)
+        for name, whole in params.items():
+            for p, g, m, v in _pieces(whole, grads[name], state[f"m.{name}"], state[f"v.{name}"]):
+                m += (1 - b1) * (g - m)
+                v *= b2
+                square = g * g
+                square *= 1 - b2
+                v += square
+                scale = np.sqrt(v, out=square)
+                scale *= root
+                scale += self.eps
+                np.divide(m, scale, out=scale)
+                scale *= rate
+                if keep != 1:
+                    p *= keep
+                p -= scale
+
+    def _keep(self, rate: float) -> float:
+        """What is left of a weight before the step."""
+        return 1.0
+
+
+@dataclass(frozen=True)
+class AdamW(Adam):
+    """Adam after p = (1 - lr * decay) p: Loshchilov & Hutter 2019, algorithm 2, as torch.optim.AdamW has it."""
+
+    decay: float = 1e-2
+
+    def _keep(self, rate: float) -> float:
+        return 1 - rate * self.decay
+
+
+def make_optimiser(name: str, lr: float, decay: float = 0.0, momentum: float = 0.0) -> SGD | Adam:
+    """"sgd" (with momentum), "adam", or "adamw" (with weight decay), and nothing that the chosen one has no use for."""
+    unused = {"decay": decay if name != "adamw" else 0, "momentum": momentum if name != "sgd" else 0}
+    for setting, value in unused.items():
+        if value:
+            raise TrainError(f"{setting} has no effect on {name}: {'adamw' if setting == 'decay' else 'sgd'} has it")
+    match name:
+        case "sgd":
+            return SGD(lr, momentum=momentum)
+        case "adam":
+            return Adam(lr)
+        case "adamw":
+            return AdamW(lr, decay=decay)
+    raise TrainError(f"unknown optimiser {name!r}: sgd, adam or adamw")
+
+
+def _pieces(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
+    """The arrays, large ones in flat pieces that stay in cache from one pass to the next (each element is treated alike)."""
+    first = arrays[0]
+    if first.size <= PIECE or not all(a.flags.c_contiguous for a in arrays):
+        yield arrays
+        return
+    flat = [a.reshape(-1) for a in arrays]
+    for start in range(0, first.size, PIECE):
+        yield tuple(a[start : start + PIECE] for a in flat)
