@@ -9,7 +9,9 @@ from rnnspec.commands.arguments import choice, count, natural, size
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("cells", nargs="*", metavar="CELL", help="cells from `rnnspec list`, or YAML files, at their initial weights")
-    parser.add_argument("--run", action="append", default=[], metavar="RUN_DIR", help="the trained layer of this run, on its own data; may be repeated")
+    parser.add_argument(
+        "--run", dest="trained", action="append", default=[], metavar="RUN_DIR", help="the trained layer of this run, on its own data; may be repeated"
+    )
     parser.add_argument("--length", type=count, default=100, metavar="T", help="steps (100)")
     parser.add_argument("--hidden", type=count, default=32, metavar="H", help="units (32); of a run: its own")
     parser.add_argument("--inputs", type=count, default=16, metavar="D", help="features of the input, drawn from a normal distribution (16)")

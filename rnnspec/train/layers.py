@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from rnnspec.errors import RnnspecError
 from rnnspec.language.equations import Binary, Call, Equation, Expr, Number, Ref, Unary
@@ -12,8 +13,7 @@ from rnnspec.train.config import Config
 from rnnspec.train.errors import TrainError
 from rnnspec.train.model import Layer
 from rnnspec.train.problem import MakeLayer
-
-GATES = ("sigmoid", "hard_sigmoid")
+from rnnspec.transform import GATES
 
 
 def layer_maker(spec: Spec, config: Config, threads: int | None = None) -> MakeLayer:
@@ -23,7 +23,7 @@ def layer_maker(spec: Spec, config: Config, threads: int | None = None) -> MakeL
     cell = keeping(spec, config.retain) if config.retain else spec
 
     def make(input_size: int, seed: int = config.seed) -> Layer:
-        more = {"num_layers": config.layers} if config.layers > 1 else {}
+        more: dict[str, Any] = {"num_layers": config.layers} if config.layers > 1 else {}
         more |= {"bidirectional": True} if config.bidirectional else {}
         try:
             return rnnspec.Recurrent(cell, input_size, config.hidden, threads=threads, seed=seed, sizes=config.sizes, **more)
@@ -84,7 +84,7 @@ def _gates(factors: list[Expr], by_name: Mapping[str, Equation]) -> Iterator[tup
         sign = 1
         while True:
             match factor:
-                case Binary("-", Number(value), Ref() as inner) if value == 1:
+                case Binary("-", Number(one), Ref() as inner) if one == 1:
                     factor, sign = inner, -sign
                 case Ref(name, 0) if name in by_name and isinstance(by_name[name].value, Binary | Ref):
                     factor = by_name[name].value

@@ -62,7 +62,7 @@ class SequenceModel:
 
     def gradients(self, batch: Batch, state: State = None) -> tuple[float, Grads, State]:
         """The state goes in and comes out as a value: nothing flows back through it (truncated BPTT)."""
-        y, state = self.layer(self._features(batch.x), state, batch.lengths)
+        y, state = self.layer(self.features(batch.x), state, batch.lengths)
         whole, last = joined(y), self.loss.over == "last"
         used = heads.at_last(whole, batch.lengths) if last else whole
         loss, d_outputs = self.loss(heads.linear(self.head, used), batch.target, None if last else batch.lengths)
@@ -74,7 +74,7 @@ class SequenceModel:
 
     def outputs(self, x: np.ndarray, state: State = None, lengths: np.ndarray | None = None) -> tuple[np.ndarray, State]:
         """Outputs [T, B, C] (or [B, C]) of x, and the state after it; keeps nothing for a backward pass."""
-        y, state = self.layer.infer(self._features(x), state, lengths)
+        y, state = self.layer.infer(self.features(x), state, lengths)
         used = heads.at_last(joined(y), lengths) if self.loss.over == "last" else joined(y)
         return heads.linear(self.head, used), state
 
@@ -82,7 +82,8 @@ class SequenceModel:
         self.outputs(batch.x, None, batch.lengths)
         self.gradients(batch)
 
-    def _features(self, x: np.ndarray) -> np.ndarray:
+    def features(self, x: np.ndarray) -> np.ndarray:
+        """What goes into the layer: [T, B, features]."""
         return heads.embed(self.embed, x) if self.embed else x
 
 

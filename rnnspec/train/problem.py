@@ -30,12 +30,25 @@ class Metric:
 class Problem(Protocol):
     """A task with its data, for one configuration. Nothing in it changes while it is trained."""
 
-    loss_unit: str
-    loss_scale: float  # from what the model gives (nats, squared units) to loss_unit
-    metric: Metric
-    baseline: tuple[str, float] | None  # what can be had without reading the sequence, in loss_unit
-    digest: str  # of the data
-    memory: Mapping[str, Any]  # JSON that a resumed run must be given back, such as a vocabulary
+    @property
+    def loss_unit(self) -> str: ...
+    @property
+    def loss_scale(self) -> float:
+        """From what the model gives (nats, squared units) to loss_unit."""
+
+    @property
+    def metric(self) -> Metric: ...
+    @property
+    def baseline(self) -> tuple[str, float] | None:
+        """What can be had without reading the sequence, in loss_unit."""
+
+    @property
+    def digest(self) -> str:
+        """Of the data."""
+
+    @property
+    def memory(self) -> Mapping[str, Any]:
+        """JSON that a resumed run must be given back, such as a vocabulary."""
 
     @property
     def epoch_steps(self) -> int | None:
@@ -52,13 +65,13 @@ class Problem(Protocol):
     def next(self, cursor: Cursor) -> tuple[Batch, Cursor]:
         """The next batch and where to go on; the cursor {} is the start."""
 
-    def score(self, model: Model, quick: bool) -> dict[str, float]:
+    def score(self, model: Any, quick: bool) -> dict[str, float]:
         """Of held-out data: what `metric` names and other numbers; quick: a part of the data is enough."""
 
-    def sample(self, model: Model, length: int, temperature: float) -> str:
+    def sample(self, model: Any, length: int, temperature: float) -> str:
         """Something to read that the model made; "" where there is nothing. `length` and `temperature` where they mean something."""
 
-    def confusion(self, model: Model) -> tuple[list[str], np.ndarray] | None:
+    def confusion(self, model: Any) -> tuple[list[str], np.ndarray] | None:
         """Names of the classes and counts [true, predicted], for tasks with classes."""
 
 

@@ -33,7 +33,7 @@ class MetricsLog:
         kept = _until(path, step) if path.exists() else b""
         try:
             checkpoint.write_atomic(path, lambda file: file.write(kept))
-            self._file = open(path, "a", encoding="utf-8")
+            self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115, closed by __exit__
         except OSError as error:
             raise TrainError(f"can't write {path}: {error.strerror}") from None
 

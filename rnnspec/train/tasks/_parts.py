@@ -22,7 +22,10 @@ class Plain:
     baseline: tuple[str, float] | None = None
     digest = ""
     memory: Mapping[str, Any] = {}
-    epoch_steps: int | None = None
+
+    @property
+    def epoch_steps(self) -> int | None:
+        return None
 
     def sample(self, model: Any, length: int, temperature: float) -> str:
         return ""

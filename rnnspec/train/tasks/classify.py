@@ -42,7 +42,7 @@ class ClassifyProblem(Plain):
         self.baseline = None
 
     @property
-    def epoch_steps(self) -> int:  # type: ignore[override]
+    def epoch_steps(self) -> int:
         return len(self.order)
 
     def about(self) -> dict[str, Any]:

@@ -49,7 +49,7 @@ class ForecastProblem(Plain):
         self.baseline = ("the value stays", self.naive**2)
 
     @property
-    def epoch_steps(self) -> int:  # type: ignore[override]
+    def epoch_steps(self) -> int:
         return len(self.order)
 
     def about(self) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class ReberProblem(Plain):
         self.order = Shuffled(np.array([len(s) - 1 for s in train]), config.batch, config.seed)
 
     @property
-    def epoch_steps(self) -> int:  # type: ignore[override]
+    def epoch_steps(self) -> int:
         return len(self.order)
 
     def about(self) -> dict[str, Any]:

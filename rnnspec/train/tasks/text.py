@@ -45,7 +45,7 @@ class TextProblem(Plain):
         self.streams = make_streams(corpus.train, config.batch)
 
     @property
-    def epoch_steps(self) -> int:  # type: ignore[override]
+    def epoch_steps(self) -> int:
         return max(1, self.streams.length // self.config.length)
 
     def about(self) -> dict[str, Any]:

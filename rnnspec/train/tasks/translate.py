@@ -56,7 +56,7 @@ class TranslateProblem(Plain):
         self.order = Shuffled(np.array([len(self.pairs[i][0]) for i in self.train]), config.batch, config.seed)
 
     @property
-    def epoch_steps(self) -> int:  # type: ignore[override]
+    def epoch_steps(self) -> int:
         return len(self.order)
 
     def about(self) -> dict[str, Any]:
