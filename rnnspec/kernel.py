@@ -15,7 +15,7 @@ from rnnspec.derived import Derived
 from rnnspec.errors import BackendUnavailable, ShapeError
 from rnnspec.initialise import initialise
 from rnnspec.language.load import load
-from rnnspec.language.sizes import evaluate_size, size_names
+from rnnspec.language.sizes import check_size_value, evaluate_size, size_names, with_default_sizes
 from rnnspec.language.spec import Shape, Spec
 from rnnspec.pipeline import MODES, texts
 from rnnspec.stream import Stream
@@ -166,20 +166,17 @@ class Kernel:
 
     def init(self, /, *, seed: int = 0, **sizes: int) -> dict[str, Array]:
         """Parameters as the spec's `init` says. sizes: the value of every size, as in `init(D=64, H=128)`."""
-        for name, size in self.spec.sizes.items():
-            if name not in sizes and size.default is not None and size_names(size.default) <= set(sizes):
-                sizes[name] = evaluate_size(size.default, sizes)
-        needed = sorted({n for shape in self.spec.parameters.values() for s in shape for n in size_names(s)})
         if unknown := [n for n in sizes if n not in _all_sizes(self.spec)]:
             raise ShapeError(f"'{self.spec.name}' has no size {', '.join(map(repr, unknown))}. Its sizes are: {', '.join(sorted(_all_sizes(self.spec)))}.")
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
             raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}.")
-        if missing := [n for n in needed if n not in sizes]:
-            raise ShapeError(f"init needs the sizes {', '.join(needed)} of '{self.spec.name}': give {', '.join(f'{n}=...' for n in missing)}.")
         for name, value in sizes.items():
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
-                raise ValueError(f"size {name} must be a whole number of at least 0, got {value!r}.")
-        return initialise(self.spec, sizes, seed, self.dtype)
+            check_size_value(name, value)
+        whole = with_default_sizes(self.spec.sizes, sizes)
+        needed = sorted({n for shape in self.spec.parameters.values() for s in shape for n in size_names(s)})
+        if missing := [n for n in needed if n not in whole]:
+            raise ShapeError(f"init needs the sizes {', '.join(needed)} of '{self.spec.name}': give {', '.join(f'{n}=...' for n in missing)}.")
+        return initialise(self.spec, whole, seed, self.dtype)
 
     def pack(self, params: Mapping[str, Any] | Weights) -> Weights:
         """The parameters packed for the kernels, to be given in place of `params` to calls that use the same ones again."""
@@ -203,8 +200,8 @@ class Kernel:
                 lengths: Any = None) -> Run:
         """Runs a sequence and keeps the tape for `backward`.
 
-        params: name -> array of the parameter's shape, or what `pack` made of them; inputs: name -> [T, B, ...]; states: name -> [B, ...] before the
-        first step, zero where left out; lengths: [B] integers, the steps that each row takes (None: all T).
+        params: name -> array of the parameter's shape, or what `pack` made of them; inputs: name -> [T, B, ...], those with a default may be left
+        out; states: name -> [B, ...] before the first step, zero where left out; lengths: [B] integers, the steps that each row takes (None: all T).
         Raises ShapeError, DtypeError, or ValueError for lengths.
         """
         from rnnspec.backends.cpu import launch, segments
@@ -328,9 +325,9 @@ class Kernel:
                lead: tuple[str, ...] = ("T", "B")) -> _Call:
         spec = self.spec
         p = self._parameters(params)
-        x = checked.named("input", inputs, spec.inputs, self.dtype, required=True)
+        x = checked.named("input", inputs, spec.inputs, self.dtype, required=True, optional=spec.defaults)
         s = checked.named("state", states, self.states, self.dtype, required=False)
-        key = (lead, *(p[n].shape for n in spec.parameters), *(x[n].shape for n in spec.inputs), *((n, a.shape) for n, a in s.items()))
+        key = (lead, *(p[n].shape for n in spec.parameters), *(tuple((n, a.shape) for n, a in group.items()) for group in (x, s)))
         known = self._known.get(key)  # other threads may clear it between two looks
         if known is None:
             sizes = self._sizes_of(p, x, s, lead)
@@ -341,6 +338,8 @@ class Kernel:
                 self._known.clear()
             self._known[key] = known
         sizes, steps, rows = known
+        if spec.defaults and lead != ("B",):  # a step's are filled in by its stream
+            x = checked.with_defaults(spec, x, (steps, rows), sizes, self.dtype)
         return _Call(params if isinstance(params, Weights) else p, x, s, checked.check_lengths(lengths, steps, rows), sizes, steps, rows)
 
     def _sizes_of(self, params: Mapping[str, Array], inputs: Mapping[str, Array], states: Mapping[str, Array], lead: tuple[str, ...]) -> dict[str, int]:

@@ -11,7 +11,7 @@ from rnnspec.arrays import as_array
 from rnnspec.errors import ShapeError, UnsupportedError
 from rnnspec.kernel import Run, compile
 from rnnspec.language.layouts import pack, pack_gradients, unpack
-from rnnspec.language.sizes import evaluate_size, size_names
+from rnnspec.language.sizes import evaluate_size, size_names, unit_size, with_default_sizes
 from rnnspec.language.spec import Shape, Spec
 
 Array = np.ndarray
@@ -56,7 +56,7 @@ class Recurrent:
         self.params: dict[str, Array] = self._without_bias(self._packed(values))
         self._shapes = {name: array.shape for name, array in self.params.items()}
         self.grads: dict[str, Array] = {}
-        self._run: tuple[Run, bool] | None = None
+        self._run: tuple[Run, bool, tuple[str, ...]] | None = None
 
     def __repr__(self) -> str:
         return f"Recurrent({self.spec.name!r}, {self.input_size}, {self.hidden_size}, dtype={str(self.kernel.dtype)!r})"
@@ -74,7 +74,7 @@ class Recurrent:
         """Runs a sequence and keeps the tape for `backward`."""
         inputs, single = self._inputs(x)
         run = self.kernel.forward(self._unpacked(), inputs, self._states_in(state, single, inputs), lengths)
-        self._run = (run, single)
+        self._run = (run, single, tuple(inputs))
         return self._outputs(run.outputs, single), self._states_out(run.final, single)
 
     def infer(self, x: Any, state: Any = None, lengths: Any = None) -> tuple[Any, Any]:
@@ -90,13 +90,13 @@ class Recurrent:
         """
         if self._run is None:
             raise RuntimeError("backward needs a call first: layer(x, ...) keeps the tape, layer.infer(x, ...) does not.")
-        run, single = self._run
+        run, single, given = self._run
         outputs = {} if dy is None else {o: self._time_first(as_array("dy", a, self.kernel.dtype), single)
                                          for o, a in zip(self.spec.outputs, self._as_many(dy, list(self.spec.outputs), "dy"))}
         gradients = self.kernel.backward(run, outputs, final=self._states_in(dstate, single, None, "dstate"))
         self.grads = self._without_bias(self._packed(gradients.params, pack_gradients))
-        inputs = tuple(self._as_given(gradients.inputs[i], single) for i in gradients.inputs)
-        return inputs[0] if len(inputs) == 1 else dict(zip(gradients.inputs, inputs)), self._states_out(gradients.states, single)
+        inputs = {i: self._as_given(a, single) for i, a in gradients.inputs.items() if i in given}
+        return next(iter(inputs.values())) if len(inputs) == 1 else inputs, self._states_out(gradients.states, single)
 
     def state_dict(self) -> dict[str, Array]:
         """Copies of the weights by name."""
@@ -151,7 +151,9 @@ class Recurrent:
     def _inputs(self, x: Any) -> tuple[dict[str, Array], bool]:
         """Inputs by name, time first, and whether they came without a batch axis."""
         names = list(self.spec.inputs)
-        given = dict(x) if isinstance(x, Mapping) else dict(zip(names, self._as_many(x, names, "x")))
+        needed = [n for n in names if n not in self.spec.defaults]
+        expected = names if isinstance(x, tuple) and len(x) == len(names) else needed  # what has a default may be left out
+        given = dict(x) if isinstance(x, Mapping) else dict(zip(expected, self._as_many(x, expected, "x")))
         if unknown := [n for n in given if n not in names]:
             raise ShapeError(f"unknown input {', '.join(map(repr, unknown))}. This cell has: {', '.join(names)}.")
         found: dict[str, Array] = {}
@@ -254,8 +256,7 @@ def _sizes(spec: Spec, input_size: int, hidden_size: int, proj_size: int, more: 
     first = next(iter(spec.inputs.values()), ())
     if first and first[0].isidentifier():
         _tell(sizes, first[0], input_size, "input_size")
-    hidden = "H" if any("H" in size_names(s) for shape in spec.shapes.values() for s in shape) else next(
-        (shape[0] for shape in spec.states.values() if shape and shape[0].isidentifier()), None)
+    hidden = unit_size(spec)
     if hidden is not None:
         _tell(sizes, hidden, hidden_size, "hidden_size")
     if proj_size:
@@ -265,9 +266,7 @@ def _sizes(spec: Spec, input_size: int, hidden_size: int, proj_size: int, more: 
         if proj_size >= hidden_size:
             raise ValueError(f"proj_size must be smaller than hidden_size ({hidden_size}), got {proj_size}.")
         sizes["P"] = proj_size
-    for name, size in spec.sizes.items():
-        if name not in sizes and size.default is not None:
-            sizes[name] = evaluate_size(size.default, sizes)
+    sizes = with_default_sizes(spec.sizes, sizes)
     missing = sorted({n for shape in spec.shapes.values() for s in shape for n in size_names(s)} - set(sizes))
     if missing:
         hint = "give proj_size, or sizes={'P': ...}" if missing == ["P"] else f"give sizes={{{', '.join(f'{m!r}: ...' for m in missing)}}}"

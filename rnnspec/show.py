@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rnnspec.errors import UnsupportedError
 from rnnspec.language.equations import Equation, to_text
-from rnnspec.language.sizes import SizeError, canonical_size, evaluate_size, size_names
+from rnnspec.language.sizes import SizeError, canonical_size, evaluate_size, size_names, with_default_sizes
 from rnnspec.language.spec import Shape, Size, Spec
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def parameter_count(spec: Spec, sizes: Mapping[str, int]) -> int:
 
     Raises SizeError, naming the sizes that are missing.
     """
-    known = _with_defaults(spec, sizes)
+    known = with_default_sizes(spec.sizes, sizes)
     return sum(math.prod(evaluate_size(axis, known) for axis in shape) for shape in spec.parameters.values())
 
 
@@ -59,15 +59,6 @@ def parameter_formula(spec: Spec) -> str:
         count = "*".join(f"({axis})" for axis in shape) or "1"
         total = canonical_size(f"{total} + {count}")
     return total
-
-
-def _with_defaults(spec: Spec, sizes: Mapping[str, int]) -> dict[str, int]:
-    known = dict(sizes)
-    for _ in spec.sizes:
-        for name, size in spec.sizes.items():
-            if name not in known and size.default is not None and size_names(size.default) <= set(known):
-                known[name] = evaluate_size(size.default, known)
-    return known
 
 
 def _graphs(spec: Spec) -> tuple[Graph, Graph]:
@@ -237,7 +228,8 @@ def facts(spec: Spec) -> dict[str, Any]:
         "same_as": {layer: dict(attributes) for layer, attributes in spec.same_as.items()},
         "choices": {n: {"options": list(c.options), "chosen": c.chosen} for n, c in spec.choices.items()},
         "constants": {n: float(v) for n, v in spec.constants.items()},
-        "no_gradient": list(spec.no_gradient), "examples": [e.title for e in spec.examples], "notes": spec.notes.strip(),
+        "no_gradient": list(spec.no_gradient), "defaults": {n: "t" if v is None else v for n, v in spec.defaults.items()},
+        "examples": [e.title for e in spec.examples], "notes": spec.notes.strip(),
     }
 
 
@@ -316,6 +308,7 @@ def page(spec: Spec) -> str:
         _section("choices and constants", [*(f"{n}: {', '.join(c['options'])} (now {c['chosen']})" for n, c in known["choices"].items()),
                                            *(f"{n} = {v:g}" for n, v in known["constants"].items())]),
         _section("no gradient", list(spec.no_gradient)),
+        _section("inputs that may be left out", [f"{n}: {'the step number, t' if v is None else f'{v:g}'} then" for n, v in spec.defaults.items()]),
         _section("layouts of other libraries", [f"{library}: {', '.join(f'{b} [' + ' '.join(p) + ']' for b, p in blocks.items())}"
                                                 for library, blocks in known["layouts"].items()]),
         _section("computes the same", [f"{layer} {_attributes(values)}".rstrip() for layer, values in known["same_as"].items()]),

@@ -12,7 +12,7 @@ from tiny import cell
 import rnnspec
 from rnnspec.backends import reference
 from rnnspec.kernel import Gradients, Kernel, Run
-from rnnspec.language.sizes import evaluate_size
+from rnnspec.language.sizes import evaluate_size, with_default_sizes
 from rnnspec.language.spec import Spec
 from rnnspec.pipeline import Stages, stages
 
@@ -45,11 +45,7 @@ def reference_stages(name: str, **settings: Any) -> Stages:
 def whole_sizes(spec: Spec, **given: int) -> dict[str, int]:
     """Every size of a cell: as given, as its default says, or a prime."""
     free = [n for n, size in spec.sizes.items() if size.default is None and n not in given]
-    sizes = dict(zip(free, PRIMES)) | given
-    for name, size in spec.sizes.items():
-        if name not in sizes:
-            sizes[name] = evaluate_size(size.default, sizes)
-    return sizes
+    return with_default_sizes(spec.sizes, dict(zip(free, PRIMES)) | given)
 
 
 @dataclass

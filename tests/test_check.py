@@ -11,15 +11,21 @@ import pytest
 from cells import CORE
 from tiny import cell
 
+from rnnspec.backends.reference import rounded_at_random
 from rnnspec.check import PROPERTIES, check_cells
+from rnnspec.check.conditioning import measure, rounding_spread
+from rnnspec.check.derivatives import complex_step
 from rnnspec.check.report import table
 from rnnspec.check.run import Property, run_property
-from rnnspec.check.subject import Subject, subject, with_kernel, worst
+from rnnspec.check.sampling import awkward
+from rnnspec.check.subject import Subject, kind_of, largest_values, run_reference, subject, with_kernel, worst
+from rnnspec.check.tolerances import KERNEL, KINK_COMPARISON, ROUNDING
 from rnnspec.kernel import Gradients, Kernel, Run
 from rnnspec.language.load import load, loads, spec_names
 from rnnspec.pipeline import texts
 from rnnspec.symbolic.expressions import symbol
 from rnnspec.symbolic.graph import Graph, Pointwise, Product
+from rnnspec.transform import layer_norm
 
 DTYPES = ("float32", "float64")
 
@@ -297,6 +303,53 @@ def test_an_error_in_a_kernel_is_a_failure():
 
     known = replace(right(), kernel=Raises(right().spec, np.dtype("float64"), None))
     assert caught(known, "against the reference") == "ZeroDivisionError: lost"
+
+
+# what rounding alone does
+
+
+def at_a_point(name: str, number: int):
+    """Values by the definition at one of the points that kernels are compared at, and the definition itself."""
+    known = replace(subject(load(name)), dtype="float32")
+    drawn = known.draw(awkward(16)[number], f"against the reference {number}", KINK_COMPARISON)
+    return run_reference(known, drawn), lambda numbers: run_reference(known, drawn, numbers)
+
+
+ILL = [("mut2", 0, "output h"), ("ln_lstm_haste", 3, "gradient of g_h")]  # terms cancel: a difference of two numbers of 1e-2; of c and its mean over one unit
+
+
+@pytest.mark.parametrize("name, number, array", ILL)
+def test_rounding_where_terms_cancel_is_no_error(name, number, array):
+    expected, definition = at_a_point(name, number)
+    for seed in (100, 101):
+        found = definition(rounded_at_random(ROUNDING["float32"], seed))
+        assert measure(found, expected, definition, "float32", KERNEL["float32"])[0] <= KERNEL["float32"]
+    assert rounding_spread(definition, expected, "float32")[array] > KERNEL["float32"] * largest_values(expected)[kind_of(array)]
+
+
+@pytest.mark.parametrize("name, number, array", ILL)
+def test_a_wrong_value_where_terms_cancel_is_caught(name, number, array):
+    expected, definition = at_a_point(name, number)
+    wrong = {**expected, array: expected[array] + 2e-4 * largest_values(expected)[kind_of(array)]}
+    error, detail = measure(wrong, expected, definition, "float32", KERNEL["float32"])
+    assert error > KERNEL["float32"] and detail.startswith(array) and "rounding alone" in detail
+
+
+@pytest.mark.parametrize("name, number", [("lstm", 0), ("mut2", 2)])
+def test_tolerances_are_as_tight_as_ever_elsewhere(name, number):
+    expected, definition = at_a_point(name, number)
+    scales = largest_values(expected)
+    for array, value in [next((n, v) for n, v in expected.items() if n.startswith(kind)) for kind in ("output", "gradient of U", "gradient of initial")]:
+        wrong = {**expected, array: value + 1.1 * KERNEL["float32"] * scales[kind_of(array)]}
+        assert measure(wrong, expected, definition, "float32", KERNEL["float32"])[0] > KERNEL["float32"], array
+
+
+def test_a_complex_step_where_terms_cancel():
+    """A GRU of two units with layer normalisation: the difference of two numbers, over their root mean square. 2.4e-12 of 1e-12."""
+    known = subject(layer_norm(load("gru")))
+    assert complex_step(known).passed
+    bad = replace(known, reverse=changed(known.reverse, "d_z", lambda n: Pointwise(n.expr * (1 + 1e-9))))
+    assert not complex_step(bad).passed
 
 
 # how arrays are compared

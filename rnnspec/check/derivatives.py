@@ -1,13 +1,15 @@
 """Properties of derivatives: the adjoint against complex steps and against the tangent, the kernel against differences."""
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from rnnspec.backends import reference
+from rnnspec.backends.reference import Numbers
+from rnnspec.check.conditioning import allowed, rounding_spread
 from rnnspec.check.outcome import Outcome, largest
 from rnnspec.check.sampling import Case, Shapes, undefined_derivatives
 from rnnspec.check.subject import Array, Subject, run_kernel, run_reference
@@ -38,7 +40,11 @@ def complex_step(known: Subject) -> Outcome:
                 derivative = _complex_loss(known, case, group, name, direction) / TINY
                 product = gradients[f"{prefix} {name}"] * direction
                 detail = f"{prefix} {name} at {case.about()}"
-                outcomes.append(_agree(float(product.sum()), derivative, _norm(product), COMPLEX_STEP, detail))
+
+                def along(numbers: Numbers, case: Case = case, of: str = f"{prefix} {name}", direction: Array = direction) -> float:
+                    return float((run_reference(known, case, numbers)[of] * direction).sum())
+
+                outcomes.append(_agree(float(product.sum()), derivative, _norm(product), COMPLEX_STEP, detail, along))
     return largest(outcomes)
 
 
@@ -59,9 +65,15 @@ def _norm(product: Array) -> float:
     return float(np.sqrt((product**2).sum()))
 
 
-def _agree(found: float, expected: float, scale: float, tolerance: float, detail: str) -> Outcome:
+def _agree(found: float, expected: float, scale: float, tolerance: float, detail: str, definition: Callable[[Numbers], float] | None = None) -> Outcome:
+    """definition: what gives `found` in given numbers; where rounding alone moves it by more than the tolerance allows for, that is the measure."""
     scale = max(scale, abs(expected))
-    error = abs(found - expected) / scale if scale else 0.0
+    gap = abs(found - expected)
+    if definition is not None and gap > tolerance * scale:
+        spread = rounding_spread(lambda n: {"it": np.asarray(definition(n))}, {"it": np.asarray(found)}, "float64")["it"]
+        scale = max(scale, allowed(spread, tolerance, scale))
+        detail += f" (rounding alone changes it by {spread:.1e})"
+    error = gap / scale if scale else 0.0
     return Outcome(error if np.isfinite(error) else float("inf"), tolerance, detail)
 
 

@@ -82,10 +82,11 @@ def run_kernel(kernel: Kernel, case: Case) -> Values:
     return collect(run, grad)
 
 
-def run_reference(known: Subject, case: Case) -> Values:
-    """The same, by the definition in float64."""
-    run = reference.forward(known.graph, case.params, case.inputs, case.states, case.lengths, sizes=case.sizes)
-    grad = reference.backward(known.reverse, case.params, case.inputs, run, case.d_outputs, case.d_final, case.lengths, sizes=case.sizes)
+def run_reference(known: Subject, case: Case, numbers: reference.Numbers = reference.FLOAT64) -> Values:
+    """The same by the definition, in float64 or other numbers."""
+    run = reference.forward(known.graph, case.params, case.inputs, case.states, case.lengths, sizes=case.sizes, numbers=numbers)
+    grad = reference.backward(known.reverse, case.params, case.inputs, run, case.d_outputs, case.d_final, case.lengths, sizes=case.sizes,
+                              numbers=numbers)
     return collect(run, grad)
 
 
@@ -98,22 +99,27 @@ def collect(run: Any, grad: Any) -> Values:
 # --- comparisons -----------------------------------------------------------------------------------------------------
 
 
-def worst(found: Mapping[str, Array], expected: Mapping[str, Array]) -> tuple[float, str]:
+def worst(found: Mapping[str, Array], expected: Mapping[str, Array], at_least: Mapping[str, float] = {}) -> tuple[float, str]:
     """The largest difference of any array, and which array that is ("all arrays" if none differs).
 
     Values are measured by the largest value expected of any array, gradients by the largest gradient: one that cancels to nearly
-    nothing carries the rounding errors of those that do not. Infinite where the names or shapes differ, or a NaN stands where none
-    is expected (or the other way round).
+    nothing carries the rounding errors of those that do not; an array that stands in `at_least` by no less than what stands there.
+    Infinite where the names or shapes differ, or a NaN stands where none is expected (or the other way round).
     """
     if set(found) != set(expected):
         return float("inf"), f"these are not in both: {', '.join(sorted(set(found) ^ set(expected)))}"
-    scales = {kind: max((_size(a) for n, a in expected.items() if _kind(n) == kind), default=0.0) for kind in map(_kind, expected)}
-    errors = {name: difference(found[name], expected[name], scales[_kind(name)]) for name in expected}
+    scales = largest_values(expected)
+    errors = {n: difference(found[n], expected[n], max(scales[kind_of(n)], at_least.get(n, 0.0))) for n in expected}
     name = max(errors, key=lambda n: errors[n], default="")
     return (errors[name], name) if name and errors[name] else (0.0, "all arrays")
 
 
-def _kind(name: str) -> str:
+def largest_values(expected: Mapping[str, Array]) -> dict[str, float]:
+    """The largest number of each kind of array."""
+    return {kind: max((_size(a) for n, a in expected.items() if kind_of(n) == kind), default=0.0) for kind in map(kind_of, expected)}
+
+
+def kind_of(name: str) -> str:
     return "gradient" if name.startswith("gradient") else "value"
 
 

@@ -8,6 +8,18 @@ KERNEL = {"float64": 1e-9, "float32": 2e-6}
 """Kernel against the float64 reference, values and gradients. Rounding is 1e-16 and 6e-8 an operation; sums here have a few hundred
 terms, and sampled weights are scaled by 1/sqrt(size), so that errors do not grow from step to step."""
 
+ROUNDING = {"float64": 2.0**-53, "float32": 2.0**-24}
+"""One rounding, relative: half a unit in the last place."""
+
+DRAWS = 8
+FREEDOM = 4.0
+"""Where terms cancel, no arithmetic of that precision holds a tolerance. So where an error is above its tolerance, the definition is run
+DRAWS times with every value rounded at random, and the error may be FREEDOM times what that did: a kernel sums in another order and rounds
+inside of what is one value of the definition. At most points that is less than the tolerance and changes nothing."""
+
+ILL_CONDITIONED = 50.0
+"""But never above so many tolerances: a wrong formula is not excused by a bad point (float32: 1e-4 of the largest value)."""
+
 EXAMPLE = {REFERENCE: 1e-12, **KERNEL}
 """Values worked by hand are written with 16 digits."""
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from rnnspec.backends import reference
+from rnnspec.check.conditioning import measure
 from rnnspec.check.outcome import Outcome, largest
+from rnnspec.check.sampling import Case
 from rnnspec.check.subject import Array, Subject, Values, collect, run_kernel, run_reference, worst
 from rnnspec.check.tolerances import EXAMPLE, KERNEL, KINK_COMPARISON, REFERENCE
 from rnnspec.language.sizes import evaluate_size
@@ -87,9 +89,14 @@ def against_reference(known: Subject) -> Outcome:
         kernel = known.compiled()
         found = run_kernel(kernel, case)
         inferred = kernel.infer(case.params, case.inputs, case.states, case.lengths)
-        error, name = worst(found, expected)
-        alone, where = worst({f"output {n}": a for n, a in inferred.outputs.items()} | {f"final {n}": a for n, a in inferred.final.items()},
-                             {n: a for n, a in expected.items() if n.startswith(("output", "final"))})
+        values = {n: a for n, a in expected.items() if n.startswith(("output", "final"))}
+        again = {f"output {n}": a for n, a in inferred.outputs.items()} | {f"final {n}": a for n, a in inferred.final.items()}
+
+        def definition(numbers: reference.Numbers, case: Case = case) -> Values:
+            return run_reference(known, case, numbers)
+
+        error, name = measure(found, expected, definition, known.dtype, KERNEL[known.dtype])
+        alone, where = measure(again, values, definition, known.dtype, KERNEL[known.dtype])
         error, name = max((error, name), (alone, f"infer, {where}"))
         outcomes.append(Outcome(error, KERNEL[known.dtype], f"{name} at {case.about()}"))
     return largest(outcomes)
@@ -100,8 +107,11 @@ def every_state(known: Subject) -> Outcome:
     outcomes = []
     for shapes in (known.shapes()[1], known.shapes()[4]):
         case = known.draw(shapes, "every state", KINK_COMPARISON)
-        expected = reference.forward(known.graph, case.params, case.inputs, case.states, case.lengths, sizes=case.sizes).states
+
+        def definition(numbers: reference.Numbers, case: Case = case) -> Values:
+            return reference.forward(known.graph, case.params, case.inputs, case.states, case.lengths, sizes=case.sizes, numbers=numbers).states
+
         run = known.compiled().forward(case.params, case.inputs, case.states, case.lengths)
-        error, name = worst(run.states, expected)
+        error, name = measure(run.states, definition(reference.FLOAT64), definition, known.dtype, KERNEL[known.dtype])
         outcomes.append(Outcome(error, KERNEL[known.dtype], f"{name} at {case.about()}"))
     return largest(outcomes)

@@ -118,7 +118,7 @@ def make_run(config: Config, spec: Spec, task: Task, saved: checkpoint.Checkpoin
             raise TrainError(f"the task {task.name} makes its data step by step and has no epochs: give --steps")
         config = replace(config, steps=epochs * problem.epoch_steps)
     try:
-        run = start_run(config, problem, problem.model(layer_maker(spec, config, args.threads)))
+        run = start_run(config, problem, problem.model(layer_maker(spec, config, args.threads, chosen=args.embed is not None)))
     except MemoryError:
         raise TrainError(f"not enough memory for --hidden {config.hidden} and --embed {config.embed}") from None
     if saved and args.resume:

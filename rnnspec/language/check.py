@@ -73,6 +73,7 @@ def check(document: Document, settings: Settings) -> Spec:
         constants=constants,
         choices=choices,
         no_gradient=tuple(e.value for e in document.no_gradient),
+        defaults={n: e.value for n, e in document.defaults.items()},
         init=init,
         layouts={library: {b: tuple(e.value for e in es) for b, es in blocks.items()} for library, blocks in document.layouts.items()},
         same_as=library_layers(document, choices, settings.constants),
@@ -157,6 +158,7 @@ def _check_emitted(document: Document, kinds: Mapping[str, str], indexed: set[st
             known.append(entry.value)
     _check_list("outputs", "a state or intermediate value", document.outputs, [*known, *document.broken], faults)
     _check_list("no_gradient", "an input", document.no_gradient, list(document.inputs), faults)
+    _check_list("defaults", "an input", tuple(Entry(n, e.at) for n, e in document.defaults.items()), list(document.inputs), faults)
     if "outputs" in document.keys and not document.outputs and not document.problems:
         faults.add("outputs is empty. Write what is emitted every step, like [h].", document.key("outputs"))
 

@@ -6,6 +6,7 @@ In: a Document and a way to read others. Out: one Document, as if all had been w
   state) leaves the old one. `outputs` and `no_gradient` are replaced as a whole.
 - What was inherited and nothing uses any more (parameters, inputs, constants, choices, functions, sizes, states and
   intermediates on no way to an output or to something this file says) is dropped, with its initialiser.
+- `defaults` and `init` are joined by name; a default goes with its input.
 - `title`, `source` and `notes` are inherited where the file gives none of its own; a layout is where it still places
   every parameter with its old shape; `examples` and `same_as` only where the file changes nothing that is computed.
 """
@@ -74,6 +75,7 @@ def join(base: Document, own: Document) -> Document:
         broken=base.broken | own.broken,
         outputs=own.outputs or base.outputs,
         no_gradient=own.no_gradient if "no_gradient" in own.keys else base.no_gradient,
+        defaults={**base.defaults, **own.defaults},
         init={**base.init, **own.init},
         problems=base.problems + own.problems,
         same_as=own.same_as if own.same_as or _COMPUTED & set(own.keys) else base.same_as,
@@ -106,7 +108,8 @@ def _drop_unused(joined: Document, own: Document) -> Document:
     kept["sizes"] = {n: e for n, e in joined.sizes.items() if n in sizes}
     init = {n: e for n, e in joined.init.items() if n in own.init or any(fnmatchcase(p, n) for p in kept["parameters"])}
     no_gradient = tuple(e for e in joined.no_gradient if e in own.no_gradient or e.value in kept["inputs"])
-    return replace(joined, **kept, init=init, no_gradient=no_gradient)
+    defaults = {n: e for n, e in joined.defaults.items() if n in own.defaults or n in kept["inputs"]}
+    return replace(joined, **kept, init=init, no_gradient=no_gradient, defaults=defaults)
 
 
 def _live_sizes(document: Document, shapes: list[Shape]) -> set[str]:

@@ -20,7 +20,7 @@ from rnnspec.language.equations import Binary, Call, Equation, Expr, Number, Pla
 from rnnspec.language.faults import Faults, bad_name, did_you_mean, listed
 from rnnspec.language.functions import FEATURES, FUNCTIONS
 from rnnspec.language.sizes import SizeError, canonical_size
-from rnnspec.language.spec import Example, Init, Shape, Size
+from rnnspec.language.spec import Default, Example, Init, Shape, Size
 from rnnspec.language.yamltext import Sheet, align, compose, locate_block
 
 V = TypeVar("V")
@@ -73,6 +73,7 @@ class Document:
     broken: frozenset[str] = frozenset()
     outputs: tuple[Entry[str], ...] = ()
     no_gradient: tuple[Entry[str], ...] = ()
+    defaults: Mapping[str, Entry[Default]] = field(default_factory=dict)
     init: Mapping[str, Entry[Init]] = field(default_factory=dict)
     layouts: Mapping[str, Mapping[str, tuple[Entry[str], ...]]] = field(default_factory=dict)
     same_as: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
@@ -329,6 +330,17 @@ class _Reader:
         problems = [dataclasses.replace(p, line=at.line, column=at.column) for p in problems for at in [moved(p.line, p.column, p.width)]]
         return [_moved(e, moved) for e in equations], problems
 
+    def defaults(self, node: Node) -> dict[str, object]:
+        found: dict[str, Entry[Default]] = {}
+        for name, at, value in self.named(node, "defaults"):
+            text = self.text(value, f"the default of '{name}'").strip()
+            number = decimal(text)
+            if number is None and text != "t":
+                self.wrong(f"the default of the input '{name}' is a number, like 1, or t, the step's number.", value)
+            else:
+                found[name] = Entry(None if number is None else float(number), at)
+        return {"defaults": found}
+
     def init(self, node: Node) -> dict[str, object]:
         found = {}
         for name, at, value in self.pairs(node, "init"):
@@ -414,6 +426,7 @@ _KEYS: dict[str, Callable[[_Reader, Node], dict[str, object]]] = {
     "equations": _Reader.equations,
     "outputs": lambda r, n: {"outputs": r.names(n, "outputs")},
     "no_gradient": lambda r, n: {"no_gradient": r.names(n, "no_gradient")},
+    "defaults": _Reader.defaults,
     "init": _Reader.init,
     "layouts": _Reader.layouts,
     "same_as": _Reader.same_as,

@@ -30,6 +30,7 @@ def to_yaml(spec: Spec) -> str:
     lines += ["equations: |", *(f"  {line(e)}" for e in spec.equations)]
     lines.append(f"outputs: [{', '.join(spec.outputs)}]")
     lines += [f"no_gradient: [{', '.join(spec.no_gradient)}]"] if spec.no_gradient else []
+    lines += _block("defaults", {n: "t" if v is None else repr(v) for n, v in spec.defaults.items()})
     lines += _block("init", {f"{n!r}": _init(i) for n, i in spec.init.items()})
     lines += [f"layouts: {json.dumps({k: {b: list(p) for b, p in v.items()} for k, v in spec.layouts.items()})}"] if spec.layouts else []
     return "\n".join(lines) + "\n"

@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from rnnspec.arrays import with_defaults
 from rnnspec.initialise import initialise
 from rnnspec.language.layouts import unpack
 from rnnspec.language.load import load
-from rnnspec.language.sizes import evaluate_size, size_names
+from rnnspec.language.sizes import evaluate_size, size_names, unit_size, with_default_sizes
 from rnnspec.language.spec import Shape, Spec
 from rnnspec.train import checkpoint
 from rnnspec.train.errors import TrainError
+from rnnspec.train.fit import data_input, fitted
 from rnnspec.train.layers import keeping, layer_maker
 from rnnspec.train.model import SequenceModel
 from rnnspec.train.tasks import load_task
@@ -39,15 +41,16 @@ def initial(
     cell: str, *, hidden: int = 32, inputs: int = 16, steps: int = 100, rows: int = 4, seed: int = 0, retain: int = 0,
     sizes: Mapping[str, int] | None = None, choices: Mapping[str, Any] | None = None,
 ) -> Subject:  # fmt: skip
-    """A cell at its initial weights, on inputs from a normal distribution. Sizes that neither `hidden` nor `inputs` tell are their defaults or
+    """A cell at its initial weights, on inputs from a normal distribution (those with a default in the file have that). Sizes that neither `hidden` nor `inputs` tell are their defaults or
     those given, else `hidden`."""
     spec = load(cell, **(choices or {}))
     spec = keeping(spec, retain) if retain else spec
     known = _sizes(spec, hidden, inputs, sizes or {})
     params = initialise(spec, known, seed, np.dtype(np.float64))
     rng = np.random.default_rng([seed, 7])
-    drawn = {name: rng.standard_normal((steps, rows, *_full(shape, known))) for name, shape in spec.inputs.items()}
-    return Subject(Path(cell).stem if os.sep in cell or cell.endswith(".yaml") else cell, spec, known, params, drawn)
+    drawn = {name: rng.standard_normal((steps, rows, *_full(shape, known))) for name, shape in spec.inputs.items() if name not in spec.defaults}
+    name = Path(cell).stem if os.sep in cell or cell.endswith(".yaml") else cell
+    return Subject(name, spec, known, params, with_defaults(spec, drawn, (steps, rows), known, np.dtype(np.float64)))
 
 
 def of_run(folder: str | Path, *, steps: int = 100, rows: int = 4) -> Subject:
@@ -66,11 +69,10 @@ def of_run(folder: str | Path, *, steps: int = 100, rows: int = 4) -> Subject:
     checkpoint.fill(model.params, saved)
     batch, _ = problem.next({})
     x = np.asarray(model.features(batch.x), np.float64)[:steps, :rows]
-    if len(spec.inputs) != 1:
-        raise TrainError(f"{config.cell} reads {', '.join(spec.inputs)}; trained runs of cells with one input can be probed")
     params = own_parameters(spec, model.layer.params)
-    known = _sizes(spec, config.hidden, x.shape[-1], config.sizes)
-    return Subject(f"{Path(config.cell).stem}, trained on {config.task}", spec, known, params, {next(iter(spec.inputs)): x})
+    known = _sizes(spec, config.hidden, x.shape[-1], fitted(spec, config.hidden, x.shape[-1], config.sizes)[1])
+    whole = with_defaults(spec, {data_input(spec): x}, x.shape[:2], known, np.dtype(np.float64))
+    return Subject(f"{Path(config.cell).stem}, trained on {config.task}", spec, known, params, whole)
 
 
 def own_parameters(spec: Spec, weights: Mapping[str, Array]) -> dict[str, Array]:
@@ -81,14 +83,14 @@ def own_parameters(spec: Spec, weights: Mapping[str, Array]) -> dict[str, Array]
 
 
 def _sizes(spec: Spec, hidden: int, inputs: int, given: Mapping[str, int]) -> dict[str, int]:
-    names = {n for shape in (*spec.shapes.values(), *spec.parameters.values()) for axis in shape for n in size_names(axis)} | set(spec.sizes)
-    first = next((shape[0] for shape in spec.inputs.values() if shape), "")
-    sizes = {name: inputs if name == first else hidden for name in names if name not in spec.sizes or spec.sizes[name].default is None}
-    sizes |= given
-    for name, size in spec.sizes.items():
-        if name not in sizes and size.default is not None:
-            sizes[name] = evaluate_size(size.default, sizes)
-    return sizes
+    """Every size: as given, units and inputs as they say, else the default, else as large as the units."""
+    units, first = unit_size(spec), next((shape[0] for shape in spec.inputs.values() if shape), "")
+    known = dict(given) | ({units: hidden} if units and units not in given else {})
+    if first.isidentifier():
+        known.setdefault(first, inputs)
+    known = with_default_sizes(spec.sizes, known)
+    names = {n for shape in (*spec.shapes.values(), *spec.parameters.values()) for axis in shape for n in size_names(axis)}
+    return known | dict.fromkeys(sorted(names - set(known)), hidden)
 
 
 def _full(shape: Shape, sizes: Mapping[str, int]) -> tuple[int, ...]:

@@ -11,22 +11,28 @@ from rnnspec.language.equations import Binary, Call, Equation, Expr, Number, Ref
 from rnnspec.language.spec import Init, Spec
 from rnnspec.train.config import Config
 from rnnspec.train.errors import TrainError
+from rnnspec.train.fit import fitted
 from rnnspec.train.model import Layer
 from rnnspec.train.problem import MakeLayer
 from rnnspec.transform import GATES
 
 
-def layer_maker(spec: Spec, config: Config, threads: int | None = None) -> MakeLayer:
-    """make(input_size, seed): a layer of the configuration's cell, sizes and initial values."""
+def layer_maker(spec: Spec, config: Config, threads: int | None = None, *, chosen: bool = False) -> MakeLayer:
+    """make(width, seed): a layer of the configuration's cell, sizes and initial values for data of this width.
+
+    A cell that leaves the width no choice (x: H) makes one of its own width, `layer.input_size`; with `chosen`, the width was asked for by
+    name, and that is an error.
+    """
     import rnnspec
 
     cell = keeping(spec, config.retain) if config.retain else spec
 
-    def make(input_size: int, seed: int = config.seed) -> Layer:
+    def make(width: int, seed: int = config.seed) -> Layer:
+        width, sizes = fitted(spec, config.hidden, width, config.sizes, chosen=chosen)
         more: dict[str, Any] = {"num_layers": config.layers} if config.layers > 1 else {}
         more |= {"bidirectional": True} if config.bidirectional else {}
         try:
-            return rnnspec.Recurrent(cell, input_size, config.hidden, threads=threads, seed=seed, sizes=config.sizes, **more)
+            return rnnspec.Recurrent(cell, width, config.hidden, threads=threads, seed=seed, sizes=sizes, **more)
         except (ValueError, TypeError) as error:  # the layer's own checks of sizes
             hint = " On the command line: --size NAME=N, as in --size P=64." if "proj_size" in str(error) or "sizes=" in str(error) else ""
             raise error if isinstance(error, RnnspecError) else TrainError(f"{error}{hint}") from error

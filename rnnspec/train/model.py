@@ -20,6 +20,8 @@ class Layer(Protocol):
     """What a model needs of `rnnspec.Recurrent`."""
 
     @property
+    def input_size(self) -> int: ...
+    @property
     def output_size(self) -> int: ...
     @property
     def params(self) -> Mapping[str, np.ndarray]: ...
@@ -47,18 +49,23 @@ class Model(Protocol):
 class SequenceModel:
     """ids [T, B] (or features [T, B, D]) -> embedding [T, B, E] -> layer [T, B, H] -> head [T, B, C], or [B, C] for a loss over "last".
 
-    symbols: how many ids there are; None for features, which go into the layer as they are.
+    symbols: how many ids there are. Without it x are features [T, B, `features`], which go into the layer as they are; a layer that reads
+    another number of them (a cell with x: H) gets a linear map of them.
     """
 
-    def __init__(self, layer: Layer, classes: int, *, features: int, symbols: int | None = None, loss: Loss | None = None, seed: int = 0):
+    def __init__(
+        self, layer: Layer, classes: int, *, symbols: int | None = None, features: int | None = None, loss: Loss | None = None, seed: int = 0
+    ):
         rng = np.random.default_rng([seed, 1])
         self.layer, self.loss = layer, loss or Loss()
-        self.embed = {} if symbols is None else heads.init_embedding(rng, symbols, features)
+        self.embed = {} if symbols is None else heads.init_embedding(rng, symbols, layer.input_size)
         self.head = heads.init_linear(rng, layer.output_size, classes)
+        mapped = features is not None and features != layer.input_size
+        self.map = heads.init_linear(rng, features or 0, layer.input_size) if mapped else {}
 
     @property
     def params(self) -> dict[str, np.ndarray]:
-        return join({"embed": self.embed, "layer": self.layer.params, "head": self.head})
+        return join({"embed": self.embed, "map": self.map, "layer": self.layer.params, "head": self.head})
 
     def gradients(self, batch: Batch, state: State = None) -> tuple[float, Grads, State]:
         """The state goes in and comes out as a value: nothing flows back through it (truncated BPTT)."""
@@ -70,7 +77,8 @@ class SequenceModel:
         d_whole = heads.at_last_backward(whole, batch.lengths, d_used) if last else d_used
         d_x, _ = self.layer.backward(parted(d_whole, y))
         d_embed = heads.embed_backward(self.embed, batch.x, d_x) if self.embed else {}
-        return loss, join({"embed": d_embed, "layer": self.layer.grads, "head": d_head}), state
+        d_map = heads.linear_backward(self.map, batch.x, d_x)[1] if self.map else {}
+        return loss, join({"embed": d_embed, "map": d_map, "layer": self.layer.grads, "head": d_head}), state
 
     def outputs(self, x: np.ndarray, state: State = None, lengths: np.ndarray | None = None) -> tuple[np.ndarray, State]:
         """Outputs [T, B, C] (or [B, C]) of x, and the state after it; keeps nothing for a backward pass."""
@@ -84,7 +92,7 @@ class SequenceModel:
 
     def features(self, x: np.ndarray) -> np.ndarray:
         """What goes into the layer: [T, B, features]."""
-        return heads.embed(self.embed, x) if self.embed else x
+        return heads.embed(self.embed, x) if self.embed else heads.linear(self.map, x) if self.map else x
 
 
 class EncoderDecoder:
@@ -93,10 +101,10 @@ class EncoderDecoder:
     Sutskever et al. 2014, without its reversal of the source. Both layers are of one cell and of one size, whatever states it has.
     """
 
-    def __init__(self, encoder: Layer, decoder: Layer, symbols: tuple[int, int], features: int, loss: Loss | None = None, seed: int = 0):
+    def __init__(self, encoder: Layer, decoder: Layer, symbols: tuple[int, int], loss: Loss | None = None, seed: int = 0):
         rng = np.random.default_rng([seed, 1])
         self.encoder, self.decoder, self.loss = encoder, decoder, loss or Loss()
-        self.source, self.target = (heads.init_embedding(rng, count, features) for count in symbols)
+        self.source, self.target = (heads.init_embedding(rng, count, encoder.input_size) for count in symbols)
         self.head = heads.init_linear(rng, decoder.output_size, symbols[1])
 
     @property

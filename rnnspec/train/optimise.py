@@ -70,7 +70,7 @@ class Adam:
             for p, g, m, v in _pieces(whole, grads[name], state[f"m.{name}"], state[f"v.{name}"]):
                 m += (1 - b1) * (g - m)
                 v *= b2
-                square = g * g
+                square = np.multiply(g, g, out=np.empty_like(p))  # of one number g * g is no array, into which nothing can be written
                 square *= 1 - b2
                 v += square
                 scale = np.sqrt(v, out=square)

@@ -59,7 +59,7 @@ class ClassifyProblem(Plain):
     def model(self, make_layer: MakeLayer) -> SequenceModel:
         config, symbols = self.config, len(self.words)
         loss = Loss(over="last", smoothing=float(config.options["smoothing"]))
-        return SequenceModel(make_layer(config.embed), len(self.names), features=config.embed, symbols=symbols, loss=loss, seed=config.seed)
+        return SequenceModel(make_layer(config.embed), len(self.names), symbols=symbols, loss=loss, seed=config.seed)
 
     def next(self, cursor: Cursor) -> tuple[Batch, Cursor]:
         places, after = self.order.next(cursor)

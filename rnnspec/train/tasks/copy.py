@@ -43,7 +43,7 @@ class CopyProblem(Plain):
 
     def model(self, make_layer: MakeLayer) -> SequenceModel:
         config, symbols = self.config, len(self.names) + 2
-        return SequenceModel(make_layer(config.embed), symbols, features=config.embed, symbols=symbols, loss=Loss(), seed=config.seed)
+        return SequenceModel(make_layer(config.embed), symbols, symbols=symbols, loss=Loss(), seed=config.seed)
 
     def next(self, cursor: Cursor) -> tuple[Batch, Cursor]:
         rng, after = made(cursor, self.config.seed)

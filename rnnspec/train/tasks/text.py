@@ -63,7 +63,7 @@ class TextProblem(Plain):
 
     def model(self, make_layer: MakeLayer) -> SequenceModel:
         config, symbols = self.config, len(self.corpus.vocabulary)
-        return SequenceModel(make_layer(config.embed), symbols, features=config.embed, symbols=symbols, seed=config.seed)
+        return SequenceModel(make_layer(config.embed), symbols, symbols=symbols, seed=config.seed)
 
     def next(self, cursor: Cursor) -> tuple[Batch, Cursor]:
         """The next chunk. At the end of the text the next round begins up to T - 1 steps later, from a state of zero, so that

@@ -70,7 +70,7 @@ class TranslateProblem(Plain):
     def model(self, make_layer: MakeLayer) -> EncoderDecoder:
         config = self.config
         layers = make_layer(config.embed), make_layer(config.embed, config.seed + 1)
-        return EncoderDecoder(*layers, (len(self.source), len(self.target)), config.embed, Loss(), config.seed)
+        return EncoderDecoder(*layers, (len(self.source), len(self.target)), Loss(), config.seed)
 
     def next(self, cursor: Cursor) -> tuple[Batch, Cursor]:
         places, after = self.order.next(cursor)
