@@ -41,8 +41,10 @@ def initial(
     cell: str, *, hidden: int = 32, inputs: int = 16, steps: int = 100, rows: int = 4, seed: int = 0, retain: int = 0,
     sizes: Mapping[str, int] | None = None, choices: Mapping[str, Any] | None = None,
 ) -> Subject:  # fmt: skip
-    """A cell at its initial weights, on inputs from a normal distribution (those with a default in the file have that). Sizes that neither `hidden` nor `inputs` tell are their defaults or
-    those given, else `hidden`."""
+    """A cell at its initial weights, on inputs from a normal distribution (those with a default in the file have that).
+
+    Sizes that neither `hidden` nor `inputs` tell are those given, else their defaults, else `hidden`.
+    """
     spec = load(cell, **(choices or {}))
     spec = keeping(spec, retain) if retain else spec
     known = _sizes(spec, hidden, inputs, sizes or {})
