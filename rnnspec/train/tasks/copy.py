@@ -91,9 +91,9 @@ TASK = Task(
     about="say shown symbols again after a delay; scored by the part of them that is right",
     data="a UTF-8 text whose lines begin with what is to be copied (default: random symbols)",
     make=make,
-    defaults={"hidden": 96, "embed": 16, "length": 20, "batch": 64, "steps": 2000, "lr": 5e-3, "clip": 1.0},
+    defaults={"hidden": 96, "embed": 16, "length": 20, "batch": 64, "steps": 1500, "lr": 1e-2, "clip": 1.0, "retain": 40},
     fields=("embed", "length"),
     length="steps between what is shown and what is asked",
-    options={"symbols": 8, "items": 10},
+    options={"symbols": 8, "items": 5},
     about_options={"symbols": "how many different symbols (of random ones)", "items": "symbols to copy"},
 )
