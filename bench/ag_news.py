@@ -143,7 +143,7 @@ class Ours:
         config = Config(trial.cell, task="classify", data=path, hidden=HIDDEN, embed=EMBED, batch=trial.batch, length=trial.length, lr=RATE,
                         clip=CLIP, schedule="constant", seed=trial.seed, options=dict(task.options) | {"words": WORDS})
         self.problem = task.make(config, {})
-        self.run = start_run(config, self.problem, self.problem.model(layer_maker(load(trial.cell), config, threads)))
+        self.run = start_run(config, self.problem, self.problem.model(layer_maker(load(trial.cell), config, threads)), threads)
         self.model = self.run.model
         self.model.warm_up(self.problem.next({})[0])
         self.parameters = {group: sum(a.size for n, a in self.model.params.items() if n.startswith(group)) for group in ("embed", "layer", "head")}

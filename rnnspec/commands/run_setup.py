@@ -118,7 +118,7 @@ def make_run(config: Config, spec: Spec, task: Task, saved: checkpoint.Checkpoin
             raise TrainError(f"the task {task.name} makes its data step by step and has no epochs: give --steps")
         config = replace(config, steps=epochs * problem.epoch_steps)
     try:
-        run = start_run(config, problem, problem.model(layer_maker(spec, config, args.threads, chosen=args.embed is not None)))
+        run = start_run(config, problem, problem.model(layer_maker(spec, config, args.threads, chosen=args.embed is not None)), args.threads or processors())
     except MemoryError:
         raise TrainError(f"not enough memory for --hidden {config.hidden} and --embed {config.embed}") from None
     if saved and args.resume:
@@ -138,3 +138,8 @@ def title_of(config: Config) -> str:
 
 def is_path(cell: str) -> bool:
     return cell.endswith((".yaml", ".yml")) or "/" in cell or os.sep in cell
+
+
+def processors() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

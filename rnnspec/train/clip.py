@@ -9,11 +9,13 @@ import numpy as np
 
 from rnnspec.train.errors import TrainError
 
+PIECE = 2**15
+
 
 def global_norm(grads: Mapping[str, np.ndarray]) -> float:
     """||g|| = sqrt of the sum of g**2 over all arrays, in float64; inf or NaN if a gradient holds one."""
     with np.errstate(over="ignore"):
-        norm = math.sqrt(sum(_squares(g.astype(np.float64, copy=False)) for g in grads.values()))
+        norm = math.sqrt(sum(_squares(g) for g in grads.values()))
     if norm == math.inf and all(np.isfinite(g).all() for g in grads.values()):
         largest = max(float(np.abs(g).max()) for g in grads.values() if g.size)
         norm = largest * math.sqrt(sum(_squares(g / largest) for g in grads.values()))  # squares over 1e308
@@ -55,5 +57,9 @@ def not_finite(grads: Mapping[str, np.ndarray]) -> list[str]:
 
 
 def _squares(g: np.ndarray) -> float:
+    """The sum of g**2 in float64, in pieces: a whole copy of a large table in float64 costs more than the sum."""
     flat = g.reshape(-1)
-    return float(flat @ flat)
+    if flat.dtype == np.float64:
+        return float(flat @ flat)
+    pieces = (flat[i : i + PIECE].astype(np.float64) for i in range(0, flat.size, PIECE))
+    return sum(float(piece @ piece) for piece in pieces)

@@ -29,7 +29,7 @@ def embed_backward(params: Params, ids: np.ndarray, dy: np.ndarray) -> Params:
     ids [...], dy [..., E]; returns {"weight": [V, E]}. Equal inputs give equal bits.
     """
     weight = params["weight"]  # [V, E]
-    d_weight = np.zeros_like(weight)
+    d_weight = np.zeros(weight.shape, weight.dtype)  # from calloc, where zeros_like writes every zero
     flat = ids.reshape(-1)
     if flat.size:
         # sorted runs summed by reduceat: 8 times as fast as np.add.at on rows (NumPy 2.4), and in a fixed order

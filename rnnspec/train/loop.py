@@ -54,6 +54,7 @@ class Run:
     problem: Problem
     model: Model
     optimiser: dict[str, np.ndarray]
+    threads: int = 1
     step: int = 0
     cursor: Cursor = field(default_factory=dict)
     state: State = None  # what the layer carries into the next batch, where batches go on
@@ -80,17 +81,17 @@ class Report:
     trouble: str = ""
 
 
-def start_run(config: Config, problem: Problem, model: Model) -> Run:
-    """A run at step 0."""
+def start_run(config: Config, problem: Problem, model: Model, threads: int = 1) -> Run:
+    """A run at step 0. threads: of the optimiser; a run's numbers don't depend on them."""
     if config.steps is None and config.seconds is None:
         raise TrainError("give a number of steps or of seconds")
     if config.schedule not in SCHEDULES:
         raise TrainError(f"unknown schedule {config.schedule!r}: {', '.join(SCHEDULES)}")
-    return Run(config, problem, model, optimiser_of(config).init(model.params))
+    return Run(config, problem, model, optimiser_of(config).init(model.params), threads)
 
 
-def optimiser_of(config: Config) -> SGD | Adam:
-    return make_optimiser(config.optimiser, config.lr, config.decay, config.momentum)
+def optimiser_of(config: Config, threads: int = 1) -> SGD | Adam:
+    return make_optimiser(config.optimiser, config.lr, config.decay, config.momentum, threads)
 
 
 def train(run: Run, stop: Callable[[], bool] = lambda: False) -> Iterator[Report]:
@@ -130,7 +131,7 @@ def train_step(run: Run, rate: float) -> tuple[float, float, str]:
         clip_value(grads, run.config.clip_value)
     norm, trouble = clip_global_norm(grads, run.config.clip), ""
     if math.isfinite(norm):
-        optimiser_of(run.config).step(run.model.params, grads, run.optimiser, rate)
+        optimiser_of(run.config, run.threads).step(run.model.params, grads, run.optimiser, rate)
         run.state = state
     else:
         run.state, trouble = None, ", ".join(not_finite(grads)) or "the sum of all"
