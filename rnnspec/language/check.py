@@ -279,6 +279,8 @@ def _initialisers(document: Document, faults: Faults) -> dict[str, Init]:
             near = did_you_mean(pattern, document.parameters)
             faults.add(f"init names '{pattern[:60]}', which is no parameter.{near} Known here: {listed(document.parameters)}.", entry.at)
         for name in matching:
+            if entry.value.kind in ("orthogonal", "identity") and len(document.parameters[name].value) < 2:
+                faults.add(f"'{entry.value.kind}' is for matrices, and '{name}' has the shape [{', '.join(document.parameters[name].value)}].", entry.at)
             if name == pattern or (name not in found and name not in document.init):
                 found[name] = entry.value
     return {name: found[name] for name in document.parameters if name in found}
