@@ -48,6 +48,19 @@ def as_array(what: str, value: Any, dtype: np.dtype) -> Array:
     return array if array.flags.aligned else array.copy()
 
 
+def writable(what: str, given: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]], dtype: np.dtype) -> dict[str, Array]:
+    """The caller's arrays that results are written to: one for each name, of exactly these shapes and this dtype."""
+    if set(given) != set(shapes):
+        raise ShapeError(f"{what} must have one array for each of {', '.join(shapes)}; got {', '.join(given) or 'none'}.")
+    for name, shape in shapes.items():
+        array = given[name]
+        if not isinstance(array, np.ndarray) or array.dtype != dtype or not array.flags.writeable or not array.flags.aligned:
+            raise DtypeError(f"{what}[{name!r}] must be an aligned array of {dtype} that can be written to.")
+        if array.shape != shape:
+            raise ShapeError(f"{what}[{name!r}] has shape {array.shape}, expected {shape}.")
+    return dict(given)
+
+
 def infer_sizes(spec: Spec, dims: list[tuple[str, Shape, tuple[int, ...]]]) -> dict[str, int]:
     """The value of every size, from (what, declared shape, actual shape) of the arrays. Raises ShapeError with all mismatches."""
     votes: dict[str, dict[int, list[str]]] = {}

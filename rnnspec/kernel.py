@@ -119,6 +119,13 @@ class Inference:
     final: dict[str, Array]
 
 
+@dataclass(frozen=True)
+class Taped(Inference):
+    """tape: [n] uint8, all that `resume` needs beside the arguments of the call. Its memory is used again once the array is gone."""
+
+    tape: Array
+
+
 class State(dict[str, Array]):
     """The states after one step, name -> [B, ...], to be given to the next; `outputs` are what the step emitted."""
 
@@ -207,20 +214,49 @@ class Kernel:
         first step, zero where left out; lengths: [B] integers, the steps that each row takes (None: all T).
         Raises ShapeError, DtypeError, or ValueError for lengths.
         """
+        call = self._check(params, inputs, states, lengths)
+        return self._run(call, *self._record(call, None))
+
+    def record(self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None, lengths: Any = None,
+               out: Mapping[str, Array] | None = None) -> Taped:
+        """`forward` for who keeps the tape himself: it comes as an array, and `resume` makes a Run of it.
+
+        Arguments as for `forward`. out: name -> [T, B, ...], of any strides, arrays that the outputs are written to instead of new ones.
+        """
+        outputs, final, tape = self._record(self._check(params, inputs, states, lengths), out)
+        return Taped(outputs, final, tape.kept())
+
+    def resume(self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], tape: Array, lengths: Any = None) -> Run:
+        """The Run for `backward` of an earlier `record`, by a kernel of the same spec, dtype, memory and number of threads, from the same arguments.
+
+        It has no outputs and no final states. The tape is not copied, and must not be written to. Raises ShapeError where it is not of these arguments.
+        """
         from rnnspec.backends.cpu import launch, segments
 
-        call = self._check(params, inputs, states, lengths)
-        plans = self._plans(("forward", "backward"), call)
-        outputs, packed = self._new_outputs(call), self._packed("forward", call.sizes, call.params)
+        call = self._check(params, inputs, None, lengths)
+        plan = self._plans(("forward", "backward"), call)[0]
+        if self.memory == "low":
+            return self._run(call, {}, {}, segments.restored(plan, self._packed("forward", call.sizes, call.params), call.inputs, tape))
+        return self._run(call, {}, {}, launch.restored(plan, tape))
+
+    def _record(self, call: _Call, out: Mapping[str, Array] | None) -> tuple[dict[str, Array], dict[str, Array], Tape | Segments]:
+        """Outputs, final states and the tape of a call."""
+        from rnnspec.backends.cpu import launch, segments
+
+        plan, packed = self._plans(("forward", "backward"), call)[0], self._packed("forward", call.sizes, call.params)
+        outputs = self._new_outputs(call, out)
         tape: Tape | Segments
         if self.memory == "low":
-            tape = segments.Segments(plans[0], packed, call.inputs)
+            tape = segments.Segments(plan, packed, call.inputs)
             final = tape.forward(outputs, call.states)
         else:
-            tape = launch.new_tape(plans[0])
-            final, _ = launch.execute(plans[0], packed, call.inputs, outputs, call.states, tape)
+            tape = launch.new_tape(plan)
+            final, _ = launch.execute(plan, packed, call.inputs, outputs, call.states, tape)
+        return outputs, self._shaped(final, call.sizes), tape
+
+    def _run(self, call: _Call, outputs: dict[str, Array], final: dict[str, Array], tape: Tape | Segments) -> Run:
         shapes = {name: array.shape for name, array in call.inputs.items()}
-        return Run(outputs, self._shaped(final, call.sizes), call.sizes, call.steps, call.rows, self, tape, plans[1],
+        return Run(outputs, final, call.sizes, call.steps, call.rows, self, tape, self._plans(("forward", "backward"), call)[1],
                    self._packed("backward", call.sizes, call.params), shapes, self._kept(call.params))
 
     def _kept(self, params: Mapping[str, Array] | Weights) -> dict[str, Array]:
@@ -252,13 +288,14 @@ class Kernel:
             before, params = run._tape.backward(own, run._packed, given, dx, dfinal)
         return Gradients(self._derived.gradients(params, run._params, run.sizes), dx, self._shaped(before, run.sizes))
 
-    def infer(self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None, lengths: Any = None) -> Inference:
-        """Runs a sequence without a tape; arguments as for `forward`."""
+    def infer(self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None, lengths: Any = None,
+              out: Mapping[str, Array] | None = None) -> Inference:
+        """Runs a sequence without a tape; arguments as for `record`."""
         from rnnspec.backends.cpu import launch
 
         call = self._check(params, inputs, states, lengths)
         own = self._plans(("infer",), call)[0]
-        outputs = self._new_outputs(call)
+        outputs = self._new_outputs(call, out)
         final, _ = launch.execute(own, self._packed("infer", call.sizes, call.params), call.inputs, outputs, call.states)
         return Inference(outputs, self._shaped(final, call.sizes))
 
@@ -382,9 +419,17 @@ class Kernel:
                                 segment_steps(steps) if self.memory == "low" and "backward" in modes else None)
         return [launch.plan(own, sizes, dealt, parts) for own in codes]
 
-    def _new_outputs(self, call: _Call) -> dict[str, Array]:
+    def _new_outputs(self, call: _Call, given: Mapping[str, Array] | None) -> dict[str, Array]:
+        """Arrays for the outputs, zero where some rows are shorter, for what lies past their end is not written."""
         make = np.empty if call.lengths is None else np.zeros
-        return {o: make((call.steps, call.rows, *self._full(self.spec.shapes[o], call.sizes)), self.dtype) for o in self.spec.outputs}
+        shapes = {o: (call.steps, call.rows, *self._full(self.spec.shapes[o], call.sizes)) for o in self.spec.outputs}
+        if given is None:
+            return {o: make(shape, self.dtype) for o, shape in shapes.items()}
+        found = checked.writable("out", given, shapes, self.dtype)
+        if call.lengths is not None:
+            for array in found.values():
+                array[...] = 0
+        return found
 
     def _full(self, shape: Shape, sizes: Mapping[str, int]) -> tuple[int, ...]:
         return tuple(evaluate_size(s, sizes) for s in shape)
