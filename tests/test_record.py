@@ -9,7 +9,7 @@ from cells import case, kernel
 from tolerances import assert_same
 
 import rnnspec
-from rnnspec import DtypeError, ShapeError
+from rnnspec import ShapeError
 from rnnspec.backends.cpu.memory import _POOL
 
 KINDS = ("params", "inputs", "states")
@@ -64,10 +64,9 @@ def test_outputs_go_into_arrays_of_the_callers(lengths):
         assert_same(wide[:, :, 3:8], whole.outputs["h"])
         assert (wide[:, :, :3] == 7).all() and (wide[:, :, 8:] == 7).all()
         assert run.outputs["h"].base is wide
-    for out, error, words in (({}, ShapeError, "each of h"), ({"h": wide}, ShapeError, r"\(4, 3, 11\), expected \(4, 3, 5\)"),
-                              ({"h": wide[:, :, :5].astype("float32")}, DtypeError, "float64")):
-        with pytest.raises(error, match=words):
+    for out, words in (({"y": wide}, "'y'.*there are h"), ({"h": wide}, r"shape \(4, 3, 5\)"), ({"h": wide[:, :, :5].astype("float32")}, "float64")):
+        with pytest.raises(ShapeError, match=words):
             one.kernel.infer(one.params, one.inputs, out=out)
     wide.setflags(write=False)
-    with pytest.raises(DtypeError, match="written to"):
+    with pytest.raises(ShapeError, match="writable"):
         one.kernel.infer(one.params, one.inputs, out={"h": wide[:, :, :5]})
