@@ -38,7 +38,7 @@ def pack(stack: Stack, run: StackRun) -> list[Array]:
 
 
 def unpack(stack: Stack, kept: list[Array], weights: StackWeights, inputs: Named, state: tuple[Array | None, ...], lengths: Array | None,
-           pieces: Mapping[bool, Pieces | None], *, training: bool, seed: int) -> StackRun:
+           pieces: Mapping[bool, Pieces | None], *, training: bool, seed: tuple[int, ...]) -> StackRun:
     """The StackRun for `Stack.backward`, from what was kept and the arguments of the call."""
     if len(kept) != count(stack, training):
         raise ShapeError(f"{len(kept)} arrays were kept, but these layers keep {count(stack, training)}.")
@@ -54,7 +54,7 @@ def unpack(stack: Stack, kept: list[Array], weights: StackWeights, inputs: Named
         given = {layer.main: main, **{n: inputs[n] for n in layer.others}}
         for d, (direction, tape) in enumerate(zip(stack.directions, tapes)):
             split, place = pieces[direction.reverse], depth * len(stack.directions) + d
-            params, streams = call_inputs(layer, weights.cells[place], given, direction.reverse and split is None, (seed, depth, d) if training else None)
+            params, streams = call_inputs(layer, weights.cells[place], given, direction.reverse and split is None, (*seed, depth, d) if training else None)
             own.runs.append(layer.kernel.resume(params, streams, tape, None if split is not None else lengths, pieces=split))
             own.given.append(frozenset(started(stack, state, depth, d)))
         layers.append(own)

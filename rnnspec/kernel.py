@@ -348,7 +348,8 @@ class Kernel:
                              f"for every call), noise=\"mean\" for what is expected of it, or its arrays among inputs and params.")
         sizes = self._sizes_of(params, inputs, states, lead, own)
         if not set(lead) <= set(sizes):
-            raise ShapeError(f"'{self.spec.name}' has no input beside its noise that tells the number of steps and rows: give an initial state and the noise itself.")
+            raise ShapeError(f"'{self.spec.name}' has no input beside its noise that tells the number of steps and rows: "
+                             "give an initial state and the noise itself.")
         for name, array in self._noise(missing, noise, sizes, sizes.get("T", 1), sizes["B"]).items():
             if name in self.spec.parameters:
                 params[name] = array

@@ -68,7 +68,7 @@ class StackRun:
 
 
 def forward(stack: Stack, weights: StackWeights, inputs: Named, state: tuple[Array | None, ...], lengths: Array | None,
-            pieces: Mapping[bool, Pieces | None], *, training: bool, seed: int, call: Callable[..., Run | Taped | Inference]) -> StackRun:
+            pieces: Mapping[bool, Pieces | None], *, training: bool, seed: tuple[int, ...], call: Callable[..., Run | Taped | Inference]) -> StackRun:
     """All layers. See `Stack.forward`. call: Kernel.forward, Kernel.record or Kernel.infer."""
     steps, rows = next(iter(inputs.values())).shape[:2]
     final = tuple(np.empty((shape[0], rows, *shape[1:]), stack.dtype) for shape in stack.states.values())
@@ -79,7 +79,7 @@ def forward(stack: Stack, weights: StackWeights, inputs: Named, state: tuple[Arr
         below, own = main, LayerRun()
         if depth and training and stack.dropout:
             own.mask = dropout_mask(seed, depth, main.shape, stack.dropout, stack.dtype)
-            main = main * own.mask
+            main = np.multiply(main, own.mask, order="C")
         own.main = main if depth and stack.memory == "low" else None
         given = {layer.main: main, **{n: inputs[n] for n in layer.others}}
         arrays, targets = _targets(stack, depth, steps, rows, lengths is not None)
@@ -89,7 +89,7 @@ def forward(stack: Stack, weights: StackWeights, inputs: Named, state: tuple[Arr
             own_state = started(stack, state, depth, d)
             before = _before(layer, own_state, weights.initial[place], split, rows)
             turn = direction.reverse and split is None
-            params, streams = call_inputs(layer, weights.cells[place], given, turn, (seed, depth, d) if training else None)
+            params, streams = call_inputs(layer, weights.cells[place], given, turn, (*seed, depth, d) if training else None)
             run = call(layer.kernel, params, streams, before, None if split is not None else lengths, pieces=split, out=_turned(targets[d], turn))
             for name, array in run.final.items():
                 index, at = stack.state_place(depth, d, name)
@@ -136,7 +136,7 @@ def backward(stack: Stack, run: StackRun, outputs: Named, final: tuple[Array | N
         for name, array in total.items():
             inputs[name] = inputs[name] + array if name in inputs else array
         if below is not None and own.mask is not None:
-            below = below * own.mask
+            below = np.multiply(below, own.mask, order="C")
         if stack.residual and depth and (above := dy.get(stack.emitted[depth][0])) is not None:
             below = above if below is None else below + above
         if depth:
@@ -146,10 +146,10 @@ def backward(stack: Stack, run: StackRun, outputs: Named, final: tuple[Array | N
     return params, {n: inputs[n] for n in stack.inputs if n in inputs}, before
 
 
-def dropout_mask(seed: int, depth: int, shape: tuple[int, ...], rate: float, dtype: np.dtype) -> Array:
+def dropout_mask(seed: tuple[int, ...], depth: int, shape: tuple[int, ...], rate: float, dtype: np.dtype) -> Array:
     """1 / (1 - rate) where an input of a layer is kept, 0 where it is dropped, [T, B, ...] (Zaremba, Sutskever & Vinyals 2014, arXiv 1409.2329)."""
     how = Draw("dropout", rate, "step") if rate < 1 else Draw("bernoulli", 0.0, "step")
-    return noise.draw_one(how, "dropout between layers", shape[:2], shape[2:], (seed, depth), dtype)
+    return noise.draw_one(how, "dropout between layers", shape[:2], shape[2:], (*seed, depth), dtype)
 
 
 def _noise(layer: Layer, steps: int, rows: int, seed: tuple[int, ...] | None) -> Named:
@@ -167,6 +167,8 @@ def call_inputs(layer: Layer, params: Mapping[str, Array] | Weights, inputs: Nam
     own = {n: a for n, a in drawn.items() if n in layer.spec.parameters}
     if own and not isinstance(params, Weights):
         params = {**params, **own}
+    elif own and seed is not None:
+        raise ValueError(f"the noise of {layer.spec.name!r} is in its parameters too, and packed weights hold what is expected of it: in training give params.")
     return params, _turned(inputs | {n: a for n, a in drawn.items() if n not in own}, turn)
 
 

@@ -22,6 +22,7 @@ from rnnspec.language.faults import did_you_mean
 from rnnspec.language.load import load
 from rnnspec.language.spec import Spec
 from rnnspec.layer import Full, Layer, check_sizes, layer_sizes, whole
+from rnnspec.noise import Seed
 from rnnspec.passes import Direction, StackRun
 from rnnspec.pieces import cut
 from rnnspec.weights import Weights
@@ -155,7 +156,7 @@ class Stack:
     @cached_property
     def steps(self) -> dict[str, Full]:
         """The recorded values, name -> shape of a step."""
-        found = {}
+        found: dict[str, Full] = {}
         for depth, d in self.places():
             layer = self.layers[depth]
             found |= {f"{n}{self.suffix(depth, d)}": layer.outputs[n] for n in self.recorded[depth]}
@@ -209,34 +210,34 @@ class Stack:
     # --- calls
 
     def forward(self, params: Mapping[str, Any] | StackWeights, x: Any, state: Any = None, lengths: Any = None, *, resets: Any = None,
-                training: bool = True, seed: int = 0) -> StackRun:
+                training: bool = True, seed: Seed = 0) -> StackRun:
         """Runs a sequence and keeps the tapes.
 
         x: [T, B, ...], or name -> array where the cells read more than one. state: the arrays of `states`, each with the rows as
         axis 1 ([L * D, B, ...]), None where zero (or the learned one). lengths: [B] integers, the steps of each row. resets: [T, B]
         booleans, whether a row restarts at the initial state before that step. training: whether dropout and noise act, drawn from
-        `seed`. The same arguments give the same numbers, for any number of threads.
+        `seed` (a whole number, or several). The same arguments give the same numbers, for any number of threads.
         """
-        return passes.forward(self, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=seed, call=Kernel.forward)
+        return passes.forward(self, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=_seeds(seed), call=Kernel.forward)
 
     def infer(self, params: Mapping[str, Any] | StackWeights, x: Any, state: Any = None, lengths: Any = None, *, resets: Any = None,
-              training: bool = False, seed: int = 0) -> StackRun:
+              training: bool = False, seed: Seed = 0) -> StackRun:
         """The same without tapes: the StackRun that comes back is not for `backward`."""
-        return passes.forward(self, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=seed, call=Kernel.infer)
+        return passes.forward(self, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=_seeds(seed), call=Kernel.infer)
 
     def record(self, params: Mapping[str, Any] | StackWeights, x: Any, state: Any = None, lengths: Any = None, *, resets: Any = None,
-               training: bool = True, seed: int = 0) -> tuple[StackRun, list[Array]]:
+               training: bool = True, seed: Seed = 0) -> tuple[StackRun, list[Array]]:
         """`forward` for who keeps what backward needs himself: rows of bytes, uint8 [n], that `resume` takes."""
-        run = passes.forward(self, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=seed, call=Kernel.record)
+        run = passes.forward(self, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=_seeds(seed), call=Kernel.record)
         return run, kept.pack(self, run)
 
     def resume(self, params: Mapping[str, Any] | StackWeights, x: Any, state: Any, lengths: Any, arrays: list[Array], *, resets: Any = None,
-               training: bool = True, seed: int = 0) -> StackRun:
+               training: bool = True, seed: Seed = 0) -> StackRun:
         """The run for `backward` of an earlier `record`, by a Stack made of the same arguments, from the same arguments and what was kept.
 
         It has no outputs. The arrays are not copied, and must not be written to. Of x only the shape is read, unless memory is "low".
         """
-        return kept.unpack(self, arrays, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=seed)
+        return kept.unpack(self, arrays, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=_seeds(seed))
 
     def backward(self, run: StackRun, dy: Any = None, dstate: Any = None, dsteps: Mapping[str, Any] | None = None) -> StackGradients:
         """Gradients from those of the outputs, of the final state and of recorded steps; what is left out counts as zero.
@@ -286,7 +287,7 @@ class Stack:
         for name, array in arrays.items():
             shape = known[name]
             if array.ndim != len(shape) or any(s not in (None, n) for s, n in zip(shape, array.shape)):
-                shown = ", ".join(letter if s is None else str(s) for letter, s in zip(("T", "B", *shape), shape))
+                shown = ", ".join(letter if s is None else str(s) for letter, s in zip(("T", "B", *map(str, shape)), shape))
                 raise ShapeError(f"{what} {name!r} must have shape ({shown}), got {array.shape}.")
         return arrays
 
@@ -383,3 +384,10 @@ def _resets(resets: Any, steps: int, rows: int) -> Array | None:
     if array.shape != (steps, rows):
         raise ShapeError(f"resets must have shape ({steps}, {rows}) = [T, B], got {array.shape}.")
     return array if array.any() else None
+
+
+def _seeds(seed: Any) -> tuple[int, ...]:
+    given = seed if isinstance(seed, tuple) else (seed,)
+    if not given or any(isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0 for n in given):
+        raise ValueError(f"seed must be a whole number of at least 0, or a tuple of such; got {seed!r}.")
+    return tuple(int(n) for n in given)

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent / "rnnspec"
 FILES = sorted(ROOT.rglob("*.py"))
 # A module may import from its own layer and from those above it in this list.
 LAYERS = (
-    ("errors",), ("modules", "texts"), ("language",), ("symbolic",), ("lowering",), ("backends",),
+    ("errors",), ("files", "modules", "texts"), ("language",), ("symbolic",), ("lowering",), ("backends",),
     ("arrays", "initialise", "noise", "pieces", "pipeline"), ("derived", "weights", "stream", "run", "kernel"), ("layer", "passes", "kept", "stack", "recurrent"),
     ("latex", "show"), ("interop",), ("check",),
     ("compare", "transform"), ("train",), ("commands",), ("cli",), ("__main__",), ("__init__",),
