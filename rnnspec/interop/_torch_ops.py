@@ -62,7 +62,8 @@ def _bits(which: int, tensors: Sequence[Tensor], count: int) -> list[Tensor | No
     return [next(left) if which >> i & 1 else None for i in range(count)]
 
 
-def _arguments(stack: Stack, params: Sequence[Tensor], inputs: Sequence[Tensor], states: Sequence[Tensor], given: int, lengths: Tensor | None) -> tuple[Any, ...]:
+def _arguments(stack: Stack, params: Sequence[Tensor], inputs: Sequence[Tensor], states: Sequence[Tensor], given: int,
+               lengths: Tensor | None) -> tuple[Any, Any, Any, Any]:
     """params, x, state and lengths as a Stack takes them."""
     before = [None if t is None else _array(t) for t in _bits(given, states, len(stack.states))]
     return (dict(zip(stack.shapes, map(_array, params))), dict(zip(stack.inputs, map(_array, inputs))), before,
@@ -96,8 +97,8 @@ def backward(config, params, inputs, states, given, lengths, resets, seed, kept,
     """Gradients of params, of the inputs that have one, and of the given states. kept: of `forward`; grads: of its results for which a bit of
     `which` is set, the others count as zero."""
     stack = _stack(config, params, inputs, int(kept[0]))
-    options = _options(resets, seed)
-    run = stack.resume(*_arguments(stack, params, inputs, states, given, lengths), [_array(k) for k in kept[1:]], **options)
+    arguments = _arguments(stack, params, inputs, states, given, lengths)
+    run = stack.resume(*arguments, [_array(k) for k in kept[1:]], **_options(resets, seed))
     found = [None if g is None else _array(g) for g in _bits(which, grads, values(stack))]
     outs, finals = len(stack.outputs), len(stack.outputs) + len(stack.states)
     result = stack.backward(run, dict(zip(stack.outputs, found[:outs])), found[outs:finals], dict(zip(stack.steps, found[finals:])))
