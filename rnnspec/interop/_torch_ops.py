@@ -9,6 +9,7 @@ seed: an int64 number that dropout and noise are drawn from, None for evaluation
 """
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -30,6 +31,7 @@ TWICE = ("rnnspec has no gradients of gradients: the backward pass is a kernel, 
          "with torch operations where a second derivative is needed.")
 MAPPED = ("torch.func.vmap does not map over rnnspec's layers, nor do jacrev, jacfwd and hessian, which use it: give the mapped axis as rows of the "
           "batch, which the kernels work on at once, or write a loop.")
+FORWARDS = "rnnspec has no forward-mode derivatives (jvp) in torch: use reverse mode (torch.func.grad, vjp)."
 EVALUATED = ("these layers were traced for evaluation and keep no tape, so there is no gradient. Export them in training mode (.train(), under which dropout "
              "and noise act) to train what was exported.")
 
@@ -162,20 +164,22 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
     ctx.save_for_backward(*params, *x, *states, lengths, resets, seed, *output[ctx.values :])
 
 
-def _gradients(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
-    saved, parts = list(ctx.saved_tensors), []
-    for count in ctx.counts:
-        parts.append(saved[:count])
-        del saved[:count]
-    params, inputs, states, beside = parts
+def _gradients(ctx: Any, grads: list[Tensor | None], operator: Callable[..., list[Tensor]] | None = None) -> tuple[Any, ...]:
+    params, inputs, states, beside, kept = _split(ctx.saved_tensors, ctx.counts)
     present = [i for i, g in enumerate(grads[: ctx.values]) if g is not None]
     if not present:
         return None, [None] * len(params), [None] * len(inputs), [None] * len(states), None, None, None, None, None
-    found = iter(torch.ops.rnnspec.backward(ctx.config, params, inputs, states, ctx.given, *beside, saved, [grads[i] for i in present],
-                                            sum(1 << i for i in present)))
+    operator = operator or torch.ops.rnnspec.backward
+    found = iter(operator(ctx.config, params, inputs, states, ctx.given, *beside, kept, [grads[i] for i in present], sum(1 << i for i in present)))
     dparams = [next(found) for _ in params]
     dinputs = [next(found) if has else None for has in ctx.with_gradient]
     return None, dparams, dinputs, list(found), None, None, None, None, None
+
+
+def _split(tensors: Sequence[Any], counts: Sequence[int]) -> list[list[Any]]:
+    """The first so many, the next so many, ..., and the rest."""
+    ends = [*itertools.accumulate(counts), len(tensors)]
+    return [list(tensors[a:b]) for a, b in zip([0, *ends], ends)]
 
 
 def _refuse(text: str) -> Callable[..., Any]:
@@ -190,3 +194,59 @@ backward.register_autograd(_refuse(TWICE))
 infer.register_autograd(_refuse(EVALUATED))
 for _operator in (forward, infer, backward):
     _operator.register_vmap(_refuse(MAPPED))
+
+
+# --- torch.func, whose transforms take no operator with a registered derivative, but an autograd.Function
+
+
+def transformed(config: str, params: list[Tensor], inputs: list[Tensor], states: list[Tensor], given: int, lengths: Tensor | None, resets: Tensor | None,
+                seed: Tensor | None, threads: int) -> list[Tensor]:
+    """`forward` under torch.func.grad, vjp, grad_and_value."""
+    counts = (len(params), len(inputs), len(states))
+
+    def nested(flat: Sequence[Any]) -> tuple[Any, ...]:
+        *groups, beside = _split(flat, counts)
+        return config, *groups, given, *beside, threads
+
+    return list(_Forward.apply(nested, *params, *inputs, *states, lengths, resets, seed))
+
+
+def _transformed_backward(config: str, params: list[Tensor], inputs: list[Tensor], states: list[Tensor], given: int, lengths: Tensor | None,
+                          resets: Tensor | None, seed: Tensor | None, kept: list[Tensor], grads: list[Tensor], which: int) -> list[Tensor]:
+    counts = (len(params), len(inputs), len(states), 3, len(kept))
+
+    def nested(flat: Sequence[Any]) -> tuple[Any, ...]:
+        *groups, beside, tapes, dy = _split(flat, counts)
+        return config, *groups, given, *beside, tapes, dy, which
+
+    return list(_Backward.apply(nested, *params, *inputs, *states, lengths, resets, seed, *kept, *grads))
+
+
+class _Forward(torch.autograd.Function):
+    vmap, jvp = staticmethod(_refuse(MAPPED)), staticmethod(_refuse(FORWARDS))
+
+    @staticmethod
+    def forward(nested: Any, *flat: Any) -> tuple[Tensor, ...]:
+        return tuple(torch.ops.rnnspec.forward(*nested(flat)))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        _setup(ctx, inputs[0](inputs[1:]), list(output))
+        ctx.mark_non_differentiable(*output[ctx.values :])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
+        _, params, inputs, states, *_ = _gradients(ctx, list(grads), _transformed_backward)
+        return None, *params, *inputs, *states, None, None, None
+
+
+class _Backward(torch.autograd.Function):
+    vmap, jvp, backward = staticmethod(_refuse(MAPPED)), staticmethod(_refuse(FORWARDS)), staticmethod(_refuse(TWICE))
+
+    @staticmethod
+    def forward(nested: Any, *flat: Any) -> tuple[Tensor, ...]:
+        return tuple(torch.ops.rnnspec.backward(*nested(flat)))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Nothing is kept: there is no derivative of it."""

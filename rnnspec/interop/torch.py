@@ -104,15 +104,16 @@ def recurrent(config: Config, weights: Mapping[str, Tensor], input: Any, hx: Any
     tensors = [list(group.values()) for group in (params, inputs, states)]
     again = None if resets is None else _time_first(torch.as_tensor(resets), single, batch_first)
     seed = torch.randint(2**63 - 1, ()) if training and config.random else None
-    operator = torch.ops.rnnspec.forward if _differentiated(tensors, training) else torch.ops.rnnspec.infer
-    found = operator(config.text, *tensors, given, _lengths(lengths, single), again, seed, threads or 0)
+    found = _operator(tensors, training)(config.text, *tensors, given, _lengths(lengths, single), again, seed, threads or 0)
     return _results(config, found, single, batch_first)
 
 
-def _differentiated(groups: list[list[Tensor]], training: bool) -> bool:
-    """Whether a tape is wanted. A program exported for evaluation has none, though its weights require gradients."""
+def _operator(groups: list[list[Tensor]], training: bool) -> Any:
+    """The one that keeps a tape, where it is wanted. A program exported for evaluation has none, though its weights require gradients."""
     wanted = torch.is_grad_enabled() and any(t.requires_grad for group in groups for t in group)
-    return wanted and (training or not torch.compiler.is_exporting())
+    if not wanted or (torch.compiler.is_exporting() and not training):
+        return torch.ops.rnnspec.infer
+    return _torch_ops.transformed if torch._C._are_functorch_transforms_active() else torch.ops.rnnspec.forward
 
 
 # --- tensors in
