@@ -99,7 +99,7 @@ def forward(stack: Stack, weights: StackWeights, inputs: Named, state: tuple[Arr
                 own.given.append(frozenset(own_state))
             end = stack.suffix(depth, d)
             recorded |= {f"{n}{end}": targets[d][n].copy() if n in stack.emitted[depth] else targets[d][n] for n in stack.recorded[depth]}
-        outputs = _merge(stack, arrays, targets)
+        outputs = _merge(stack, depth, arrays, targets)
         own.parts = targets if stack.merge == "product" else []
         main = outputs[stack.emitted[depth][0]]
         if stack.residual and depth:
@@ -196,16 +196,17 @@ def _targets(stack: Stack, depth: int, steps: int, rows: int, short: bool) -> tu
     return arrays, targets
 
 
-def _merge(stack: Stack, arrays: Named, targets: list[Named]) -> Named:
-    """A layer's outputs from those of its directions."""
-    if len(targets) == 1:
-        return targets[0]
-    if stack.merge == "concat":
+def _merge(stack: Stack, depth: int, arrays: Named, targets: list[Named]) -> Named:
+    """What a layer emits, from the outputs of its directions."""
+    if len(targets) > 1 and stack.merge == "concat":
         return arrays
     found = {}
-    for name, first in targets[0].items():
-        second = targets[1][name]
-        found[name] = first * second if stack.merge == "product" else first + second
+    for name in stack.emitted[depth]:
+        first, *second = (target[name] for target in targets)
+        if not second:
+            found[name] = first
+            continue
+        found[name] = first * second[0] if stack.merge == "product" else first + second[0]
         if stack.merge == "mean":
             found[name] *= stack.dtype.type(0.5)
     return found
