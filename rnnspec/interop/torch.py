@@ -74,7 +74,8 @@ def _config(stack: Stack, given: Mapping[str, Any], options: Mapping[str, Any]) 
     dropout = {} if stack.num_layers > 1 else {"dropout": 0.0}  # it would do nothing, and warn each time that a Stack is made
     text = json.dumps({"cells": cells, "layers": [cells.index(t) for t in texts]} | dict(given) | own | dropout, default=_plain)
     random = (stack.num_layers > 1 and stack.dropout > 0) or any(spec.noise for spec in specs)
-    weights, inputs, outputs, states, recorded = (tuple(g.items()) for g in (stack.shapes, stack.inputs, stack.outputs, stack.states, stack.steps))
+    made = _torch_ops.stack_of(text, str(stack.dtype), None)  # the one whose kernels run, of equations in the order of the text
+    weights, inputs, outputs, states, recorded = (tuple(g.items()) for g in (made.shapes, made.inputs, made.outputs, made.states, made.steps))
     return Config(text, weights, inputs, outputs, states, recorded, random)
 
 
