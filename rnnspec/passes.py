@@ -111,7 +111,7 @@ def forward(stack: Stack, weights: StackWeights, inputs: Named, state: tuple[Arr
 def backward(stack: Stack, run: StackRun, outputs: Named, final: tuple[Array | None, ...],
              steps: Named) -> tuple[Named, Named, tuple[Array, ...]]:
     """Gradients of weights, inputs and initial states. See `Stack.backward`."""
-    params = {name: np.zeros(shape, stack.dtype) for name, shape in stack.shapes.items()}
+    params: Named = {}
     inputs: Named = {}
     before = tuple(np.zeros((shape[0], run.rows, *shape[1:]), stack.dtype) for shape in stack.states.values())
     dy = outputs
@@ -127,14 +127,14 @@ def backward(stack: Stack, run: StackRun, outputs: Named, final: tuple[Array | N
                 raise TypeError("what `record` returns is for `resume`; give backward the run that this returns.")
             gradients = layer.kernel.backward(taken, _turned(given, turn), final=_final(layer, started(stack, final, depth, d), split))
             for name, array in _turned(gradients.inputs, turn).items():
-                total[name] = np.add(total[name], array, out=total[name]) if name in total else array
+                _add(total, name, array)
             end = stack.suffix(depth, 0 if stack.share_directions else d)
             for name, array in layer.weights(gradients.params, gradients=True).items():
-                params[f"{name}{end}"] += array
+                _add(params, f"{name}{end}", array)
             _state_gradients(stack, depth, d, gradients.states, own.given[d], split, params, before)
         below = total.pop(layer.main, None)
         for name, array in total.items():
-            inputs[name] = inputs[name] + array if name in inputs else array
+            _add(inputs, name, array)
         if below is not None and own.mask is not None:
             below = np.multiply(below, own.mask, order="C")
         if stack.residual and depth and (above := dy.get(stack.emitted[depth][0])) is not None:
@@ -143,7 +143,15 @@ def backward(stack: Stack, run: StackRun, outputs: Named, final: tuple[Array | N
             dy = {} if below is None else {stack.emitted[depth - 1][0]: below}
         elif below is not None:
             inputs[layer.main] = below
-    return params, {n: inputs[n] for n in stack.inputs if n in inputs}, before
+    return {n: params[n] for n in stack.shapes}, {n: inputs[n] for n in stack.inputs if n in inputs}, before
+
+
+def _add(sums: Named, name: str, array: Array) -> None:
+    """Adds to what is there, in place, or files the array itself, which is nobody else's."""
+    if name in sums:
+        sums[name] += array
+    else:
+        sums[name] = array
 
 
 def dropout_mask(seed: tuple[int, ...], depth: int, shape: tuple[int, ...], rate: float, dtype: np.dtype) -> Array:
@@ -288,4 +296,4 @@ def _state_gradients(stack: Stack, depth: int, d: int, found: Mapping[str, Array
                 fresh[split.first] = True
             learned = array[fresh]
         if stack.learn_initial:
-            params[f"initial_{name}{stack.suffix(depth, d)}"] += learned.sum(axis=0)
+            params[f"initial_{name}{stack.suffix(depth, d)}"] = learned.sum(axis=0)

@@ -21,7 +21,7 @@ from rnnspec.kernel import Kernel, compile
 from rnnspec.language.faults import did_you_mean
 from rnnspec.language.load import load
 from rnnspec.language.spec import Spec
-from rnnspec.layer import Full, Layer, check_sizes, layer_sizes, whole
+from rnnspec.layer import Full, Layer, check_projection, check_sizes, layer_sizes, whole
 from rnnspec.noise import Seed
 from rnnspec.passes import Direction, StackRun
 from rnnspec.pieces import cut
@@ -77,7 +77,8 @@ class Stack:
         self.emitted = [spec.outputs for spec in specs]
         kernels = _kernels(specs, self.recorded, dtype=dtype, threads=threads, memory=memory)
         self.dtype, self.memory = kernels[0].dtype, memory
-        check_sizes(sizes or {}, specs)
+        check_sizes({} if sizes is None else sizes, specs)
+        check_projection(proj_size, hidden_size, specs)
         self.layers, self.widths = self._layers(specs, kernels, proj_size, sizes or {})
         self.inputs = {self.layers[0].main: self.layers[0].full(specs[0].inputs[self.layers[0].main])}
         for depth, layer in enumerate(self.layers):
