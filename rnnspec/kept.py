@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rnnspec.errors import ShapeError
-from rnnspec.passes import LayerRun, Named, StackRun, call_inputs, started
+from rnnspec.passes import LayerRun, Named, StackRun, call_inputs, read_by, started
 from rnnspec.pieces import Pieces
 from rnnspec.run import Taped
 
@@ -48,17 +48,18 @@ def unpack(stack: Stack, kept: list[Array], weights: StackWeights, inputs: Named
         tapes = [next(left) for _ in stack.directions]
         own = _layer_run(stack, depth, steps, rows, left, training)
         if stack.memory == "low":
-            main = inputs[layer.main] if own.main is None else own.main
+            main = own.main if depth else inputs.get(layer.main)
         else:  # of inputs the shapes alone are read
             main = np.broadcast_to(stack.dtype.type(0), (steps, rows, *layer.full(layer.spec.inputs[layer.main])))
-        given = {layer.main: main, **{n: inputs[n] for n in layer.others}}
+        given = read_by(layer, main, inputs)
         for d, (direction, tape) in enumerate(zip(stack.directions, tapes)):
             split, place = pieces[direction.reverse], depth * len(stack.directions) + d
-            params, streams = call_inputs(layer, weights.cells[place], given, direction.reverse and split is None, (*seed, depth, d) if training else None)
+            turn = direction.reverse and split is None
+            params, streams = call_inputs(layer, weights.cells[place], given, (steps, rows), turn, (*seed, depth, d) if training else None)
             own.runs.append(layer.kernel.resume(params, streams, tape, None if split is not None else lengths, pieces=split))
             own.given.append(frozenset(started(stack, state, depth, d)))
         layers.append(own)
-    return StackRun({}, (), {}, steps, rows, tuple(layers), pieces)
+    return StackRun({}, (), {}, steps, rows, tuple(inputs), tuple(layers), pieces)
 
 
 def _shapes(stack: Stack, depth: int, steps: int, rows: int, training: bool) -> list[tuple[int, ...]]:

@@ -12,8 +12,9 @@ import numpy as np
 
 from rnnspec.initialise import initialise
 from rnnspec.kernel import Kernel
+from rnnspec.language.biases import bias_names
 from rnnspec.language.extras import ZERO
-from rnnspec.language.sizes import evaluate_size, size_names
+from rnnspec.language.sizes import evaluate_size, size_names, unit_size, with_default_sizes
 from rnnspec.language.spec import Shape, Spec
 
 Array = np.ndarray
@@ -99,26 +100,6 @@ class Layer:
         return self.weights(initialise(self.spec, self.sizes, seed, self.kernel.dtype))
 
 
-def bias_names(spec: Spec) -> tuple[str, ...]:
-    """The biases of a cell: vector parameters that occur only as a term of a sum."""
-    from rnnspec.language.equations import Binary, Ref, Unary, walk
-
-    vectors = {n for n, shape in spec.parameters.items() if len(shape) == 1}
-    uses = dict.fromkeys(vectors, 0)
-    terms = dict.fromkeys(vectors, 0)
-    for equation in spec.equations:
-        for node in walk(equation.value):
-            match node:
-                case Ref(name) if name in vectors:
-                    uses[name] += 1
-                case Binary("+" | "-", left, right):
-                    for side in (left, right):
-                        inner = side.arg if isinstance(side, Unary) else side
-                        if isinstance(inner, Ref) and inner.name in vectors:
-                            terms[inner.name] += 1
-    return tuple(n for n in spec.parameters if n in vectors and uses[n] and uses[n] == terms[n])
-
-
 def layer_sizes(spec: Spec, input_size: int, hidden_size: int, proj_size: int, more: Mapping[str, int], depth: int = 0) -> dict[str, int]:
     """The value of every size of a cell. more: those given by name; depth: its place in a stack, for messages."""
     known = {n for shape in spec.shapes.values() for s in shape for n in size_names(s)}
@@ -129,14 +110,12 @@ def layer_sizes(spec: Spec, input_size: int, hidden_size: int, proj_size: int, m
         _tell(sizes, first[0], input_size, f"sizes[{first[0]!r}]", source)
     elif spec.streams and input_size != (evaluate_size(first[0], sizes) if first and size_names(first[0]) <= set(sizes) else 1 if not first else input_size):
         raise ValueError(f"{source} gives {input_size} features, but the cell {spec.name!r} reads {'one number' if not first else first[0]} a step.")
-    hidden = "H" if "H" in known else next((shape[0] for shape in spec.states.values() if shape and shape[0].isidentifier()), None)
+    hidden = unit_size(spec)
     if hidden is not None:
         _tell(sizes, hidden, hidden_size, source if first[:1] == (hidden,) else f"sizes[{hidden!r}]", "hidden_size")
     if proj_size and projects(spec):
         sizes["P"] = proj_size
-    for name, size in spec.sizes.items():
-        if name not in sizes and size.default is not None:
-            sizes[name] = evaluate_size(size.default, sizes)
+    sizes = with_default_sizes(spec.sizes, sizes)
     missing = sorted(known - set(sizes))
     if missing:
         hint = "give proj_size, or sizes={'P': ...}" if missing == ["P"] else f"give sizes={{{', '.join(f'{m!r}: ...' for m in missing)}}}"

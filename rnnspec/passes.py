@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rnnspec import noise
+from rnnspec.arrays import with_defaults
 from rnnspec.kernel import Kernel
 from rnnspec.language.draws import Draw
 from rnnspec.layer import Layer
@@ -51,13 +52,14 @@ class LayerRun:
 class StackRun:
     """outputs: name -> [T, B, ...]; final: the states after the last step, one array for each of `Stack.states`, [L * D, B, ...];
     steps: recorded values, name -> [T, B, ...], at the step they belong to in either direction. kept: the tapes, layer by layer; none of
-    `infer`. pieces: by direction, False forward, True reverse."""
+    `infer`. given: the inputs that were, and were not left at their defaults. pieces: by direction, False forward, True reverse."""
 
     outputs: Named
     final: tuple[Array, ...]
     steps: Named
     steps_taken: int
     rows: int
+    given: tuple[str, ...]
     kept: tuple[LayerRun, ...] = field(repr=False)
     pieces: Mapping[bool, Pieces | None] = field(repr=False)
 
@@ -74,14 +76,14 @@ def forward(stack: Stack, weights: StackWeights, inputs: Named, state: tuple[Arr
     final = tuple(np.empty((shape[0], rows, *shape[1:]), stack.dtype) for shape in stack.states.values())
     recorded: Named = {}
     kept: list[LayerRun] = []
-    main, outputs = inputs[stack.layers[0].main], Named()
+    main, outputs = inputs.get(stack.layers[0].main), Named()
     for depth, layer in enumerate(stack.layers):
         below, own = main, LayerRun()
-        if depth and training and stack.dropout:
+        if depth and training and stack.dropout and main is not None:
             own.mask = dropout_mask(seed, depth, main.shape, stack.dropout, stack.dtype)
             main = np.multiply(main, own.mask, order="C")
         own.main = main if depth and stack.memory == "low" else None
-        given = {layer.main: main, **{n: inputs[n] for n in layer.others}}
+        given = read_by(layer, main, inputs)
         arrays, targets = _targets(stack, depth, steps, rows, lengths is not None)
         for d, direction in enumerate(stack.directions):
             split = pieces[direction.reverse]
@@ -89,7 +91,7 @@ def forward(stack: Stack, weights: StackWeights, inputs: Named, state: tuple[Arr
             own_state = started(stack, state, depth, d)
             before = _before(layer, own_state, weights.initial[place], split, rows)
             turn = direction.reverse and split is None
-            params, streams = call_inputs(layer, weights.cells[place], given, turn, (*seed, depth, d) if training else None)
+            params, streams = call_inputs(layer, weights.cells[place], given, (steps, rows), turn, (*seed, depth, d) if training else None)
             run = call(layer.kernel, params, streams, before, None if split is not None else lengths, pieces=split, out=_turned(targets[d], turn))
             for name, array in run.final.items():
                 index, at = stack.state_place(depth, d, name)
@@ -105,7 +107,7 @@ def forward(stack: Stack, weights: StackWeights, inputs: Named, state: tuple[Arr
         if stack.residual and depth:
             main += below
         kept.append(own)
-    return StackRun(outputs, final, recorded, steps, rows, tuple(kept) if call is not Kernel.infer else (), pieces)
+    return StackRun(outputs, final, recorded, steps, rows, tuple(inputs), tuple(kept) if call is not Kernel.infer else (), pieces)
 
 
 def backward(stack: Stack, run: StackRun, outputs: Named, final: tuple[Array | None, ...],
@@ -143,7 +145,7 @@ def backward(stack: Stack, run: StackRun, outputs: Named, final: tuple[Array | N
             dy = {} if below is None else {stack.emitted[depth - 1][0]: below}
         elif below is not None:
             inputs[layer.main] = below
-    return {n: params[n] for n in stack.shapes}, {n: inputs[n] for n in stack.inputs if n in inputs}, before
+    return {n: params[n] for n in stack.shapes}, {n: inputs[n] for n in run.given if n in inputs}, before
 
 
 def _add(sums: Named, name: str, array: Array) -> None:
@@ -166,18 +168,25 @@ def _noise(layer: Layer, steps: int, rows: int, seed: tuple[int, ...] | None) ->
     return noise.mean(spec, sizes, steps, rows, dtype) if seed is None else noise.draw(spec, sizes, steps, rows, seed, dtype)
 
 
-def call_inputs(layer: Layer, params: Mapping[str, Array] | Weights, inputs: Named, turn: bool,
+def read_by(layer: Layer, main: Array | None, inputs: Named) -> Named:
+    """The inputs of a layer that are given: main from the layer below, or the caller."""
+    return {n: a for n, a in ((layer.main, main), *((n, inputs.get(n)) for n in layer.others)) if a is not None}
+
+
+def call_inputs(layer: Layer, params: Mapping[str, Array] | Weights, inputs: Named, lead: tuple[int, int], turn: bool,
                 seed: tuple[int, ...] | None) -> tuple[Mapping[str, Array] | Weights, Named]:
-    """Parameters and inputs as the kernel takes them, the cell's noise among them. Packed weights hold what is expected of that of parameters.
-    turn: the last step first; seed: of the noise, None for what is expected of it."""
-    steps, rows = inputs[layer.main].shape[:2]
-    drawn = _noise(layer, steps, rows, seed)
+    """Parameters and inputs as the kernel takes them, with the cell's noise and what was left at its default. lead: (T, B); turn: the last
+    step first; seed: of the noise, None for what is expected of it. Packed weights hold what is expected of that of parameters."""
+    drawn = _noise(layer, *lead, seed)
     own = {n: a for n, a in drawn.items() if n in layer.spec.parameters}
     if own and not isinstance(params, Weights):
         params = {**params, **own}
     elif own and seed is not None:
         raise ValueError(f"the noise of {layer.spec.name!r} is in its parameters too, and packed weights hold what is expected of it: in training give params.")
-    return params, _turned(inputs | {n: a for n, a in drawn.items() if n not in own}, turn)
+    streams = inputs | {n: a for n, a in drawn.items() if n not in own}
+    if layer.spec.defaults:  # here and not in the kernel, so that they too go by step and not by the order of steps
+        streams = with_defaults(layer.spec, streams, lead, layer.sizes, layer.kernel.dtype)
+    return params, _turned(streams, turn)
 
 
 # --- directions

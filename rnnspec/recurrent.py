@@ -92,6 +92,15 @@ class Recurrent:
         return self.stack.layers[0].kernel
 
     @property
+    def input_size(self) -> int:
+        """The width of x."""
+        return self.stack.input_size
+
+    @property
+    def hidden_size(self) -> int:
+        return self.stack.hidden_size
+
+    @property
     def output_size(self) -> int:
         """The width of y."""
         return sum(shape[0] if shape else 1 for shape in self.stack.outputs.values())
@@ -197,7 +206,9 @@ class Recurrent:
     def _inputs(self, x: Any) -> tuple[dict[str, Array], bool]:
         """Inputs by name, time first, and whether they came without a batch axis."""
         known = self.stack.inputs
-        given = dict(x) if isinstance(x, Mapping) else dict(zip(known, _as_many(x, list(known), "x")))
+        needed = [n for n in known if n in self.stack.required] or list(known)
+        expected = list(known) if isinstance(x, tuple) and len(x) == len(known) else needed  # what has a default may be left out
+        given = dict(x) if isinstance(x, Mapping) else dict(zip(expected, _as_many(x, expected, "x")))
         if unknown := [n for n in given if n not in known]:
             raise ShapeError(f"unknown input {', '.join(map(repr, unknown))}. This cell has: {', '.join(known)}.")
         found: dict[str, Array] = {}

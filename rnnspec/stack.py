@@ -54,7 +54,8 @@ class Stack:
 
     layers: a Layer for each; directions: of each layer; shapes: every weight, name -> shape, in torch's order; states: what is carried,
     name -> shape for one row, axis 0 layers and directions ([L * D, ...]; of layers with different states there is one name for each layer,
-    as h_l0, with axis 0 the directions); outputs: name -> shape of a step; steps: the recorded values, name -> shape of a step.
+    as h_l0, with axis 0 the directions); outputs: name -> shape of a step; steps: the recorded values, name -> shape of a step; inputs: what the caller feeds,
+    name -> shape of a step; required: those of them that have no default.
     """
 
     def __init__(self, cell: Cell | Sequence[Cell], input_size: int, hidden_size: int, num_layers: int | None = None, bias: bool = True,
@@ -81,6 +82,7 @@ class Stack:
         check_projection(proj_size, hidden_size, specs)
         self.layers, self.widths = self._layers(specs, kernels, proj_size, sizes or {})
         self.inputs = {self.layers[0].main: self.layers[0].full(specs[0].inputs[self.layers[0].main])}
+        self.required, self.clashing = {self.layers[0].main} - self.layers[0].spec.defaults.keys(), dict[str, str]()
         for depth, layer in enumerate(self.layers):
             self._other_inputs(depth, layer)
 
@@ -101,10 +103,15 @@ class Stack:
         return tuple(layers), tuple(widths)
 
     def _other_inputs(self, depth: int, layer: Layer) -> None:
+        """Files the inputs that a layer reads beside the first. One that has a default may be read in different shapes: then it can't be given."""
         for name in layer.others:
             shape = layer.full(layer.spec.inputs[name])
+            if name not in layer.spec.defaults:
+                self.required.add(name)
             if self.inputs.setdefault(name, shape) != shape:
-                raise ValueError(f"input {name!r} has shape {self.inputs[name]} a step, but layer {depth} reads it as {shape}.")
+                self.clashing[name] = f"input {name!r} has shape {self.inputs[name]} a step, but layer {depth} reads it as {shape}"
+                if name in self.required:
+                    raise ValueError(f"{self.clashing[name]}.")
 
     def _merged(self, shape: Full) -> Full:
         if len(self.directions) == 1 or self.merge != "concat":
@@ -267,8 +274,12 @@ class Stack:
     def inputs_in(self, x: Any) -> dict[str, Array]:
         """The inputs by name, checked."""
         given = self._arrays("input", x, {n: (None, None, *s) for n, s in self.inputs.items()})
-        if missing := [n for n in self.inputs if n not in given]:
+        if missing := [n for n in self.inputs if n in self.required and n not in given]:
             raise ShapeError(f"missing input {', '.join(map(repr, missing))}. These layers read {', '.join(self.inputs)}.")
+        if not given:
+            raise ShapeError(f"no input is given, so nothing tells the number of steps and rows. These layers read {', '.join(self.inputs)}.")
+        if clashing := [why for n, why in self.clashing.items() if n in given]:
+            raise ShapeError(f"{'; '.join(clashing)}: leave it out, and it has its default in every layer.")
         leads = {n: a.shape[:2] for n, a in given.items()}
         if len(set(leads.values())) > 1:
             raise ShapeError(f"inputs have different numbers of steps and rows (T, B): {', '.join(f'{n} {s}' for n, s in leads.items())}.")
@@ -279,9 +290,10 @@ class Stack:
         if given is None:
             return {}
         if not isinstance(given, Mapping):
-            if len(known) != 1:
+            known_alone = [n for n in known if what != "input" or n in self.required] or list(known)
+            if len(known_alone) != 1:
                 raise ShapeError(f"there are {len(known)} arrays of the kind {what}: give a dict by name ({', '.join(known)}).")
-            given = {next(iter(known)): given}
+            given = {known_alone[0]: given}
         if unknown := [n for n in given if n not in known]:
             raise ShapeError(f"unknown {what} {', '.join(map(repr, unknown))}. There are: {', '.join(known) or 'none'}.")
         arrays = {n: as_array(f"{what} {n!r}", a, self.dtype) for n, a in given.items() if a is not None}

@@ -20,6 +20,8 @@ from rnnspec.stack import Stack
 
 X = np.random.default_rng(0).normal(size=(5, 2, 3))
 TWO_INPUTS = cell("h[t] = m[t] * tanh(W @ x[t] + U @ h[t-1])", name="masked", inputs="{x: D, m: []}", states="{h: H}", parameters="{W: [H, D], U: [H, H]}")
+TIMED = cell("h[t] = tanh(W @ x[t] + U @ h[t-1] + s[t] * b)", name="timed", inputs="{x: D, s: []}", defaults="{s: t}", states="{h: H}",
+             parameters="{W: [H, D], U: [H, H], b: [H]}")
 NOISY = cell("h[t] = m[t] * tanh(W @ x[t] + (k * U) @ h[t-1] + s[t])", name="noisy", inputs="{x: D, m: H, s: H}", states="{h: H}",
              parameters="{W: [H, D], U: [H, H], k: [H, H]}", noise="{m: dropout(0.5) per sequence, k: dropout(0.5), s: normal(0.5)}")
 
@@ -125,6 +127,29 @@ def test_every_layer_reads_the_inputs_after_the_first():
         layer({"x": X})
     with pytest.raises(ShapeError, match=r"different numbers of steps and rows.*x \(5, 2\), m \(4, 2\)"):
         layer({"x": X, "m": m[:4]})
+
+
+def test_inputs_with_defaults_go_by_step_in_either_direction():
+    layer = Recurrent(spec_of(TIMED), 3, 4, 2, dtype="float64", bidirectional=True)
+    s = np.broadcast_to(np.arange(5.0)[:, None], (5, 2))
+    right = layer({"x": X, "s": s})[0]
+    assert list(layer.backward(right)[0]) == ["x", "s"]
+    y, _ = layer(X)
+    assert_same(y, right)
+    assert layer.backward(y)[0].shape == X.shape
+    assert_same(layer(X, lengths=[5, 3])[0][:, 0], right[:, 0])
+    assert_same(layer.infer((X, s))[0], right)
+    with pytest.raises(ShapeError, match="missing input 'x'"):
+        layer({})
+    with pytest.raises(ShapeError, match="no input is given"):
+        Recurrent(spec_of(TIMED.replace("{s: t}", "{x: 0, s: t}")), 3, 4)({})
+
+
+def test_an_input_with_a_default_that_layers_read_in_different_shapes_can_not_be_given():
+    layer = Recurrent("gru_d", 3, 4, 2)
+    assert layer.stack.required == {"x"} and layer.stack.inputs["m"] == (3,)
+    with pytest.raises(ShapeError, match=r"input 'm' has shape \(3,\) a step, but layer 1 reads it as \(4,\): leave it out"):
+        layer({"x": X.astype(np.float32), "m": X.astype(np.float32)})
 
 
 def test_noise_of_a_cell_is_drawn_in_training_by_step_and_row():

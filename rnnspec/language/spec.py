@@ -12,6 +12,10 @@ Shape = tuple[str, ...]
 """Size expressions in canonical text: () one number, ("H",) a vector, ("H", "D") a matrix, ("D + H",) a sum of sizes."""
 
 
+Default = float | None
+"""What an input is where a call does not give it: a number, or the step's number (None)."""
+
+
 @dataclass(frozen=True)
 class Size:
     """What a size means; `default` is the size expression used when no array tells it."""
@@ -70,6 +74,7 @@ class Spec:
     constants: Mapping[str, Fraction] = field(default_factory=dict)
     choices: Mapping[str, Choice] = field(default_factory=dict)
     no_gradient: tuple[str, ...] = ()
+    defaults: Mapping[str, Default] = field(default_factory=dict)
     noise: Mapping[str, Draw] = field(default_factory=dict)
     init: Mapping[str, Init] = field(default_factory=dict)
     layouts: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
