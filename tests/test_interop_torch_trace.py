@@ -75,7 +75,7 @@ def test_the_operators_keep_torchs_rules():
     layer = Recurrent("lstm", 2, 3, dropout=0.5, **BOTH)
     params = [p.detach() for p in layer.parameters()]
     for x, lengths in ((normal(4, 3, 2), None), (normal(4, 3, 2), torch.tensor([4, 1, 3]))):
-        arguments = (layer.config.text, params, [x], [normal(4, 3, 3)], 2, lengths, None, torch.tensor(5))
+        arguments = (layer.config.text, params, [x], [normal(4, 3, 3)], 1, 2, lengths, None, torch.tensor(5))
         torch.library.opcheck(torch.ops.rnnspec.infer, (*arguments, 1))
         tracked = (layer.config.text, [p.clone().requires_grad_() for p in params], [x.requires_grad_()], *arguments[3:])
         # without the test of aot_dispatch: it asks for the same random numbers, and for results of equal sizes, of which a tape has none
@@ -229,7 +229,7 @@ def test_the_text_of_a_config_says_all():
     for name in spec_names():
         spec = load(name)
         again = loads(to_yaml(spec))
-        for key in ("name", "inputs", "states", "parameters", "shapes", "outputs", "no_gradient", "noise", "layouts", "init", "sizes"):
+        for key in ("name", "inputs", "states", "parameters", "shapes", "outputs", "no_gradient", "noise", "defaults", "layouts", "init", "sizes"):
             assert getattr(again, key) == getattr(spec, key), (name, key)
         assert {e.target: to_text(e.value) for e in again.equations} == {e.target: to_text(e.value) for e in spec.equations}, name
     layer = Recurrent("rnn", 3, 4, phi="relu", sizes={}, dtype=torch.float64)

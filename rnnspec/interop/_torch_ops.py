@@ -4,14 +4,14 @@ They are functions of a text and of tensors alone. The text says what the layers
 a pickle makes the same Stack of it. Nothing is remembered between calls: the tape is among the results of `forward`, as rows of bytes
 in real tensors that autograd keeps and frees, and can save, move or drop like any other. Tensors are read and results made without a copy.
 
-Arguments: params, inputs and states in the order of Config; given: a bit for each state that is given; lengths, resets: as of a Stack, or None;
-seed: an int64 number that dropout and noise are drawn from, None for evaluation; threads: 0 for torch.get_num_threads().
+Arguments: params, inputs and states in the order of Config; fed, given: a bit for each input, and each state, that is given; lengths,
+resets: as of a Stack, or None; seed: an int64 number that dropout and noise are drawn from, None for evaluation; threads: 0 for torch.get_num_threads().
 """
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -26,7 +26,7 @@ from rnnspec.stack import Stack
 
 Array = np.ndarray
 DEVICES = ("cpu",)  # where there are kernels: each operator has one implementation for every device type
-ARGUMENTS = "str config, Tensor[] params, Tensor[] inputs, Tensor[] states, int given, Tensor? lengths, Tensor? resets, Tensor? seed"
+ARGUMENTS = "str config, Tensor[] params, Tensor[] inputs, Tensor[] states, int fed, int given, Tensor? lengths, Tensor? resets, Tensor? seed"
 TWICE = ("rnnspec has no gradients of gradients: the backward pass is a kernel, not a graph. Leave create_graph out, or write the cell "
          "with torch operations where a second derivative is needed.")
 MAPPED = ("torch.func.vmap does not map over rnnspec's layers, nor do jacrev, jacfwd and hessian, which use it: give the mapped axis as rows of the "
@@ -58,17 +58,31 @@ def _tensors(arrays: Sequence[Array]) -> list[Tensor]:
     return [torch.from_numpy(np.ascontiguousarray(a)) for a in arrays]
 
 
-def _bits(which: int, tensors: Sequence[Tensor], count: int) -> list[Tensor | None]:
-    """A tensor at every place whose bit is set, None elsewhere."""
-    left = iter(tensors)
-    return [next(left) if which >> i & 1 else None for i in range(count)]
+def bits(known: Iterable[str], given: Collection[str]) -> int:
+    """A bit for each of the known names, set where it is given."""
+    return sum(1 << i for i, name in enumerate(known) if name in given)
 
 
-def _arguments(stack: Stack, params: Sequence[Tensor], inputs: Sequence[Tensor], states: Sequence[Tensor], given: int,
+def _chosen(known: Iterable[Any], which: int) -> list[Any]:
+    """Those whose bit is set."""
+    return [name for i, name in enumerate(known) if which >> i & 1]
+
+
+def _arrays(known: Iterable[Any], which: int, tensors: Sequence[Tensor]) -> dict[Any, Array]:
+    return {name: _array(t) for name, t in zip(_chosen(known, which), tensors, strict=True)}
+
+
+def _split(tensors: Sequence[Any], counts: Sequence[int]) -> list[list[Any]]:
+    """The first so many, the next so many, ..., and the rest."""
+    ends = [*itertools.accumulate(counts), len(tensors)]
+    return [list(tensors[a:b]) for a, b in zip([0, *ends], ends)]
+
+
+def _arguments(stack: Stack, params: Sequence[Tensor], inputs: Sequence[Tensor], states: Sequence[Tensor], fed: int, given: int,
                lengths: Tensor | None) -> tuple[Any, Any, Any, Any]:
     """params, x, state and lengths as a Stack takes them."""
-    before = [None if t is None else _array(t) for t in _bits(given, states, len(stack.states))]
-    return (dict(zip(stack.shapes, map(_array, params))), dict(zip(stack.inputs, map(_array, inputs))), before,
+    before = _arrays(stack.states, given, states)
+    return (dict(zip(stack.shapes, map(_array, params), strict=True)), _arrays(stack.inputs, fed, inputs), [before.get(n) for n in stack.states],
             None if lengths is None else _array(lengths))
 
 
@@ -77,35 +91,37 @@ def _options(resets: Tensor | None, seed: Tensor | None) -> dict[str, Any]:
 
 
 @torch.library.custom_op("rnnspec::forward", mutates_args=(), device_types=DEVICES, schema=f"({ARGUMENTS}, int threads) -> Tensor[]")
-def forward(config, params, inputs, states, given, lengths, resets, seed, threads):  # type: ignore[no-untyped-def]
+def forward(config, params, inputs, states, fed, given, lengths, resets, seed, threads):  # type: ignore[no-untyped-def]
     """Outputs, final states, recorded values; then the number of threads and the tapes, for `backward`."""
     threads = threads or torch.get_num_threads()
     stack = _stack(config, params, inputs, threads)
-    run, kept = stack.record(*_arguments(stack, params, inputs, states, given, lengths), **_options(resets, seed))
+    run, kept = stack.record(*_arguments(stack, params, inputs, states, fed, given, lengths), **_options(resets, seed))
     return _tensors([*run.outputs.values(), *run.final, *run.steps.values(), np.array([threads], np.int64), *kept])
 
 
 @torch.library.custom_op("rnnspec::infer", mutates_args=(), device_types=DEVICES, schema=f"({ARGUMENTS}, int threads) -> Tensor[]")
-def infer(config, params, inputs, states, given, lengths, resets, seed, threads):  # type: ignore[no-untyped-def]
+def infer(config, params, inputs, states, fed, given, lengths, resets, seed, threads):  # type: ignore[no-untyped-def]
     """Outputs, final states, recorded values."""
     stack = _stack(config, params, inputs, threads or torch.get_num_threads())
-    run = stack.infer(*_arguments(stack, params, inputs, states, given, lengths), **_options(resets, seed))
+    run = stack.infer(*_arguments(stack, params, inputs, states, fed, given, lengths), **_options(resets, seed))
     return _tensors([*run.outputs.values(), *run.final, *run.steps.values()])
 
 
 @torch.library.custom_op("rnnspec::backward", mutates_args=(), device_types=DEVICES,
                          schema=f"({ARGUMENTS}, Tensor[] kept, Tensor[] grads, int which) -> Tensor[]")
-def backward(config, params, inputs, states, given, lengths, resets, seed, kept, grads, which):  # type: ignore[no-untyped-def]
+def backward(config, params, inputs, states, fed, given, lengths, resets, seed, kept, grads, which):  # type: ignore[no-untyped-def]
     """Gradients of params, of the inputs that have one, and of the given states. kept: of `forward`; grads: of its results for which a bit of
     `which` is set, the others count as zero."""
     stack = _stack(config, params, inputs, int(kept[0]))
-    arguments = _arguments(stack, params, inputs, states, given, lengths)
+    arguments = _arguments(stack, params, inputs, states, fed, given, lengths)
     run = stack.resume(*arguments, [_array(k) for k in kept[1:]], **_options(resets, seed))
-    found = [None if g is None else _array(g) for g in _bits(which, grads, values(stack))]
-    outs, finals = len(stack.outputs), len(stack.outputs) + len(stack.states)
-    result = stack.backward(run, dict(zip(stack.outputs, found[:outs])), found[outs:finals], dict(zip(stack.steps, found[finals:])))
-    before = [a for i, a in enumerate(result.states) if given >> i & 1]
-    return _tensors([*(result.params[n] for n in stack.shapes), *(result.inputs[n] for n in differentiable(stack)), *before])
+    outputs, states_, steps = list(stack.outputs), list(stack.states), list(stack.steps)
+    found = _arrays(range(len(outputs + states_ + steps)), which, grads)
+    dy, dstate, dsteps = _split([found.get(i) for i in range(values(stack))], (len(outputs), len(states_)))
+    result = stack.backward(run, dict(zip(outputs, dy)), dstate, dict(zip(steps, dsteps)))
+    before = dict(zip(states_, result.states))
+    return _tensors([*(result.params[n] for n in stack.shapes), *(result.inputs[n] for n in differentiable(stack, fed)),
+                     *(before[n] for n in _chosen(states_, given))])
 
 
 def values(stack: Stack) -> int:
@@ -113,10 +129,11 @@ def values(stack: Stack) -> int:
     return len(stack.outputs) + len(stack.states) + len(stack.steps)
 
 
-def differentiable(stack: Stack) -> list[str]:
-    """The inputs that have a gradient."""
-    without = {n for layer in stack.layers for n in layer.spec.no_gradient}
-    return [n for n in stack.inputs if n not in without]
+def differentiable(stack: Stack, fed: int) -> list[str]:
+    """The inputs that are given and have a gradient."""
+    first = stack.layers[0]
+    found = {n for layer in stack.layers for n in (*layer.others, *([first.main] if layer is first else [])) if n not in layer.spec.no_gradient}
+    return [n for n in _chosen(stack.inputs, fed) if n in found]
 
 
 # --- shapes, for tracing
@@ -130,12 +147,12 @@ def _empty(stack: Stack, like: Tensor) -> list[Tensor]:
 
 
 @infer.register_fake
-def _(config, params, inputs, states, given, lengths, resets, seed, threads):  # type: ignore[no-untyped-def]
+def _(config, params, inputs, states, fed, given, lengths, resets, seed, threads):  # type: ignore[no-untyped-def]
     return _empty(_stack(config, params, inputs), inputs[0])
 
 
 @forward.register_fake
-def _(config, params, inputs, states, given, lengths, resets, seed, threads):  # type: ignore[no-untyped-def]
+def _(config, params, inputs, states, fed, given, lengths, resets, seed, threads):  # type: ignore[no-untyped-def]
     stack = _stack(config, params, inputs)
     count = kept_by.count(stack, seed is not None)
     if inputs[0].device.type == "meta":  # has no sizes that depend on data
@@ -146,9 +163,9 @@ def _(config, params, inputs, states, given, lengths, resets, seed, threads):  #
 
 
 @backward.register_fake
-def _(config, params, inputs, states, given, lengths, resets, seed, kept, grads, which):  # type: ignore[no-untyped-def]
+def _(config, params, inputs, states, fed, given, lengths, resets, seed, kept, grads, which):  # type: ignore[no-untyped-def]
     stack = _stack(config, params, inputs)
-    with_gradient = [x for n, x in zip(stack.inputs, inputs) if n in differentiable(stack)]
+    with_gradient = [x for n, x in zip(_chosen(stack.inputs, fed), inputs) if n in differentiable(stack, fed)]
     return [x.new_empty(x.shape) for x in (*params, *with_gradient, *states)]
 
 
@@ -156,11 +173,11 @@ def _(config, params, inputs, states, given, lengths, resets, seed, kept, grads,
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    config, params, x, states, given, lengths, resets, seed, _ = inputs
+    config, params, x, states, fed, given, lengths, resets, seed, _ = inputs
     stack = _stack(config, params, x)
     ctx.set_materialize_grads(False)
-    ctx.config, ctx.given, ctx.counts = config, given, (len(params), len(x), len(states), 3)
-    ctx.with_gradient, ctx.values = [n in differentiable(stack) for n in stack.inputs], values(stack)
+    ctx.config, ctx.given, ctx.counts = config, (fed, given), (len(params), len(x), len(states), 3)
+    ctx.with_gradient, ctx.values = [n in differentiable(stack, fed) for n in _chosen(stack.inputs, fed)], values(stack)
     ctx.save_for_backward(*params, *x, *states, lengths, resets, seed, *output[ctx.values :])
 
 
@@ -168,18 +185,12 @@ def _gradients(ctx: Any, grads: list[Tensor | None], operator: Callable[..., lis
     params, inputs, states, beside, kept = _split(ctx.saved_tensors, ctx.counts)
     present = [i for i, g in enumerate(grads[: ctx.values]) if g is not None]
     if not present:
-        return None, [None] * len(params), [None] * len(inputs), [None] * len(states), None, None, None, None, None
+        return None, [None] * len(params), [None] * len(inputs), [None] * len(states), None, None, None, None, None, None
     operator = operator or torch.ops.rnnspec.backward
-    found = iter(operator(ctx.config, params, inputs, states, ctx.given, *beside, kept, [grads[i] for i in present], sum(1 << i for i in present)))
+    found = iter(operator(ctx.config, params, inputs, states, *ctx.given, *beside, kept, [grads[i] for i in present], sum(1 << i for i in present)))
     dparams = [next(found) for _ in params]
     dinputs = [next(found) if has else None for has in ctx.with_gradient]
-    return None, dparams, dinputs, list(found), None, None, None, None, None
-
-
-def _split(tensors: Sequence[Any], counts: Sequence[int]) -> list[list[Any]]:
-    """The first so many, the next so many, ..., and the rest."""
-    ends = [*itertools.accumulate(counts), len(tensors)]
-    return [list(tensors[a:b]) for a, b in zip([0, *ends], ends)]
+    return None, dparams, dinputs, list(found), None, None, None, None, None, None
 
 
 def _refuse(text: str) -> Callable[..., Any]:
@@ -199,25 +210,25 @@ for _operator in (forward, infer, backward):
 # --- torch.func, whose transforms take no operator with a registered derivative, but an autograd.Function
 
 
-def transformed(config: str, params: list[Tensor], inputs: list[Tensor], states: list[Tensor], given: int, lengths: Tensor | None, resets: Tensor | None,
-                seed: Tensor | None, threads: int) -> list[Tensor]:
+def transformed(config: str, params: list[Tensor], inputs: list[Tensor], states: list[Tensor], fed: int, given: int, lengths: Tensor | None,
+                resets: Tensor | None, seed: Tensor | None, threads: int) -> list[Tensor]:
     """`forward` under torch.func.grad, vjp, grad_and_value."""
     counts = (len(params), len(inputs), len(states))
 
     def nested(flat: Sequence[Any]) -> tuple[Any, ...]:
         *groups, beside = _split(flat, counts)
-        return config, *groups, given, *beside, threads
+        return config, *groups, fed, given, *beside, threads
 
     return list(_Forward.apply(nested, *params, *inputs, *states, lengths, resets, seed))
 
 
-def _transformed_backward(config: str, params: list[Tensor], inputs: list[Tensor], states: list[Tensor], given: int, lengths: Tensor | None,
+def _transformed_backward(config: str, params: list[Tensor], inputs: list[Tensor], states: list[Tensor], fed: int, given: int, lengths: Tensor | None,
                           resets: Tensor | None, seed: Tensor | None, kept: list[Tensor], grads: list[Tensor], which: int) -> list[Tensor]:
     counts = (len(params), len(inputs), len(states), 3, len(kept))
 
     def nested(flat: Sequence[Any]) -> tuple[Any, ...]:
         *groups, beside, tapes, dy = _split(flat, counts)
-        return config, *groups, given, *beside, tapes, dy, which
+        return config, *groups, fed, given, *beside, tapes, dy, which
 
     return list(_Backward.apply(nested, *params, *inputs, *states, lengths, resets, seed, *kept, *grads))
 

@@ -38,7 +38,8 @@ class Config:
     """What the layers are, as plain data: made by `describe`, taken by `recurrent`.
 
     text: all of it, the equations of the cells included. weights: (name, shape) in torch's order. inputs, outputs, recorded: (name, shape
-    of a step); states: (name, shape without the axis of rows). random: whether training draws numbers (dropout, noise).
+    of a step); states: (name, shape without the axis of rows). required: the inputs that have no default. random: whether training draws numbers
+    (dropout, noise).
     """
 
     text: str
@@ -47,6 +48,7 @@ class Config:
     outputs: Shapes
     states: Shapes
     recorded: Shapes
+    required: tuple[str, ...]
     random: bool
 
     def init(self, seed: int = 0, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
@@ -76,7 +78,7 @@ def _config(stack: Stack, given: Mapping[str, Any], options: Mapping[str, Any]) 
     random = (stack.num_layers > 1 and stack.dropout > 0) or any(spec.noise for spec in specs)
     made = _torch_ops.stack_of(text, str(stack.dtype), None)  # the one whose kernels run, of equations in the order of the text
     weights, inputs, outputs, states, recorded = (tuple(g.items()) for g in (made.shapes, made.inputs, made.outputs, made.states, made.steps))
-    return Config(text, weights, inputs, outputs, states, recorded, random)
+    return Config(text, weights, inputs, outputs, states, recorded, tuple(n for n in made.inputs if n in made.required), random)
 
 
 def _plain(value: Any) -> Any:
@@ -99,13 +101,13 @@ def recurrent(config: Config, weights: Mapping[str, Tensor], input: Any, hx: Any
     if isinstance(input, PackedSequence):
         return _packed(config, weights, input, hx, lengths, resets, {"training": training, "threads": threads})
     inputs, single = _inputs(config, input, batch_first)
-    params = _weights(config, weights)
-    states, given = _states(config, hx, single)
+    params, states = _weights(config, weights), _states(config, hx, single)
     _check({f"weight {n!r}": t for n, t in params.items()} | {f"input {n!r}": t for n, t in inputs.items()} | {f"state {n!r}": t for n, t in states.items()})
     tensors = [list(group.values()) for group in (params, inputs, states)]
     again = None if resets is None else _time_first(torch.as_tensor(resets), single, batch_first)
     seed = torch.randint(2**63 - 1, ()) if training and config.random else None
-    found = _operator(tensors, training)(config.text, *tensors, given, _lengths(lengths, single), again, seed, threads or 0)
+    fed, given = _torch_ops.bits(dict(config.inputs), inputs), _torch_ops.bits(dict(config.states), states)
+    found = _operator(tensors, training)(config.text, *tensors, fed, given, _lengths(lengths, single), again, seed, threads or 0)
     return _results(config, found, single, batch_first)
 
 
@@ -122,28 +124,30 @@ def _operator(groups: list[list[Tensor]], training: bool) -> Any:
 
 def _inputs(config: Config, x: Any, batch_first: bool) -> tuple[dict[str, Tensor], bool]:
     """Inputs by name, time first, and whether they came without a batch axis."""
-    given = _by_name(x, [n for n, _ in config.inputs], "input")
-    single = {n: _tensor(f"input {n!r}", t).dim() == len(shape) + 1 for (n, shape), t in zip(config.inputs, given.values())}
-    for name, shape in config.inputs:
-        tensor = given[name]
-        if tensor.dim() not in (len(shape) + 1, len(shape) + 2):
+    shapes, needed = dict(config.inputs), list(config.required) or [n for n, _ in config.inputs]
+    whole = isinstance(x, tuple) and len(x) == len(shapes)
+    given = _by_name(x, list(shapes) if whole else needed, "input", list(shapes))
+    for name, tensor in given.items():
+        axes, shape = _tensor(f"input {name!r}", tensor).dim(), shapes[name]
+        if axes not in (len(shape) + 1, len(shape) + 2):
             raise ShapeError(f"input {name!r} must have {len(shape) + 2} axes ({'B, T' if batch_first else 'T, B'}, features), or {len(shape) + 1} for one row "
                              f"without a batch; got shape {tuple(tensor.shape)}.")
-        if tuple(tensor.shape[tensor.dim() - len(shape) :]) != shape:
+        if tuple(tensor.shape[axes - len(shape) :]) != shape:
             raise ShapeError(f"input {name!r} has shape {tuple(tensor.shape)}, expected {shape[-1]} features at its end.")
-    if len(set(single.values())) > 1:
+    single = {tensor.dim() == len(shapes[name]) + 1 for name, tensor in given.items()}
+    if len(single) > 1:
         raise ShapeError("some inputs have a batch axis and some have none: " + ", ".join(f"{n} {tuple(t.shape)}" for n, t in given.items()) + ".")
-    alone = next(iter(single.values()))
-    return {n: _time_first(t, alone, batch_first) for n, t in given.items()}, alone
+    alone = True in single
+    return {n: _time_first(given[n], alone, batch_first) for n in shapes if n in given}, alone
 
 
-def _by_name(value: Any, names: list[str], what: str) -> dict[str, Any]:
-    """One of each name, from a dict, a tuple, or a single one."""
+def _by_name(value: Any, names: list[str], what: str, optional: Sequence[str] = ()) -> dict[str, Any]:
+    """One of each name, from a dict, a tuple, or a single one. optional: what a dict may have beside them."""
     form = f"one tensor ({names[0]})" if len(names) == 1 else f"a dict or a tuple of {len(names)} tensors ({', '.join(names)})"
     if isinstance(value, Mapping):
-        if set(value) != set(names):
+        if not set(names) <= set(value) <= {*names, *optional}:
             raise ShapeError(f"{what} must be {form}; got {', '.join(map(str, value))}.")
-        return {n: value[n] for n in names}
+        return {n: value[n] for n in (optional or names) if n in value}
     given = value if isinstance(value, tuple | list) else (value,)
     if len(given) != len(names):
         raise ShapeError(f"{what} must be {form}; got {len(given)}.")
@@ -160,13 +164,13 @@ def _weights(config: Config, weights: Mapping[str, Tensor]) -> dict[str, Tensor]
     return {n: weights[n] for n, _ in config.weights}
 
 
-def _states(config: Config, hx: Any, single: bool) -> tuple[dict[str, Tensor], int]:
-    """The states that are given, with a batch axis, and a bit for each of them."""
+def _states(config: Config, hx: Any, single: bool) -> dict[str, Tensor]:
+    """The states that are given, with a batch axis."""
     if hx is None:
-        return {}, 0
-    names = [n for n, _ in config.states]
-    given = {n: t for n, t in _by_name(hx, names, "state").items() if t is not None}
-    return {n: _tensor(f"state {n!r}", t).unsqueeze(1) if single else t for n, t in given.items()}, sum(1 << names.index(n) for n in given)
+        return {}
+    given = _by_name(hx, [n for n, _ in config.states], "state")
+    tensors = {n: _tensor(f"state {n!r}", t) for n, t in given.items() if t is not None}
+    return {n: t.unsqueeze(1) if single else t for n, t in tensors.items()}
 
 
 def _lengths(lengths: Any, single: bool) -> Tensor | None:
@@ -229,7 +233,7 @@ def _results(config: Config, found: list[Tensor], single: bool, batch_first: boo
 
 def _packed(config: Config, weights: Mapping[str, Tensor], x: PackedSequence, hx: Any, lengths: Any, resets: Any, options: Mapping[str, Any]) -> Any:
     """The same for a PackedSequence, whose rows are sorted by length: outputs come as one with the same rows, states in the caller's order."""
-    if len(config.inputs) > 1 or lengths is not None or resets is not None:
+    if len(config.required) > 1 or lengths is not None or resets is not None:
         raise UnsupportedError("a PackedSequence is one input and has its lengths: to give several inputs, lengths or resets, give padded tensors "
                                "(torch.nn.utils.rnn.pad_packed_sequence).")
     padded, steps = pad_packed_sequence(PackedSequence(x.data, x.batch_sizes))
