@@ -164,6 +164,15 @@ def test_inputs_and_outputs_left_out():
         assert_close(run(node, arrays), evaluate(node, arrays), REFERENCE["float64"], str(names))
 
 
+def test_the_example_of_the_readme():
+    node = onnx.helper.make_node("LSTM", ["X", "W", "R"], ["Y", "", "Y_c"], hidden_size=5, direction="bidirectional", clip=3.0)
+    draw = np.random.default_rng(0).standard_normal
+    outputs = run(node, {"X": draw((7, 2, 3)), "W": draw((2, 20, 3)), "R": draw((2, 20, 5))})
+    assert outputs["Y"].shape == (7, 2, 2, 5) and outputs["Y_c"].shape == (2, 2, 5) and list(outputs) == ["Y", "Y_c"]
+    forward, reverse = cells(node)
+    assert forward == reverse and forward.name == "onnx_lstm" and "clip" in rnnspec.transform.to_yaml(forward)
+
+
 def test_the_table_of_cells_is_what_the_specs_say():
     """Each cell of the table claims the operator with those attributes, and has its layout, with P where the node has it."""
     for op, own in OPERATORS.items():
