@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rnnspec.errors import Problem, RnnspecError, SpecError
+from rnnspec.errors import RnnspecError
 
 DESCRIPTION = "Recurrent cells from their equations: fast kernels, and proof that they are right."
 STAGES = ("spec", "graph", "adjoint", "program", "cpu")
@@ -103,9 +103,19 @@ def _add_check(commands: Any) -> None:
         "",
         "lstm",
         "lstm gru my.yaml --json",
+        "my.yaml --junit report.xml",
+        "lstm --accuracy",
+        "--accuracy --functions",
+        "--random 100 --compiled 3",
     )
     parser.add_argument("cells", nargs="*", metavar="NAME|PATH", help="cells from `rnnspec list`, or YAML files (default: every cell of the list)")
     parser.add_argument("--json", action="store_true", help="for machines: the report as an object")
+    parser.add_argument("--junit", metavar="FILE", help="write the report as JUnit XML too")
+    parser.add_argument("--accuracy", action="store_true", help="no properties: the errors of values and gradients, against numbers of 50 digits")
+    parser.add_argument("--functions", action="store_true", help="with --accuracy: the errors of every elementwise function, over its whole range")
+    parser.add_argument("--random", type=count, metavar="N", help="no cells: N random specs, through every stage of the engine")
+    parser.add_argument("--compiled", type=natural, metavar="K", help="with --random: compile K of them, and compare with the reference (0)")
+    parser.add_argument("--seed", type=natural, default=0, help="of the first random spec (0)")
 
 
 def _add_new(commands: Any) -> None:
@@ -234,40 +244,9 @@ def _run_show(args: argparse.Namespace) -> int:
 
 
 def _run_check(args: argparse.Namespace) -> int:
-    from rnnspec.check import check_cells
-    from rnnspec.commands.progress import checking
-    from rnnspec.language.load import spec_names
+    from rnnspec.commands.check import run
 
-    cells = args.cells or spec_names()
-    _load_all(cells)
-    with checking() as progress:
-        report = check_cells(cells, progress)
-    if args.json:
-        print(report.to_json())
-    elif sys.stdout.isatty():
-        from rich.console import Console
-
-        from rnnspec.check.report import table
-
-        Console().print(table(report))
-        print(report.summary())
-    else:
-        print(report.to_text())
-    return 0 if report.passed else 1
-
-
-def _load_all(cells: Sequence[str]) -> None:
-    """Raises one SpecError with the faults of all the cells: a bad spec is bad use (2), not a failed check (1)."""
-    from rnnspec.language.load import load
-
-    problems: list[Problem] = []
-    for cell in cells:
-        try:
-            load(cell)
-        except SpecError as error:
-            problems += error.errors
-    if problems:
-        raise SpecError(*problems)
+    return run(args)
 
 
 # values of arguments

@@ -30,14 +30,17 @@ def draw(spec: Spec, sizes: Mapping[str, int], steps: int, rows: int, seed: Seed
     From Philox 4x64-10 (Salmon et al. 2011, Parallel Random Numbers: As Easy as 1, 2, 3), keyed by seed and name, a row's place in its counter.
     Raises ValueError for a seed or first_row that is none, KeyError for a name that is no noise of the cell.
     """
+    return {n: draw_one(spec.noise[n], n, _lead(spec, n, steps, rows), _full(spec, n, sizes), seed, dtype, first_row)
+            for n in (spec.noise if names is None else names)}
+
+
+def draw_one(how: Draw, name: str, lead: tuple[int, ...], full: tuple[int, ...], seed: Seed, dtype: Any = np.float32, first_row: int = 0) -> Array:
+    """One array of noise, [*lead, *full], of a cell or of none. lead: (T, B), or () where it is drawn per call; the rest as for `draw`."""
     seeds = _seeds(seed)
     if isinstance(first_row, bool) or not isinstance(first_row, int | np.integer) or not 0 <= first_row < 2**62:
         raise ValueError(f"first_row must be a whole number of at least 0, got {first_row!r}.")
-    found = {}
-    for name in spec.noise if names is None else names:
-        key = int.from_bytes(hashlib.blake2b(repr((*seeds, name)).encode(), digest_size=16).digest(), "little")
-        found[name] = _drawn(spec.noise[name], _lead(spec, name, steps, rows), _full(spec, name, sizes), key, int(first_row), np.dtype(dtype))
-    return found
+    key = int.from_bytes(hashlib.blake2b(repr((*seeds, name)).encode(), digest_size=16).digest(), "little")
+    return _drawn(how, lead, full, key, int(first_row), np.dtype(dtype))
 
 
 def mean(spec: Spec, sizes: Mapping[str, int], steps: int, rows: int, dtype: Any = np.float32, names: Iterable[str] | None = None) -> dict[str, Array]:
