@@ -16,7 +16,7 @@ LAYERS = (
     ("errors",), ("files", "modules", "texts"), ("language",), ("symbolic",), ("lowering",), ("backends",),
     ("arrays", "initialise", "noise", "pieces", "pipeline"), ("derived", "weights", "stream", "kernel"), ("layer", "passes", "stack", "recurrent"),
     ("latex", "show"), ("interop",), ("check",),
-    ("compare", "transform"), ("train",), ("commands",), ("cli",), ("__main__",), ("__init__",),
+    ("compare", "transform"), ("train",), ("probe",), ("commands",), ("cli",), ("__main__",), ("__init__",),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 FREE = {("modules", "backends")}  # the cache keys machine code by the runtime's sources, which it reads as text
