@@ -12,6 +12,8 @@ COMMANDS = {
     "build": "seconds to import, to build kernels, and to the first result",
     "scaling": "time against the number of steps and of rows",
     "cells": "speed of every cell in specs/, worst first",
+    "gates": "parameters, work, time, tape and score on a task, cells side by side",
+    "ag_news": "the AG_NEWS experiment, with the same models in PyTorch beside it",
 }
 
 

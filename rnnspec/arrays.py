@@ -1,20 +1,21 @@
 """Checks the caller's arrays against a spec: dtypes, shapes, sizes, lengths. Says everything that is wrong in one message."""
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 
 from rnnspec.errors import DtypeError, ShapeError
-from rnnspec.language.sizes import evaluate_size, size_names
+from rnnspec.language.sizes import evaluate_size, size_names, with_default_sizes
 from rnnspec.language.spec import Shape, Spec
 
 Array = np.ndarray
 
 
-def named(kind: str, given: Mapping[str, Any] | None, known: Mapping[str, Shape], dtype: np.dtype, *, required: bool) -> dict[str, Array]:
-    """The arrays of a mapping, their names and dtypes checked."""
+def named(kind: str, given: Mapping[str, Any] | None, known: Mapping[str, Shape], dtype: np.dtype, *, required: bool,
+          optional: Collection[str] = ()) -> dict[str, Array]:
+    """The arrays of a mapping, their names and dtypes checked. required: all but the `optional` ones must be there."""
     if given is None:
         given = {}
     if not isinstance(given, Mapping):
@@ -22,11 +23,25 @@ def named(kind: str, given: Mapping[str, Any] | None, known: Mapping[str, Shape]
     unknown = [n for n in given if n not in known]
     if unknown:
         raise ShapeError(f"unknown {kind} {', '.join(map(repr, unknown))}. This cell has: {', '.join(known) or 'none'}.")
-    missing = [n for n in known if given.get(n) is None]
+    missing = [n for n in known if given.get(n) is None and n not in optional]
     if required and missing:
         raise ShapeError(f"missing {kind} {', '.join(map(repr, missing))}. This cell has: {', '.join(known)}.")
     arrays = {n: as_array(f"{kind} '{n}'", a, dtype) for n, a in given.items() if a is not None}
     return arrays
+
+
+def with_defaults(spec: Spec, inputs: Mapping[str, Array], lead: tuple[int, int], sizes: Mapping[str, int], dtype: np.dtype) -> dict[str, Array]:
+    """All inputs [T, B, ...], those that were not given as the spec's `defaults` have them; lead: (T, B)."""
+    found = {}
+    for name, shape in spec.inputs.items():
+        array = inputs.get(name)
+        if array is None:
+            value = spec.defaults[name]
+            full = (*lead, *(evaluate_size(s, sizes) for s in shape))
+            plain = np.asarray(value, dtype) if value is not None else np.arange(lead[0], dtype=dtype).reshape(-1, *(1,) * (len(full) - 1))
+            array = np.broadcast_to(plain, full)
+        found[name] = array
+    return found
 
 
 def as_array(what: str, value: Any, dtype: np.dtype) -> Array:
@@ -48,6 +63,36 @@ def as_array(what: str, value: Any, dtype: np.dtype) -> Array:
     return array if array.flags.aligned else array.copy()
 
 
+def ready(shapes: Mapping[str, tuple[int, ...]], given: Mapping[str, Array] | None, dtype: np.dtype, *, zero: bool = True,
+          numbered: bool = False) -> dict[str, Array]:
+    """Arrays to write to, one for each name: those given, checked, or new ones. zero: whether they start as zeros; numbered: see `numbered`."""
+    if unknown := [n for n in given or {} if n not in shapes]:
+        raise ShapeError(f"out: nothing is written under the name {', '.join(map(repr, unknown))}; there are {', '.join(shapes)}.")
+    found = {}
+    for name, shape in shapes.items():
+        array = (given or {}).get(name)
+        if array is None:
+            found[name] = (np.zeros if zero else np.empty)(shape, dtype)
+            continue
+        if type(array) is not np.ndarray or array.dtype != dtype or array.shape != shape or not array.flags.writeable:
+            raise ShapeError(f"out {name!r} must be a writable array of shape {shape} and dtype {dtype}.")
+        if (len(shape) > 3 and not array.flags.c_contiguous) or (numbered and not _is_numbered(array)):
+            raise ShapeError(f"out {name!r} must have its {'numbers' if len(shape) > 3 else 'rows, step after step,'} one after another in memory.")
+        if zero:
+            array[...] = 0
+        found[name] = array
+    return found
+
+
+def numbered(array: Array) -> Array:
+    """An array [T, B, ...] whose rows, step after step, can be counted through: step t of row b is number t * B + b."""
+    return array if _is_numbered(array) else np.ascontiguousarray(array)
+
+
+def _is_numbered(array: Array) -> bool:
+    return min(array.shape[:2]) <= 1 or array.strides[0] == array.shape[1] * array.strides[1]
+
+
 def infer_sizes(spec: Spec, dims: list[tuple[str, Shape, tuple[int, ...]]]) -> dict[str, int]:
     """The value of every size, from (what, declared shape, actual shape) of the arrays. Raises ShapeError with all mismatches."""
     votes: dict[str, dict[int, list[str]]] = {}
@@ -57,9 +102,7 @@ def infer_sizes(spec: Spec, dims: list[tuple[str, Shape, tuple[int, ...]]]) -> d
                 votes.setdefault(name, {}).setdefault(length, []).append(what)
     most = {name: max(found, key=lambda n: len(found[n])) for name, found in votes.items()}  # so that the odd one out is named
     sizes, told = dict(most), {name: votes[name][length][0] for name, length in most.items()}
-    for name, size in spec.sizes.items():
-        if name not in sizes and size.default is not None and size_names(size.default) <= set(sizes):
-            sizes[name] = evaluate_size(size.default, sizes)
+    sizes = with_default_sizes(spec.sizes, sizes)
     wrong = []
     for what, shape, actual in dims:
         expected = tuple(evaluate_size(s, sizes) if size_names(s) <= set(sizes) else None for s in shape)

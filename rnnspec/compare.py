@@ -22,7 +22,7 @@ from rnnspec.errors import RnnspecError
 from rnnspec.language.equations import Call, Ref, walk
 from rnnspec.language.load import load, loads
 from rnnspec.language.rewrite import line, to_yaml
-from rnnspec.language.sizes import canonical_size, evaluate_size
+from rnnspec.language.sizes import canonical_size, evaluate_size, with_default_sizes
 from rnnspec.language.spec import Shape, Spec
 from rnnspec.symbolic.build import build
 from rnnspec.symbolic.graph import Graph, Pointwise
@@ -183,7 +183,11 @@ def _notes(pair: _Pair) -> tuple[str, ...]:
         return {type(part).__name__ for node in graph.nodes.values() if isinstance(node, Pointwise) for part in _parts(node.expr)} & OPAQUE
 
     kinds = sorted((special(pair.graph_a) | special(pair.graph_b)) - {"shifted"})
-    return (f"{' and '.join(kinds)}: the values were compared, the gradients may differ",) if kinds else ()
+    notes = [f"{' and '.join(kinds)}: the values were compared, the gradients may differ"] if kinds else []
+    for theirs, ours in (pair.roles("input") | {n: n for n in pair.b.parameters}).items():
+        a, b = (f"{spec.noise[n].to_text()} in" if n in spec.noise else "no noise in" for spec, n in ((pair.a, ours), (pair.b, theirs)))
+        notes += [f"{ours} was compared as a value: it is {a} '{pair.a.name}' and {b} '{pair.b.name}'"] if a != b else []
+    return tuple(notes)
 
 
 def _parts(expr: Any) -> Iterator[Any]:
@@ -319,15 +323,7 @@ def _view(array: Any, leaf: Leaf, sizes: Mapping[str, int]) -> Any:
 
 
 def _all_sizes(spec: Spec, known: Mapping[str, int]) -> dict[str, int]:
-    sizes = dict(known)
-    for _ in spec.sizes:
-        for name, size in spec.sizes.items():
-            if name not in sizes and size.default is not None:
-                try:
-                    sizes[name] = evaluate_size(size.default, sizes)
-                except RnnspecError:
-                    continue
-    return {"D": 2, "H": 2} | sizes
+    return with_default_sizes(spec.sizes, {"D": 2, "H": 2} | with_default_sizes(spec.sizes, known))
 
 
 def _errors(pair: _Pair, case: Case, proof: _Proof, numbers: reference.Numbers, seed: int | None = None) -> tuple[float, Difference | None]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rnnspec.check.claims import same_as
 from rnnspec.check.derivatives import complex_step, differences, dot_product
 from rnnspec.check.invariants import lengths, nan_row, padding, permutation, reversed_time, rows_alone, split_sequence, thread_independence
 from rnnspec.check.outcome import Outcome, Sized
@@ -67,6 +68,7 @@ PROPERTIES = (
     Property("zero sizes", zero_sizes, True),
     Property("low memory", low_memory, True),
     Property("step by step", step_by_step, True),
+    Property("same as", same_as, True),
 )
 
 

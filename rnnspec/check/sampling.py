@@ -117,6 +117,7 @@ def _draw(spec: Spec, graph: Graph, shapes: Shapes, rng: np.random.Generator, po
         fan_in = evaluate_size(shape[-1], sizes) if len(shape) > 1 else 4
         return values((), shape, 1 / np.sqrt(max(1, fan_in)))
 
+    # noise too: a cell is a function of it, and numbers that are never drawn tell more of that function than zeros and ones
     states = {s: graph.shapes[n] for s, n in graph.states.items()}
     outputs = {o: graph.shapes[n] for o, n in graph.outputs.items()}
     return Case(

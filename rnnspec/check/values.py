@@ -9,7 +9,7 @@ from rnnspec.backends import reference
 from rnnspec.check.conditioning import measure
 from rnnspec.check.outcome import Outcome, at_sizes, largest
 from rnnspec.check.sampling import Shapes
-from rnnspec.check.subject import Array, Subject, Values, collect, run_kernel, run_reference, worst
+from rnnspec.check.subject import Array, Subject, Values, collect, run_kernel, run_reference, without_noise, worst
 from rnnspec.check.tolerances import EXAMPLE, KERNEL, KINK_COMPARISON, REFERENCE
 from rnnspec.language.sizes import evaluate_size
 from rnnspec.language.spec import Example, Shape, Spec
@@ -21,7 +21,7 @@ def named(known: Subject) -> Outcome:
     unsaid = [n for n, size in spec.sizes.items() if not size.meaning and size.default is None and n not in ("D", "H")]
     if unsaid:
         return Outcome(1.0, 0.0, f"say under sizes what {', '.join(unsaid)} mean")
-    return Outcome(detail=f"{len(spec.equations)} equations, {len(spec.parameters)} parameters, {len(spec.examples)} examples")
+    return Outcome(detail=f"{len(spec.equations)} equations, {len(spec.trained)} parameters, {len(spec.examples)} examples")
 
 
 def examples(known: Subject) -> Outcome:
@@ -62,7 +62,7 @@ def _run_example(known: Subject, example: Example) -> Values:
         return collect(run, known.kernel.backward(run, ones))
     carried = {s: np.zeros((1, *(evaluate_size(a, sizes) for a in known.graph.shapes[n])), dtype) for s, n in known.graph.states.items()}
     made = reference.forward(known.graph, params, inputs, carried | states, sizes=sizes)
-    return collect(made, reference.backward(known.reverse, params, inputs, made, ones, sizes=sizes))
+    return without_noise(spec, collect(made, reference.backward(known.reverse, params, inputs, made, ones, sizes=sizes)))
 
 
 def _expected(spec: Spec, example: Example) -> Values:
