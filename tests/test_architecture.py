@@ -14,7 +14,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 # A module may import from its own layer and from those above it in this list.
 LAYERS = (
     ("errors",), ("modules", "texts"), ("language",), ("symbolic",), ("lowering",), ("backends",),
-    ("arrays", "initialise", "pipeline"), ("derived", "weights", "stream", "kernel"), ("recurrent",), ("latex", "show"), ("interop",), ("check",),
+    ("arrays", "initialise", "pipeline"), ("derived", "weights", "stream", "kernel"), ("recurrent",), ("latex", "show", "diagram"), ("interop",), ("check",),
     ("compare", "transform"), ("train",), ("commands",), ("cli",), ("__main__",), ("__init__",),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
