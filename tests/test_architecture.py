@@ -16,7 +16,7 @@ LAYERS = (
     ("errors",), ("files", "modules", "texts"), ("language",), ("symbolic",), ("lowering",), ("backends",),
     ("arrays", "initialise", "noise", "pieces", "pipeline"), ("derived", "weights", "stream", "run", "kernel"),
     ("layer", "passes", "kept", "stack", "recurrent"),
-    ("latex", "show"), ("interop",), ("check",),
+    ("latex", "show", "diagram"), ("interop",), ("check",),
     ("compare", "transform"), ("train",), ("probe",), ("commands",), ("cli",), ("__main__",), ("__init__",),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
