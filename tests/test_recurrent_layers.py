@@ -4,6 +4,7 @@ from __future__ import annotations
 import copy
 import pickle
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -298,6 +299,17 @@ def test_pieces_are_rows_of_their_own(reverse, memory):
         total = {n: total[n] + g for n, g in gradients.params.items()}
     assert_close(back.params, total, HAND["float64"])
     assert_same(of.infer(one.params, one.inputs, states, pieces=pieces).outputs, run.outputs)
+
+
+@pytest.mark.parametrize("wrong", [{"start": 9}, {"start": -1}, {"row": 4}, {"row": -1}, {"length": 10}, {"length": -1}])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_pieces_beyond_the_arrays_are_refused(wrong, reverse):
+    one, pieces = case(kernel(LINEAR_ROWS), 9, 4), cut(9, 4, None, None, reverse)
+    for name, value in wrong.items():
+        changed = getattr(pieces, name).copy()
+        changed[2] = value
+        with pytest.raises(ValueError, match=rf"piece 2, .*{value}.* does not lie within 9 steps and 4 rows"):
+            one.kernel.forward(one.params, one.inputs, pieces=replace(pieces, **{name: changed}))
 
 
 def test_out_is_written_in_place_and_checked():
