@@ -173,6 +173,17 @@ def test_noise_of_a_cell_is_drawn_in_training_by_step_and_row():
         layer.stack.forward(packed, X)
 
 
+def test_no_two_layers_or_directions_draw_the_same_noise():
+    drawn = []
+    for depth in (1, 2):
+        layer = Recurrent(spec_of(NOISY), 3, 4, depth, dtype="float64", bidirectional=True)
+        for array in layer.params.values():
+            array[...] = 0  # nothing but the noise of the last layer is left
+        y = layer(X, seed=1)[0]
+        drawn += [y[..., :4], y[..., 4:]]
+    assert all(d.any() for d in drawn) and not any(np.array_equal(a, b) for i, a in enumerate(drawn) for b in drawn[:i])
+
+
 def test_resets_cut_a_row_and_begin_anew():
     """Pieces of a row are the rows that they would be alone; the state that is given belongs to the first, unless it begins with a reset."""
     layer = Recurrent("lstm", 3, 4, 2, dtype="float64", learn_initial=True)
