@@ -12,6 +12,7 @@ import numpy as np
 
 from rnnspec.initialise import initialise
 from rnnspec.kernel import Kernel
+from rnnspec.language.biases import bias_names
 from rnnspec.language.extras import ZERO
 from rnnspec.language.sizes import evaluate_size, size_names, unit_size, with_default_sizes
 from rnnspec.language.spec import Shape, Spec
@@ -97,26 +98,6 @@ class Layer:
     def init(self, seed: int) -> dict[str, Array]:
         """Initial weights, as the spec's `init` says."""
         return self.weights(initialise(self.spec, self.sizes, seed, self.kernel.dtype))
-
-
-def bias_names(spec: Spec) -> tuple[str, ...]:
-    """The biases of a cell: vector parameters that occur only as a term of a sum."""
-    from rnnspec.language.equations import Binary, Ref, Unary, walk
-
-    vectors = {n for n, shape in spec.parameters.items() if len(shape) == 1}
-    uses = dict.fromkeys(vectors, 0)
-    terms = dict.fromkeys(vectors, 0)
-    for equation in spec.equations:
-        for node in walk(equation.value):
-            match node:
-                case Ref(name) if name in vectors:
-                    uses[name] += 1
-                case Binary("+" | "-", left, right):
-                    for side in (left, right):
-                        inner = side.arg if isinstance(side, Unary) else side
-                        if isinstance(inner, Ref) and inner.name in vectors:
-                            terms[inner.name] += 1
-    return tuple(n for n in spec.parameters if n in vectors and uses[n] and uses[n] == terms[n])
 
 
 def layer_sizes(spec: Spec, input_size: int, hidden_size: int, proj_size: int, more: Mapping[str, int], depth: int = 0) -> dict[str, int]:

@@ -64,7 +64,7 @@ class Stream:
     def _take(self, inputs: Mapping[str, Array], t: int) -> None:
         own, defaults = self._inputs, self.kernel.spec.defaults
         if self._mean and isinstance(inputs, Mapping):
-            inputs = self._mean | dict(inputs)
+            inputs = self._mean | {n: a for n, a in inputs.items() if a is not None}
         given = inputs if type(inputs) is dict and inputs.keys() == own.keys() else self._checked(inputs)
         for name, array in own.items():
             value = given.get(name)

@@ -357,7 +357,7 @@ def test_the_snippet_of_a_choice_has_the_choice(monkeypatch):
 
 
 def test_a_property_that_there_is_not():
-    with pytest.raises(ValueError, match=r"no property 'paddin' for float64. There are: adjoint"):
+    with pytest.raises(ValueError, match="no property 'paddin' for float64"):
         check_property("rnn", "paddin", "float64")
 
 

@@ -52,7 +52,7 @@ class NotRun(Exception):
 def compare(spec: Spec, dtype: str = "float32", seed: int = 0, kernel: Kernel | None = None) -> list[Comparison]:
     """Every claim of the cell: values of all steps, final states and, where the library has them, gradients, of the kernel and of the library.
 
-    kernel: of this spec and dtype, if there is one. What a library raises counts as an infinite difference, with its message as `detail`.
+    kernel: of these equations and this dtype, if there is one. What a library raises counts as an infinite difference, with its message as `detail`.
     """
     found = []
     for layer, attributes in spec.same_as.items():
@@ -65,7 +65,7 @@ def compare(spec: Spec, dtype: str = "float32", seed: int = 0, kernel: Kernel | 
             claim = f"{layer}{suffix} {{{text}}}"
             try:
                 kernel = kernel or compile(spec, dtype=dtype)
-                case = _draw(kernel, f"{library.split('.')[0]}.{name}", {n: _value(v, spec) for n, v in attributes.items()}, seed)
+                case = _draw(spec, kernel, f"{library.split('.')[0]}.{name}", {n: _value(v, spec) for n, v in attributes.items()}, seed)
                 theirs = peer(case, name)
                 difference, where = _largest(_ours(case, theirs), theirs)
                 found.append(Comparison(claim, difference, TOLERANCES[dtype], detail=where))
@@ -102,6 +102,7 @@ def onnx_runtime(node: Any, arrays: Mapping[str, Any]) -> Arrays:
 class _Case:
     """x [T, B, D]; states and d_final [B, ...]; dy [T, B, ...], 0 past the end of a row; blocks: the parameters as the library packs them."""
 
+    spec: Spec
     kernel: Kernel
     layout: str
     attributes: Mapping[str, Any]
@@ -115,8 +116,8 @@ class _Case:
     d_final: Arrays
 
 
-def _draw(kernel: Kernel, layout: str, attributes: Mapping[str, Any], seed: int) -> _Case:
-    spec, rng = kernel.spec, np.random.default_rng(seed)
+def _draw(spec: Spec, kernel: Kernel, layout: str, attributes: Mapping[str, Any], seed: int) -> _Case:
+    rng = np.random.default_rng(seed)
     if layout not in spec.layouts:
         raise NotRun(f"the spec has no layout {layout!r}, which says how the library packs the parameters")
     if set(spec.inputs) != {"x"} or len(spec.outputs) != 1:
@@ -130,22 +131,22 @@ def _draw(kernel: Kernel, layout: str, attributes: Mapping[str, Any], seed: int)
     params = {n: values(shape=s) for n, s in spec.parameters.items()}
     lengths = np.array(LENGTHS)
     alive = (np.arange(STEPS)[:, None] < lengths)[..., None]
-    return _Case(kernel, layout, {n: sizes.get(v, v) if isinstance(v, str) else v for n, v in attributes.items()}, sizes, params,
+    return _Case(spec, kernel, layout, {n: sizes.get(v, v) if isinstance(v, str) else v for n, v in attributes.items()}, sizes, params,
                  pack(spec, layout, params), values(STEPS, ROWS, shape=spec.inputs["x"]), {n: values(ROWS, shape=s) for n, s in spec.states.items()},
                  lengths, values(STEPS, ROWS, shape=spec.shapes[spec.outputs[0]]) * alive, {n: values(ROWS, shape=s) for n, s in spec.states.items()})
 
 
 def _ours(case: _Case, theirs: Mapping[str, Array]) -> Arrays:
     """The kernel's values of everything that the library gave."""
-    spec = case.kernel.spec
-    run = case.kernel.forward(case.params, {"x": case.x}, case.states, case.lengths)
-    found = {"output": run.outputs[spec.outputs[0]]} | {f"final {s}": a for s, a in run.final.items()}
-    if any(name.startswith("gradient") for name in theirs):
-        gradients = case.kernel.backward(run, {spec.outputs[0]: case.dy}, final=case.d_final)
-        packed = pack_gradients(spec, case.layout, gradients.params)
-        found |= {f"gradient of {n}": a for n, a in packed.items()} | {"gradient of x": gradients.inputs["x"]}
-        found |= {f"gradient of initial {s}": a for s, a in gradients.states.items()}
-    return found
+    output, arguments = case.spec.outputs[0], (case.params, {"x": case.x}, case.states, case.lengths)
+    if not any(name.startswith("gradient") for name in theirs):
+        inferred = case.kernel.infer(*arguments)
+        return {"output": inferred.outputs[output]} | {f"final {s}": a for s, a in inferred.final.items()}
+    run = case.kernel.forward(*arguments)
+    gradients = case.kernel.backward(run, {output: case.dy}, final=case.d_final)
+    found = {"output": run.outputs[output]} | {f"final {s}": a for s, a in run.final.items()} | {"gradient of x": gradients.inputs["x"]}
+    found |= {f"gradient of {n}": a for n, a in pack_gradients(case.spec, case.layout, gradients.params).items()}
+    return found | {f"gradient of initial {s}": a for s, a in gradients.states.items()}
 
 
 def _largest(ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> tuple[float, str]:

@@ -279,6 +279,8 @@ def _initialisers(document: Document, faults: Faults) -> dict[str, Init]:
             near = did_you_mean(pattern, document.parameters)
             faults.add(f"init names '{pattern[:60]}', which is no parameter.{near} Known here: {listed(document.parameters)}.", entry.at)
         for name in matching:
+            if entry.value.kind in ("orthogonal", "identity") and len(document.parameters[name].value) < 2:
+                faults.add(f"'{entry.value.kind}' is for matrices, and '{name}' has the shape [{', '.join(document.parameters[name].value)}].", entry.at)
             if name == pattern or (name not in found and name not in document.init):
                 found[name] = entry.value
     return {name: found[name] for name in document.parameters if name in found}
@@ -291,6 +293,8 @@ def _noise(document: Document, constants: Mapping[str, Fraction], faults: Faults
         if name not in known:
             faults.add(f"noise names '{name}', which is no input and no parameter.{did_you_mean(name, known)} Known here: {listed(known)}.", entry.at)
             continue
+        if name in document.defaults:
+            faults.add(f"'{name}' is noise: where a call does not give it, it is drawn. Take its default out.", document.defaults[name].at)
         draw = drawn(entry.value, constants, name in document.parameters)
         if isinstance(draw, str):
             faults.add(f"the noise '{name}': {draw}", entry.at)

@@ -9,7 +9,8 @@ In: a Document and a way to read others. Out: one Document, as if all had been w
 - `defaults` and `init` are joined by name; a default goes with its input.
 - `apply` adds to what the base applies, and all of it is done to the joined cell, in that order.
 - `title`, `source` and `notes` are inherited where the file gives none of its own; a layout is where it still places
-  every parameter with its old shape; `examples` and `same_as` only where the file changes nothing that is computed.
+  every parameter with its old shape and the file does not say `null` in its place; `examples` and `same_as` only where
+  the file changes nothing that is computed.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ def join(base: Document, own: Document) -> Document:
         examples=own.examples if own.examples or _COMPUTED & set(own.keys) else base.examples,
     )
     joined = _drop_unused(joined, own)
-    return replace(joined, layouts={**{k: v for k, v in base.layouts.items() if _fits(v, base, joined)}, **own.layouts})
+    layouts = {**{k: v for k, v in base.layouts.items() if _fits(v, base, joined)}, **own.layouts}
+    return replace(joined, layouts={k: v for k, v in layouts.items() if v or k not in base.layouts})
 
 
 def _names(expr: Expr) -> set[str]:

@@ -31,7 +31,7 @@ V = TypeVar("V")
 ARGUMENTS = frozenset({"backend", "batch_first", "bias", "bidirectional", "cell", "dropout", "dtype", "hidden_size", "input_size", "num_layers",
                        "proj_size", "seed", "self", "sizes", "spec", "threads"})
 RESERVED = frozenset({"t", "where", "for", "in", "and", "or", "not"}) | frozenset(FUNCTIONS) | frozenset(FEATURES)
-INITIALISERS = {"uniform_hidden": 0, "glorot_uniform": 0, "orthogonal": 0, "identity": 0, "uniform": 2, "normal": 1, "chrono": 1}
+INITIALISERS = {"uniform_hidden": (0,), "glorot_uniform": (0,), "orthogonal": (0, 1), "identity": (0, 1), "uniform": (2,), "normal": (1,), "chrono": (1,)}
 
 
 @dataclass(frozen=True)
@@ -370,9 +370,9 @@ class Reader:
     def layouts(self, node: Node) -> dict[str, object]:
         return {
             "layouts": {
-                library: {
-                    block: self.names(value, f"the block '{block}'") for block, _, value in self.pairs(blocks, f"the layout '{library}'")
-                }
+                library: {}
+                if isinstance(blocks, ScalarNode) and blocks.style is None and blocks.value in ("null", "~")  # takes an inherited one away
+                else {block: self.names(value, f"the block '{block}'") for block, _, value in self.pairs(blocks, f"the layout '{library}'")}
                 for library, _, blocks in self.pairs(node, "layouts")
             }
         }
@@ -448,7 +448,8 @@ _KEYS: dict[str, Callable[[Reader, Node], dict[str, object]]] = {
     "same_as": Reader.same_as,
     "examples": Reader.examples,
 }
-_INIT_FORMS = "uniform_hidden, glorot_uniform, orthogonal, identity, zeros, ones, a number, uniform(a, b), normal(s), chrono(Tmax)"
+_INIT_FORMS = ("uniform_hidden, glorot_uniform, orthogonal, orthogonal(gain), identity, identity(gain), zeros, ones, a number, uniform(a, b), "
+               "normal(s), chrono(Tmax)")
 
 
 def _initialiser(text: str) -> Init | None:
@@ -462,7 +463,7 @@ def _initialiser(text: str) -> Init | None:
     if head is None or head[1] not in INITIALISERS:
         return None
     args = [decimal(a) for a in head[2].split(",")] if head[2] else []
-    if len(args) != INITIALISERS[head[1]] or None in args:
+    if len(args) not in INITIALISERS[head[1]] or None in args:
         return None
     return Init(head[1], tuple(float(a) for a in args if a is not None))
 

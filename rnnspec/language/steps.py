@@ -23,11 +23,12 @@ MAX_ARGUMENTS = 200
 
 @dataclass(frozen=True)
 class Argument:
-    """keyword: "" where it is given by position."""
+    """keyword: "" where it is given by position. at, keyword_at: where the value and the keyword stand."""
 
     keyword: str
     text: str
     at: Place
+    keyword_at: Place
 
 
 @dataclass(frozen=True)
@@ -60,11 +61,11 @@ def read_steps(reader: Reader, node: Node) -> tuple[Step, ...]:
 def _arguments(reader: Reader, name: str, node: Node) -> tuple[Argument, ...]:
     what = f"an argument of {name[:40]}"
     if isinstance(node, MappingNode):
-        given = [(keyword, value) for keyword, _, value in reader.pairs(node, f"the arguments of {name[:40]}")]
+        given = [(keyword, at, value) for keyword, at, value in reader.pairs(node, f"the arguments of {name[:40]}")]
     elif isinstance(node, SequenceNode):
-        given = [("", item) for item in node.value]
+        given = [("", reader.sheet.place(item), item) for item in node.value]
     else:
-        given = [("", node)]
+        given = [("", reader.sheet.place(node), node)]
     if len(given) > MAX_ARGUMENTS:
         reader.wrong(f"{name[:40]} has {len(given)} arguments; at most {MAX_ARGUMENTS} are offered.", node)
-    return tuple(Argument(keyword.strip(), reader.text(value, what).strip(), reader.sheet.place(value)) for keyword, value in given[:MAX_ARGUMENTS])
+    return tuple(Argument(keyword.strip(), reader.text(value, what).strip(), reader.sheet.place(value), at) for keyword, at, value in given[:MAX_ARGUMENTS])

@@ -72,7 +72,7 @@ def _call(step: Step, constants: Mapping[str, Fraction], faults: Faults) -> Call
         if parameter is None:
             offers = listed([*named, *([f"{rest.name} by name"] if rest else [])])
             what = f"no argument '{name[:40]}'.{did_you_mean(name, named)}" if argument.keyword else f"at most {len(named)} arguments by position."
-            faults.add(f"{step.name} takes {what} It takes: {offers}.", argument.at)
+            faults.add(f"{step.name} takes {what} It takes: {offers}.", argument.keyword_at)
             fine = False
             continue
         value = _value(argument, str(parameter.annotation), constants)
