@@ -333,6 +333,7 @@ class Kernel:
         elif lengths is not None:
             raise TypeError("give lengths or pieces, not both: pieces have their own lengths.")
         else:
+            pieces.check(steps, rows)
             own_lengths, x = pieces.length, {n: checked.numbered(a) for n, a in x.items()}
         return _Call(params if isinstance(params, Weights) else p, x, s, own_lengths, sizes, steps, rows, pieces)
 
