@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_train import TEXT, MiniLayer
+from train_parts import TEXT, MiniLayer
 
 import rnnspec
 from rnnspec.cli import main

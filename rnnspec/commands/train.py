@@ -121,7 +121,16 @@ def follow(run: Run, folder: Path, stop: Callable[[], bool]) -> None:
             show(report)
             log.write(report)
             if report.scores is not None:
-                checkpoint.save(folder / WEIGHTS, run)
+                save(folder / WEIGHTS, run)
+
+
+def save(path: Path, run: Run) -> None:
+    """What can't be written is said, with what is there still."""
+    try:
+        checkpoint.save(path, run)
+    except OSError as error:
+        whole = f"; the run as it was saved before is whole: rnnspec train --resume {path.parent}" if path.exists() else ""
+        raise TrainError(f"can't write {path} at step {run.step}: {error.strerror or error}{whole}") from None
 
 
 # what is printed
