@@ -18,6 +18,7 @@ from rnnspec.commands.run_setup import Setup, set_up, title_of
 from rnnspec.train import checkpoint
 from rnnspec.train.errors import Diverged, TrainError
 from rnnspec.train.loop import Run, exhausted, fraction, train
+from rnnspec.train.plots import shown
 from rnnspec.train.results import LOG, METRICS, PLOTS, WEIGHTS, MetricsLog, write_results
 
 
@@ -151,8 +152,8 @@ def conclude(run: Run, folder: Path, final: dict[str, Any]) -> None:
     if final["sample"]:
         print(f"{final['sample']}\n{'-' * 72}")
     metric, baseline = run.problem.metric, run.problem.baseline
-    known = f" ({baseline[0]} {baseline[1]:.3f})" if baseline and metric.unit == run.problem.loss_unit else ""
-    print(f"held-out    {final[metric.name]:.3f} {metric.unit}{known}")
+    known = f" ({baseline[0]} {shown(baseline[1])})" if baseline and metric.unit == run.problem.loss_unit else ""
+    print(f"held-out    {shown(final[metric.name])} {metric.unit}{known}")
     speed = final["tokens_per_second"] or 0
     early = ", stopped early: the weights are those of step " + str(run.best.step) if run.best and exhausted(run) else ""
     print(f"steps       {run.step:,} in {run.seconds:.1f} s{early}, {speed:,.0f} steps of rows per second; compiling {final['compile_seconds']:.1f} s")
