@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rnnspec.commands import probe_arguments, train_arguments
-from rnnspec.errors import Problem, RnnspecError, SpecError
+from rnnspec.commands.arguments import choice, count, natural
+from rnnspec.errors import RnnspecError
 
 DESCRIPTION = "Recurrent cells from their equations: fast kernels, and proof that they are right."
 STAGES = ("spec", "graph", "adjoint", "program", "cpu")
@@ -42,7 +43,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="rnnspec", description=DESCRIPTION)
     parser.add_argument("--version", action=Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for add in (_add_list, _add_show, _add_check, _add_train, _add_probe, _add_new, _add_diff):
+    for add in (_add_list, _add_show, _add_check, _add_train, _add_probe, _add_new, _add_diff, _add_pack, _add_verify):
         add(commands)
     return parser
 
@@ -103,9 +104,19 @@ def _add_check(commands: Any) -> None:
         "",
         "lstm",
         "lstm gru my.yaml --json",
+        "my.yaml --junit report.xml",
+        "lstm --accuracy",
+        "--accuracy --functions",
+        "--random 100 --compiled 3",
     )
     parser.add_argument("cells", nargs="*", metavar="NAME|PATH", help="cells from `rnnspec list`, or YAML files (default: every cell of the list)")
     parser.add_argument("--json", action="store_true", help="for machines: the report as an object")
+    parser.add_argument("--junit", metavar="FILE", help="write the report as JUnit XML too")
+    parser.add_argument("--accuracy", action="store_true", help="no properties: the errors of values and gradients, against numbers of 50 digits")
+    parser.add_argument("--functions", action="store_true", help="with --accuracy: the errors of every elementwise function, over its whole range")
+    parser.add_argument("--random", type=count, metavar="N", help="no cells: N random specs, through every stage of the engine")
+    parser.add_argument("--compiled", type=natural, metavar="K", help="with --random: compile K of them, and compare with the reference (0)")
+    parser.add_argument("--seed", type=natural, default=0, help="of the first random spec (0)")
 
 
 def _add_new(commands: Any) -> None:
@@ -120,6 +131,24 @@ def _add_diff(commands: Any) -> None:
     for name in ("a", "b"):
         parser.add_argument(name, metavar=name.upper(), help="a cell from `rnnspec list`, or a YAML file")
     parser.add_argument("--json", action="store_true", help="for machines: the comparison as an object")
+
+
+def _add_pack(commands: Any) -> None:
+    about = "write a cell's conformance pack: expected values that any implementation can be tried on"
+    parser = _command(commands, "pack", _run_pack, about, "lstm", "rnn --choice phi=relu --out rnn_relu", "my.yaml --seed 7")
+    parser.add_argument("cell", metavar="NAME|PATH", help="a cell from `rnnspec list`, or a YAML file")
+    parser.add_argument("--out", metavar="DIR", help="the folder to write, which must not exist (CELL_pack)")
+    parser.add_argument("--seed", type=natural, default=0, help="of parameters, inputs and states (0)")
+    parser.add_argument("--choice", action="append", default=[], type=choice, metavar="NAME=VALUE", help="a choice or constant; may be repeated")
+
+
+def _add_verify(commands: Any) -> None:
+    about = "run an implementation against a conformance pack"
+    parser = _command(commands, "verify", _run_verify, about, "lstm_pack", "lstm_pack --adapter my_module:my_lstm --dtype float32")
+    parser.add_argument("pack", metavar="PACK", help="a folder that `rnnspec pack` wrote")
+    parser.add_argument("--adapter", metavar="MODULE:FUNCTION", help="the implementation; the pack's README says what it is given (rnnspec's kernels)")
+    parser.add_argument("--dtype", action="append", choices=["float32", "float64"], help="may be repeated (both)")
+    parser.add_argument("--json", action="store_true", help="for machines: the results as an object")
 
 
 def _add_train(commands: Any) -> None:
@@ -161,6 +190,18 @@ def _run_diff(args: argparse.Namespace) -> int:
     return run(args)
 
 
+def _run_pack(args: argparse.Namespace) -> int:
+    from rnnspec.commands.pack import run
+
+    return run(args)
+
+
+def _run_verify(args: argparse.Namespace) -> int:
+    from rnnspec.commands.verify import run
+
+    return run(args)
+
+
 def _run_new(args: argparse.Namespace) -> int:
     from rnnspec.commands.new_cell import run
 
@@ -192,37 +233,6 @@ def _run_show(args: argparse.Namespace) -> int:
 
 
 def _run_check(args: argparse.Namespace) -> int:
-    from rnnspec.check import check_cells
-    from rnnspec.commands.progress import checking
-    from rnnspec.language.load import spec_names
+    from rnnspec.commands.check import run
 
-    cells = args.cells or spec_names()
-    _load_all(cells)
-    with checking() as progress:
-        report = check_cells(cells, progress)
-    if args.json:
-        print(report.to_json())
-    elif sys.stdout.isatty():
-        from rich.console import Console
-
-        from rnnspec.check.report import table
-
-        Console().print(table(report))
-        print(report.summary())
-    else:
-        print(report.to_text())
-    return 0 if report.passed else 1
-
-
-def _load_all(cells: Sequence[str]) -> None:
-    """Raises one SpecError with the faults of all the cells: a bad spec is bad use (2), not a failed check (1)."""
-    from rnnspec.language.load import load
-
-    problems: list[Problem] = []
-    for cell in cells:
-        try:
-            load(cell)
-        except SpecError as error:
-            problems += error.errors
-    if problems:
-        raise SpecError(*problems)
+    return run(args)

@@ -196,6 +196,29 @@ def test_check_exits_with_the_verdict(passed, code, monkeypatch, capsys):
     assert text == "verdict" and json.loads(rest) == {"passed": passed}
 
 
+def test_check_writes_junit_or_nothing(monkeypatch, tmp_path):
+    report = types.SimpleNamespace(passed=True, to_text=lambda: "verdict", to_junit=lambda: "<testsuites/>")
+    monkeypatch.setitem(sys.modules, "rnnspec.check", types.SimpleNamespace(check_cells=lambda cells, progress: report))
+    assert run("check", "lstm", "--junit", str(tmp_path / "out.xml")) == 0
+    assert (tmp_path / "out.xml").read_text() == "<testsuites/>"
+    assert run("check", "lstm", "--junit", str(tmp_path / "no" / "out.xml")) == 2
+
+
+@pytest.mark.parametrize("args, message", [
+    (["--functions"], "--functions goes with --accuracy"), (["lstm", "--accuracy", "--functions"], "leave the cells out"),
+    (["lstm", "--random", "3"], "makes its own cells"), (["--compiled", "3"], "--compiled K goes with --random N"),
+    (["--random", "3", "--junit", "f"], "--junit is for the properties"), (["lstm", "--accuracy", "--junit", "f"], "--junit is for the properties"),
+], ids=lambda v: " ".join(v) if isinstance(v, list) else "")
+def test_check_refuses_options_that_do_not_go_together(args, message, capsys):
+    assert run("check", *args) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_check_of_random_specs(capsys):
+    assert run("check", "--random", "3", "--seed", "40") == 0
+    assert capsys.readouterr().out.startswith("3 random specs, 0 of them compiled, 0 failed")
+
+
 # new
 
 

@@ -272,7 +272,7 @@ def linear():
     import rnnspec
 
     layer = rnnspec.Recurrent(rnnspec.loads(LINEAR), input_size=1, hidden_size=1, threads=1)
-    layer.params["w"][...] = 0.5
+    layer.params["w_l0"][...] = 0.5
     return layer
 
 
@@ -283,13 +283,13 @@ def test_h74_truncated_backpropagation(linear):
 
     y, _ = linear(x)
     linear.backward(only_last)
-    assert y.ravel().tolist() == [1, 1.5, 1.75, 1.875] and linear.grads["w"] == pytest.approx(2.75)
+    assert y.ravel().tolist() == [1, 1.5, 1.75, 1.875] and linear.grads["w_l0"] == pytest.approx(2.75)
 
     first, state = linear(x[:2])
     second, _ = linear(x[2:], state)
     linear.backward(only_last[2:])
     assert np.concatenate([first, second]).ravel().tolist() == [1, 1.5, 1.75, 1.875]
-    assert linear.grads["w"] == pytest.approx(2.5)  # 1.0 if the state were reset, 2.75 if the gradient crossed
+    assert linear.grads["w_l0"] == pytest.approx(2.5)  # 1.0 if the state were reset, 2.75 if the gradient crossed
 
 
 def test_h75_carried_state_of_another_batch_size(linear):

@@ -15,6 +15,7 @@ from typing import Any
 
 from rnnspec.commands import progress
 from rnnspec.commands.run_setup import Setup, set_up, title_of
+from rnnspec.files import sweep
 from rnnspec.train import checkpoint
 from rnnspec.train.errors import Diverged, TrainError
 from rnnspec.train.loop import Run, exhausted, fraction, train
@@ -81,7 +82,7 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise TrainError(f"can't make the folder {folder}: {error.strerror}") from None
-    checkpoint.sweep(folder / WEIGHTS)
+    sweep(folder / WEIGHTS)
 
 
 # while it runs

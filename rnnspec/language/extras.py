@@ -16,16 +16,19 @@ ZERO = "0"  # in a layout: a part that holds zeros and means nothing
 def check_layouts(document: Document, spec: Spec, faults: Faults) -> None:
     """Every entry is a parameter, every parameter is in each layout, the parts of a block fit together."""
     for library, blocks in document.layouts.items():
+        if not blocks:
+            faults.add(f"the layout '{library}' names no block; null takes away a layout that is inherited, and none of this name is.", document.key("layouts"))
+            continue
         placed: set[str] = set()
         for block, entries in blocks.items():
             shapes: dict[Shape, str] = {}
             for entry in entries:
                 name = entry.value
-                if name in spec.parameters:
+                if name in spec.trained:
                     placed.add(name)
                     shapes.setdefault(spec.parameters[name][1:] if spec.parameters[name] else (), name)
                 elif name != ZERO:
-                    near = did_you_mean(name, spec.parameters)
+                    near = did_you_mean(name, spec.trained)
                     faults.add(f"the layout '{library}' names '{name[:60]}', which is no parameter.{near}", entry.at)
             if len(shapes) > 1:
                 names = " and ".join(shapes.values())
@@ -34,7 +37,7 @@ def check_layouts(document: Document, spec: Spec, faults: Faults) -> None:
                 )
             if not shapes and all(e.value == ZERO for e in entries):
                 faults.add(f"the block '{block}' of '{library}' names no parameter.", document.key("layouts"))
-        missing = [name for name in spec.parameters if name not in placed]
+        missing = [name for name in spec.trained if name not in placed]
         if missing and not document.problems:
             faults.add(f"the layout '{library}' lacks {listed(missing)}: it must place every parameter.", document.key("layouts"))
 

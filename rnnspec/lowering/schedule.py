@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from rnnspec.errors import UnsupportedError
 from rnnspec.language.sizes import canonical_size
 from rnnspec.lowering.program import Accumulation, Buffer, OuterSum, Panel, Place, Program, Stage, State, Term
-from rnnspec.lowering.tape import is_cheap
-from rnnspec.symbolic.expressions import Value
+from rnnspec.symbolic.expressions import Value, is_cheap
 from rnnspec.symbolic.graph import Concat, CumSum, Diag, Graph, Node, Outer, Part, Pointwise, Product, Read, Reduce, Transpose, fresh, node_text, operands
 
 Key = tuple[str, int, str]  # phase, level, size of a stage

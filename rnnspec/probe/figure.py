@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from rnnspec.files import write_atomic
 from rnnspec.probe.measure import Probe
-from rnnspec.train.checkpoint import write_atomic
 from rnnspec.train.plots import INK, QUIET, dress, new_figure
 
 COLOURS = ("#4c78a8", "#e4572e", "#54a24b", "#b279a2", "#f2a541", "#72b7b2", "#9d755d", "#ff9da6")

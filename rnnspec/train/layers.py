@@ -9,12 +9,12 @@ from typing import Any
 from rnnspec.errors import RnnspecError
 from rnnspec.language.equations import Binary, Call, Equation, Expr, Number, Ref, Unary
 from rnnspec.language.spec import Init, Spec
+from rnnspec.language.transforms.gates import GATES
 from rnnspec.train.config import Config
 from rnnspec.train.errors import TrainError
 from rnnspec.train.fit import fitted
 from rnnspec.train.model import Layer
 from rnnspec.train.problem import MakeLayer
-from rnnspec.transform import GATES
 
 
 def layer_maker(spec: Spec, config: Config, threads: int | None = None, *, chosen: bool = False) -> MakeLayer:

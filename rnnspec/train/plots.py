@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnspec.train.checkpoint import write_atomic
+from rnnspec.files import write_atomic
 from rnnspec.train.loop import History
 from rnnspec.train.problem import Problem
 

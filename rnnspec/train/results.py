@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnspec.files import write_atomic
 from rnnspec.train import checkpoint, plots
 from rnnspec.train.errors import TrainError
 from rnnspec.train.loop import Report, Run, fraction
@@ -32,7 +33,7 @@ class MetricsLog:
         self.path = path
         kept = _until(path, step) if path.exists() else b""
         try:
-            checkpoint.write_atomic(path, lambda file: file.write(kept))
+            write_atomic(path, lambda file: file.write(kept))
             self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115, closed by __exit__
         except OSError as error:
             raise TrainError(f"can't write {path}: {error.strerror}") from None
@@ -100,7 +101,7 @@ def write_results(
         "final": final,
     }
     text = json.dumps(finite(metrics), indent=1, ensure_ascii=False, allow_nan=False)
-    checkpoint.write_atomic(folder / METRICS, lambda file: file.write(text.encode("utf-8", "replace")))
+    write_atomic(folder / METRICS, lambda file: file.write(text.encode("utf-8", "replace")))
     return final
 
 
