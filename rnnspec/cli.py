@@ -157,7 +157,7 @@ def _add_train(commands: Any) -> None:
         commands,
         "train",
         _run_train,
-        "train a cell on a task: a language model of a text, classes of texts, adding, copying, a grammar, translation, forecasts",
+        "train a cell on a task: text, classes, adding, copying, a grammar, translation, forecasts",
         "lstm",
         "gru --text book.txt --seconds 120 --out runs/book",
         "gru --task adding",
@@ -171,7 +171,7 @@ def _add_train(commands: Any) -> None:
 
 
 def _add_probe(commands: Any) -> None:
-    about = "see why gates exist: how far gradients reach, the spectrum of a step, and saturated gates, of cells side by side"
+    about = "see why gates exist: how far gradients reach, the spectrum of a step, saturated gates"
     parser = _command(commands, "probe", _run_probe, about, "rnn gru lstm", "lstm --length 200 --out why", "--run runs/lstm", "rnn lstm --json")
     probe_arguments.add(parser)
 
