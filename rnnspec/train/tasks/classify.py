@@ -17,8 +17,9 @@ from rnnspec.train.problem import MakeLayer, Metric, Task
 from rnnspec.train.tasks._parts import EVALUATION, Plain, predictions, text_of
 
 COLUMNS = 3  # class, title, description: AG_NEWS
-TOPICS = ("debugger", "formatstrings", "import", "specialnames")  # long chapters behind help() that every Python has
+TOPICS = ("compound", "debugger", "formatstrings", "string-methods")  # long chapters behind help() that every Python has
 PIECE = 30  # words of one of their pieces
+MOST = 160  # pieces of a chapter
 
 
 class ClassifyProblem(Plain):
@@ -132,7 +133,7 @@ def _help() -> tuple[list[list[str]], list[int], list[str], str]:
     texts, labels = [], []
     for label, name in enumerate(chapters):
         words = vocabulary.words(topics[name])
-        pieces = [words[i : i + PIECE] for i in range(0, len(words) - PIECE + 1, PIECE)]
+        pieces = [words[i : i + PIECE] for i in range(0, len(words) - PIECE + 1, PIECE)][:MOST]
         texts += pieces
         labels += [label] * len(pieces)
     return texts, labels, chapters, tables.digest(" ".join(word for text in texts for word in text).encode())
