@@ -113,8 +113,9 @@ class Recurrent:
         """
         inputs, single = self._inputs(x)
         drawn = (self.seed, self.calls) if seed is None else seed
-        run = self.stack.forward(self.params, inputs, *self._beside(inputs, single, state, lengths), resets=self._resets(resets, single),
-                                 training=self.training, seed=drawn)
+        beside, again = self._beside(inputs, single, state, lengths), self._resets(resets, single)
+        self._run = None  # its tape is memory that this call can use
+        run = self.stack.forward(self.params, inputs, *beside, resets=again, training=self.training, seed=drawn)
         self.calls += self.training
         self._run = (run, single)
         return self._results(run, single)
