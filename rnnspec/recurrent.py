@@ -92,6 +92,15 @@ class Recurrent:
         return self.stack.layers[0].kernel
 
     @property
+    def input_size(self) -> int:
+        """The width of x."""
+        return self.stack.input_size
+
+    @property
+    def hidden_size(self) -> int:
+        return self.stack.hidden_size
+
+    @property
     def output_size(self) -> int:
         """The width of y."""
         return sum(shape[0] if shape else 1 for shape in self.stack.outputs.values())

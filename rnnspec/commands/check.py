@@ -44,7 +44,7 @@ def _battery(args: argparse.Namespace, cells: Sequence[str]) -> int:
     with checking() as progress:
         report = check_cells(cells, progress)
     if args.junit:
-        from rnnspec.train.checkpoint import write_atomic
+        from rnnspec.files import write_atomic
 
         write_atomic(Path(args.junit), lambda file: file.write(report.to_junit().encode()))
     if args.json:
