@@ -18,7 +18,7 @@ import rnnspec
 from rnnspec.cli import main
 from rnnspec.language.load import load, loads, spec_names
 
-COMMANDS = ("list", "show", "check", "train", "probe", "new", "diff")
+COMMANDS = ("list", "show", "check", "train", "probe", "new", "diff", "pack", "verify")
 SMALL = ("--hidden", "8", "--embed", "4", "--batch", "4", "--length", "8", "--steps", "30", "--sample", "40")
 
 

@@ -20,6 +20,8 @@ from onnx_text import ALPHA, BETA, FUNCTIONS, GATES, draw, evaluate, node_of  # 
 from rnnspec.interop import onnx as interop  # noqa: E402
 from rnnspec.interop.onnx import NodeError, cells, run  # noqa: E402
 from rnnspec.interop.onnx_cells import ACTIVATIONS, OPERATORS, Form  # noqa: E402
+from rnnspec.kernel import Inference  # noqa: E402
+from rnnspec.pieces import Pieces  # noqa: E402
 
 FLAG = {"GRU": "linear_before_reset", "LSTM": "input_forget"}
 LENGTHS = ([4, 2, 1], [2, 0, 4], None)
@@ -95,7 +97,7 @@ def test_kernels_are_the_operators_text(op, attributes, cell):
     node = prepared(op, attributes)
     assert [s.name for s in cells(node)] == [cell]
     for direction, layout, (steps, rows, d, h) in (("forward", 0, (4, 3, 2, 5)), ("reverse", 1, (7, 5, 3, 4)), ("bidirectional", 1, (4, 4, 1, 9)),
-                                                   ("bidirectional", 0, (1, 1, 1, 1)), ("reverse", 0, (3, 0, 2, 3)), ("forward", 0, (0, 2, 2, 3))):
+                                                   ("bidirectional", 0, (1, 1, 1, 1)), ("reverse", 0, (3, 0, 2, 3)), ("bidirectional", 0, (0, 2, 2, 3))):
         known = both_ways(attributes) if direction == "bidirectional" else attributes | {"direction": direction}
         node = prepared(op, known, layout=layout, hidden_size=h)
         arrays = draw(node, steps, rows, d, h, seed=steps)
@@ -135,8 +137,20 @@ class ByReference:
     def __init__(self, form: Form):
         self.spec = form.spec()
 
-    def infer(self, params: Any, inputs: Any, states: Any, lengths: Any) -> Any:
-        return reference_run(self.spec, params, inputs, states, lengths)
+    def infer(self, params: Any, inputs: Any, states: Any, lengths: Any = None, pieces: Pieces | None = None) -> Any:
+        if pieces is None:
+            return reference_run(self.spec, params, inputs, states, lengths)
+        assert pieces.reverse and pieces.row.tolist() == list(range(inputs["x"].shape[1]))  # one piece a row: nothing restarts
+        found = reference_run(self.spec, params, {"x": turned(inputs["x"], pieces.length)}, states, pieces.length)
+        return Inference({"h": turned(found.outputs["h"], pieces.length)}, found.final)
+
+
+def turned(array: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Each row from its last step to its first; what lies behind its end stays there."""
+    made = array.copy()
+    for row, n in enumerate(lengths):
+        made[:n, row] = array[:n, row][::-1]
+    return made
 
 
 def test_the_two_directions_may_have_different_activations():
@@ -162,6 +176,15 @@ def test_inputs_and_outputs_left_out():
         node = node_of("LSTM", names)
         arrays = draw(node, 4, 2, 2, 3)
         assert_close(run(node, arrays), evaluate(node, arrays), REFERENCE["float64"], str(names))
+
+
+def test_the_example_of_the_readme():
+    node = onnx.helper.make_node("LSTM", ["X", "W", "R"], ["Y", "", "Y_c"], hidden_size=5, direction="bidirectional", clip=3.0)
+    draw = np.random.default_rng(0).standard_normal
+    outputs = run(node, {"X": draw((7, 2, 3)), "W": draw((2, 20, 3)), "R": draw((2, 20, 5))})
+    assert outputs["Y"].shape == (7, 2, 2, 5) and outputs["Y_c"].shape == (2, 2, 5) and list(outputs) == ["Y", "Y_c"]
+    forward, reverse = cells(node)
+    assert forward == reverse and forward.name == "onnx_lstm" and "clip" in rnnspec.transform.to_yaml(forward)
 
 
 def test_the_table_of_cells_is_what_the_specs_say():

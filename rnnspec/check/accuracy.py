@@ -146,5 +146,5 @@ def distances(found: Array, expected: Array) -> Array:
 def spacing(values: Array, dtype: str) -> Array:
     """The unit in the last place of numbers of that size, as float64; of a subnormal that of the smallest numbers."""
     info = np.finfo(dtype)
-    exponents = np.floor(np.log2(np.maximum(np.minimum(np.abs(values), float(info.max)), float(info.smallest_normal))))
-    return np.exp2(exponents - info.nmant)
+    _, exponents = np.frexp(np.maximum(np.minimum(np.abs(values), float(info.max)), float(info.smallest_normal)))
+    return np.ldexp(1.0, exponents - 1 - info.nmant)

@@ -38,7 +38,7 @@ def compare(found, expected, tolerance):
             gap = np.where(np.isfinite(array), abs(array - right), np.inf) / (scale or 1.0)
             at, worst = np.unravel_index(gap.argmax(), gap.shape), max(worst, gap.max())
             if gap.max() > tolerance:
-                wrong.append(f"{key} is {gap.max():.1e} off ({tolerance:.0e} allowed): {array[at]!r} at {[int(i) for i in at]}, expected {right[at]!r}")
+                wrong.append(f"{key} is {gap.max():.1e} off ({tolerance:.0e} allowed): {array[at]:.17g} at {[int(i) for i in at]}, expected {right[at]:.17g}")
     return wrong, float(worst)
 
 

@@ -21,8 +21,9 @@ from rnnspec.kernel import Kernel, compile
 from rnnspec.language.faults import did_you_mean, listed
 from rnnspec.language.layouts import unpack
 from rnnspec.language.spec import Spec
+from rnnspec.pieces import cut
 
-__all__ = ["NodeError", "cells", "flipped", "run"]
+__all__ = ["NodeError", "cells", "run"]
 
 Array = np.ndarray
 COMMON_INPUTS = ("X", "W", "R", "B", "sequence_lens", "initial_h")
@@ -155,20 +156,12 @@ def _direction(form: Form, call: _Call, number: int, turned: str, threads: int |
     """Y [T, B, H] and the final states [B, H] of one direction."""
     params = unpack(form.spec(), f"onnx.{call.operator}", {name: block[number] for name, block in call.blocks.items()})
     states = {state: array[number] for state, array in call.states.items()}
-    reverse = turned == "reverse"
-    x = flipped(call.x, call.lengths) if reverse else call.x
-    found = _kernel(form, call.x.dtype.name, threads).infer(params, {"x": x}, states, call.lengths)
-    y = found.outputs["h"]
-    return flipped(y, call.lengths) if reverse else y, found.final
-
-
-def flipped(array: Array, lengths: Array | None) -> Array:
-    """The sequences [T, B, ...] from their last step to their first; what lies past a row's end stays there."""
-    if lengths is None:
-        return array[::-1]
-    step = np.arange(len(array))[:, None]
-    source = np.where(step < lengths, lengths - 1 - step, step)
-    return np.take_along_axis(array, source.reshape(source.shape + (1,) * (array.ndim - 2)), axis=0)
+    kernel, (steps, rows, _) = _kernel(form, call.x.dtype.name, threads), call.x.shape
+    if turned == "reverse":
+        found = kernel.infer(params, {"x": call.x}, states, pieces=cut(steps, rows, call.lengths, None, reverse=True))
+    else:
+        found = kernel.infer(params, {"x": call.x}, states, call.lengths)
+    return found.outputs["h"], found.final
 
 
 @lru_cache(maxsize=64)

@@ -57,6 +57,8 @@ def check(document: Document, settings: Settings) -> Spec:
     _check_ranks(document, faults)
     ordered = _ordered(equations, faults)
     shapes = infer_shapes(equations, declared, document.states, scope.named("size"), faults)
+    places = dict.fromkeys([*declared, *(e.target for e in ordered)])  # in the order of what is computed, as a spec is written
+    shapes = {n: shapes[n] for n in (*places, *(shapes.keys() - places.keys())) if n in shapes}
     sizes = _sizes(document, faults, {n.name for e in equations for n in walk(e.value) if isinstance(n, Ref)})
     _check_emitted(document, kinds, set(unrolled.families), faults)
     init, noise = _initialisers(document, faults), _noise(document, constants, faults)
