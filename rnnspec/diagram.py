@@ -123,7 +123,7 @@ def _columns(boxes: dict[str, Box]) -> list[list[str]]:
         readers = [b.column for b in boxes.values() if name in b.reads]
         if not box.reads and box.kind == "once" and readers:
             box.column = max(0, min(readers) - 1)
-    for name, box in list(boxes.items()):
+    for box in list(boxes.values()):
         for read, product in list(box.reads.items()):
             previous = read
             for column in range(boxes[read].column + 1, box.column):

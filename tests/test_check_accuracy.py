@@ -113,6 +113,13 @@ def test_overflow_and_nan_count(report):
     assert errors.tolist() == [0, math.inf, math.inf, math.inf, math.inf, 0] and not small.any()
 
 
+def test_errors_of_subnormals_are_not_rounded_away():
+    """The difference itself is below the smallest float64."""
+    least = np.finfo("float64").smallest_subnormal
+    errors, small = ulps(np.array([least]), np.array([mpmath.mpf(float(least)) * 1.4], object), "float64")
+    assert errors[0] == pytest.approx(0.4) and small.all()
+
+
 def test_the_definition_keeps_its_digits():
     with mpmath.workdps(60):
         value = exact("gelu", np.array([-37.0]))[0]

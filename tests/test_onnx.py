@@ -18,6 +18,7 @@ onnx = pytest.importorskip("onnx")
 from onnx_text import ALPHA, BETA, FUNCTIONS, GATES, draw, evaluate, node_of  # noqa: E402
 
 from rnnspec.interop import onnx as interop  # noqa: E402
+from rnnspec.interop import peers  # noqa: E402
 from rnnspec.interop.onnx import NodeError, cells, run  # noqa: E402
 from rnnspec.interop.onnx_cells import ACTIVATIONS, OPERATORS, Form  # noqa: E402
 from rnnspec.kernel import Inference  # noqa: E402
@@ -408,9 +409,6 @@ def test_H57_onnx_reference_evaluator_is_no_oracle():
 def by_runtime(node: Any, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """ONNX Runtime's outputs (float32)."""
     return peers.onnx_runtime(node, arrays)
-
-
-peers = pytest.importorskip("rnnspec.interop.peers")
 
 
 @pytest.mark.parametrize(("op", "attributes", "cell"), KERNELS, ids=lambda v: str(v).replace(" ", ""))

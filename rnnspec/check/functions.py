@@ -163,8 +163,8 @@ def ulps(found: Array, expected: Array, dtype: str) -> tuple[Array, Array]:
         end = mpmath.mpf(float(info.max)) + float(spacing(np.asarray(float(info.max)), dtype)) / 2
         over = np.array([abs(v) >= end for v in expected], bool)
     finite, small = np.isfinite(found), np.array([0 < abs(v) < float(info.smallest_normal) for v in expected], bool)
-    gaps = distances(np.where(finite, found, 0), np.where(over, mpmath.mpf(0), expected))
-    units = np.where(finite & ~over, gaps / spacing(np.where(over, 0, expected).astype(np.float64), dtype), INF)
+    within = np.where(over, mpmath.mpf(0), expected)
+    units = np.where(finite & ~over, distances(np.where(finite, found, 0), within, spacing(within.astype(np.float64), dtype)), INF)
     return np.where(over & np.isinf(found) & (np.sign(found) == np.where(expected > 0, 1, -1)), 0.0, units), small
 
 
