@@ -300,7 +300,7 @@ def agreement(rows: list[dict[str, Any]]) -> list[str]:
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
     """Accuracy over epochs for each max_length, a panel a cell; PyTorch dashed."""
-    from rnnspec.train.checkpoint import write_atomic
+    from rnnspec.files import write_atomic
     from rnnspec.train.plots import dress, new_figure
 
     colours = ("#4c78a8", "#e4572e", "#54a24b", "#b279a2")

@@ -92,6 +92,7 @@ def _add_show(commands: Any) -> None:
     parser.add_argument("cell", metavar="NAME|PATH", help="a cell from `rnnspec list`, or a YAML file")
     parser.add_argument("--stage", choices=STAGES, help="one stage (default: all that fits a screen)")
     parser.add_argument("--latex", action="store_true", help="equations and gradients in LaTeX")
+    parser.add_argument("--svg", metavar="FILE", help="draw the data flow of one step into FILE")
     parser.add_argument("--json", action="store_true", help="for machines")
 
 
@@ -156,7 +157,7 @@ def _add_train(commands: Any) -> None:
         commands,
         "train",
         _run_train,
-        "train a cell on a task: a language model of a text, classes of texts, adding, copying, a grammar, translation, forecasts",
+        "train a cell on a task: text, classes, adding, copying, a grammar, translation, forecasts",
         "lstm",
         "gru --text book.txt --seconds 120 --out runs/book",
         "gru --task adding",
@@ -170,7 +171,7 @@ def _add_train(commands: Any) -> None:
 
 
 def _add_probe(commands: Any) -> None:
-    about = "see why gates exist: how far gradients reach, the spectrum of a step, and saturated gates, of cells side by side"
+    about = "see why gates exist: how far gradients reach, the spectrum of a step, saturated gates"
     parser = _command(commands, "probe", _run_probe, about, "rnn gru lstm", "lstm --length 200 --out why", "--run runs/lstm", "rnn lstm --json")
     probe_arguments.add(parser)
 
@@ -228,7 +229,17 @@ def _run_show(args: argparse.Namespace) -> int:
     from rnnspec.language.load import load
     from rnnspec.show import show
 
-    print(show(load(args.cell), stage=args.stage, latex=args.latex, as_json=args.json))
+    if args.svg is None:
+        print(show(load(args.cell), stage=args.stage, latex=args.latex, as_json=args.json))
+        return 0
+    if args.stage or args.latex or args.json:
+        raise RnnspecError("--svg draws a picture and prints nothing: give it without --stage, --latex and --json")
+    from rnnspec.diagram import svg
+    from rnnspec.train.checkpoint import write_atomic
+
+    text = svg(load(args.cell))
+    write_atomic(args.svg, lambda file: file.write(text.encode()))
+    print(f"written {args.svg}", file=sys.stderr)
     return 0
 
 

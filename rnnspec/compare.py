@@ -25,6 +25,7 @@ from rnnspec.language.rewrite import line, to_yaml
 from rnnspec.language.sizes import canonical_size, evaluate_size, with_default_sizes
 from rnnspec.language.spec import Shape, Spec
 from rnnspec.symbolic.build import build
+from rnnspec.symbolic.expressions import Value
 from rnnspec.symbolic.graph import Graph, Pointwise
 from rnnspec.symbolic.match import Bound, Matcher
 from rnnspec.symbolic.normal import OPAQUE, Leaf, Table, normal_forms
@@ -101,7 +102,9 @@ def _compared(pair: _Pair) -> Comparison:
     declared = pair.declared()
     if declared:
         return Comparison(first.name, second.name, False, "by declaration", f"{declared}.")
-    proof = _prove(pair, frozenset(pair.shared()))
+    proof = _by_names(pair)
+    if not proof.proved:  # parameters of one name are one only where both cells call all of them alike
+        proof = _prove(pair, frozenset(pair.shared()))
     if proof.proved:
         how = "symbolically: the normal forms of all states and outputs are equal" + _with(pair, proof)
         return replace(_verdict(pair, True, "symbolically", how, proof), notes=_notes(pair))
@@ -212,11 +215,26 @@ class _Proof:
         return tuple(f"{left} = {right}" for left, right in texts if left != right)
 
 
+def _by_names(pair: _Pair) -> _Proof:
+    """With each parameter that of the same name: their normal forms are then the same expressions, and nothing need be found."""
+    names = pair.shared()
+    if not len(names) == len(pair.a.parameters) == len(pair.b.parameters):
+        return _Proof(False)
+    left, right = _forms(pair, Table(), "a")
+    proved = all(left[a] == right[b] for a, b in _results(pair))
+    return _Proof(proved, tuple(((Leaf("a", n),), (Leaf("b", n),), 1) for n in sorted(names)))
+
+
+def _forms(pair: _Pair, table: Table, side: str) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
+    """The normal forms of both graphs by node; side: that of the parameters of b."""
+    roles = {kind: pair.roles(kind) for kind in ("input", "state")}
+    return (normal_forms(pair.graph_a, table, lambda n: Leaf("a", n), lambda kind, n: n),
+            normal_forms(pair.graph_b, table, lambda n: Leaf(side, n), lambda kind, n: roles.get(kind, {}).get(n, n)))
+
+
 def _prove(pair: _Pair, shared: frozenset[str]) -> _Proof:
     table = Table()
-    roles = {kind: pair.roles(kind) for kind in ("input", "state")}
-    left = normal_forms(pair.graph_a, table, lambda n: Leaf("a", n), lambda kind, n: n)
-    right = normal_forms(pair.graph_b, table, lambda n: Leaf("b", n), lambda kind, n: roles.get(kind, {}).get(n, n))
+    left, right = _forms(pair, table, "b")
     matcher, bound, proved = Matcher(table, shared), Bound(), True
     for a, b in _results(pair):
         found = matcher.match(left[a], right[b], bound)

@@ -14,8 +14,9 @@ FILES = sorted(ROOT.rglob("*.py"))
 # A module may import from its own layer and from those above it in this list.
 LAYERS = (
     ("errors",), ("files", "modules", "texts"), ("language",), ("symbolic",), ("lowering",), ("backends",),
-    ("arrays", "initialise", "noise", "pieces", "pipeline"), ("derived", "weights", "stream", "kernel"), ("layer", "passes", "stack", "recurrent"),
-    ("latex", "show"), ("interop",), ("check",),
+    ("arrays", "initialise", "noise", "pieces", "pipeline"), ("derived", "weights", "stream", "run", "kernel"),
+    ("layer", "passes", "kept", "stack", "recurrent"),
+    ("latex", "show", "diagram"), ("interop",), ("check",),
     ("compare", "transform"), ("train",), ("probe",), ("commands",), ("cli",), ("__main__",), ("__init__",),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

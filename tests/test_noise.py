@@ -3,6 +3,10 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +18,8 @@ from tolerances import DIFFERENCE_STEP, DIFFERENCES, REFERENCE, assert_close, as
 import rnnspec
 from rnnspec import noise, transform
 from rnnspec.check import check_cells
-from rnnspec.check.subject import variant
+from rnnspec.check.subject import subject, variant
+from rnnspec.check.values import examples
 from rnnspec.commands.list_cells import row
 from rnnspec.errors import ShapeError, SpecError
 from rnnspec.language.load import digest, load, loads
@@ -146,6 +151,18 @@ def test_a_row_has_its_numbers_whatever_is_beside_and_behind_it():
     for name, array in part.items():
         assert_same(array, whole[name] if name == "mask_U" else whole[name][:4, 2:5], name)
         assert_same(double[name].astype(np.float32), whole[name], name)
+
+
+def test_ties_are_decided_by_other_bits():
+    bytes_, ties = (np.concatenate(list(noise._words(1, 0, [4, 4], lane))) for lane in (0, 1))
+    assert len({*bytes_.tolist(), *ties.tolist()}) == 16
+
+
+def test_an_example_may_leave_out_the_noise_of_parameters():
+    one = cell("V = m * u\nh[t] = V * h[t-1] + x[t]", inputs="{x: H}", states="{h: H}", parameters="{u: [H], m: [H]}", noise="{m: dropout(0.5)}",
+               examples="[{sizes: {H: 1}, parameters: {u: [0.5]}, inputs: {x: [[1.0], [0.0]]}, outputs: {h: [[1.0], [0.5]]}, gradients: {u: [1.0]}}]")
+    known = subject(loads(one))
+    assert examples(known).passed
 
 
 def test_seeds_names_rows_and_steps_differ():
@@ -346,3 +363,28 @@ def test_diff_compares_values_and_says_what_is_drawn_otherwise():
     found = rnnspec.diff(load("zoneout_gru", zoneout_h=0.2), "zoneout_gru")
     assert found.same and found.notes == ("keep_h was compared as a value: it is bernoulli(0.2) in 'zoneout_gru' and bernoulli(0.1) in 'zoneout_gru'",)
     assert not rnnspec.diff("zoneout_gru", "zoneout_gru").notes
+
+
+# --- the section of README -------------------------------------------------------------------------------------------
+
+
+def readme(heading: str, language: str) -> list[str]:
+    """The blocks of code of one language under a heading of README.md."""
+    text = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    level = heading.split()[0]
+    found = re.search(rf"^{re.escape(heading)}\n(.*?)(?=^#{{1,{len(level)}}} |\Z)", text, re.DOTALL | re.MULTILINE)
+    if found is None:
+        pytest.skip(f"README.md has no section '{heading}'")
+    return re.findall(rf"^```{language}\n(.*?)^```$", found[1], re.DOTALL | re.MULTILINE)
+
+
+def test_the_readme_s_files_are_cells():
+    first, second = (loads(text) for text in readme("### Regularisers", "yaml"))
+    assert "W_i" not in first.parameters and "gain_f" in first.parameters and {n: d.argument for n, d in first.noise.items()} == {"keep_h": 0.1, "keep_c": 0.05}
+    assert {n: d.per for n, d in second.noise.items()} == {"mask": "sequence", "e": "step", "drop": "call"}
+
+
+@pytest.mark.slow  # compiles two kernels of a cell that no other test needs
+def test_the_readme_s_example_runs():
+    (code,) = readme("### Regularisers", "python")
+    subprocess.run([sys.executable, "-c", code], check=True)

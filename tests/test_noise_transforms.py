@@ -61,8 +61,9 @@ def against_the_loop(name: str, spec, training: bool, clipped: bool = False) -> 
     rng = np.random.default_rng(1)
     dy = {o: rng.uniform(-1, 1, a.shape) for o, a in run.outputs.items()}
     dfinal = {s: rng.uniform(-1, 1, a.shape) for s, a in run.final.items()}
-    grads = reference.backward(adjoint(graph, spec.no_gradient), params, inputs, run, dy, dfinal, sizes=sizes)
-    assert set(grads.inputs) == set(spec.streams)
+    reverse = adjoint(graph, spec.no_gradient)
+    grads = reference.backward(reverse, params, inputs, run, dy, dfinal, sizes=sizes)
+    assert set(reverse.sums) == set(spec.trained) and set(grads.inputs) == set(spec.streams)  # of noise none is computed
     for group, found, given in ((params, grads.params, 0), (inputs, grads.inputs, 1), (states, grads.states, 2)):
         for n in (k for k in group if k not in spec.noise):
             direction = rng.uniform(-1, 1, group[n].shape)
@@ -175,6 +176,16 @@ def test_a_rate_may_be_a_constant_that_load_changes():
     assert load("zoneout_lstm", zoneout_c=0.2).noise["keep_c"].mean == 0.2
 
 
+def test_choices_and_constants_stay_those_of_the_file():
+    text = "rnnspec: 1\nname: made\nextends: rnn\nconstants: {p: 0.1}\napply: [leak: 0.5, zoneout: p]\n"
+    made = loads(text, phi="relu")
+    assert list(made.choices["phi"].options) == ["tanh", "relu", "identity"] and made.choices["phi"].chosen == "relu" and list(made.constants) == ["p"]
+    assert "h_new[t] = relu(W @ x[t] + U @ h[t-1] + b)" in [e.text for e in made.equations]
+    with pytest.raises(RnnspecError, match="has no choice or constant 'alpha'"):
+        loads(text, alpha=0.1)
+    assert "apply" not in made.notes and made.name == "made" and made.title == load("rnn").title
+
+
 def test_what_is_extended_keeps_what_it_applies(tmp_path):
     (tmp_path / "base.yaml").write_text("rnnspec: 1\nname: base\nextends: lstm\napply: [zoneout: {h: 0.1}]\n")
     (tmp_path / "own.yaml").write_text("rnnspec: 1\nname: own\nextends: base.yaml\nequations: |\n  i[t] = 1\napply: [input_dropout: 0.2]\n")
@@ -187,6 +198,8 @@ def test_old_states_are_found_where_matrices_read_them():
     assert next(e.text for e in concat.equations if e.target == "z_dropped") == "z_dropped[t] = concat(x[t], mask_h[t] * h[t-1])"
     deep = transform.dropconnect(load("rhn"), 0.1)
     assert list(deep.noise) == ["mask_R_h_1", "mask_R_t_1"] and deep.parameters["mask_R_h_1"] == ("H", "H")
+    once = transform.dropconnect(load("antisymmetric_rnn"), 0.1)
+    assert "A_dropped = mask_A * A" in [e.text for e in once.equations] and once.parameters["mask_A"] == ("H", "H")
     after = transform.recurrent_dropout(transform.zoneout(load("lstm_projected"), 0.1), 0.2)
     assert sum("_dropped[t] +" in e.text for e in after.equations) == 4 and "W_hr @ m[t]" in " ".join(e.text for e in after.equations)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 import copy
 import pickle
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -172,6 +173,17 @@ def test_noise_of_a_cell_is_drawn_in_training_by_step_and_row():
         layer.stack.forward(packed, X)
 
 
+def test_no_two_layers_or_directions_draw_the_same_noise():
+    drawn = []
+    for depth in (1, 2):
+        layer = Recurrent(spec_of(NOISY), 3, 4, depth, dtype="float64", bidirectional=True)
+        for array in layer.params.values():
+            array[...] = 0  # nothing but the noise of the last layer is left
+        y = layer(X, seed=1)[0]
+        drawn += [y[..., :4], y[..., 4:]]
+    assert all(d.any() for d in drawn) and not any(np.array_equal(a, b) for i, a in enumerate(drawn) for b in drawn[:i])
+
+
 def test_resets_cut_a_row_and_begin_anew():
     """Pieces of a row are the rows that they would be alone; the state that is given belongs to the first, unless it begins with a reset."""
     layer = Recurrent("lstm", 3, 4, 2, dtype="float64", learn_initial=True)
@@ -298,6 +310,17 @@ def test_pieces_are_rows_of_their_own(reverse, memory):
         total = {n: total[n] + g for n, g in gradients.params.items()}
     assert_close(back.params, total, HAND["float64"])
     assert_same(of.infer(one.params, one.inputs, states, pieces=pieces).outputs, run.outputs)
+
+
+@pytest.mark.parametrize("wrong", [{"start": 9}, {"start": -1}, {"row": 4}, {"row": -1}, {"length": 10}, {"length": -1}])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_pieces_beyond_the_arrays_are_refused(wrong, reverse):
+    one, pieces = case(kernel(LINEAR_ROWS), 9, 4), cut(9, 4, None, None, reverse)
+    for name, value in wrong.items():
+        changed = getattr(pieces, name).copy()
+        changed[2] = value
+        with pytest.raises(ValueError, match=rf"piece 2, .*{value}.* does not lie within 9 steps and 4 rows"):
+            one.kernel.forward(one.params, one.inputs, pieces=replace(pieces, **{name: changed}))
 
 
 def test_out_is_written_in_place_and_checked():

@@ -117,12 +117,12 @@ def exact(known: Subject, case: Any) -> Values:
 def _errors(pairs: list[tuple[str, Array, Array]], dtype: str) -> Errors | None:
     ulps, relative, absolute, where = [], [], [], []
     for name, found, expected in pairs:
-        gaps = distances(found, expected)
-        sizes = np.abs(expected.astype(np.float64))
         counted = np.array([v != 0 for v in expected], bool)
-        ulps.append((gaps / spacing(sizes, dtype))[counted])
-        relative.append(gaps[counted] / sizes[counted])
-        absolute.append(gaps[counted])
+        found, expected = found[counted], expected[counted]
+        gaps, sizes = distances(found, expected), np.abs(expected.astype(np.float64))
+        ulps.append(distances(found, expected, spacing(sizes, dtype)))
+        relative.append(gaps / sizes)
+        absolute.append(gaps)
         where += [name] * int(counted.sum())
     if not where:
         return Errors((0.0, 0.0), (0.0, 0.0), (0.0, 0.0), 0, "all are 0")
@@ -135,16 +135,16 @@ def _summary(errors: Array) -> tuple[float, float]:
     return float(errors.max()), float(np.median(errors))
 
 
-def distances(found: Array, expected: Array) -> Array:
-    """|found - expected| of numbers against mpmath numbers, as float64: the subtraction is exact."""
+def distances(found: Array, expected: Array, unit: Array | float = 1.0) -> Array:
+    """|found - expected| / unit of numbers against mpmath numbers, as float64: only the result is rounded."""
     import mpmath
 
     with mpmath.workdps(DIGITS):
-        return np.array([float(abs(mpmath.mpf(float(a)) - b)) for a, b in zip(found, expected)])
+        return np.array([float(abs(mpmath.mpf(float(a)) - b) / float(u)) for a, b, u in zip(found, expected, np.broadcast_to(unit, found.shape))])
 
 
 def spacing(values: Array, dtype: str) -> Array:
     """The unit in the last place of numbers of that size, as float64; of a subnormal that of the smallest numbers."""
     info = np.finfo(dtype)
-    exponents = np.floor(np.log2(np.maximum(np.minimum(np.abs(values), float(info.max)), float(info.smallest_normal))))
-    return np.exp2(exponents - info.nmant)
+    _, exponents = np.frexp(np.maximum(np.minimum(np.abs(values), float(info.max)), float(info.smallest_normal)))
+    return np.ldexp(1.0, exponents - 1 - info.nmant)

@@ -95,4 +95,4 @@ class PropertyFailed(Exception):
         from rnnspec.check.report import numbers
 
         error = numbers(result)
-        super().__init__("\n".join(filter(None, [result.detail, error and f"error {error} allowed", result.repeat and f"\n{result.repeat}"])))
+        super().__init__("\n".join(filter(None, [result.detail, error and f"error: {error} allowed", result.repeat and f"\n{result.repeat}"])))

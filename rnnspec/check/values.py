@@ -48,11 +48,11 @@ def _run_example(known: Subject, example: Example) -> Values:
     spec, sizes = known.spec, dict(example.sizes)
     dtype = "float64" if known.dtype == REFERENCE else known.dtype
 
-    def array(value: object, shape: Shape) -> Array:
+    def array(value: object, shape: Shape, otherwise: float = 0.0) -> Array:
         full = tuple(evaluate_size(s, sizes) for s in shape)
-        return np.zeros(full, dtype) if value is None else np.asarray(value, dtype).reshape(full)
+        return np.full(full, otherwise, dtype) if value is None else np.asarray(value, dtype).reshape(full)
 
-    params = {n: array(example.parameters.get(n), s) for n, s in spec.parameters.items()}
+    params = {n: array(example.parameters.get(n), s, spec.noise[n].mean if n in spec.noise else 0.0) for n, s in spec.parameters.items()}
     inputs = {n: np.asarray(v, dtype)[:, None] for n, v in example.inputs.items()}
     states = {n: array(example.states.get(n), s)[None] for n, s in spec.states.items()}
     steps = len(next(iter(inputs.values())))

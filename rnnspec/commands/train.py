@@ -19,6 +19,7 @@ from rnnspec.files import sweep
 from rnnspec.train import checkpoint
 from rnnspec.train.errors import Diverged, TrainError
 from rnnspec.train.loop import Run, exhausted, fraction, train
+from rnnspec.train.plots import shown
 from rnnspec.train.results import LOG, METRICS, PLOTS, WEIGHTS, MetricsLog, write_results
 
 
@@ -122,7 +123,16 @@ def follow(run: Run, folder: Path, stop: Callable[[], bool]) -> None:
             show(report)
             log.write(report)
             if report.scores is not None:
-                checkpoint.save(folder / WEIGHTS, run)
+                save(folder / WEIGHTS, run)
+
+
+def save(path: Path, run: Run) -> None:
+    """What can't be written is said, with what is there still."""
+    try:
+        checkpoint.save(path, run)
+    except OSError as error:
+        whole = f"; the run as it was saved before is whole: rnnspec train --resume {path.parent}" if path.exists() else ""
+        raise TrainError(f"can't write {path} at step {run.step}: {error.strerror or error}{whole}") from None
 
 
 # what is printed
@@ -143,8 +153,8 @@ def conclude(run: Run, folder: Path, final: dict[str, Any]) -> None:
     if final["sample"]:
         print(f"{final['sample']}\n{'-' * 72}")
     metric, baseline = run.problem.metric, run.problem.baseline
-    known = f" ({baseline[0]} {baseline[1]:.3f})" if baseline and metric.unit == run.problem.loss_unit else ""
-    print(f"held-out    {final[metric.name]:.3f} {metric.unit}{known}")
+    known = f" ({baseline[0]} {shown(baseline[1])})" if baseline and metric.unit == run.problem.loss_unit else ""
+    print(f"held-out    {shown(final[metric.name])} {metric.unit}{known}")
     speed = final["tokens_per_second"] or 0
     early = ", stopped early: the weights are those of step " + str(run.best.step) if run.best and exhausted(run) else ""
     print(f"steps       {run.step:,} in {run.seconds:.1f} s{early}, {speed:,.0f} steps of rows per second; compiling {final['compile_seconds']:.1f} s")

@@ -40,7 +40,7 @@ class Init:
 
 @dataclass(frozen=True)
 class Example:
-    """A case worked by hand. Arrays are nested tuples; parameters and states left out are zero.
+    """A case worked by hand. Arrays are nested tuples; parameters and states left out are zero, those that are noise what is expected of it.
     `gradients` are those of the sum of all outputs, for parameters, inputs and initial states."""
 
     title: str

@@ -11,6 +11,7 @@ from rnnspec.files import write_atomic
 from rnnspec.train.loop import History
 from rnnspec.train.problem import Problem
 
+WIDE = 50  # from a ratio of losses from here on the axis is logarithmic
 INK, QUIET, TRAIN, HELD_OUT = "#222222", "#8a8a8a", "#4c78a8", "#e4572e"
 
 
@@ -68,7 +69,7 @@ def _curve(axes: Any, loss: np.ndarray, problem: Problem) -> None:
     axes.plot(steps, running_mean(loss, max(1, len(loss) // 50)), color=TRAIN, linewidth=1.8, label="training")
     if problem.baseline:
         name, value = problem.baseline
-        axes.axhline(value, color=QUIET, linestyle=(0, (5, 3)), linewidth=1.2, label=f"{name}, {value:.2f}")
+        axes.axhline(value, color=QUIET, linestyle=(0, (5, 3)), linewidth=1.2, label=f"{name}, {shown(value)}")
 
 
 def _points(axes: Any, points: list[tuple[int, float]]) -> None:
@@ -79,12 +80,15 @@ def _points(axes: Any, points: list[tuple[int, float]]) -> None:
     low, high = min(v for _, v in points), max(v for _, v in points)
     below = value > (low + high) / 2 if len(points) > 1 else True
     where = {"xytext": (0, -9 if below else 9), "va": "top" if below else "bottom", "ha": "center"}
-    axes.annotate(f"{value:.2f}", (step, value), textcoords="offset points", color=HELD_OUT, fontweight="bold", **where)
+    axes.annotate(shown(value), (step, value), textcoords="offset points", color=HELD_OUT, fontweight="bold", **where)
 
 
 def _limits(axes: Any, loss: np.ndarray, baseline: list[float], held_out: list[float]) -> None:
     """Losses of the first steps may be far above all that matters: they are cut off."""
     finite = loss[np.isfinite(loss)]
+    if finite.size and np.quantile(finite, 0.02) > 0 and np.quantile(finite, 0.9) > WIDE * np.quantile(finite, 0.02):
+        axes.set_yscale("log")
+        return
     settled = np.quantile(finite, 0.98) if finite.size else 0.0
     values = [*baseline, *held_out, *([float(settled)] if not held_out and finite.size else [])] or [1.0]
     low, high = min([*values, *finite]), max(values)
@@ -103,6 +107,11 @@ def dress(axes: Any, title: str, x: str, y: str) -> None:
         axes.spines[side].set_visible(False)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(frameon=False, labelcolor=INK)
+
+
+def shown(value: float) -> str:
+    """Three decimals; small numbers with two digits that count."""
+    return f"{value:.3f}" if abs(value) >= 0.1 or value == 0 or not np.isfinite(value) else f"{value:.2g}"
 
 
 def running_mean(values: np.ndarray, width: int) -> np.ndarray:

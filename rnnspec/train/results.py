@@ -109,7 +109,7 @@ def draw(run: Run, folder: Path, scores: dict[str, float]) -> list[str]:
     """The plots; returns their names."""
     metric = run.problem.metric
     name = f"{Path(run.config.cell).stem}, {run.config.hidden} units"
-    title = f"{name}: {scores[metric.name]:.3f} {metric.unit} held out"
+    title = f"{name}: {plots.shown(scores[metric.name])} {metric.unit} held out"
     plots.loss_curve(folder / LOSS, run.history, run.problem, title)
     confusion = run.problem.confusion(run.model)
     if confusion is None:

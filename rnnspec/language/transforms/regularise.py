@@ -86,12 +86,12 @@ def recurrent_dropout(spec: Spec, /, rate: float | None = None, per: str = "sequ
 def dropconnect(spec: Spec, /, rate: float | None = None, **matrices: float) -> Spec:
     """The cell whose recurrent matrices have weights dropped: `U @ h[t-1]` becomes `U_dropped @ h[t-1]` with `U_dropped = mask_U * U`; an entry
     of mask_U is 0 with the probability `rate`, else 1 / (1 - rate), drawn once a call, and 1 at evaluation (Merity, Keskar & Socher 2017,
-    Regularizing and Optimizing LSTM Language Models)."""
+    Regularizing and Optimizing LSTM Language Models). A matrix computed once per sequence (A = R - R.T) is masked as a whole."""
     found, refs = Operands(spec), {}
 
     def collect(matrix: Expr, operand: Expr) -> tuple[Expr, Expr]:
         ref = matrix.arg if isinstance(matrix, Unary) else matrix
-        if isinstance(ref, Ref) and ref.name in spec.parameters and found.carries(operand):
+        if isinstance(ref, Ref) and found.carries(operand):
             if found.mixes(operand):
                 raise RnnspecError(f"dropconnect: {to_text(ref)} of '{spec.name}' multiplies a concatenation of old states and other things, in "
                                    f"{to_text(Binary('@', matrix, operand))}. Write one product for each part.")

@@ -17,8 +17,9 @@ from rnnspec.train.problem import MakeLayer, Metric, Task
 from rnnspec.train.tasks._parts import EVALUATION, Plain, predictions, text_of
 
 COLUMNS = 3  # class, title, description: AG_NEWS
-TOPICS = ("debugger", "formatstrings", "import", "specialnames")  # long chapters behind help() that every Python has
+TOPICS = ("compound", "debugger", "formatstrings", "string-methods")  # long chapters behind help() that every Python has
 PIECE = 30  # words of one of their pieces
+MOST = 160  # pieces of a chapter
 
 
 class ClassifyProblem(Plain):
@@ -59,7 +60,7 @@ class ClassifyProblem(Plain):
     def model(self, make_layer: MakeLayer) -> SequenceModel:
         config, symbols = self.config, len(self.words)
         loss = Loss(over="last", smoothing=float(config.options["smoothing"]))
-        return SequenceModel(make_layer(config.embed), len(self.names), symbols=symbols, loss=loss, seed=config.seed)
+        return SequenceModel(make_layer(config.embed), len(self.names), symbols=symbols, loss=loss, seed=config.seed, two_ways=config.bidirectional)
 
     def next(self, cursor: Cursor) -> tuple[Batch, Cursor]:
         places, after = self.order.next(cursor)
@@ -132,7 +133,7 @@ def _help() -> tuple[list[list[str]], list[int], list[str], str]:
     texts, labels = [], []
     for label, name in enumerate(chapters):
         words = vocabulary.words(topics[name])
-        pieces = [words[i : i + PIECE] for i in range(0, len(words) - PIECE + 1, PIECE)]
+        pieces = [words[i : i + PIECE] for i in range(0, len(words) - PIECE + 1, PIECE)][:MOST]
         texts += pieces
         labels += [label] * len(pieces)
     return texts, labels, chapters, tables.digest(" ".join(word for text in texts for word in text).encode())
@@ -146,7 +147,7 @@ TASK = Task(
     make=make,
     defaults={"hidden": 64, "embed": 64, "length": 44, "batch": 64, "steps": None, "lr": 1e-3, "schedule": "constant"},
     epochs=15,
-    fields=("embed", "length"),
+    fields=("embed", "length", "bidirectional"),
     length="words of a text that are read (max_length)",
     options={"words": 10_000, "classes": 0, "held_out": 0.1, "smoothing": 0.0},
     about_options={

@@ -38,7 +38,7 @@ class ForecastProblem(Plain):
         mean, deviation = series[: self.cut].mean(axis=0), series[: self.cut].std(axis=0)
         for name, d in zip(names, deviation):
             if not d > 0:
-                raise TrainError(f"{config.data}: the column {name} doesn't change in its first {self.cut:,} rows: nothing to forecast")
+                raise TrainError(f"{config.data or 'the series'}: the column {name} doesn't change in its first {self.cut:,} rows: nothing to forecast")
         self.values = ((series - mean) / deviation).astype(np.float32)
         self.starts = np.arange(self.cut - reach + 1)
         self.tests = np.arange(self.cut, len(series) - reach + 1)

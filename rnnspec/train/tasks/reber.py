@@ -18,6 +18,7 @@ from rnnspec.train.problem import MakeLayer, Metric, Task
 from rnnspec.train.tasks._parts import EVALUATION, Plain
 
 SYMBOLS = "BTPSXVE"
+SHORTEST = 9  # BTBTXSETE
 REBER = ({"B": 1}, {"T": 2, "P": 3}, {"S": 2, "X": 4}, {"T": 3, "V": 5}, {"X": 3, "S": 6}, {"P": 4, "V": 6}, {"E": 7})
 """From each state, the symbols that may come next and the states they lead to; 7 is the end. Reber 1967, as in figure 3 of the LSTM paper."""
 
@@ -33,7 +34,9 @@ def draw(rng: np.random.Generator) -> str:
 
 def legal(string: str) -> list[str]:
     """What may follow each prefix of a string: for every symbol but the last. Raises ValueError naming the first symbol that may not be there."""
-    allowed = ["B", "TP"] if len(string) > 1 else ["B"]
+    if len(string) < SHORTEST:
+        raise ValueError(f"the shortest string has {SHORTEST} symbols")
+    allowed = ["B", "TP"]
     state = 0
     for symbol in string[2:-2]:
         allowed.append("".join(sorted(REBER[state])) if state < len(REBER) else "")
