@@ -11,7 +11,10 @@ COMMANDS = {
     "memory": "peak memory and tape of forward and backward, against torch.nn",
     "build": "seconds to import, to build kernels, and to the first result",
     "scaling": "time against the number of steps and of rows",
+    "layers": "a stack of layers in torch against its bare kernels and torch.nn",
     "cells": "speed of every cell in specs/, worst first",
+    "gates": "parameters, work, time, tape and score on a task, cells side by side",
+    "ag_news": "the AG_NEWS experiment, with the same models in PyTorch beside it",
 }
 
 

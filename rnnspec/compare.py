@@ -186,7 +186,11 @@ def _notes(pair: _Pair) -> tuple[str, ...]:
         return {type(part).__name__ for node in graph.nodes.values() if isinstance(node, Pointwise) for part in _parts(node.expr)} & OPAQUE
 
     kinds = sorted((special(pair.graph_a) | special(pair.graph_b)) - {"shifted"})
-    return (f"{' and '.join(kinds)}: the values were compared, the gradients may differ",) if kinds else ()
+    notes = [f"{' and '.join(kinds)}: the values were compared, the gradients may differ"] if kinds else []
+    for theirs, ours in (pair.roles("input") | {n: n for n in pair.b.parameters}).items():
+        a, b = (f"{spec.noise[n].to_text()} in" if n in spec.noise else "no noise in" for spec, n in ((pair.a, ours), (pair.b, theirs)))
+        notes += [f"{ours} was compared as a value: it is {a} '{pair.a.name}' and {b} '{pair.b.name}'"] if a != b else []
+    return tuple(notes)
 
 
 def _parts(expr: Any) -> Iterator[Any]:

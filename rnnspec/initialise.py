@@ -13,16 +13,18 @@ Array = np.ndarray
 
 
 def initialise(spec: Spec, sizes: Mapping[str, int], seed: int, dtype: np.dtype) -> dict[str, Array]:
-    """All parameters of a cell, [shape of each] in `dtype`. The same seed gives the same values, whatever the dtype.
+    """All parameters of a cell that are trained, [shape of each] in `dtype`. The same seed gives the same values, whatever the dtype.
 
     Each parameter has its own stream, drawn by its place, so that adding one does not change those before it.
     """
     hidden = _hidden(spec, sizes)
-    streams = np.random.SeedSequence(seed).spawn(len(spec.parameters))
+    streams = np.random.SeedSequence(seed).spawn(len(spec.trained))
     values = {}
-    for (name, shape), stream in zip(spec.parameters.items(), streams):
+    for (name, shape), stream in zip(spec.trained.items(), streams):
         full = tuple(evaluate_size(s, sizes) for s in shape)
         init = spec.init.get(name, Init("uniform_hidden"))
+        if init.kind == "chrono" and len(init.args) > 1:  # of two gates that belong together: one's biases are those of the other, negated
+            stream = streams[int(init.args[1])]
         values[name] = _values(init, full, hidden, np.random.Generator(np.random.PCG64(stream)), name).astype(dtype)
     return values
 
@@ -53,8 +55,8 @@ def _values(init: Init, shape: tuple[int, ...], hidden: int, rng: np.random.Gene
             return rng.uniform(args[0], args[1], shape)
         case "normal":
             return rng.normal(0.0, args[0], shape)
-        case "chrono":  # Tallec & Ollivier 2018: b_f = log(uniform(1, Tmax - 1))
-            return np.asarray(np.log(rng.uniform(1.0, max(1.0, args[0] - 1.0), shape)))
+        case "chrono":  # Tallec & Ollivier 2018: b_f = log(uniform(1, Tmax - 1)); -Tmax gives minus that, for gates that write
+            return np.asarray(math.copysign(1.0, args[0]) * np.log(rng.uniform(1.0, max(1.0, abs(args[0]) - 1.0), shape)))
     raise ValueError(f"unknown initialiser {init.kind!r} for {name}")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,10 @@ from rnnspec.initialise import initialise
 from rnnspec.language.load import load
 from rnnspec.language.sizes import check_size_value, evaluate_size, size_names, with_default_sizes
 from rnnspec.language.spec import Shape, Spec
+from rnnspec.noise import Seed, draw, mean
+from rnnspec.pieces import Pieces
 from rnnspec.pipeline import MODES, texts
+from rnnspec.run import Gradients, Inference, Run, State, Taped
 from rnnspec.stream import Stream
 from rnnspec.weights import Weights
 
@@ -64,67 +67,6 @@ def compile(spec: Spec | str | os.PathLike[str], /, *, dtype: str = "float32", b
     return Kernel(spec, np.dtype(name), None if threads is None else int(threads), memory)
 
 
-@dataclass
-class Run:
-    """A forward run. outputs, states: name -> [T, B, ...], every step; final: name -> [B, ...], the states after each row's last step.
-    tape_bytes: what it keeps for `backward` beside these and the weights."""
-
-    outputs: dict[str, Array]
-    final: dict[str, Array]
-    sizes: dict[str, int]
-    steps: int
-    rows: int
-    _kernel: Kernel = field(repr=False)
-    _tape: Tape | Segments = field(repr=False)
-    _backward: Plan = field(repr=False)
-    _packed: Packed = field(repr=False)
-    _inputs: dict[str, tuple[int, ...]] = field(repr=False)
-    _params: dict[str, Array] = field(repr=False)  # of cells that compute something of them once per sequence
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("a Run can't be copied or pickled: its tape belongs to this process. Keep run.outputs, run.states and run.final instead.")
-
-    @cached_property
-    def states(self) -> dict[str, Array]:
-        """Every state at every step, [T, B, ...]; zero past a row's end. Taken from the tape when first asked for."""
-        from rnnspec.backends.cpu.launch import Tape, new_histories, read_history
-
-        if isinstance(self._tape, Tape):
-            found = new_histories(self._tape, self.steps)
-            read_history(self._tape, found)
-        else:
-            found = self._tape.histories(self.steps)
-        return {s: v.reshape(v.shape[:2] + self._kernel._full(self._kernel.states[s], self.sizes)) for s, v in found.items()}
-
-
-    @property
-    def tape_bytes(self) -> int:
-        return self._tape.tape_bytes
-
-
-@dataclass(frozen=True)
-class Gradients:
-    """Gradients by name: params [...] summed over batch and time, inputs [T, B, ...], states [B, ...] before the first step."""
-
-    params: dict[str, Array]
-    inputs: dict[str, Array]
-    states: dict[str, Array]
-
-
-@dataclass(frozen=True)
-class Inference:
-    """outputs: name -> [T, B, ...]; final: name -> [B, ...]."""
-
-    outputs: dict[str, Array]
-    final: dict[str, Array]
-
-
-class State(dict[str, Array]):
-    """The states after one step, name -> [B, ...], to be given to the next; `outputs` are what the step emitted."""
-
-    outputs: dict[str, Array]
-
-
 class Kernel:
     """The compiled kernels of one cell. Calls may come from several Python threads at once.
 
@@ -165,7 +107,7 @@ class Kernel:
         return texts(self.spec, self.dtype.name)[mode]
 
     def init(self, /, *, seed: int = 0, **sizes: int) -> dict[str, Array]:
-        """Parameters as the spec's `init` says. sizes: the value of every size, as in `init(D=64, H=128)`."""
+        """Parameters as the spec's `init` says, without those that are noise. sizes: the value of every size, as in `init(D=64, H=128)`."""
         if unknown := [n for n in sizes if n not in _all_sizes(self.spec)]:
             raise ShapeError(f"'{self.spec.name}' has no size {', '.join(map(repr, unknown))}. Its sizes are: {', '.join(sorted(_all_sizes(self.spec)))}.")
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
@@ -173,18 +115,20 @@ class Kernel:
         for name, value in sizes.items():
             check_size_value(name, value)
         whole = with_default_sizes(self.spec.sizes, sizes)
-        needed = sorted({n for shape in self.spec.parameters.values() for s in shape for n in size_names(s)})
+        needed = sorted({n for shape in self.spec.trained.values() for s in shape for n in size_names(s)})
         if missing := [n for n in needed if n not in whole]:
             raise ShapeError(f"init needs the sizes {', '.join(needed)} of '{self.spec.name}': give {', '.join(f'{n}=...' for n in missing)}.")
         return initialise(self.spec, whole, seed, self.dtype)
 
-    def pack(self, params: Mapping[str, Any] | Weights) -> Weights:
-        """The parameters packed for the kernels, to be given in place of `params` to calls that use the same ones again."""
+    def pack(self, params: Mapping[str, Any] | Weights, noise: Seed | str = "mean") -> Weights:
+        """The parameters packed for the kernels, to be given in place of `params` to calls that use the same ones again. noise: of
+        parameters, as for `infer`; it is packed with them."""
         if isinstance(params, Weights):
             return self._weights(params)
-        arrays = checked.named("parameter", params, self.spec.parameters, self.dtype, required=True)
-        self._sizes_of(arrays, {}, {}, ("T", "B"))
-        return Weights(self, arrays)
+        arrays = self._parameters(params)
+        sizes = self._sizes_of(arrays, {}, {}, ("T", "B"))
+        masks = [n for n in self.spec.noise if n in self.spec.parameters and n not in arrays]
+        return Weights(self, arrays | self._noise(masks, noise, sizes, 0, 0))
 
     def stream(self, params: Mapping[str, Any] | Weights, states: Mapping[str, Any] | None = None, *, rows: int = 1, **sizes: int) -> Stream:
         """A sequence that arrives step by step: `stream.step(inputs)` for each, without planning, packing or allocating.
@@ -197,38 +141,75 @@ class Kernel:
         return Stream(self, self._weights(params), int(rows), sizes, states)
 
     def forward(self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None,
-                lengths: Any = None) -> Run:
+                lengths: Any = None, *, noise: Seed | str | None = None, pieces: Pieces | None = None, out: Mapping[str, Array] | None = None) -> Run:
         """Runs a sequence and keeps the tape for `backward`.
 
         params: name -> array of the parameter's shape, or what `pack` made of them; inputs: name -> [T, B, ...], those with a default may be left
         out; states: name -> [B, ...] before the first step, zero where left out; lengths: [B] integers, the steps that each row takes (None: all T).
-        Raises ShapeError, DtypeError, or ValueError for lengths.
+        noise: where the cell declares some, a seed draws it (a whole number or a tuple of them, another for every call; see rnnspec.noise),
+        "mean" puts what is expected in its place, as at evaluation, and None asks for its arrays among inputs and params; arrays that are
+        given are used in any case.
+        pieces: in place of lengths, the parts of rows that run alone (`rnnspec.pieces.cut`); states and `Run.final` are then [R, ...], one for each
+        piece, while inputs and outputs stay [T, B, ...]. out: arrays of the caller's to write outputs to, name -> [T, B, ...], of any strides (with
+        pieces one row number after the other: step t + 1 must lie B times as far from step t as row b + 1 from row b).
+        Raises ShapeError, DtypeError, or ValueError for lengths or noise.
+        """
+        call = self._check(params, inputs, states, lengths, noise, pieces=pieces)
+        plans = self._plans(("forward", "backward"), call)
+        return self._run(call, plans[1], *self._record(call, plans[0], out))
+
+    def record(self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None,
+               lengths: Any = None, *, noise: Seed | str | None = None, pieces: Pieces | None = None, out: Mapping[str, Array] | None = None) -> Taped:
+        """`forward` for who keeps the tape himself: it comes as an array, and `resume` makes a Run of it. Arguments as for `forward`."""
+        call = self._check(params, inputs, states, lengths, noise, pieces=pieces)
+        outputs, final, tape = self._record(call, self._plans(("forward", "backward"), call)[0], out)
+        return Taped(outputs, final, tape.kept())
+
+    def resume(self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], tape: Array, lengths: Any = None, *,
+               noise: Seed | str | None = None, pieces: Pieces | None = None) -> Run:
+        """The Run for `backward` of an earlier `record`, by a kernel of the same spec, dtype, memory and number of threads, from the same arguments.
+
+        It has no outputs and no final states. The tape is not copied, and must not be written to. Of inputs only the shapes are read, unless memory
+        is "low". Raises ShapeError where the tape is not one of these arguments.
         """
         from rnnspec.backends.cpu import launch, segments
 
-        call = self._check(params, inputs, states, lengths)
-        plans = self._plans(("forward", "backward"), call)
-        outputs, packed = self._new_outputs(call), self._packed("forward", call.sizes, call.params)
+        call = self._check(params, inputs, None, lengths, noise, pieces=pieces)
+        plan, backward = self._plans(("forward", "backward"), call)
+        if self.memory == "low":
+            return self._run(call, backward, {}, {}, segments.restored(plan, self._packed("forward", call.sizes, call.params), call.inputs, tape))
+        return self._run(call, backward, {}, {}, launch.restored(plan, tape))
+
+    def _record(self, call: _Call, plan: Plan, out: Mapping[str, Array] | None) -> tuple[dict[str, Array], dict[str, Array], Tape | Segments]:
+        """Outputs, final states and the tape of a call."""
+        from rnnspec.backends.cpu import launch, segments
+
+        outputs, packed = self._outputs(call, out), self._packed("forward", call.sizes, call.params)
         tape: Tape | Segments
         if self.memory == "low":
-            tape = segments.Segments(plans[0], packed, call.inputs)
+            tape = segments.Segments(plan, packed, call.inputs)
             final = tape.forward(outputs, call.states)
         else:
-            tape = launch.new_tape(plans[0])
-            final, _ = launch.execute(plans[0], packed, call.inputs, outputs, call.states, tape)
+            tape = launch.new_tape(plan)
+            final, _ = launch.execute(plan, packed, call.inputs, outputs, call.states, tape)
+        return outputs, self._shaped(final, call.sizes), tape
+
+    def _run(self, call: _Call, backward: Plan, outputs: dict[str, Array], final: dict[str, Array], tape: Tape | Segments) -> Run:
         shapes = {name: array.shape for name, array in call.inputs.items()}
-        return Run(outputs, self._shaped(final, call.sizes), call.sizes, call.steps, call.rows, self, tape, plans[1],
-                   self._packed("backward", call.sizes, call.params), shapes, self._kept(call.params))
+        return Run(outputs, final, call.sizes, call.steps, call.rows, self, tape, backward, self._packed("backward", call.sizes, call.params), shapes,
+                   self._kept(call.params), call.pieces)
 
     def _kept(self, params: Mapping[str, Array] | Weights) -> dict[str, Array]:
         if not self._derived.once:
             return {}
         return dict(params.params) if isinstance(params, Weights) else {name: array.copy() for name, array in params.items()}
 
-    def backward(self, run: Run, outputs: Mapping[str, Any] | None = None, *, final: Mapping[str, Any] | None = None) -> Gradients:
+    def backward(self, run: Run, outputs: Mapping[str, Any] | None = None, *, final: Mapping[str, Any] | None = None,
+                 out: Mapping[str, Array] | None = None) -> Gradients:
         """Gradients from those of the outputs [T, B, ...] and of the final states [B, ...]; what is left out counts as zero.
 
-        The tape is read, not consumed: several calls for one run are fine. Gradients are sums over batch and time.
+        The tape is read, not consumed: several calls for one run are fine. Gradients are sums over batch and time. Of a run of
+        pieces those of states are [R, ...]. out: arrays for the gradients of inputs, as for `forward`.
         """
         from rnnspec.backends.cpu import launch
 
@@ -241,21 +222,23 @@ class Kernel:
         dfinal = checked.named("final state gradient", final, self.states, self.dtype, required=False)
         self._check_gradients(run, dy, dfinal)
         own = run._backward
-        dx = {i: np.zeros(run._inputs[i], self.dtype) for i in own.code.layout["outputs"]}
-        given = {f"gradient of {o}": a for o, a in dy.items()}
+        full = {i: run._inputs[i] for i in own.code.layout["outputs"]}
+        dx = checked.ready(full, out, self.dtype, numbered=run._pieces is not None)
+        given = {f"gradient of {o}": a if run._pieces is None else checked.numbered(a) for o, a in dy.items()}
         if isinstance(run._tape, launch.Tape):
             before, params = launch.execute(own, run._packed, given, dx, dfinal, run._tape)
         else:
             before, params = run._tape.backward(own, run._packed, given, dx, dfinal)
         return Gradients(self._derived.gradients(params, run._params, run.sizes), dx, self._shaped(before, run.sizes))
 
-    def infer(self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None, lengths: Any = None) -> Inference:
-        """Runs a sequence without a tape; arguments as for `forward`."""
+    def infer(self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None, lengths: Any = None, *,
+              noise: Seed | str | None = "mean", pieces: Pieces | None = None, out: Mapping[str, Array] | None = None) -> Inference:
+        """Runs a sequence without a tape; arguments as for `forward`, noise at what is expected of it."""
         from rnnspec.backends.cpu import launch
 
-        call = self._check(params, inputs, states, lengths)
+        call = self._check(params, inputs, states, lengths, noise, pieces=pieces)
         own = self._plans(("infer",), call)[0]
-        outputs = self._new_outputs(call)
+        outputs = self._outputs(call, out)
         final, _ = launch.execute(own, self._packed("infer", call.sizes, call.params), call.inputs, outputs, call.states)
         return Inference(outputs, self._shaped(final, call.sizes))
 
@@ -263,10 +246,10 @@ class Kernel:
         """One step, as a function: states in, states out; where the states need not be kept, `stream` is several times faster.
 
         inputs: name -> [B, ...]; states: what the step before returned, zero where left out. For a cell that reads the step's
-        number this is step 0: a stream counts.
+        number this is step 0: a stream counts. Noise that is not among the inputs is what is expected of it.
         """
         weights = self._weights(params)
-        call = self._check(weights, inputs, states, None, lead=("B",))
+        call = self._check(weights, inputs, states, None, "mean", lead=("B",))
         key = (call.rows, *call.sizes.items())
         stream = weights.borrow(key, lambda: Stream(self, weights, call.rows, call.sizes, None))
         stream._restart(call.states)
@@ -290,7 +273,7 @@ class Kernel:
     def _parameters(self, params: Mapping[str, Any] | Weights) -> dict[str, Array]:
         if isinstance(params, Weights):
             return dict(self._weights(params).params)
-        return checked.named("parameter", params, self.spec.parameters, self.dtype, required=True)
+        return checked.named("parameter", params, self.spec.parameters, self.dtype, required=True, optional=self.spec.noise)
 
     def _weights(self, params: Mapping[str, Any] | Weights) -> Weights:
         if not isinstance(params, Weights):
@@ -322,15 +305,20 @@ class Kernel:
         return pack.pack(plan, read)
 
     def _check(self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None, lengths: Any,
-               lead: tuple[str, ...] = ("T", "B")) -> _Call:
+               noise: Seed | str | None, lead: tuple[str, ...] = ("T", "B"), pieces: Pieces | None = None) -> _Call:
         spec = self.spec
         p = self._parameters(params)
-        x = checked.named("input", inputs, spec.inputs, self.dtype, required=True, optional=spec.defaults)
+        x = checked.named("input", inputs, spec.inputs, self.dtype, required=True, optional={*spec.defaults, *spec.noise})
         s = checked.named("state", states, self.states, self.dtype, required=False)
-        key = (lead, *(p[n].shape for n in spec.parameters), *(tuple((n, a.shape) for n, a in group.items()) for group in (x, s)))
+        own = (str(len(pieces)),) if pieces is not None else lead[-1:]
+        if spec.noise:
+            if isinstance(params, Weights) and noise is not None and noise != "mean" and any(n in spec.parameters for n in spec.noise):
+                raise ValueError(f"the noise of '{spec.name}' is in its parameters too, and packed weights hold it already: give the parameters themselves.")
+            self._add_noise(p, x, s, noise, lead, own)
+        key = (lead, own, *(p[n].shape for n in spec.parameters), *(tuple((n, a.shape) for n, a in group.items()) for group in (x, s)))
         known = self._known.get(key)  # other threads may clear it between two looks
         if known is None:
-            sizes = self._sizes_of(p, x, s, lead)
+            sizes = self._sizes_of(p, x, s, lead, own)
             if not set(lead) <= set(sizes):
                 raise ShapeError(f"'{self.spec.name}' has no input that tells the number of steps and rows.")
             known = ({n: v for n, v in sizes.items() if n not in ("T", "B")}, sizes.get("T", 1), sizes["B"])
@@ -340,20 +328,54 @@ class Kernel:
         sizes, steps, rows = known
         if spec.defaults and lead != ("B",):  # a step's are filled in by its stream
             x = checked.with_defaults(spec, x, (steps, rows), sizes, self.dtype)
-        return _Call(params if isinstance(params, Weights) else p, x, s, checked.check_lengths(lengths, steps, rows), sizes, steps, rows)
+        if pieces is None:
+            own_lengths = checked.check_lengths(lengths, steps, rows)
+        elif lengths is not None:
+            raise TypeError("give lengths or pieces, not both: pieces have their own lengths.")
+        else:
+            pieces.check(steps, rows)
+            own_lengths, x = pieces.length, {n: checked.numbered(a) for n, a in x.items()}
+        return _Call(params if isinstance(params, Weights) else p, x, s, own_lengths, sizes, steps, rows, pieces)
 
-    def _sizes_of(self, params: Mapping[str, Array], inputs: Mapping[str, Array], states: Mapping[str, Array], lead: tuple[str, ...]) -> dict[str, int]:
-        """Sizes from the shapes of all arrays; lead: the axes of inputs before their own. No size is called T or B (language/check.py)."""
+    def _add_noise(self, params: dict[str, Array], inputs: dict[str, Array], states: dict[str, Array], noise: Seed | str | None, lead: tuple[str, ...],
+                   own: tuple[str, ...]) -> None:
+        """Puts the noise that was not given among parameters and inputs."""
+        missing = [n for n in self.spec.noise if n not in params and n not in inputs]
+        if not missing:
+            return
+        if noise is None:
+            raise ShapeError(f"missing noise {', '.join(map(repr, missing))} of '{self.spec.name}'. Give a seed to draw it in training (noise=0, another one "
+                             f"for every call), noise=\"mean\" for what is expected of it, or its arrays among inputs and params.")
+        sizes = self._sizes_of(params, inputs, states, lead, own)
+        if not set(lead) <= set(sizes):
+            raise ShapeError(f"'{self.spec.name}' has no input beside its noise that tells the number of steps and rows: give the arrays of its noise.")
+        for name, array in self._noise(missing, noise, sizes, sizes.get("T", 1), sizes["B"]).items():
+            if name in self.spec.parameters:
+                params[name] = array
+            else:
+                inputs[name] = array if "T" in lead else array[0]
+
+    def _noise(self, names: list[str], noise: Seed | str, sizes: Mapping[str, int], steps: int, rows: int) -> dict[str, Array]:
+        if isinstance(noise, str) and noise != "mean":
+            raise ValueError(f"noise must be a seed (a whole number, or a tuple of them) or \"mean\", got {noise!r}.")
+        if isinstance(noise, str):
+            return mean(self.spec, sizes, steps, rows, self.dtype, names)
+        return draw(self.spec, sizes, steps, rows, noise, self.dtype, names=names)
+
+    def _sizes_of(self, params: Mapping[str, Array], inputs: Mapping[str, Array], states: Mapping[str, Array], lead: tuple[str, ...],
+                  own: tuple[str, ...] = ("B",)) -> dict[str, int]:
+        """Sizes from the shapes of all arrays; lead, own: the axes of inputs and states before theirs. No size is called T or B (language/check.py)."""
         spec = self.spec
         dims = [(f"parameter '{n}'", spec.parameters[n], a.shape) for n, a in params.items()]
         dims += [(f"input '{n}'", lead + spec.inputs[n], a.shape) for n, a in inputs.items()]
-        dims += [(f"state '{n}'", lead[-1:] + self.states[n], a.shape) for n, a in states.items()]
+        dims += [(f"state '{n}'", own + self.states[n], a.shape) for n, a in states.items()]
         return checked.infer_sizes(spec, dims)
 
     def _check_gradients(self, run: Run, dy: Mapping[str, Array], dfinal: Mapping[str, Array]) -> None:
         lead = (str(run.steps), str(run.rows))
         dims = [(f"the gradient of output '{n}'", (*lead, *self._sized(self.spec.shapes[n], run.sizes)), a.shape) for n, a in dy.items()]
-        dims += [(f"the gradient of final state '{n}'", (lead[1], *self._sized(self.states[n], run.sizes)), a.shape) for n, a in dfinal.items()]
+        own = lead[1] if run._pieces is None else str(len(run._pieces))
+        dims += [(f"the gradient of final state '{n}'", (own, *self._sized(self.states[n], run.sizes)), a.shape) for n, a in dfinal.items()]
         checked.infer_sizes(self.spec, dims)
 
     def _plans(self, modes: tuple[str, ...], call: _Call) -> list[Plan]:
@@ -362,28 +384,34 @@ class Kernel:
         planned = self._planned.get(key) if call.lengths is None else None
         if planned is not None:
             return planned
-        made = self._new_plans(modes, call.sizes, call.steps, call.rows, call.lengths)
+        made = self._new_plans(modes, call.sizes, call.steps, call.rows, call.lengths, call.pieces)
         if call.lengths is None:
             if len(self._planned) > 64:
                 self._planned.clear()
             self._planned[key] = made
         return made
 
-    def _new_plans(self, modes: tuple[str, ...], sizes: Mapping[str, int], steps: int, count: int, lengths: Array | None) -> list[Plan]:
+    def _new_plans(self, modes: tuple[str, ...], sizes: Mapping[str, int], steps: int, count: int, lengths: Array | None,
+                   pieces: Pieces | None = None) -> list[Plan]:
         from rnnspec.backends.cpu import launch, rows
         from rnnspec.backends.cpu.segments import segment_steps
 
         codes = [self._code(m) for m in modes]
         layouts = [c.layout for c in codes]
-        blocks = rows.block_count(count, rows.flops(layouts[0], sizes, steps * count), self.threads)
+        flops, places = rows.flops(layouts[0], sizes, steps * count), None
+        if pieces is not None:
+            places, count, steps = pieces.places(count), len(pieces), int(pieces.length.max(initial=0))
+        blocks = rows.block_count(count, flops, self.threads)
         parts = rows.part_count(layouts[0], sizes, steps, self.threads // blocks) if blocks == count else 1
         dealt = rows.split_rows(count, steps, lengths, blocks, rows.chunk_rows(layouts, sizes, self.dtype.itemsize),
-                                segment_steps(steps) if self.memory == "low" and "backward" in modes else None)
-        return [launch.plan(own, sizes, dealt, parts) for own in codes]
+                                segment_steps(steps) if self.memory == "low" and "backward" in modes else None, places)
+        return [launch.plan(own, sizes, dealt, parts, 0 if pieces is None else -1 if pieces.reverse else 1) for own in codes]
 
-    def _new_outputs(self, call: _Call) -> dict[str, Array]:
-        make = np.empty if call.lengths is None else np.zeros
-        return {o: make((call.steps, call.rows, *self._full(self.spec.shapes[o], call.sizes)), self.dtype) for o in self.spec.outputs}
+    def _outputs(self, call: _Call, out: Mapping[str, Array] | None) -> dict[str, Array]:
+        """The arrays that outputs are written to; zero where a row may end early, for nothing is written past its end."""
+        full = {o: (call.steps, call.rows, *self._full(self.spec.shapes[o], call.sizes)) for o in self.spec.outputs}
+        short = call.lengths is not None and int(call.lengths.sum()) < call.steps * call.rows
+        return checked.ready(full, out, self.dtype, zero=short, numbered=call.pieces is not None)
 
     def _full(self, shape: Shape, sizes: Mapping[str, int]) -> tuple[int, ...]:
         return tuple(evaluate_size(s, sizes) for s in shape)
@@ -404,6 +432,7 @@ class _Call:
     sizes: dict[str, int]
     steps: int
     rows: int
+    pieces: Pieces | None
 
 
 def _all_sizes(spec: Spec) -> set[str]:

@@ -49,13 +49,13 @@ def parameter_count(spec: Spec, sizes: Mapping[str, int]) -> int:
     Raises SizeError, naming the sizes that are missing.
     """
     known = with_default_sizes(spec.sizes, sizes)
-    return sum(math.prod(evaluate_size(axis, known) for axis in shape) for shape in spec.parameters.values())
+    return sum(math.prod(evaluate_size(axis, known) for axis in shape) for shape in spec.trained.values())
 
 
 def parameter_formula(spec: Spec) -> str:
     """The number of parameters in the sizes: "4*D*H + 4*H*H + 4*H"."""
     total = "0"
-    for shape in spec.parameters.values():
+    for shape in spec.trained.values():
         count = "*".join(f"({axis})" for axis in shape) or "1"
         total = canonical_size(f"{total} + {count}")
     return total
@@ -76,7 +76,8 @@ def _graphs(spec: Spec) -> tuple[Graph, Graph]:
 def _spec_text(spec: Spec) -> str:
     """Declarations and the equations as they are understood: choices made, constants and own functions put in."""
     groups = {"input": spec.inputs, "state": spec.states, "parameter": spec.parameters}
-    lines = [f"{kind} {name} {_shape(shape)}" for kind, group in groups.items() for name, shape in group.items()]
+    lines = [f"{kind} {name} {_shape(shape)}{f' {spec.noise[name].to_text()}' if name in spec.noise else ''}"
+             for kind, group in groups.items() for name, shape in group.items()]
     lines += [f"{_left(spec, e)} = {to_text(e.value)}    # {_shape(spec.shapes[e.target])}" for e in spec.equations]
     return "\n".join([f"spec {spec.name}", *(f"  {line}" for line in lines), f"  output {', '.join(spec.outputs)}"])
 
@@ -228,6 +229,7 @@ def facts(spec: Spec) -> dict[str, Any]:
         "same_as": {layer: dict(attributes) for layer, attributes in spec.same_as.items()},
         "choices": {n: {"options": list(c.options), "chosen": c.chosen} for n, c in spec.choices.items()},
         "constants": {n: float(v) for n, v in spec.constants.items()},
+        "noise": {n: draw.to_text() for n, draw in spec.noise.items()},
         "no_gradient": list(spec.no_gradient), "defaults": {n: "t" if v is None else v for n, v in spec.defaults.items()},
         "examples": [e.title for e in spec.examples], "notes": spec.notes.strip(),
     }
@@ -298,16 +300,17 @@ def page(spec: Spec) -> str:
         [f"{spec.name}: {spec.title}", *([spec.source] if spec.source else [])],
         _section("equations", known["equations"]),
         _section("sizes", [_size_line(n, s) for n, s in known["sizes"].items()]),
-        _section("inputs", _declared(spec.inputs)),
+        _section("inputs", _declared(spec.streams)),
+        _section("noise (at evaluation what is expected of it)", _noise(spec)),
         _section("states (zero at the start unless given)", _declared(spec.states)),
-        _section("parameters", [*_declared(spec.parameters), f"{count['formula']} numbers in all{number}, for every length T and batch B"]),
+        _section("parameters", [*_declared(spec.trained), f"{count['formula']} numbers in all{number}, for every length T and batch B"]),
         _section("outputs, at every step", [", ".join(spec.outputs)]),
         _section("backward, from the last step to the first (d_v: gradient of v; d_h_next: from step t+1; d_h_out: from the output)",
                  [*back["steps"], *back["sums"], *(f"with {line}" for line in back["where"])]),
         *_program_sections(known["program"]),
         _section("choices and constants", [*(f"{n}: {', '.join(c['options'])} (now {c['chosen']})" for n, c in known["choices"].items()),
                                            *(f"{n} = {v:g}" for n, v in known["constants"].items())]),
-        _section("no gradient", list(spec.no_gradient)),
+        _section("no gradient", [n for n in spec.no_gradient if n not in spec.noise]),
         _section("inputs that may be left out", [f"{n}: {'the step number, t' if v is None else f'{v:g}'} then" for n, v in spec.defaults.items()]),
         _section("layouts of other libraries", [f"{library}: {', '.join(f'{b} [' + ' '.join(p) + ']' for b, p in blocks.items())}"
                                                 for library, blocks in known["layouts"].items()]),
@@ -344,6 +347,11 @@ def _declared(group: Mapping[str, Shape]) -> list[str]:
     for name, shape in group.items():
         by_shape.setdefault(shape, []).append(name)
     return [f"{', '.join(names)}: {_shape(shape)}" for shape, names in by_shape.items()]
+
+
+def _noise(spec: Spec) -> list[str]:
+    return [f"{name}: {_shape(spec.shapes[name])} {draw.kind}({draw.argument:g}) per {draw.per}, {draw.mean:g} at evaluation"
+            for name, draw in spec.noise.items()]
 
 
 def _shape(shape: Shape) -> str:

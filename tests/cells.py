@@ -146,3 +146,18 @@ def run_scalar(name: str, x: Any, dtype: str = "float64", states: Mapping[str, A
 def ones(run: Run, *outputs: str) -> dict[str, Array]:
     """Output gradients of 1: the loss is the sum of the outputs."""
     return {o: np.ones_like(run.outputs[o]) for o in outputs or run.outputs}
+
+
+_GRAPHS: dict[str, Any] = {}
+
+
+def reference_run(spec: Spec, params: Mapping[str, Any], inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None, lengths: Any = None) -> Any:
+    """The reference on plain arrays, in float64: sizes follow from the arrays."""
+    from rnnspec.arrays import infer_sizes
+    from rnnspec.language.load import digest
+    from rnnspec.symbolic.build import build
+
+    if (key := digest(spec)) not in _GRAPHS:
+        _GRAPHS[key] = build(spec)
+    dims = [("", spec.parameters[n], np.shape(a)) for n, a in params.items()] + [("", ("T", "B", *spec.inputs[n]), np.shape(a)) for n, a in inputs.items()]
+    return reference.forward(_GRAPHS[key], params, inputs, states, lengths, sizes=infer_sizes(spec, dims))

@@ -13,9 +13,11 @@ ROOT = Path(__file__).resolve().parent.parent / "rnnspec"
 FILES = sorted(ROOT.rglob("*.py"))
 # A module may import from its own layer and from those above it in this list.
 LAYERS = (
-    ("errors",), ("modules", "texts"), ("language",), ("symbolic",), ("lowering",), ("backends",),
-    ("arrays", "initialise", "pipeline"), ("derived", "weights", "stream", "kernel"), ("recurrent",), ("latex", "show", "diagram"), ("interop",), ("check",),
-    ("compare", "transform"), ("train",), ("commands",), ("cli",), ("__main__",), ("__init__",),
+    ("errors",), ("files", "modules", "texts"), ("language",), ("symbolic",), ("lowering",), ("backends",),
+    ("arrays", "initialise", "noise", "pieces", "pipeline"), ("derived", "weights", "stream", "run", "kernel"),
+    ("layer", "passes", "kept", "stack", "recurrent"),
+    ("latex", "show", "diagram"), ("interop",), ("check",),
+    ("compare", "transform"), ("train",), ("probe",), ("commands",), ("cli",), ("__main__",), ("__init__",),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 FREE = {("modules", "backends")}  # the cache keys machine code by the runtime's sources, which it reads as text

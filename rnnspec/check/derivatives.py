@@ -10,7 +10,7 @@ import numpy as np
 from rnnspec.backends import reference
 from rnnspec.backends.reference import Numbers
 from rnnspec.check.conditioning import allowed, rounding_spread
-from rnnspec.check.outcome import Outcome, largest
+from rnnspec.check.outcome import Outcome, at_sizes, largest
 from rnnspec.check.sampling import Case, Shapes, undefined_derivatives
 from rnnspec.check.subject import Array, Subject, run_kernel, run_reference
 from rnnspec.check.tolerances import COMPLEX_STEP, DIFFERENCES, DOT_PRODUCT, KINK_DERIVATIVE, STEP
@@ -22,29 +22,29 @@ Groups = dict[str, dict[str, Array]]  # "params", "inputs", "states" -> name -> 
 PREFIX = {"params": "gradient of", "inputs": "gradient of input", "states": "gradient of initial"}
 
 
-def complex_step(known: Subject) -> Outcome:
+@at_sizes(lambda known: SHAPES)
+def complex_step(known: Subject, shapes: Shapes) -> Outcome:
     """The adjoint along random directions of each parameter, input and state: imag(L(v + i e d)) / e, which has no truncation
     error. Comparisons look at the real part, so it is right on both sides of a kink."""
     if why := undefined_derivatives(known.graph):
         return Outcome(skipped=why)
+    case = known.draw(shapes, f"complex step {shapes.number}", KINK_DERIVATIVE)
+    gradients = run_reference(known, case)
+    rng = np.random.default_rng([known.seed, shapes.number])
     outcomes = []
-    for number, shapes in enumerate(SHAPES):
-        case = known.draw(shapes, f"complex step {number}", KINK_DERIVATIVE)
-        gradients = run_reference(known, case)
-        rng = np.random.default_rng([known.seed, number])
-        for group, prefix in PREFIX.items():
-            for name, array in getattr(case, group).items():
-                if f"{prefix} {name}" not in gradients:
-                    continue
-                direction = rng.uniform(-1, 1, array.shape)
-                derivative = _complex_loss(known, case, group, name, direction) / TINY
-                product = gradients[f"{prefix} {name}"] * direction
-                detail = f"{prefix} {name} at {case.about()}"
+    for group, prefix in PREFIX.items():
+        for name, array in getattr(case, group).items():
+            if f"{prefix} {name}" not in gradients:
+                continue
+            direction = rng.uniform(-1, 1, array.shape)
+            derivative = _complex_loss(known, case, group, name, direction) / TINY
+            product = gradients[f"{prefix} {name}"] * direction
+            detail = f"{prefix} {name} at {case.about()}"
 
-                def along(numbers: Numbers, case: Case = case, of: str = f"{prefix} {name}", direction: Array = direction) -> float:
-                    return float((run_reference(known, case, numbers)[of] * direction).sum())
+            def along(numbers: Numbers, of: str = f"{prefix} {name}", direction: Array = direction) -> float:
+                return float((run_reference(known, case, numbers)[of] * direction).sum())
 
-                outcomes.append(_agree(float(product.sum()), derivative, _norm(product), COMPLEX_STEP, detail, along))
+            outcomes.append(_agree(float(product.sum()), derivative, _norm(product), COMPLEX_STEP, detail, along))
     return largest(outcomes)
 
 
@@ -77,23 +77,21 @@ def _agree(found: float, expected: float, scale: float, tolerance: float, detail
     return Outcome(error if np.isfinite(error) else float("inf"), tolerance, detail)
 
 
-def dot_product(known: Subject) -> Outcome:
+@at_sizes(lambda known: SHAPES)
+def dot_product(known: Subject, shapes: Shapes) -> Outcome:
     """<ybar, J v> = <J^T ybar, v>, J v by the tangent graph and J^T ybar by the adjoint."""
-    outcomes = []
-    for number, shapes in enumerate(SHAPES):
-        case = known.draw(shapes, f"dot product {number}")
-        rng = np.random.default_rng([known.seed, number])
-        along = _directions(known, case, rng)
-        both = {g: getattr(case, g) | {tangent_of(n): d for n, d in along[g].items()} for g in PREFIX}
-        run = reference.forward(known.forward_mode, both["params"], both["inputs"], both["states"], case.lengths, sizes=case.sizes)
-        products = [run.outputs[tangent_of(n)] * g for n, g in case.d_outputs.items()]
-        products += [run.final[tangent_of(n)] * g for n, g in case.d_final.items()]
-        gradients = run_reference(known, case)
-        others = [gradients[f"{PREFIX[g]} {n}"] * d for g in PREFIX for n, d in along[g].items() if f"{PREFIX[g]} {n}" in gradients]
-        left, right = (float(sum(p.sum() for p in group)) for group in (products, others))
-        scale = float(np.sqrt(sum(_norm(p) ** 2 for p in products)))
-        outcomes.append(_agree(right, left, scale, DOT_PRODUCT, case.about()))
-    return largest(outcomes)
+    case = known.draw(shapes, f"dot product {shapes.number}")
+    rng = np.random.default_rng([known.seed, shapes.number])
+    along = _directions(known, case, rng)
+    both = {g: getattr(case, g) | {tangent_of(n): d for n, d in along[g].items()} for g in PREFIX}
+    run = reference.forward(known.forward_mode, both["params"], both["inputs"], both["states"], case.lengths, sizes=case.sizes)
+    products = [run.outputs[tangent_of(n)] * g for n, g in case.d_outputs.items()]
+    products += [run.final[tangent_of(n)] * g for n, g in case.d_final.items()]
+    gradients = run_reference(known, case)
+    others = [gradients[f"{PREFIX[g]} {n}"] * d for g in PREFIX for n, d in along[g].items() if f"{PREFIX[g]} {n}" in gradients]
+    left, right = (float(sum(p.sum() for p in group)) for group in (products, others))
+    scale = float(np.sqrt(sum(_norm(p) ** 2 for p in products)))
+    return _agree(right, left, scale, DOT_PRODUCT, case.about())
 
 
 def _directions(known: Subject, case: Case, rng: np.random.Generator) -> Groups:
@@ -102,25 +100,23 @@ def _directions(known: Subject, case: Case, rng: np.random.Generator) -> Groups:
     return {g: {n: (np.zeros(a.shape) if n in still else rng.uniform(-1, 1, a.shape)) for n, a in getattr(case, g).items()} for g in PREFIX}
 
 
-def differences(known: Subject) -> Outcome:
+@at_sizes(lambda known: (*SHAPES, Shapes(6, 5, (known.lanes() + 1, known.lanes() - 1), ragged=True)))
+def differences(known: Subject, shapes: Shapes) -> Outcome:
     """The kernel's own gradients against central differences of the kernel, along random directions of everything at once."""
     if known.dtype != "float64":
         return Outcome(skipped="differences need float64")
     if why := undefined_derivatives(known.graph):
         return Outcome(skipped=why)
-    outcomes = []
-    for number, shapes in enumerate((SHAPES[0], SHAPES[1], Shapes(6, 5, (known.lanes() + 1, known.lanes() - 1), ragged=True))):
-        small = number < 2  # the larger case has too many values to keep all of them far from kinks
-        case = known.draw(shapes, f"differences {number}", KINK_DERIVATIVE if small else 10 * STEP)
-        gradients = run_kernel(known.compiled(), case)
-        along = _directions(known, case, np.random.default_rng([known.seed, number]))
-        step = STEP if small else STEP / 10
-        ahead, behind = (_moved_loss(known, case, along, s) for s in (step, -step))
-        products = [gradients[f"{PREFIX[g]} {n}"] * d for g in PREFIX for n, d in along[g].items() if f"{PREFIX[g]} {n}" in gradients]
-        scale = float(np.sqrt(sum(_norm(p) ** 2 for p in products)))
-        found = float(sum(p.sum() for p in products))
-        outcomes.append(_agree(found, (ahead - behind) / (2 * step), scale, DIFFERENCES, case.about()))
-    return largest(outcomes)
+    small = shapes.number < len(SHAPES)  # the larger case has too many values to keep all of them far from kinks
+    case = known.draw(shapes, f"differences {shapes.number}", KINK_DERIVATIVE if small else 10 * STEP)
+    gradients = run_kernel(known.compiled(), case)
+    along = _directions(known, case, np.random.default_rng([known.seed, shapes.number]))
+    step = STEP if small else STEP / 10
+    ahead, behind = (_moved_loss(known, case, along, s) for s in (step, -step))
+    products = [gradients[f"{PREFIX[g]} {n}"] * d for g in PREFIX for n, d in along[g].items() if f"{PREFIX[g]} {n}" in gradients]
+    scale = float(np.sqrt(sum(_norm(p) ** 2 for p in products)))
+    found = float(sum(p.sum() for p in products))
+    return _agree(found, (ahead - behind) / (2 * step), scale, DIFFERENCES, case.about())
 
 
 def _moved_loss(known: Subject, case: Case, along: Groups, step: float) -> float:

@@ -38,6 +38,9 @@ REORDERED = {"float64": 1e-12, "float32": 1e-6}
 """The same sum in another order: chained gradients of a split sequence, gradients of parameters under other thread counts. Sums
 have some hundred terms of either sign, a rounding error grows by the root of that."""
 
+REORDERED_LONG = {"float64": 4e-12, "float32": 4e-6}
+"""The same for sums of some thousand terms."""
+
 EXACT = 0.0
 """Bit for bit: each row's arithmetic depends on nothing but that row."""
 
@@ -46,3 +49,16 @@ KINK_DERIVATIVE = 1e-3
 
 KINK_COMPARISON = 2e-6
 """float32 and float64 are compared where no comparison can fall the other way by float32 rounding of values near 1."""
+
+LARGE = 1e4
+"""Inputs that saturate every gate, and whose square and cube are still numbers of float32."""
+
+PACK = {
+    "float64": (1e-11, "rounding is 1.1e-16 an operation, and an error is fed back through at most 7 steps of sums of some ten terms; sigmoid, tanh and exp "
+                       "may be good to some 1e-14 only"),
+    "float32": (1e-5, "rounding is 6e-8 an operation, over the same sums and steps; sigmoid and tanh by polynomials or tables may be good to some 1e-6 only"),
+}
+"""Of conformance packs, for other implementations: relative to the largest value of a case, for gradients to its largest gradient."""
+
+PACK_MARGIN = 1e-4
+"""No comparison (a kink of relu, a clip) falls within this of where it changes sides, so that float32 falls on the same side."""

@@ -111,7 +111,7 @@ def _default(spec: Spec, name: str) -> str | None:
 def count_parameters(spec: Spec, sizes: Mapping[str, int]) -> int | None:
     """How many numbers a layer trains; None if a default can't be evaluated."""
     try:
-        return sum(_count(shape, sizes) for shape in spec.parameters.values())
+        return sum(_count(shape, sizes) for shape in spec.trained.values())
     except SizeError:
         return None
 

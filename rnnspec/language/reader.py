@@ -16,11 +16,13 @@ from typing import Generic, TypeVar
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from rnnspec.errors import Problem, SpecError
+from rnnspec.language.draws import Stated, stated
 from rnnspec.language.equations import Binary, Call, Equation, Expr, Number, Place, Ref, Unary, decimal, parse_equations, parse_expression
 from rnnspec.language.faults import Faults, bad_name, did_you_mean, listed
 from rnnspec.language.functions import FEATURES, FUNCTIONS
 from rnnspec.language.sizes import SizeError, canonical_size
 from rnnspec.language.spec import Default, Example, Init, Shape, Size
+from rnnspec.language.steps import Step, read_steps
 from rnnspec.language.yamltext import Sheet, align, compose, locate_block
 
 V = TypeVar("V")
@@ -74,6 +76,8 @@ class Document:
     outputs: tuple[Entry[str], ...] = ()
     no_gradient: tuple[Entry[str], ...] = ()
     defaults: Mapping[str, Entry[Default]] = field(default_factory=dict)
+    noise: Mapping[str, Entry[Stated]] = field(default_factory=dict)
+    apply: tuple[Step, ...] = ()
     init: Mapping[str, Entry[Init]] = field(default_factory=dict)
     layouts: Mapping[str, Mapping[str, tuple[Entry[str], ...]]] = field(default_factory=dict)
     same_as: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
@@ -91,7 +95,7 @@ def read(text: str, file: str = "<text>") -> Document:
     faults = Faults({file: sheet.rows})
     if not isinstance(root, MappingNode):
         raise sheet.problem("a spec is a mapping of keys to values: rnnspec: 1, name: ..., equations: ...", root.start_mark.index)
-    reader = _Reader(sheet, faults)
+    reader = Reader(sheet, faults)
     keys: dict[str, Place] = {}
     values: dict[str, object] = {}
     for key, at, node in reader.pairs(root, "the file"):
@@ -116,7 +120,7 @@ _SAMPLES = {
 }
 
 
-class _Reader:
+class Reader:
     """Reads the values of the keys; notes what is wrong and goes on with what is left."""
 
     def __init__(self, sheet: Sheet, faults: Faults):
@@ -341,6 +345,16 @@ class _Reader:
                 found[name] = Entry(None if number is None else float(number), at)
         return {"defaults": found}
 
+    def noise(self, node: Node) -> dict[str, object]:
+        found: dict[str, Entry[Stated]] = {}
+        for name, at, value in self.named(node, "noise"):
+            says = stated(self.text(value, f"the noise '{name}'"))
+            if isinstance(says, str):
+                self.wrong(says, value)
+            else:
+                found[name] = Entry(says, at)
+        return {"noise": found}
+
     def init(self, node: Node) -> dict[str, object]:
         found = {}
         for name, at, value in self.pairs(node, "init"):
@@ -409,28 +423,30 @@ class _Reader:
         return int(value or 1)
 
 
-_KEYS: dict[str, Callable[[_Reader, Node], dict[str, object]]] = {
-    "rnnspec": _Reader.version,
-    "name": _Reader.name,
-    "extends": _Reader.extends,
+_KEYS: dict[str, Callable[[Reader, Node], dict[str, object]]] = {
+    "rnnspec": Reader.version,
+    "name": Reader.name,
+    "extends": Reader.extends,
     "title": lambda r, n: {"title": r.text(n, "title").strip()},
     "source": lambda r, n: {"source": r.text(n, "source").strip()},
     "notes": lambda r, n: {"notes": r.text(n, "notes").strip()},
-    "sizes": _Reader.sizes,
+    "sizes": Reader.sizes,
     "inputs": lambda r, n: {"inputs": {name: Entry(r.shape(v, f"'{name}'"), at) for name, at, v in r.named(n, "inputs")}},
     "states": lambda r, n: {"states": {name: Entry(r.shape(v, f"'{name}'"), at) for name, at, v in r.named(n, "states")}},
     "parameters": lambda r, n: {"parameters": {name: Entry(r.shape(v, f"'{name}'"), at) for name, at, v in r.named(n, "parameters")}},
-    "constants": _Reader.constants,
-    "choices": _Reader.choices,
-    "functions": _Reader.functions,
-    "equations": _Reader.equations,
+    "constants": Reader.constants,
+    "choices": Reader.choices,
+    "functions": Reader.functions,
+    "equations": Reader.equations,
     "outputs": lambda r, n: {"outputs": r.names(n, "outputs")},
     "no_gradient": lambda r, n: {"no_gradient": r.names(n, "no_gradient")},
-    "defaults": _Reader.defaults,
-    "init": _Reader.init,
-    "layouts": _Reader.layouts,
-    "same_as": _Reader.same_as,
-    "examples": _Reader.examples,
+    "defaults": Reader.defaults,
+    "noise": Reader.noise,
+    "apply": lambda r, n: {"apply": read_steps(r, n)},
+    "init": Reader.init,
+    "layouts": Reader.layouts,
+    "same_as": Reader.same_as,
+    "examples": Reader.examples,
 }
 _INIT_FORMS = ("uniform_hidden, glorot_uniform, orthogonal, orthogonal(gain), identity, identity(gain), zeros, ones, a number, uniform(a, b), "
                "normal(s), chrono(Tmax)")

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from rnnspec.language.draws import Draw
 from rnnspec.language.equations import Equation
 
 Shape = tuple[str, ...]
@@ -39,7 +40,7 @@ class Init:
 
 @dataclass(frozen=True)
 class Example:
-    """A case worked by hand. Arrays are nested tuples; parameters and states left out are zero.
+    """A case worked by hand. Arrays are nested tuples; parameters and states left out are zero, those that are noise what is expected of it.
     `gradients` are those of the sum of all outputs, for parameters, inputs and initial states."""
 
     title: str
@@ -57,6 +58,7 @@ class Spec:
     """One cell. `equations` are checked, ordered so that each reads only what stands above it or an earlier step, and
     resolved: constants are numbers, choices are the chosen function, the file's own functions are inlined.
     `shapes` has every input, state, parameter and intermediate. Mappings keep the order of the file.
+    `noise` says which inputs and parameters are drawn, and how; they are among `no_gradient` too.
     """
 
     name: str
@@ -73,9 +75,20 @@ class Spec:
     choices: Mapping[str, Choice] = field(default_factory=dict)
     no_gradient: tuple[str, ...] = ()
     defaults: Mapping[str, Default] = field(default_factory=dict)
+    noise: Mapping[str, Draw] = field(default_factory=dict)
     init: Mapping[str, Init] = field(default_factory=dict)
     layouts: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     same_as: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     examples: tuple[Example, ...] = ()
     notes: str = ""
     file: str = "<text>"
+
+    @property
+    def trained(self) -> dict[str, Shape]:
+        """The parameters that are trained: those that are not noise."""
+        return {name: shape for name, shape in self.parameters.items() if name not in self.noise}
+
+    @property
+    def streams(self) -> dict[str, Shape]:
+        """The inputs that come from outside: those that are not noise."""
+        return {name: shape for name, shape in self.inputs.items() if name not in self.noise}

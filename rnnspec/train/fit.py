@@ -11,7 +11,7 @@ from rnnspec.train.errors import TrainError
 
 def data_input(spec: Spec) -> str:
     """The input that carries the data: the only one without a default. TrainError where there is none, or several."""
-    found = [name for name in spec.inputs if name not in spec.defaults]
+    found = [name for name in spec.streams if name not in spec.defaults]
     if len(found) != 1:
         reads = f"reads {' and '.join(found)} and has a default for neither" if found else "reads nothing that has no default"
         raise TrainError(
