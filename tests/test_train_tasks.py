@@ -191,6 +191,8 @@ def test_keeping_gates_begin_open_and_writing_ones_closed():
     steps = 1 / (1 - 1 / (1 + np.exp(-kept["b_f"])))  # 1 / (1 - f): the mean time that f keeps a value for, uniform to Tmax
     assert 40 < steps.mean() < 60
     assert all(np.array_equal(kept[n], plain[n]) for n in plain if n not in ("b_f", "b_i"))
+    other = initialise(keeping(rnnspec.load("gru_other_polarity"), 100), sizes, 0, np.dtype("float64"))
+    assert (other["b_z"] <= 0).all() and other["b_z"].min() < -2  # h = (1 - z) * h' + z * n: z is near 0 where h' stays
     assert keeping(rnnspec.load("rnn"), 100) == rnnspec.load("rnn")
 
 
