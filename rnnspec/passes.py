@@ -96,6 +96,8 @@ def forward(stack: Stack, weights: StackWeights, inputs: Named, state: tuple[Arr
             for name, array in run.final.items():
                 index, at = stack.state_place(depth, d, name)
                 final[index][at] = array if split is None else array[split.last]
+            if isinstance(run, Run):
+                run.outputs = {}  # or the outputs of every layer would live as long as the tapes, which do not need them
             if isinstance(run, Run | Taped):
                 own.runs.append(run)
                 own.given.append(frozenset(own_state))

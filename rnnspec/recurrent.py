@@ -39,10 +39,11 @@ class Recurrent:
     above the first reads, scaled by 1 / (1 - dropout), in training only.
 
     merge: how two directions become one output: "concat" (features side by side), "sum", "mean", "product". share_directions: one set of
-    weights for both. go_backwards: the one direction there is runs from the last step to the first; y[t] still belongs to x[t].
-    residual: layers above the first add what they read (before dropout) to what they give. learn_initial: the states before the first
-    step are weights, `initial_h_l0` [H], used where no state is given, and after resets. return_all_states: True for every state at every
-    step, or a list of names of states and intermediate values ("c", "f", ...): calls then return a dict of them too, `c_l0` [T, B, H], ...
+    weights for both (learned initial states stay apart). go_backwards: the one direction there is runs from the last step to the first;
+    y[t] still belongs to x[t]. residual: layers above the first add what they read (before dropout) to what they give. learn_initial: the
+    states before the first step are weights, `initial_h_l0` [H], used where no state is given, and after resets. return_all_states: True
+    for every state at every step, or a list of names of states and intermediate values ("c", "f", ...): calls then return a dict of them
+    too, `c_l0` [T, B, H], ...
 
     dtype ("float32", "float64"), threads, memory ("full", "low"): as for `compile`. seed: of the initial weights, and of dropout and
     noise. Keywords beyond these are the cell's choices and constants, as for `load`; `sizes` gives sizes that input_size and
@@ -122,8 +123,9 @@ class Recurrent:
         """
         inputs, single = self._inputs(x)
         drawn = (self.seed, self.calls) if seed is None else seed
-        run = self.stack.forward(self.params, inputs, *self._beside(inputs, single, state, lengths), resets=self._resets(resets, single),
-                                 training=self.training, seed=drawn)
+        beside, again = self._beside(inputs, single, state, lengths), self._resets(resets, single)
+        self._run = None  # its tape is memory that this call can use
+        run = self.stack.forward(self.params, inputs, *beside, resets=again, training=self.training, seed=drawn)
         self.calls += self.training
         self._run = (run, single)
         return self._results(run, single)

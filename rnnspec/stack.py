@@ -22,7 +22,7 @@ from rnnspec.language.faults import did_you_mean
 from rnnspec.language.load import load
 from rnnspec.language.spec import Spec
 from rnnspec.layer import Full, Layer, check_projection, check_sizes, layer_sizes, whole
-from rnnspec.noise import Seed
+from rnnspec.noise import Seed, seeds
 from rnnspec.passes import Direction, StackRun
 from rnnspec.pieces import cut
 from rnnspec.weights import Weights
@@ -226,17 +226,17 @@ class Stack:
         booleans, whether a row restarts at the initial state before that step. training: whether dropout and noise act, drawn from
         `seed` (a whole number, or several). The same arguments give the same numbers, for any number of threads.
         """
-        return passes.forward(self, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=_seeds(seed), call=Kernel.forward)
+        return passes.forward(self, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=seeds(seed), call=Kernel.forward)
 
     def infer(self, params: Mapping[str, Any] | StackWeights, x: Any, state: Any = None, lengths: Any = None, *, resets: Any = None,
               training: bool = False, seed: Seed = 0) -> StackRun:
         """The same without tapes: the StackRun that comes back is not for `backward`."""
-        return passes.forward(self, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=_seeds(seed), call=Kernel.infer)
+        return passes.forward(self, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=seeds(seed), call=Kernel.infer)
 
     def record(self, params: Mapping[str, Any] | StackWeights, x: Any, state: Any = None, lengths: Any = None, *, resets: Any = None,
                training: bool = True, seed: Seed = 0) -> tuple[StackRun, list[Array]]:
         """`forward` for who keeps what backward needs himself: rows of bytes, uint8 [n], that `resume` takes."""
-        run = passes.forward(self, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=_seeds(seed), call=Kernel.record)
+        run = passes.forward(self, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=seeds(seed), call=Kernel.record)
         return run, kept.pack(self, run)
 
     def resume(self, params: Mapping[str, Any] | StackWeights, x: Any, state: Any, lengths: Any, arrays: list[Array], *, resets: Any = None,
@@ -245,7 +245,7 @@ class Stack:
 
         It has no outputs. The arrays are not copied, and must not be written to. Of x only the shape is read, unless memory is "low".
         """
-        return kept.unpack(self, arrays, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=_seeds(seed))
+        return kept.unpack(self, arrays, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=seeds(seed))
 
     def backward(self, run: StackRun, dy: Any = None, dstate: Any = None, dsteps: Mapping[str, Any] | None = None) -> StackGradients:
         """Gradients from those of the outputs, of the final state and of recorded steps; what is left out counts as zero.
@@ -397,10 +397,3 @@ def _resets(resets: Any, steps: int, rows: int) -> Array | None:
     if array.shape != (steps, rows):
         raise ShapeError(f"resets must have shape ({steps}, {rows}) = [T, B], got {array.shape}.")
     return array if array.any() else None
-
-
-def _seeds(seed: Any) -> tuple[int, ...]:
-    given = seed if isinstance(seed, tuple) else (seed,)
-    if not given or any(isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0 for n in given):
-        raise ValueError(f"seed must be a whole number of at least 0, or a tuple of such; got {seed!r}.")
-    return tuple(int(n) for n in given)

@@ -411,3 +411,16 @@ def test_the_command_starts_without_numpy_or_rich():
 
 def environment():
     return {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parent.parent)}
+
+
+def test_the_commands_of_the_readme_can_be_given():
+    """Every `rnnspec ...` line of a shell block of the README is understood."""
+    import shlex
+
+    from rnnspec.cli import make_parser
+
+    blocks = Path(__file__).resolve().parent.parent.joinpath("README.md").read_text().split("```sh\n")[1:]
+    lines = [line for block in blocks for line in block.split("```")[0].splitlines() if line.startswith("rnnspec ")]
+    assert len(lines) > 3
+    for line in lines:
+        make_parser().parse_args(shlex.split(line, comments=True)[1:])

@@ -172,6 +172,9 @@ def test_H79_dropout_is_fresh_or_by_seed_and_off_at_evaluation(threads):
     none = Recurrent("gru", 3, 8, 2, dtype="float64")
     none.load_state_dict(layer.state_dict())
     assert_same(none(x)[0], inferred)
+    for wrong in (-1, 1.5, True, "4", ()):
+        with pytest.raises(ValueError, match="seed"):
+            layer(x, seed=wrong)
 
 
 def test_H79_the_share_that_is_dropped_and_the_scale_of_the_rest():

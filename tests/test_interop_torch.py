@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cells import LINEAR_ROWS
+from cells import LINEAR, LINEAR_ROWS
 from tiny import cell
 from tolerances import HAND, TORCH, assert_close, assert_same
 
@@ -181,6 +181,31 @@ def test_any_cell_with_its_own_names_and_several_inputs():
             layer(wrong)
     with pytest.raises(UnsupportedError, match="padded"):
         layer(pack_padded_sequence(inputs["x"], [5, 2], batch_first=True))
+
+
+def test_cells_of_plain_numbers():
+    layer = Recurrent(rnnspec.loads(LINEAR), 1, 1, bidirectional=True, merge="sum", **DOUBLE)
+    assert {n: tuple(p.shape) for n, p in layer.named_parameters()} == {f"{n}_l0{d}": () for d in ("", "_reverse") for n in ("w", "u")}
+    x = normal(4, 3).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x, *w: torch.func.functional_call(layer, dict(zip([n for n, _ in layer.named_parameters()], w)), (x,)),
+                                    [x, *layer.parameters()])
+    assert layer(x[:, 0])[0].shape == (4,)  # one row without a batch
+
+
+def test_inputs_that_have_a_default_may_be_left_out():
+    text = cell("h[t] = tanh(W @ x[t] + k * dt[t] * h[t-1])", inputs="{x: D, dt: []}", states="{h: H}", parameters="{W: [H, D], k: [H]}", defaults="{dt: 1}")
+    layer, x = Recurrent(rnnspec.loads(text), 3, 4, batch_first=True, **DOUBLE), normal(2, 5, 3).requires_grad_()
+    ones = torch.ones(2, 5, dtype=torch.float64, requires_grad=True)
+    right = layer({"dt": ones, "x": x})
+    for given in (x, {"x": x}, (x, ones)):
+        found = layer(given)
+        assert_same(found[0].detach().numpy(), right[0].detach().numpy())
+        assert torch.equal(*(torch.autograd.grad(r[0].sum(), x, retain_graph=True)[0] for r in (found, right)))
+    assert torch.autograd.grad(right[0].sum(), ones)[0].shape == (2, 5)
+    packed, _ = layer(pack_padded_sequence(x, [5, 5], batch_first=True))
+    assert_same(pad_packed_sequence(packed, True)[0].detach().numpy(), right[0].detach().numpy())
+    with pytest.raises(ShapeError, match="input must be one tensor"):
+        layer({"dt": ones})
 
 
 def test_a_list_of_cells():

@@ -3,7 +3,9 @@ from __future__ import annotations
 
 import itertools
 import re
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -160,9 +162,26 @@ def test_several_threads_call_one_layer():
 def test_the_examples_of_the_readme():
     text = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
     section = re.search(r"^## In PyTorch$(.*?)^## ", text, re.M | re.S)
-    assert section, "README.md has no section 'In PyTorch'"
+    if section is None:
+        pytest.skip("the README has no section 'In PyTorch'")
     names: dict[str, Any] = {}
     torch._dynamo.reset()
     for block in re.findall(r"```python\n(.*?)```", section[1], re.S):
         exec(block.replace("fullgraph=True", "fullgraph=True, backend='aot_eager'"), names)  # without Inductor's C++ compiler, which takes half a minute
     assert names["y"].shape == (8, 100, 64) and names["grads"].keys() == names["weights"].keys()
+
+
+def test_the_bench_of_layers():
+    sys.path.append(str(Path(__file__).resolve().parent.parent))  # bench is not installed
+    from bench import layers, machine
+    from bench.case import Case
+
+    before = torch.get_num_threads()
+    try:
+        rows = list(layers.measure([asdict(Case("lstm", 5, 3, 4, 4, mode=mode)) for mode in layers.MODES], 2, 2, 1, 1))
+    finally:
+        torch.set_num_threads(before)
+    assert [r["mode"] for r in rows] == list(layers.MODES)
+    for row in rows:
+        assert row["difference"] < LOSSES and all(row["against"][who]["ratio"] > 0 for who in layers.GOALS)
+    assert "lstm" in layers.render(machine.describe() | {"rows": rows})

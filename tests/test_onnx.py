@@ -18,6 +18,7 @@ onnx = pytest.importorskip("onnx")
 from onnx_text import ALPHA, BETA, FUNCTIONS, GATES, draw, evaluate, node_of  # noqa: E402
 
 from rnnspec.interop import onnx as interop  # noqa: E402
+from rnnspec.interop import peers  # noqa: E402
 from rnnspec.interop.onnx import NodeError, cells, run  # noqa: E402
 from rnnspec.interop.onnx_cells import ACTIVATIONS, OPERATORS, Form  # noqa: E402
 from rnnspec.kernel import Inference  # noqa: E402
@@ -28,10 +29,10 @@ LENGTHS = ([4, 2, 1], [2, 0, 4], None)
 
 
 def with_activations(names: list[str]) -> dict[str, Any]:
-    """The attributes for these activations, a different alpha and beta for each that reads one."""
+    """The attributes for these activations, a different alpha and beta for each that reads one, no alpha equal to a beta."""
     made: dict[str, Any] = {"activations": names}
-    for key, known in (("alpha", ALPHA), ("beta", BETA)):
-        if values := [0.3 + 0.1 * k for k, _ in enumerate(n for n in names if n in known)]:
+    for key, known, first in (("alpha", ALPHA, 0.3), ("beta", BETA, 0.65)):
+        if values := [first + 0.1 * k for k, _ in enumerate(n for n in names if n in known)]:
             made[f"activation_{key}"] = values
     return made
 
@@ -408,9 +409,6 @@ def test_H57_onnx_reference_evaluator_is_no_oracle():
 def by_runtime(node: Any, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """ONNX Runtime's outputs (float32)."""
     return peers.onnx_runtime(node, arrays)
-
-
-peers = pytest.importorskip("rnnspec.interop.peers")
 
 
 @pytest.mark.parametrize(("op", "attributes", "cell"), KERNELS, ids=lambda v: str(v).replace(" ", ""))

@@ -174,6 +174,7 @@ def test_torch_passes(name, layout, kind, tmp_path, lstm_pack):
 
 def test_an_onnx_model_passes(lstm_pack):
     pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
     from onnx import TensorProto, helper
 
     names = {"X": "inputs/x", "W": "packed/onnx.LSTM/W", "R": "packed/onnx.LSTM/R", "B": "packed/onnx.LSTM/B", "sequence_lens": "lengths",

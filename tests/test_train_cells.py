@@ -24,7 +24,7 @@ def test_fifty_steps_lower_the_loss(name, tmp_path, capsys):
     """Of the untrained model a character costs log2 of the symbols and more; every cell comes down by a quarter of a bit at least, without a skipped step."""
     assert main(["train", name, *FEW, "--out", str(tmp_path / "run")]) == 0, capsys.readouterr().err
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
-    bits = metrics["history"]["bits"]
+    bits = metrics["history"]["loss"]
     assert len(bits) == 50 and np.isfinite(bits).all() and metrics["final"]["skipped_steps"] == 0
     assert np.mean(bits[-10:]) < np.mean(bits[:3]) - 0.25, bits
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from train_parts import task_config
 
-from rnnspec.train import Shuffled, TrainError, Vocabulary, load_task, make_corpus, make_streams, padded, read_text, unigram_entropy
+from rnnspec.train import Shuffled, TrainError, Vocabulary, load_task, make_corpus, make_streams, padded, read_text, unigram_entropy, vocabulary
 
 
 def test_vocabulary_is_made_from_the_training_part_and_has_an_unknown_symbol():
@@ -169,6 +169,14 @@ def test_the_vocabulary_is_of_the_training_part_and_of_the_words_that_are_read(t
     assert all(problem.ids[i][0] == 0 for i in problem.test)
     again = load_task("classify").make(task_config("classify", data=str(path), length=2), problem.memory)
     assert again.words == problem.words
+
+
+def test_words():
+    assert vocabulary.words('It\'s "here": (well, U.S.-led #36;)!') == [
+        "it", "'", "s", "here", "(", "well", ",", "u", ".", "s", ".", "-led", "#36", ")", "!"]  # fmt: skip
+    assert vocabulary.words(" ;: ") == []
+    made = vocabulary.of_words([["b", "a", "b"], ["c", "a"]], 3)
+    assert made.names == ("<unknown>", "a", "b") and made.encode(["c", "b"]).tolist() == [0, 2] and made.decode([2, 0]) == ["b", "<unknown>"]
 
 
 def test_series_from_a_file(tmp_path):

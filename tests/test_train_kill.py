@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from train_parts import TEXT, mini_config, mini_run
 
+from rnnspec.files import sweep
 from rnnspec.train import checkpoint, train
 from rnnspec.train.results import MetricsLog
 
@@ -90,7 +91,7 @@ def test_a_writer_that_is_killed_leaves_a_whole_checkpoint(tmp_path):
     (tmp_path / ".weights.npz.999999999.tmp").write_bytes(b"half")  # of a process that is no more
     own = tmp_path / f".weights.npz.{os.getpid()}.tmp"
     own.write_bytes(b"being written")
-    checkpoint.sweep(path)
+    sweep(path)
     assert sorted(p.name for p in tmp_path.iterdir()) == [own.name, "weights.npz"]
 
 

@@ -9,7 +9,21 @@ import pytest
 from train_parts import GRADIENT_TOLERANCE, MiniLayer, numeric, task_config
 
 import rnnspec
-from rnnspec.train import Batch, EncoderDecoder, TrainError, checkpoint, keeping, layer_maker, load_task, losses, start_run, task_names, train
+from rnnspec.train import (
+    Batch,
+    EncoderDecoder,
+    Loss,
+    SequenceModel,
+    TrainError,
+    checkpoint,
+    keeping,
+    layer_maker,
+    load_task,
+    losses,
+    start_run,
+    task_names,
+    train,
+)
 from rnnspec.train.layers import keepers
 from rnnspec.train.tasks import reber, translate
 
@@ -59,6 +73,38 @@ def test_a_task_goes_on_where_it_stood(name, tmp_path):
     list(train(resumed))
     assert resumed.history.loss == whole.history.loss and resumed.cursor == whole.cursor
     assert all(np.array_equal(p, whole.model.params[n]) for n, p in resumed.model.params.items())
+
+
+def test_dropout_draws_the_same_after_a_resume(tmp_path):
+    changed = TINY["copy"] | {"steps": 9, "every": 4, "layers": 2, "dropout": 0.5}
+    whole, half, resumed = (run_of("copy", "rnn", **changed) for _ in range(3))
+    list(train(whole))
+    list(train(half, lambda: half.step == 5))
+    checkpoint.save(tmp_path / "w.npz", half)
+    checkpoint.restore(resumed, checkpoint.load(tmp_path / "w.npz"))
+    resumed.model.warm_up(resumed.problem.next({})[0])  # another number of calls before
+    list(train(resumed))
+    assert resumed.history.loss == whole.history.loss
+    plain = run_of("copy", "rnn", **changed | {"dropout": 0.0})
+    list(train(plain))
+    assert plain.history.loss != whole.history.loss
+
+
+def test_gradients_of_two_directions_and_the_last_step():
+    """The reverse direction has read everything at the first step, the other at the last valid one."""
+    layer = rnnspec.Recurrent("gru", 2, 3, bidirectional=True, dtype="float64", threads=1)
+    model = SequenceModel(layer, 2, symbols=4, loss=Loss(over="last"), two_ways=True)
+    model.embed, model.head = ({k: v.astype(np.float64) for k, v in part.items()} for part in (model.embed, model.head))
+    rng = np.random.default_rng(2)
+    for lengths in (None, np.array([4, 2, 1])):
+        batch = Batch(rng.integers(0, 4, (4, 3)), rng.integers(0, 2, 3), lengths)
+        _, grads, _ = model.gradients(batch)
+        for name, array in model.params.items():
+            np.testing.assert_allclose(grads[name], numeric(lambda batch=batch: model.gradients(batch)[0], array), atol=GRADIENT_TOLERANCE, err_msg=name)
+        before = model.outputs(batch.x, None, lengths)[0]
+        changed = batch.x.copy()
+        changed[0, 0] = (changed[0, 0] + 1) % 4
+        assert not np.allclose(model.outputs(changed, None, lengths)[0][0], before[0])
 
 
 # what the batches are
@@ -145,6 +191,8 @@ def test_keeping_gates_begin_open_and_writing_ones_closed():
     steps = 1 / (1 - 1 / (1 + np.exp(-kept["b_f"])))  # 1 / (1 - f): the mean time that f keeps a value for, uniform to Tmax
     assert 40 < steps.mean() < 60
     assert all(np.array_equal(kept[n], plain[n]) for n in plain if n not in ("b_f", "b_i"))
+    other = initialise(keeping(rnnspec.load("gru_other_polarity"), 100), sizes, 0, np.dtype("float64"))
+    assert (other["b_z"] <= 0).all() and other["b_z"].min() < -2  # h = (1 - z) * h' + z * n: z is near 0 where h' stays
     assert keeping(rnnspec.load("rnn"), 100) == rnnspec.load("rnn")
 
 
@@ -200,6 +248,8 @@ def test_generate_only_writes_from_a_trained_text_model(command, monkeypatch):
         (("rnn", "--task", "adding", "--momentum", "0.9"), "momentum has no effect on adam"),
         (("rnn", "--task", "classify", "--data", "absent.csv"), "no file"),
         (("rnn", "--resume", "a", "--from", "b"), "give one of them"),
+        (("rnn", "--task", "adding", "--bidirectional"), "--bidirectional has no meaning for the task adding"),
+        (("rnn", "--task", "adding", "--dropout", "0.5"), "--dropout acts between layers"),
     ],
 )
 def test_what_would_be_ignored_or_can_not_be_done_is_told(command, argv, message):

@@ -85,9 +85,9 @@ def write_pack(spec: Spec, folder: Path, seed: int = 0) -> dict[str, Any]:
         described = []
         for plan in PLANS:
             case = made.case(plan)
-            arrays = made.arrays(case)
+            arrays: dict[str, Any] = made.arrays(case)
             (work / "cases" / f"{plan.name}.json").write_text(_json(arrays), encoding="utf-8")
-            np.savez(work / "cases" / f"{plan.name}.npz", allow_pickle=False, **{k: np.asarray(a) for k, a in arrays.items()})
+            np.savez(work / "cases" / f"{plan.name}.npz", **arrays)
             described.append({"name": plan.name, "tags": list(plan.tags), "steps": case.steps, "rows": case.rows, "sizes": dict(case.sizes)})
         about = made.about(described)
         for name, text in (("pack.json", json.dumps(about, indent=1, ensure_ascii=False) + "\n"), ("spec.yaml", to_yaml(spec)), ("README.md", readme(about)),
@@ -196,7 +196,7 @@ def _json(arrays: Mapping[str, Array]) -> str:
     for key, array in arrays.items():
         group, _, name = key.partition("/")
         groups[group].append(f"  {json.dumps(name)}: {_numbers(np.asarray(array))}")
-    return "{\n" + ",\n".join(f' "{group}": {{\n{(chr(44) + chr(10)).join(lines)}\n }}' for group, lines in groups.items()) + "\n}\n"
+    return "{\n" + ",\n".join(f' "{group}": {{\n' + ",\n".join(lines) + "\n }" for group, lines in groups.items()) + "\n}\n"
 
 
 def _numbers(array: Array) -> str:

@@ -37,6 +37,10 @@ def nonnegative(text: str) -> float:
     return _number(text, "0 or more", lambda v: 0 <= v < math.inf)
 
 
+def fraction(text: str) -> float:
+    return _number(text, "a number from 0 to 1", lambda v: 0 <= v <= 1)
+
+
 def _number(text: str, what: str, good: Callable[[float], bool]) -> float:
     try:
         value = float(text)

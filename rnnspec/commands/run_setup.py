@@ -20,11 +20,11 @@ from rnnspec.train.results import WEIGHTS
 from rnnspec.train.tasks import load_task
 
 PLAIN = (
-    "hidden", "embed", "layers", "batch", "length", "optimiser", "lr", "momentum", "decay", "schedule", "clip", "clip_value", "retain", "patience",
-    "every", "seed",
+    "hidden", "embed", "layers", "dropout", "bidirectional", "batch", "length", "optimiser", "lr", "momentum", "decay", "schedule", "clip",
+    "clip_value", "retain", "patience", "every", "seed",
 )  # fmt: skip
 """Arguments that are fields of Config as they are."""
-OPTIONAL = ("embed", "length")  # fields that not every task has a use for
+OPTIONAL = ("embed", "length", "bidirectional")  # fields that not every task has a use for
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,8 @@ def make_config(args: argparse.Namespace, task: Task, saved: checkpoint.Checkpoi
     if args.choice:
         given["choices"] = dict(args.choice)
     base = start_config(args, task, saved)
+    if given.get("dropout") and given.get("layers", base.layers) < 2:
+        raise TrainError("--dropout acts between layers, and would be ignored with one: give --layers")
     config = replace(base, **given, options=options(task, base, args.set))
     return replace(config, **duration(args, config, task, saved))
 

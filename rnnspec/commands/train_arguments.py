@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from rnnspec.commands.arguments import choice, count, natural, nonnegative, positive, positive_or_inf, setting, size
+from rnnspec.commands.arguments import choice, count, fraction, natural, nonnegative, positive, positive_or_inf, setting, size
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +35,8 @@ def _add_model(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--hidden", type=count, metavar="H", help="units of the layer")
     group.add_argument("--embed", type=count, metavar="E", help="features of the embedding, in tasks of symbols")
     group.add_argument("--layers", type=count, metavar="N", help="layers, one on the other (1)")
+    group.add_argument("--dropout", type=fraction, metavar="P", help="part of what a layer above the first reads that is set to 0 in training (0)")
+    group.add_argument("--bidirectional", action="store_true", default=None, help="a second layer from the end to the start (classify)")
     group.add_argument(
         "--retain", type=natural, metavar="STEPS", help="gates that keep a state keep it for up to so many steps at the start (0: as the cell says)"
     )

@@ -25,7 +25,7 @@ from rnnspec.language.load import loads
 from rnnspec.stack import Stack
 
 Array = np.ndarray
-DEVICES = ("cpu",)  # where there are kernels: each operator has one implementation for every device type
+DEVICES = ("cpu",)  # where there are kernels. Those of another device are registered by forward.register_kernel("cuda"), ..., and named here
 ARGUMENTS = "str config, Tensor[] params, Tensor[] inputs, Tensor[] states, int fed, int given, Tensor? lengths, Tensor? resets, Tensor? seed"
 TWICE = ("rnnspec has no gradients of gradients: the backward pass is a kernel, not a graph. Leave create_graph out, or write the cell "
          "with torch operations where a second derivative is needed.")
@@ -55,7 +55,7 @@ def _array(tensor: Tensor) -> Array:
 
 
 def _tensors(arrays: Sequence[Array]) -> list[Tensor]:
-    return [torch.from_numpy(np.ascontiguousarray(a)) for a in arrays]
+    return [torch.from_numpy(np.asarray(a, order="C")) for a in arrays]
 
 
 def bits(known: Iterable[str], given: Collection[str]) -> int:

@@ -79,7 +79,8 @@ _FIELDS = {1: ("float", "f"), 2: ("int", "i"), 3: ("string", "s"), 6: ("floats",
 
 def operator(name: str, domain: str = "") -> Operator:
     if name not in OPERATORS or domain not in ("", "ai.onnx"):
-        raise UnsupportedError(f"'{f'{domain}.' if domain else ''}{name}' is no recurrent operator of ONNX: run takes {listed(OPERATORS)}.")
+        full = f"{domain}.{name}" if domain else name
+        raise UnsupportedError(f"'{full}' is no recurrent operator of ONNX: run takes {listed(OPERATORS)}.")
     return OPERATORS[name]
 
 

@@ -48,8 +48,8 @@ def check(document: Document, settings: Settings) -> Spec:
     check_choices(document, faults)
     choices = {name: Choice(e.value, settings.chosen.get(name, e.value[0])) for name, e in document.choices.items() if e.value}
     unrolled = unroll(document, kinds, constants, faults)
-    functions = {n: e.value for n, e in document.functions.items()}
-    scope = Scope(kinds, constants, {n: c.chosen for n, c in choices.items()}, functions, document.broken, unrolled)
+    chosen, functions = {n: c.chosen for n, c in choices.items()}, {n: e.value for n, e in document.functions.items()}
+    scope = Scope(kinds, constants, chosen, functions, document.broken, unrolled)
     equations = lower_taps(resolve(document, scope, faults), {*kinds, *(r.target for r in unrolled.rounds)}, faults)
     _check_defined(document, faults)
     _check_used(document, in_shapes, faults)
@@ -57,8 +57,7 @@ def check(document: Document, settings: Settings) -> Spec:
     _check_ranks(document, faults)
     ordered = _ordered(equations, faults)
     shapes = infer_shapes(equations, declared, document.states, scope.named("size"), faults)
-    places = dict.fromkeys([*declared, *(e.target for e in ordered)])  # in the order of what is computed, as a spec is written
-    shapes = {n: shapes[n] for n in (*places, *(shapes.keys() - places.keys())) if n in shapes}
+    shapes = _in_order(shapes, [*declared, *(e.target for e in ordered)])
     sizes = _sizes(document, faults, {n.name for e in equations for n in walk(e.value) if isinstance(n, Ref)})
     _check_emitted(document, kinds, set(unrolled.families), faults)
     init, noise = _initialisers(document, faults), _noise(document, constants, faults)
@@ -89,6 +88,11 @@ def check(document: Document, settings: Settings) -> Spec:
     check_examples(document, spec, faults)
     faults.stop_if_any()
     return spec
+
+
+def _in_order(shapes: Mapping[str, Shape], names: list[str]) -> dict[str, Shape]:
+    """In the order of what is computed, as a spec is written; others after that."""
+    return {n: shapes[n] for n in dict.fromkeys([*names, *shapes]) if n in shapes}
 
 
 # names

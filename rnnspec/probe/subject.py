@@ -16,6 +16,7 @@ from rnnspec.language.layouts import unpack
 from rnnspec.language.load import load
 from rnnspec.language.sizes import evaluate_size, size_names, unit_size, with_default_sizes
 from rnnspec.language.spec import Shape, Spec
+from rnnspec.noise import mean
 from rnnspec.train import checkpoint
 from rnnspec.train.errors import TrainError
 from rnnspec.train.fit import data_input, fitted
@@ -50,9 +51,9 @@ def initial(
     known = _sizes(spec, hidden, inputs, sizes or {})
     params = initialise(spec, known, seed, np.dtype(np.float64))
     rng = np.random.default_rng([seed, 7])
-    drawn = {name: rng.standard_normal((steps, rows, *_full(shape, known))) for name, shape in spec.inputs.items() if name not in spec.defaults}
+    drawn = {name: rng.standard_normal((steps, rows, *_full(shape, known))) for name, shape in spec.streams.items() if name not in spec.defaults}
     name = Path(cell).stem if os.sep in cell or cell.endswith(".yaml") else cell
-    return Subject(name, spec, known, params, with_defaults(spec, drawn, (steps, rows), known, np.dtype(np.float64)))
+    return _complete(name, spec, known, params, drawn)
 
 
 def of_run(folder: str | Path, *, steps: int = 100, rows: int = 4) -> Subject:
@@ -73,15 +74,23 @@ def of_run(folder: str | Path, *, steps: int = 100, rows: int = 4) -> Subject:
     x = np.asarray(model.features(batch.x), np.float64)[:steps, :rows]
     params = own_parameters(spec, model.layer.params)
     known = _sizes(spec, config.hidden, x.shape[-1], fitted(spec, config.hidden, x.shape[-1], config.sizes)[1])
-    whole = with_defaults(spec, {data_input(spec): x}, x.shape[:2], known, np.dtype(np.float64))
-    return Subject(f"{Path(config.cell).stem}, trained on {config.task}", spec, known, params, whole)
+    return _complete(f"{Path(config.cell).stem}, trained on {config.task}", spec, known, params, {data_input(spec): x})
+
+
+def _complete(name: str, spec: Spec, sizes: Mapping[str, int], params: Mapping[str, Array], given: Mapping[str, Array]) -> Subject:
+    """With inputs that have a default, and noise at its mean, as in an evaluation."""
+    steps, rows = next(iter(given.values())).shape[:2]
+    expected = mean(spec, sizes, steps, rows, np.float64)
+    inputs = dict(given) | {n: a for n, a in expected.items() if n in spec.inputs}
+    whole = with_defaults(spec, inputs, (steps, rows), sizes, np.dtype(np.float64))
+    return Subject(name, spec, sizes, dict(params) | {n: a for n, a in expected.items() if n in spec.parameters}, whole)
 
 
 def own_parameters(spec: Spec, weights: Mapping[str, Array]) -> dict[str, Array]:
     """A layer's weights by the cell's own names, float64; the layer may have them packed as torch does."""
     blocks = {name.removesuffix("_l0"): np.asarray(array, np.float64) for name, array in weights.items()}
     layout = next((name for name in spec.layouts if name.startswith("torch.")), None)
-    return blocks if layout is None or set(blocks) == set(spec.parameters) else dict(unpack(spec, layout, blocks))
+    return blocks if layout is None or set(blocks) == set(spec.trained) else dict(unpack(spec, layout, blocks))
 
 
 def _sizes(spec: Spec, hidden: int, inputs: int, given: Mapping[str, int]) -> dict[str, int]:

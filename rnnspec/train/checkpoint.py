@@ -20,7 +20,7 @@ from rnnspec.train.errors import TrainError
 from rnnspec.train.loop import Best, History, Run
 
 FORMAT = 2
-FIXED = ("task", "choices", "sizes", "options", "hidden", "embed", "layers", "bidirectional", "batch", "length", "optimiser", "retain", "seed")
+FIXED = ("task", "choices", "sizes", "options", "hidden", "embed", "layers", "dropout", "bidirectional", "batch", "length", "optimiser", "retain", "seed")
 """The parts of a Config that a resumed run can't change."""
 
 

@@ -78,7 +78,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 def at_last(y: np.ndarray, lengths: np.ndarray | None) -> np.ndarray:
     """What each row has at its last valid step: y [T, B, H] to [B, H]. A row of length 0 gives its first step, which is zero."""
-    return y[-1] if lengths is None else y[np.maximum(np.asarray(lengths) - 1, 0), np.arange(y.shape[1])]
+    return y[-1].copy() if lengths is None else y[np.maximum(np.asarray(lengths) - 1, 0), np.arange(y.shape[1])]
 
 
 def at_last_backward(y: np.ndarray, lengths: np.ndarray | None, d_last: np.ndarray) -> np.ndarray:

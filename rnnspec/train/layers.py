@@ -30,6 +30,7 @@ def layer_maker(spec: Spec, config: Config, threads: int | None = None, *, chose
     def make(width: int, seed: int = config.seed) -> Layer:
         width, sizes = fitted(spec, config.hidden, width, config.sizes, chosen=chosen)
         more: dict[str, Any] = {"num_layers": config.layers} if config.layers > 1 else {}
+        more |= {"dropout": config.dropout} if config.dropout else {}
         more |= {"bidirectional": True} if config.bidirectional else {}
         try:
             return rnnspec.Recurrent(cell, width, config.hidden, threads=threads, seed=seed, sizes=sizes, **more)
@@ -58,7 +59,7 @@ def keeping(spec: Spec, steps: int) -> Spec:
     Tallec & Ollivier 2018, equation 16 ("chrono"): the keeping gate has b, writing gates -b, and other weights are as they were.
     Which gates keep and write follows from the equations; a cell without any is returned as it is.
     """
-    init, places = dict(spec.init), list(spec.parameters)
+    init, places = dict(spec.init), list(spec.trained)
     for keeper in keepers(spec):
         for bias in _biases(spec, keeper.gate)[:1]:
             init[bias] = Init("chrono", (float(keeper.sign * steps),))

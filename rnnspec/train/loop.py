@@ -126,6 +126,7 @@ def train(run: Run, stop: Callable[[], bool] = lambda: False) -> Iterator[Report
 def train_step(run: Run, rate: float) -> tuple[float, float, str]:
     """One batch: its loss, the norm of its gradients before clipping, and the names of gradients that are not finite."""
     batch = next_batch(run)
+    run.model.at_step(run.step)
     loss, grads, state = run.model.gradients(batch, run.state)
     if run.config.clip_value < math.inf:
         clip_value(grads, run.config.clip_value)

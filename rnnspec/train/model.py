@@ -17,7 +17,9 @@ Grads = dict[str, np.ndarray]
 
 
 class Layer(Protocol):
-    """What a model needs of `rnnspec.Recurrent`."""
+    """What a model needs of `rnnspec.Recurrent`. calls: the number of the next call in training, which dropout and noise are drawn by."""
+
+    calls: int
 
     @property
     def input_size(self) -> int: ...
@@ -41,6 +43,10 @@ class Model(Protocol):
         """The loss of a batch, its gradients by the names of `params`, and the state after it, through which nothing flows back."""
         ...
 
+    def at_step(self, number: int) -> None:
+        """Which training step comes next: what dropout and noise draw follows from it, so that a resumed run draws the same."""
+        ...
+
     def warm_up(self, batch: Batch) -> None:
         """Runs every kernel once, so that compiling happens here and not in the first measured step."""
         ...
@@ -50,16 +56,18 @@ class SequenceModel:
     """ids [T, B] (or features [T, B, D]) -> embedding [T, B, E] -> layer [T, B, H] -> head [T, B, C], or [B, C] for a loss over "last".
 
     symbols: how many ids there are. Without it x are features [T, B, `features`], which go into the layer as they are; a layer that reads
-    another number of them (a cell with x: H) gets a linear map of them.
+    another number of them (a cell with x: H) gets a linear map of them. two_ways: the layer's output is that of two directions, side by side.
     """
 
     def __init__(
-        self, layer: Layer, classes: int, *, symbols: int | None = None, features: int | None = None, loss: Loss | None = None, seed: int = 0
-    ):
+        self, layer: Layer, classes: int, *, symbols: int | None = None, features: int | None = None, loss: Loss | None = None, seed: int = 0,
+        two_ways: bool = False,
+    ):  # fmt: skip
         rng = np.random.default_rng([seed, 1])
         self.layer, self.loss = layer, loss or Loss()
         self.embed = {} if symbols is None else heads.init_embedding(rng, symbols, layer.input_size)
         self.head = heads.init_linear(rng, layer.output_size, classes)
+        self.two_ways = two_ways
         mapped = features is not None and features != layer.input_size
         self.map = heads.init_linear(rng, features or 0, layer.input_size) if mapped else {}
 
@@ -71,10 +79,10 @@ class SequenceModel:
         """The state goes in and comes out as a value: nothing flows back through it (truncated BPTT)."""
         y, state = self.layer(self.features(batch.x), state, batch.lengths)
         whole, last = joined(y), self.loss.over == "last"
-        used = heads.at_last(whole, batch.lengths) if last else whole
+        used = self._at_last(whole, batch.lengths) if last else whole
         loss, d_outputs = self.loss(heads.linear(self.head, used), batch.target, None if last else batch.lengths)
         d_used, d_head = heads.linear_backward(self.head, used, d_outputs)
-        d_whole = heads.at_last_backward(whole, batch.lengths, d_used) if last else d_used
+        d_whole = self._at_last_backward(whole, batch.lengths, d_used) if last else d_used
         d_x, _ = self.layer.backward(parted(d_whole, y))
         d_embed = heads.embed_backward(self.embed, batch.x, d_x) if self.embed else {}
         d_map = heads.linear_backward(self.map, batch.x, d_x)[1] if self.map else {}
@@ -83,12 +91,31 @@ class SequenceModel:
     def outputs(self, x: np.ndarray, state: State = None, lengths: np.ndarray | None = None) -> tuple[np.ndarray, State]:
         """Outputs [T, B, C] (or [B, C]) of x, and the state after it; keeps nothing for a backward pass."""
         y, state = self.layer.infer(self.features(x), state, lengths)
-        used = heads.at_last(joined(y), lengths) if self.loss.over == "last" else joined(y)
+        used = self._at_last(joined(y), lengths) if self.loss.over == "last" else joined(y)
         return heads.linear(self.head, used), state
+
+    def at_step(self, number: int) -> None:
+        self.layer.calls = number
 
     def warm_up(self, batch: Batch) -> None:
         self.outputs(batch.x, None, batch.lengths)
         self.gradients(batch)
+
+    def _at_last(self, y: np.ndarray, lengths: np.ndarray | None) -> np.ndarray:
+        """What was read of the whole sequence: of a layer in two directions, the last valid step of the one and the first of the other."""
+        last = heads.at_last(y, lengths)
+        if self.two_ways:
+            half = y.shape[-1] // 2
+            last[:, half:] = y[0, :, half:]
+        return last
+
+    def _at_last_backward(self, y: np.ndarray, lengths: np.ndarray | None, d_last: np.ndarray) -> np.ndarray:
+        if not self.two_ways:
+            return heads.at_last_backward(y, lengths, d_last)
+        half = y.shape[-1] // 2
+        d_y = np.concatenate([heads.at_last_backward(y[..., :half], lengths, d_last[:, :half]), np.zeros_like(y[..., half:])], axis=-1)
+        d_y[0, :, half:] = d_last[:, half:]
+        return d_y
 
     def features(self, x: np.ndarray) -> np.ndarray:
         """What goes into the layer: [T, B, features]."""
@@ -141,6 +168,9 @@ class EncoderDecoder:
             if (given == end).any(axis=0).all():
                 break
         return given[1:]
+
+    def at_step(self, number: int) -> None:
+        self.encoder.calls = self.decoder.calls = number
 
     def warm_up(self, batch: Batch) -> None:
         self.greedy(batch.x, batch.lengths, 0, 0, 1)

@@ -60,7 +60,7 @@ class ClassifyProblem(Plain):
     def model(self, make_layer: MakeLayer) -> SequenceModel:
         config, symbols = self.config, len(self.words)
         loss = Loss(over="last", smoothing=float(config.options["smoothing"]))
-        return SequenceModel(make_layer(config.embed), len(self.names), symbols=symbols, loss=loss, seed=config.seed)
+        return SequenceModel(make_layer(config.embed), len(self.names), symbols=symbols, loss=loss, seed=config.seed, two_ways=config.bidirectional)
 
     def next(self, cursor: Cursor) -> tuple[Batch, Cursor]:
         places, after = self.order.next(cursor)
@@ -147,7 +147,7 @@ TASK = Task(
     make=make,
     defaults={"hidden": 64, "embed": 64, "length": 44, "batch": 64, "steps": None, "lr": 1e-3, "schedule": "constant"},
     epochs=15,
-    fields=("embed", "length"),
+    fields=("embed", "length", "bidirectional"),
     length="words of a text that are read (max_length)",
     options={"words": 10_000, "classes": 0, "held_out": 0.1, "smoothing": 0.0},
     about_options={
