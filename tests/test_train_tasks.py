@@ -272,6 +272,16 @@ def level(name, cell, **changed):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("cell", rnnspec.spec_names())
+def test_every_cell_takes_every_task(cell):
+    """One batch of each: the loss is finite, and every parameter has its gradient."""
+    for name in task_names():
+        run = run_of(name, cell, **TINY[name] | {"hidden": 8, "batch": 4})
+        loss, grads, _ = run.model.gradients(run.problem.next({})[0])
+        assert np.isfinite(loss) and {n: g.shape for n, g in grads.items()} == {n: p.shape for n, p in run.model.params.items()}, name
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(1500)
 def test_adding_over_200_steps_needs_gates():
     """The task's defaults: LSTM and GRU below 0.01, the tanh RNN no better than saying the mean (1/6)."""
