@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -231,6 +232,18 @@ def test_generate_only_writes_from_a_trained_text_model(command, monkeypatch):
         f"--- temperature {t}" for t in (0.5, 0.7, 1.2)]  # fmt: skip
     before, after = (np.load(f"runs/{name}/weights.npz") for name in ("rnn", "rnn-generate"))
     assert all(np.array_equal(before[n], after[n]) for n in before.files if n.startswith("model/"))
+
+
+def test_a_run_that_stopped_early_is_finished_until_more_patience_is_given(command):
+    few = ("--length", "4", "--every", "2", "--batch", "2", "--threads", "1", "--lr", "9", "--out", "run")  # far too large: the first look is the best
+    code, out, _ = command("gru", "--task", "adding", "--patience", "1", *few)
+    assert code == 0 and "stopped early: the weights are those of step 0" in out
+    final = json.loads(Path("run/metrics.json").read_text())["final"]
+    assert final["finished"] and final["step"] < 2500
+    code, _, err = command("--resume", "run")
+    assert code == 2 and "has stopped early at step" in err and "--patience (more than 1)" in err
+    code, out, _ = command("--resume", "run", "--patience", "3", "--threads", "1")
+    assert code == 0 and json.loads(Path("run/metrics.json").read_text())["final"]["step"] > final["step"]
 
 
 @pytest.mark.parametrize(
