@@ -25,4 +25,6 @@ def test_what_waits_is_what_has_no_test():
 
 
 def test_numbers_are_found_in_names_and_in_the_names_of_parameters():
-    assert "test_onnx.py" in faults.tested()["H57"] and "test_train.py" in faults.tested()["H78"] and "test_faults_gradient.py" in faults.tested()["H26"]
+    assert faults._NAME.findall("test_H53_H13_where_both") == ["53", "13"] and faults._NAME.findall("test_h78_lower_case") == ["78"]
+    assert faults._NAME.findall("test_sha256_and_H1_and_H100_x") == [] and faults._ID.match("H25 sign") and not faults._ID.match("H256")
+    assert {"H52", "H53", "H54", "H55", "H56", "H57"} <= {case for case, files in faults.tested().items() if "test_onnx.py" in files}

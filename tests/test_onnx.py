@@ -29,10 +29,10 @@ LENGTHS = ([4, 2, 1], [2, 0, 4], None)
 
 
 def with_activations(names: list[str]) -> dict[str, Any]:
-    """The attributes for these activations, a different alpha and beta for each that reads one."""
+    """The attributes for these activations, a different alpha and beta for each that reads one, no alpha equal to a beta."""
     made: dict[str, Any] = {"activations": names}
-    for key, known in (("alpha", ALPHA), ("beta", BETA)):
-        if values := [0.3 + 0.1 * k for k, _ in enumerate(n for n in names if n in known)]:
+    for key, known, first in (("alpha", ALPHA, 0.3), ("beta", BETA, 0.65)):
+        if values := [first + 0.1 * k for k, _ in enumerate(n for n in names if n in known)]:
             made[f"activation_{key}"] = values
     return made
 

@@ -15,11 +15,12 @@ import numpy as np
 import sympy
 
 from rnnspec.language.functions import FUNCTIONS
+from rnnspec.language.pieces import Piece
 from rnnspec.language.sizes import evaluate_size
 from rnnspec.language.spec import Shape
 from rnnspec.symbolic.adjoint import gradient_of
 from rnnspec.symbolic.expressions import expand_row, names
-from rnnspec.symbolic.graph import Concat, CumSum, Diag, Graph, Node, Outer, Part, Piece, Pointwise, Product, Read, Reduce, Transpose
+from rnnspec.symbolic.graph import Concat, CumSum, Diag, Graph, Node, Outer, Part, Pointwise, Product, Read, Reduce, Transpose
 
 Array = np.ndarray
 Arrays = Mapping[str, Any]
@@ -234,14 +235,8 @@ def _times(matrix: Array, vector: Array, numbers: Numbers) -> Array:
 
 
 def view(whole: Array, piece: Piece | None, sizes: Mapping[str, int]) -> Array:
-    """The piece of a parameter's array, or of its gradient's: a view, so that it can be added to."""
-    if piece is None:
-        return whole
-    left = whole if piece.index is None else whole[piece.index, ...]  # of a vector too a view, not a number
-    if not piece.length:
-        return left
-    first = evaluate_size(piece.first, sizes)
-    return left[(slice(None),) * piece.axis + (slice(first, first + evaluate_size(piece.length, sizes)),)]
+    """The piece of a parameter's array, or all of it."""
+    return whole if piece is None else piece.of(whole, sizes)
 
 
 # --- a sequence ------------------------------------------------------------------------------------------------------

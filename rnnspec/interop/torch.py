@@ -114,7 +114,8 @@ def recurrent(config: Config, weights: Mapping[str, Tensor], input: Any, hx: Any
 def _operator(groups: list[list[Tensor]], training: bool) -> Any:
     """The one that keeps a tape, where it is wanted. A program exported for evaluation has none, though its weights require gradients."""
     wanted = torch.is_grad_enabled() and any(t.requires_grad for group in groups for t in group)
-    if not wanted or (torch.compiler.is_exporting() and not training):
+    exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # before torch 2.7 such a program keeps a tape that nobody reads
+    if not wanted or (exporting() and not training):
         return torch.ops.rnnspec.infer
     return _torch_ops.transformed if torch._C._are_functorch_transforms_active() else torch.ops.rnnspec.forward
 
