@@ -551,6 +551,15 @@ def test_H15_H75_H80_what_does_not_fit_is_named(args, words):
         assert all(w in said for w in words), said
 
 
+@pytest.mark.parametrize("shape", [(1, 5, 4), (1, 2, 4), (1, 4), (2, 3, 4)])
+def test_H75_states_of_another_batch_are_refused_beside_packed_rows(shape):
+    """Sorting them took the first rows of a state of too many."""
+    for lengths in ([4, 2, 1], [2, 4, 1]):
+        packed = pack_padded_sequence(normal(4, 3, 3), lengths, enforce_sorted=lengths[0] == 4)
+        said = messages(lambda packed=packed: Recurrent("gru", 3, 4, **DOUBLE)(packed, normal(*shape)))
+        assert "state 'h' must have shape (1, 3, 4)" in said and str(shape) in said
+
+
 def test_H31_other_dtypes_and_autocast():
     layer = Recurrent("lstm", 3, 4)
     for dtype in (torch.float16, torch.bfloat16, torch.int64):

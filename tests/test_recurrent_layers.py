@@ -130,6 +130,19 @@ def test_every_layer_reads_the_inputs_after_the_first():
         layer({"x": X, "m": m[:4]})
 
 
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_a_layer_above_may_read_the_first_input_of_all_too(bidirectional):
+    """Its gradient is the sum of both: that of the layer above was lost."""
+    skipping = cell("h[t] = tanh(W @ x[t] + V @ z[t] + U @ h[t-1])", name="skipping", inputs="{z: E, x: D}", states="{h: H}",
+                    parameters="{W: [H, D], V: [H, E], U: [H, H]}")
+    layer = Recurrent(["rnn", spec_of(skipping)], 3, 4, dtype="float64", bidirectional=bidirectional, sizes={"D": 3})
+    y, _ = layer(X, lengths=[5, 2])
+    dx, _ = layer.backward(y)
+    direction = np.random.default_rng(2).normal(size=X.shape)
+    ends = [0.5 * (layer.infer(X + s * direction, lengths=[5, 2])[0] ** 2).sum() for s in (DIFFERENCE_STEP, -DIFFERENCE_STEP)]
+    assert_close(np.vdot(dx, direction), (ends[0] - ends[1]) / (2 * DIFFERENCE_STEP), DIFFERENCES)
+
+
 def test_inputs_with_defaults_go_by_step_in_either_direction():
     layer = Recurrent(spec_of(TIMED), 3, 4, 2, dtype="float64", bidirectional=True)
     s = np.broadcast_to(np.arange(5.0)[:, None], (5, 2))

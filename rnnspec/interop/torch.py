@@ -232,6 +232,15 @@ def _results(config: Config, found: list[Tensor], single: bool, batch_first: boo
     return (*results, {n: ready(next(left)) for n, _ in config.recorded}) if config.recorded else results
 
 
+def _packed_states(config: Config, hx: Any, rows: int) -> list[Tensor | None]:
+    """The states for so many rows, None where zero. Checked before they are sorted: of too many rows that would take some, of too few fail."""
+    given = _by_name(hx, [n for n, _ in config.states], "state")
+    for name, (first, *rest) in config.states:
+        if given[name] is not None and (shape := tuple(_tensor(f"state {name!r}", given[name]).shape)) != (first, rows, *rest):
+            raise ShapeError(f"state {name!r} must have shape {(first, rows, *rest)}, got {shape}.")
+    return list(given.values())
+
+
 def _packed(config: Config, weights: Mapping[str, Tensor], x: PackedSequence, hx: Any, lengths: Any, resets: Any, options: Mapping[str, Any]) -> Any:
     """The same for a PackedSequence, whose rows are sorted by length: outputs come as one with the same rows, states in the caller's order."""
     if len(config.required) > 1 or lengths is not None or resets is not None:
@@ -239,8 +248,7 @@ def _packed(config: Config, weights: Mapping[str, Tensor], x: PackedSequence, hx
                                "(torch.nn.utils.rnn.pad_packed_sequence).")
     padded, steps = pad_packed_sequence(PackedSequence(x.data, x.batch_sizes))
     if hx is not None and x.sorted_indices is not None:
-        given = _by_name(hx, [n for n, _ in config.states], "state")
-        hx = tuple(None if s is None else s.index_select(1, x.sorted_indices) for s in given.values())
+        hx = tuple(None if s is None else s.index_select(1, x.sorted_indices) for s in _packed_states(config, hx, padded.shape[1]))
     outputs, states, *recorded = recurrent(config, weights, padded, hx, steps, **options)
 
     def packed(y: Any) -> Any:
