@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rnnspec import kept, passes
-from rnnspec.arrays import as_array, check_lengths
+from rnnspec.arrays import as_array, as_resets, check_lengths
 from rnnspec.errors import DtypeError, ShapeError
 from rnnspec.kernel import Kernel, compile
 from rnnspec.language.faults import did_you_mean
@@ -391,9 +391,7 @@ def _kernels(specs: Sequence[Spec], recorded: Sequence[tuple[str, ...]], **optio
 def _resets(resets: Any, steps: int, rows: int) -> Array | None:
     if resets is None:
         return None
-    array = np.asarray(resets)
-    if array.dtype != np.bool_:
-        raise DtypeError(f"resets must be booleans, true before each step at which a row restarts; got dtype {array.dtype}.")
+    array = as_resets(resets)
     if array.shape != (steps, rows):
         raise ShapeError(f"resets must have shape ({steps}, {rows}) = [T, B], got {array.shape}.")
     return array if array.any() else None

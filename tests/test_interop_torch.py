@@ -344,6 +344,16 @@ def test_T_and_B_of_zero_and_rows_of_no_length():
     assert (x.grad == 0).all() and (h.grad[:, 1] == 1).all()
 
 
+@pytest.mark.parametrize("rows", [1, 2])
+def test_one_step_backwards(rows):
+    """Its gradient is an array that NumPy calls contiguous, with a negative stride along its one step: torch refused it."""
+    back, on = Recurrent("gru", 3, 4, go_backwards=True, **DOUBLE), Recurrent("gru", 3, 4, **DOUBLE)
+    back.load_state_dict(on.state_dict())
+    x = normal(1, rows, 3).requires_grad_()
+    a, b = (torch.autograd.grad(layer(x)[0].square().sum(), [x, *layer.parameters()]) for layer in (back, on))
+    assert all(torch.equal(*pair) for pair in zip(a, b))
+
+
 def test_H16_what_lies_in_the_padding_does_not_matter():
     ours, _ = pair(**BOTH, **DOUBLE)
     found = []

@@ -6,6 +6,8 @@ import pickle
 import re
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
+from typing import IO
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from tolerances import DIFFERENCE_STEP, DIFFERENCES, HAND, REFERENCE, assert_clo
 
 import rnnspec
 from rnnspec import DtypeError, Recurrent, ShapeError
+from rnnspec.files import write_atomic
 from rnnspec.pieces import cut
 from rnnspec.stack import Stack
 
@@ -245,12 +248,30 @@ def test_weights_go_to_a_file_and_back(tmp_path, monkeypatch):
         layer.load(path)
     with pytest.raises(FileNotFoundError):
         layer.load(tmp_path / "none.npz")
+    np.save(tmp_path / "one.npy", X)
+    with pytest.raises(ValueError, match=r"one.npy is no .npz file of weights.*one array, without a name"):
+        layer.load(tmp_path / "one.npy")
     monkeypatch.undo()
     for wrong, error, words in ((Recurrent("gru", 3, 4, dtype="float64"), ShapeError, "missing 'weight_ih_l0_reverse'"),
                                 (Recurrent("gru", 3, 4, 2, bidirectional=True, learn_initial=True), DtypeError, "float32.*float64")):
         wrong.save(path)
         with pytest.raises(error, match=words):
             layer.load(path)
+
+
+def test_threads_that_write_one_file_leave_a_whole_one(tmp_path):
+    path = tmp_path / "weights.npz"
+
+    def beside(file: IO[bytes]) -> None:
+        file.write(b"first ")
+        other = Thread(target=write_atomic, args=(path, lambda file: file.write(b"other")))
+        other.start()
+        other.join()
+        assert path.read_bytes() == b"other"
+        file.write(b"half")
+
+    write_atomic(path, beside)
+    assert path.read_bytes() == b"first half" and list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("how", [copy.deepcopy, lambda thing: pickle.loads(pickle.dumps(thing))])
@@ -290,6 +311,9 @@ def test_packed_weights_go_where_weights_go():
     run = stack.forward(packed, X)
     assert_same(run.outputs, stack.forward(params, X).outputs)
     assert_same(stack.backward(run, np.ones((5, 2, 8))).params, stack.backward(stack.forward(params, X), np.ones((5, 2, 8))).params)
+    for array in params.values():  # they are copies, initial states too
+        array += 1
+    assert_same(stack.forward(packed, X).outputs, run.outputs)
 
 
 # --- what layers need of kernels
