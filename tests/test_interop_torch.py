@@ -428,6 +428,24 @@ def test_a_weight_changed_before_backward_is_noticed():
         y.sum().backward()
 
 
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_arrays_of_lengths_and_resets_may_be_used_again_before_backward(bidirectional):
+    """Their memory was shared, so that backward cut the rows elsewhere, and said nothing."""
+    layer, x = Recurrent("lstm", 3, 4, bidirectional=bidirectional, **DOUBLE), normal(5, 2, 3).requires_grad_()
+    lengths, resets = np.array([5, 3]), np.array([[0, 0], [0, 1], [0, 0], [1, 0], [0, 0]], bool)
+
+    def gradients(change: bool) -> Any:
+        found = []
+        for given in ({"lengths": lengths.copy()}, {"resets": resets.copy()}):
+            y = layer(x, **given)[0]
+            for array in given.values() if change else ():
+                array[:] = array[::-1].copy()
+            found.append(torch.autograd.grad(y.square().sum(), x)[0])
+        return found
+
+    assert all(torch.equal(a, b) for a, b in zip(gradients(True), gradients(False)))
+
+
 def test_H82_weights_changed_in_place_or_loaded_are_used_at_once():
     layer, x = Recurrent(rnnspec.loads(LINEAR_ROWS), 1, 1, **DOUBLE), torch.ones(1, 1, 1, dtype=torch.float64)
     changes = [lambda: layer.w_l0.data.fill_(2), lambda: layer.w_l0.data.mul_(2),
@@ -548,6 +566,7 @@ def messages(call: Any) -> str:
     ((normal(5, 2, 3), (normal(1, 3, 4), normal(1, 2, 4))), ["state 'h'", "(1, 2, 4)", "(1, 3, 4)"]),
     ((normal(5, 2, 3), (normal(2, 4), normal(1, 2, 4))), ["state 'h'", "(1, 2, 4)", "(2, 4)"]),
     ((normal(5, 2, 3), (normal(1, 2, 4), normal(1, 2, 5))), ["state 'c'", "(1, 2, 4)", "(1, 2, 5)"]),
+    ((normal(5, 3), (normal(1, 1, 4), normal(1, 1, 4))), ["state 'h' must have shape (1, 4), got (1, 1, 4)"]),
     ((normal(5, 2, 3), normal(1, 2, 4)), ["state must be", "tuple of 2 tensors (h, c)"]),
     ((normal(5, 2, 3), None, [4, 6]), ["lengths[1] is 6", "between 0 and 5"]), ((normal(5, 2, 3), None, [4, -1]), ["lengths[1] is -1"]),
     ((normal(5, 2, 3), None, [4]), ["lengths", "(2,)", "(1,)"]), ((normal(5, 2, 3), None, [4.0, 2.5]), ["lengths must be integers"]),
