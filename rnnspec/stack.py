@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -363,7 +363,7 @@ def _recorded(asked: bool | Sequence[str], specs: Sequence[Spec]) -> list[tuple[
     """The values that each layer records."""
     if isinstance(asked, bool | np.bool_):
         return [tuple(spec.states) if asked else () for spec in specs]
-    if isinstance(asked, str) or not all(isinstance(name, str) for name in asked):
+    if isinstance(asked, str) or not isinstance(asked, Iterable) or not all(isinstance(name, str) for name in asked):
         raise TypeError(f"return_all_states must be True, False or a list of names of states and intermediate values, got {asked!r}.")
     timed = [{e.target for e in spec.equations if e.timed} for spec in specs]
     for name in asked:

@@ -166,6 +166,7 @@ def test_H80_arrays_of_a_kernel_are_named():
     ({"cell": ["lstm", "gru"], "num_layers": 3}, ValueError, "num_layers is 3.*2 cells"), ({"cell": []}, TypeError, "cell"),
     ({"cell": 3}, TypeError, "cell.*int"), ({"cell": ["rnn", "gru"], "phi": "relu"}, TypeError, "phi.*list of cells"),
     ({"return_all_states": ["z"]}, ValueError, "'z'.*There are: c, f, g"), ({"return_all_states": "c"}, TypeError, "return_all_states"),
+    ({"return_all_states": 3}, TypeError, "return_all_states must be .* got 3"),
 ])  # fmt: skip
 def test_H81_arguments_are_checked_at_once_and_by_name(change, error, words):
     given = {"cell": "lstm", "input_size": 3, "hidden_size": 4} | change
