@@ -223,7 +223,8 @@ class Kernel:
         self._check_gradients(run, dy, dfinal)
         own = run._backward
         full = {i: run._inputs[i] for i in own.code.layout["outputs"]}
-        dx = checked.ready(full, out, self.dtype, numbered=run._pieces is not None)
+        short = run._pieces is not None or any(block.lengths is not None for block in own.blocks)  # else every row is written at every step
+        dx = checked.ready(full, out, self.dtype, zero=short, numbered=run._pieces is not None)
         given = {f"gradient of {o}": a if run._pieces is None else checked.numbered(a) for o, a in dy.items()}
         if isinstance(run._tape, launch.Tape):
             before, params = launch.execute(own, run._packed, given, dx, dfinal, run._tape)

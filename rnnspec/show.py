@@ -128,12 +128,14 @@ def backward_equations(spec: Spec, graph: Graph, reverse: Graph) -> Backward:
     from rnnspec.symbolic.graph import Outer, Read
 
     text = Text(graph, reverse)
-    own = [n for n in reverse.nodes if n not in graph.nodes and n not in text.inline and not isinstance(reverse.nodes[n], Read | Outer)]
-    steps = [f"{text.name(n)} = {text.node(n)}" for n in own]
+    uses = reverse.uses()
+    own = [n for n, node in reverse.nodes.items() if n not in graph.nodes and n not in text.inline and not isinstance(node, Read)
+           and (uses[n] or not isinstance(node, Outer))]
+    steps = [f"{text.name(n)}{'[t]' * (text.own_sum(n))} = {text.node(n)}" for n in own]
     for source, node in [*((f"{s}_prev", n) for s, n in reverse.states.items()), *reverse.outputs.items()]:
         if f"d_{source}" != text.name(node):
             steps.append(f"d_{source} = {text.inline.get(node, text.name(node))}")
-    sums = [f"d_{p} = sum over t, b of {' + '.join(text.term(n) + '[t]' * (n == f'd_{p}' and text.term(n) == n) for n in group) or '0'}"
+    sums = [f"d_{p} = sum over t, b of {' + '.join(text.term(n) + '[t]' * text.own_sum(n) for n in group) or '0'}"
             for p, group in reverse.sums.items()]
     return Backward(tuple(text.where(spec)), tuple(steps), tuple(sums))
 
@@ -179,34 +181,44 @@ class Text:
     def name(self, node: str) -> str:
         return self.alias.get(node, node)
 
+    def own_sum(self, name: str) -> bool:
+        """Whether a value of every step has the name of the parameter's gradient, which is its sum."""
+        return self.term(name) == name and any(name in group and name == f"d_{p}" for p, group in self.reverse.sums.items())
+
     def node(self, name: str) -> str:
-        from rnnspec.symbolic.graph import Pointwise, node_text, renamed
+        from rnnspec.symbolic.graph import Outer, Pointwise, node_text, renamed
 
         node = self.reverse.nodes[name]
+        if isinstance(node, Outer):
+            return self.term(name)
         return self.write(node.expr) if isinstance(node, Pointwise) else node_text(renamed(node, self.alias))
 
     def term(self, name: str) -> str:
         from rnnspec.symbolic.graph import Outer
 
         node = self.reverse.nodes[name]
-        return f"{self.name(node.left)} {self.name(node.right)}^T" if isinstance(node, Outer) else self.name(name)
+        return f"{self.name(node.left)} {self.name(node.right)}^T" if isinstance(node, Outer) else self.inline.get(name, self.name(name))
 
     def where(self, spec: Spec) -> Iterator[str]:
         """Forward values that the gradients read and the equations do not name; products in them written inline."""
         from rnnspec.symbolic.graph import Pointwise, Product, Read, node_text, operands
 
-        nodes = self.reverse.nodes
-        read = {o for n, node in nodes.items() if n not in self.graph.nodes for o in operands(node)}
-        for name, node in self.graph.nodes.items():
-            if name in read and name not in spec.shapes:
+        forward = self.graph.nodes
+        wanted = {o for n, node in self.reverse.nodes.items() if n not in forward for o in operands(node)}
+        inner: dict[str, str] = {}
+        for name, node in reversed(list(forward.items())):  # what those values read in turn
+            if name in wanted and name not in spec.shapes:
+                products = {o: p for o in operands(node) if isinstance(node, Pointwise) and isinstance(p := forward[o], Product)}
+                inner |= {o: f"{p.matrix}{'.T' * p.transposed} @ {p.vector}" for o, p in products.items()}
+                wanted |= {o for n in operands(node) for o in (operands(products[n]) if n in products else (n,))}
+        self.inline |= inner
+        for name, node in forward.items():
+            if name in wanted and name not in spec.shapes:
                 if isinstance(node, Pointwise):
-                    inner = {o: f"{p.matrix}{'.T' * p.transposed} @ {p.vector}" for o in operands(node)
-                             if isinstance(p := self.graph.nodes[o], Product)}
-                    self.inline |= inner
                     yield f"{name} = {self.write(node.expr)}"
                 elif isinstance(node, Read) and node.source in self.graph.pieces:
                     yield f"{name} = {self.graph.pieces[node.source].to_text()}"
-                elif not (isinstance(node, Read) and node.kind in ("step", "size")):
+                elif not isinstance(node, Read) or (node.kind != "step" and name != node.source):
                     yield f"{name} = {node_text(node)}"
 
 
@@ -305,7 +317,7 @@ def page(spec: Spec) -> str:
         _section("states (zero at the start unless given)", _declared(spec.states)),
         _section("parameters", [*_declared(spec.trained), f"{count['formula']} numbers in all{number}, for every length T and batch B"]),
         _section("outputs, at every step", [", ".join(spec.outputs)]),
-        _section("backward, from the last step to the first (d_v: gradient of v; d_h_next: from step t+1; d_h_out: from the output)",
+        _section("backward, from the last step to the first (d_v: gradient of v; d_v_next: what step t+1 says of v, its d_v_prev; d_v_out: from the output)",
                  [*back["steps"], *back["sums"], *(f"with {line}" for line in back["where"])]),
         *_program_sections(known["program"]),
         _section("choices and constants", [*(f"{n}: {', '.join(c['options'])} (now {c['chosen']})" for n, c in known["choices"].items()),

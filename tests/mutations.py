@@ -305,7 +305,7 @@ CALLS = (
 )
 
 MUTANTS = (*MATHEMATICS, *PROGRAMS, *TEXTS, *CALLS)
-QUICK = ("a sign swapped", "a wrong row of the table: tanh' = 1 - y", "a product transposed", "the mask of ended rows dropped", "two buffers exchanged",
+QUICK = ("a sign swapped", "a wrong row of the table: tanh' = 1 - y", "a product transposed", "the mask of ended rows dropped",
          "a segment run again from the wrong start")
 
 

@@ -190,6 +190,10 @@ def test_cells_of_plain_numbers():
     assert torch.autograd.gradcheck(lambda x, *w: torch.func.functional_call(layer, dict(zip([n for n, _ in layer.named_parameters()], w)), (x,)),
                                     [x, *layer.parameters()])
     assert layer(x[:, 0])[0].shape == (4,)  # one row without a batch
+    arguments = (layer.config.text, [p.detach() for p in layer.parameters()], [x.detach()], [], 1, 0, None, None, None)
+    kept = torch.ops.rnnspec.forward(*arguments, 1)[2:]
+    found = torch.ops.rnnspec.backward(*arguments, kept, [torch.ones_like(x)], 1)
+    assert [tuple(t.shape) for t in found] == [()] * 4 + [(4, 3)]  # autograd would take (1,) for () without a word
 
 
 def test_inputs_that_have_a_default_may_be_left_out():
@@ -531,6 +535,8 @@ def test_H79_dropout():
     layer.eval()
     before = torch.get_rng_state()
     assert torch.equal(layer(x)[0], layer(x)[0]) and torch.equal(torch.get_rng_state(), before)
+    loss(layer(x)).backward()  # fine tuning in evaluation mode
+    assert all((p.grad != 0).any() for p in layer.parameters())
     with pytest.warns(UserWarning, match="only one"):
         single = Recurrent("lstm", 3, 4, dropout=0.5, **DOUBLE)
     with warnings.catch_warnings():

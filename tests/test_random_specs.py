@@ -52,7 +52,8 @@ def test_kernels_of_random_specs_are_right(seed: int) -> None:
     check_text(random_spec(random.Random(seed), f"random_{seed}"), seed, kernel=True)
 
 
-@pytest.mark.parametrize("path", [p if p.stem == "random_12" else pytest.param(p, marks=pytest.mark.slow) for p in FOUND], ids=lambda p: p.stem)
+@pytest.mark.slow
+@pytest.mark.parametrize("path", FOUND, ids=lambda p: p.stem)
 def test_what_random_specs_once_found(path: Path) -> None:
     check_text(path.read_text(), kernel=True)
 

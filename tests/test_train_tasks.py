@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -233,6 +234,18 @@ def test_generate_only_writes_from_a_trained_text_model(command, monkeypatch):
     assert all(np.array_equal(before[n], after[n]) for n in before.files if n.startswith("model/"))
 
 
+def test_a_run_that_stopped_early_is_finished_until_more_patience_is_given(command):
+    few = ("--length", "4", "--every", "2", "--batch", "2", "--threads", "1", "--lr", "9", "--out", "run")  # far too large: the first look is the best
+    code, out, _ = command("gru", "--task", "adding", "--patience", "1", *few)
+    assert code == 0 and "stopped early: the weights are those of step 0" in out
+    final = json.loads(Path("run/metrics.json").read_text())["final"]
+    assert final["finished"] and final["step"] < 2500
+    code, _, err = command("--resume", "run")
+    assert code == 2 and "has stopped early at step" in err and "--patience (more than 1)" in err
+    code, out, _ = command("--resume", "run", "--patience", "3", "--threads", "1")
+    assert code == 0 and json.loads(Path("run/metrics.json").read_text())["final"]["step"] > final["step"]
+
+
 @pytest.mark.parametrize(
     "argv, message",
     [
@@ -269,6 +282,16 @@ def level(name, cell, **changed):
     run = run_of(name, cell, threads=None, **changed)
     list(train(run))
     return run.problem.score(run.model, quick=False)[run.problem.metric.name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cell", rnnspec.spec_names())
+def test_every_cell_takes_every_task(cell):
+    """One batch of each: the loss is finite, and every parameter has its gradient."""
+    for name in task_names():
+        run = run_of(name, cell, **TINY[name] | {"hidden": 8, "batch": 4})
+        loss, grads, _ = run.model.gradients(run.problem.next({})[0])
+        assert np.isfinite(loss) and {n: g.shape for n, g in grads.items()} == {n: p.shape for n, p in run.model.params.items()}, name
 
 
 @pytest.mark.slow

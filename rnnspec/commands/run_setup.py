@@ -14,7 +14,7 @@ from rnnspec.train import checkpoint
 from rnnspec.train.config import Config
 from rnnspec.train.errors import TrainError
 from rnnspec.train.layers import layer_maker
-from rnnspec.train.loop import Run, fraction, start_run
+from rnnspec.train.loop import Run, exhausted, fraction, start_run
 from rnnspec.train.problem import Task
 from rnnspec.train.results import WEIGHTS
 from rnnspec.train.tasks import load_task
@@ -129,6 +129,8 @@ def make_run(config: Config, spec: Spec, task: Task, saved: checkpoint.Checkpoin
             raise TrainError(
                 f"{saved.path.parent} is finished at step {run.step}. To train on, give --steps (more than {run.step}) or --seconds"
             )
+        if exhausted(run):
+            raise TrainError(f"{saved.path.parent} has stopped early at step {run.step}. To train on, give --patience (more than {config.patience})")
     elif saved:
         checkpoint.begin_from(run, saved)
     return run

@@ -201,7 +201,8 @@ def _refuse(text: str) -> Callable[..., Any]:
     return refuse
 
 
-forward.register_autograd(_gradients, setup_context=_setup)
+# without Dynamo, which after a break in a graph would trace into it, down to the making of a Stack
+forward.register_autograd(_gradients, setup_context=torch._disable_dynamo(_setup))
 backward.register_autograd(_refuse(TWICE))
 infer.register_autograd(_refuse(EVALUATED))
 for _operator in (forward, infer, backward):

@@ -8,8 +8,8 @@ from typing import Any
 
 from rnnspec.errors import RnnspecError
 from rnnspec.language.equations import Binary, Call, Equation, Expr, Number, Ref, Unary
+from rnnspec.language.gates import SIGMOIDS
 from rnnspec.language.spec import Init, Spec
-from rnnspec.language.transforms.gates import GATES
 from rnnspec.train.config import Config
 from rnnspec.train.errors import TrainError
 from rnnspec.train.fit import fitted
@@ -99,7 +99,7 @@ def _gates(factors: list[Expr], by_name: Mapping[str, Equation]) -> Iterator[tup
                     break
         if isinstance(factor, Ref) and factor.time == 0 and factor.name in by_name:
             value = by_name[factor.name].value
-            if isinstance(value, Call) and value.function in GATES:
+            if isinstance(value, Call) and value.function in SIGMOIDS:
                 yield factor.name, sign
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from rnnspec.files import write_atomic
 from rnnspec.train import checkpoint, plots
 from rnnspec.train.errors import TrainError
-from rnnspec.train.loop import Report, Run, fraction
+from rnnspec.train.loop import Report, Run, exhausted, fraction
 
 WEIGHTS, METRICS, LOG = "weights.npz", "metrics.json", "metrics.jsonl"
 LOSS, CONFUSION = "loss.png", "confusion.png"
@@ -77,7 +77,7 @@ def write_results(
     seconds = run.seconds - first[1]
     final: dict[str, Any] = {
         "step": run.step,
-        "finished": fraction(run) >= 1,
+        "finished": fraction(run) >= 1 or exhausted(run),
         **scores,
         "training_loss": sum(recent) / len(recent) if recent else None,
         "seconds": run.seconds,

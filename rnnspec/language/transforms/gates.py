@@ -7,16 +7,15 @@ from fractions import Fraction
 from rnnspec.errors import RnnspecError
 from rnnspec.language.equations import Binary, Call, Equation, Expr, Number, Ref, walk
 from rnnspec.language.faults import did_you_mean, listed
+from rnnspec.language.gates import SIGMOIDS
 from rnnspec.language.rewrite import line
 from rnnspec.language.spec import Spec
 from rnnspec.language.transforms.change import Change, made, multiplied, shown, sum_of, terms_of, within_step
 
-GATES = frozenset({"sigmoid", "hard_sigmoid"})
-
 
 def gates(spec: Spec) -> list[str]:
     """The intermediates that are a sigmoid of something."""
-    return [e.target for e in spec.equations if isinstance(e.value, Call) and e.value.function in GATES and e.target not in spec.states]
+    return [e.target for e in spec.equations if isinstance(e.value, Call) and e.value.function in SIGMOIDS and e.target not in spec.states]
 
 
 def drop_gate(spec: Spec, gate: str) -> Spec:

@@ -12,11 +12,11 @@ from rnnspec.errors import RnnspecError
 from rnnspec.language.equations import Binary, Call, Equation, Expr, Ref, Unary, to_text
 from rnnspec.language.faults import did_you_mean, listed
 from rnnspec.language.functions import FEATURES
+from rnnspec.language.gates import SIGMOIDS
 from rnnspec.language.rewrite import line, shape_text
 from rnnspec.language.shapes import shape_of
 from rnnspec.language.spec import Shape, Spec
 from rnnspec.language.transforms.change import Change, numbers_by_name, products_in, with_refs, within_step
-from rnnspec.language.transforms.gates import GATES
 from rnnspec.language.transforms.operands import Operands
 
 
@@ -138,7 +138,7 @@ def candidate_dropout(spec: Spec, rate: float, value: str | None = None, per: st
     per="sequence" one mask for all. value: which, where several could be meant; else the only intermediate value that is a function, other than
     a gate's, of a product with a matrix, and that a state is computed from."""
     written = set().union(*(within_step(spec, s) for s in spec.states)) - set(spec.states)
-    likely = [e.target for e in spec.equations if e.target in written and isinstance(e.value, Call) and e.value.function not in GATES
+    likely = [e.target for e in spec.equations if e.target in written and isinstance(e.value, Call) and e.value.function not in SIGMOIDS
               and e.value.function not in FEATURES and e.timed and any(products_in(a, spec) for a in e.value.args)]
     known = [e.target for e in spec.equations if e.timed and e.target not in spec.states]
     chosen = likely if value is None else [value]
