@@ -281,6 +281,13 @@ def test_the_same_seed_gives_the_same_weights_whatever_the_dtype():
     assert not np.array_equal(a.params["weight_ih_l0"], c.params["weight_ih_l0"])
 
 
+@pytest.mark.parametrize("name", ["lstm", "gru", "rnn"])
+def test_a_layer_starts_with_the_parameters_of_its_cell(name):
+    """A bias that torch has in two places is their sum: not twice what the cell's `init` says."""
+    layer = Recurrent(name, 3, 4, seed=1)
+    assert_same(dict(layer.stack.weights(layer.params).cells[0]), layer.kernel.init(D=3, H=4, seed=1))
+
+
 def test_a_spec_that_was_loaded_takes_no_more_settings():
     with pytest.raises(TypeError, match="phi"):
         rnnspec.Recurrent(rnnspec.load("rnn"), 2, 3, phi="relu")
