@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import IO
 def write_atomic(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> None:
     """Calls write(file) on a temporary file beside `path` and renames it to `path`; on any error `path` is as it was."""
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{threading.get_ident()}.{os.getpid()}.tmp")  # its own in each thread too
     try:
         with open(temporary, "wb") as file:
             write(file)
