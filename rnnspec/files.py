@@ -1,6 +1,7 @@
 """Files that are whole or not there: written beside their place, then renamed."""
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,6 +12,8 @@ from typing import IO
 def write_atomic(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> None:
     """Calls write(file) on a temporary file beside `path` and renames it to `path`; on any error `path` is as it was."""
     path = Path(path)
+    if path.is_dir():  # "." too, which has no name to put anything beside
+        raise IsADirectoryError(errno.EISDIR, "it is a folder, and a file was to be written", str(path))
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:
