@@ -331,6 +331,13 @@ def test_an_error_in_a_kernel_is_a_failure():
     assert caught(known, "against the reference") == "ZeroDivisionError: lost"
 
 
+@pytest.mark.parametrize("name", ["thread independence", "against the reference"])
+def test_a_cell_without_finite_values_fails_and_nothing_is_raised(name):
+    spec = loads(cell("h[t] = log(-1 - x[t] * x[t]) + h[t-1]", inputs="{x: H}", states="{h: H}"))
+    result = check_property(spec, name, "float64")
+    assert not result.passed and result.detail == "NoSampleError: no point found in 40 draws: its values are not finite"
+
+
 def test_a_failure_is_shrunk_and_its_snippet_repeats_it(monkeypatch):
     """Wrong from the second step on, for two or more units: that is the smallest case, and nothing of rows or inputs is needed for it."""
     def breaks(self, params, inputs, states=None, lengths=None):

@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
 def _adapter(text: str) -> Any:
     try:
         return find_adapter(text)
-    except Exception as error:  # importing runs the module's own code
+    except (Exception, SystemExit) as error:  # importing runs the module's own code
         raise RnnspecError(f"the adapter '{text}' can't be loaded: {type(error).__name__}: {error}. Give MODULE:FUNCTION, the module in this folder "
                            "or installed.") from error
 
