@@ -1,7 +1,7 @@
 """Checks the caller's arrays against a spec: dtypes, shapes, sizes, lengths. Says everything that is wrong in one message."""
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,9 @@ from rnnspec.language.spec import Shape, Spec
 Array = np.ndarray
 
 
-def named(kind: str, given: Mapping[str, Any] | None, known: Mapping[str, Shape], dtype: np.dtype, *, required: bool) -> dict[str, Array]:
-    """The arrays of a mapping, their names and dtypes checked."""
+def named(kind: str, given: Mapping[str, Any] | None, known: Mapping[str, Shape], dtype: np.dtype, *, required: bool,
+          optional: Collection[str] = ()) -> dict[str, Array]:
+    """The arrays of a mapping, their names and dtypes checked. optional: names that may be missing although `required`."""
     if given is None:
         given = {}
     if not isinstance(given, Mapping):
@@ -22,7 +23,7 @@ def named(kind: str, given: Mapping[str, Any] | None, known: Mapping[str, Shape]
     unknown = [n for n in given if n not in known]
     if unknown:
         raise ShapeError(f"unknown {kind} {', '.join(map(repr, unknown))}. This cell has: {', '.join(known) or 'none'}.")
-    missing = [n for n in known if given.get(n) is None]
+    missing = [n for n in known if given.get(n) is None and n not in optional]
     if required and missing:
         raise ShapeError(f"missing {kind} {', '.join(map(repr, missing))}. This cell has: {', '.join(known)}.")
     arrays = {n: as_array(f"{kind} '{n}'", a, dtype) for n, a in given.items() if a is not None}
@@ -46,6 +47,36 @@ def as_array(what: str, value: Any, dtype: np.dtype) -> Array:
         raise DtypeError(f"{what} has dtype {array.dtype}, the kernel {dtype}{hint}. Convert it with .astype({str(dtype)!r}), "
                          "or compile the cell for its dtype.")
     return array if array.flags.aligned else array.copy()
+
+
+def ready(shapes: Mapping[str, tuple[int, ...]], given: Mapping[str, Array] | None, dtype: np.dtype, *, zero: bool = True,
+          numbered: bool = False) -> dict[str, Array]:
+    """Arrays to write to, one for each name: those given, checked, or new ones. zero: whether they start as zeros; numbered: see `numbered`."""
+    if unknown := [n for n in given or {} if n not in shapes]:
+        raise ShapeError(f"out: nothing is written under the name {', '.join(map(repr, unknown))}; there are {', '.join(shapes)}.")
+    found = {}
+    for name, shape in shapes.items():
+        array = (given or {}).get(name)
+        if array is None:
+            found[name] = (np.zeros if zero else np.empty)(shape, dtype)
+            continue
+        if type(array) is not np.ndarray or array.dtype != dtype or array.shape != shape or not array.flags.writeable:
+            raise ShapeError(f"out {name!r} must be a writable array of shape {shape} and dtype {dtype}.")
+        if (len(shape) > 3 and not array.flags.c_contiguous) or (numbered and not _is_numbered(array)):
+            raise ShapeError(f"out {name!r} must have its {'numbers' if len(shape) > 3 else 'rows, step after step,'} one after another in memory.")
+        if zero:
+            array[...] = 0
+        found[name] = array
+    return found
+
+
+def numbered(array: Array) -> Array:
+    """An array [T, B, ...] whose rows, step after step, can be counted through: step t of row b is number t * B + b."""
+    return array if _is_numbered(array) else np.ascontiguousarray(array)
+
+
+def _is_numbered(array: Array) -> bool:
+    return min(array.shape[:2]) <= 1 or array.strides[0] == array.shape[1] * array.strides[1]
 
 
 def infer_sizes(spec: Spec, dims: list[tuple[str, Shape, tuple[int, ...]]]) -> dict[str, int]:

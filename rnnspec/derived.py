@@ -41,12 +41,13 @@ class Derived:
     def gradients(self, sums: Mapping[str, Array], params: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Array]:
         """The gradients of all parameters, from what a backward kernel summed."""
         whole = {}
-        for name, shape in self.spec.parameters.items():
+        for name, shape in self.spec.trained.items():
             full = tuple(evaluate_size(s, sizes) for s in shape)
             whole[name] = _total(sums, name, full, self.dtype)
         for name, piece in self.pieces.items():
-            part = _view(whole[piece[0]], piece, sizes)
-            part += _total(sums, name, part.shape, self.dtype)
+            if piece[0] in whole:
+                part = _view(whole[piece[0]], piece, sizes)
+                part += _total(sums, name, part.shape, self.dtype)
         if self.once:
             from rnnspec.backends import reference
             from rnnspec.pipeline import once
@@ -56,8 +57,8 @@ class Derived:
             for name in graph.outputs:
                 full = tuple(evaluate_size(s, sizes) for s in graph.shapes[graph.outputs[name]])
                 given[name] = _total(sums, name, full, self.dtype)
-            for name, more in reference.once_gradients(reverse, params, given, sizes).items():
-                whole[name] = (whole[name] + more).astype(self.dtype)
+            more = reference.once_gradients(reverse, params, given, sizes)
+            whole = {name: (array + more[name]).astype(self.dtype) for name, array in whole.items()}
         return whole
 
 

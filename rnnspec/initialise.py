@@ -13,14 +13,14 @@ Array = np.ndarray
 
 
 def initialise(spec: Spec, sizes: Mapping[str, int], seed: int, dtype: np.dtype) -> dict[str, Array]:
-    """All parameters of a cell, [shape of each] in `dtype`. The same seed gives the same values, whatever the dtype.
+    """All parameters of a cell that are trained, [shape of each] in `dtype`. The same seed gives the same values, whatever the dtype.
 
     Each parameter has its own stream, drawn by its place, so that adding one does not change those before it.
     """
     hidden = _hidden(spec, sizes)
-    streams = np.random.SeedSequence(seed).spawn(len(spec.parameters))
+    streams = np.random.SeedSequence(seed).spawn(len(spec.trained))
     values = {}
-    for (name, shape), stream in zip(spec.parameters.items(), streams):
+    for (name, shape), stream in zip(spec.trained.items(), streams):
         full = tuple(evaluate_size(s, sizes) for s in shape)
         init = spec.init.get(name, Init("uniform_hidden"))
         values[name] = _values(init, full, hidden, np.random.Generator(np.random.PCG64(stream)), name).astype(dtype)

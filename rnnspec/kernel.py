@@ -17,6 +17,8 @@ from rnnspec.initialise import initialise
 from rnnspec.language.load import load
 from rnnspec.language.sizes import evaluate_size, size_names
 from rnnspec.language.spec import Shape, Spec
+from rnnspec.noise import Seed, draw, mean
+from rnnspec.pieces import Pieces
 from rnnspec.pipeline import MODES, texts
 from rnnspec.stream import Stream
 from rnnspec.weights import Weights
@@ -80,6 +82,7 @@ class Run:
     _packed: Packed = field(repr=False)
     _inputs: dict[str, tuple[int, ...]] = field(repr=False)
     _params: dict[str, Array] = field(repr=False)  # of cells that compute something of them once per sequence
+    _pieces: Pieces | None = field(repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("a Run can't be copied or pickled: its tape belongs to this process. Keep run.outputs, run.states and run.final instead.")
@@ -90,12 +93,11 @@ class Run:
         from rnnspec.backends.cpu.launch import Tape, new_histories, read_history
 
         if isinstance(self._tape, Tape):
-            found = new_histories(self._tape, self.steps)
+            found = new_histories(self._tape, self.steps, self.rows)
             read_history(self._tape, found)
         else:
-            found = self._tape.histories(self.steps)
+            found = self._tape.histories(self.steps, self.rows)
         return {s: v.reshape(v.shape[:2] + self._kernel._full(self._kernel.states[s], self.sizes)) for s, v in found.items()}
-
 
     @property
     def tape_bytes(self) -> int:
@@ -165,7 +167,7 @@ class Kernel:
         return texts(self.spec, self.dtype.name)[mode]
 
     def init(self, /, *, seed: int = 0, **sizes: int) -> dict[str, Array]:
-        """Parameters as the spec's `init` says. sizes: the value of every size, as in `init(D=64, H=128)`."""
+        """Parameters as the spec's `init` says, without those that are noise. sizes: the value of every size, as in `init(D=64, H=128)`."""
         for name, size in self.spec.sizes.items():
             if name not in sizes and size.default is not None and size_names(size.default) <= set(sizes):
                 sizes[name] = evaluate_size(size.default, sizes)
@@ -181,13 +183,15 @@ class Kernel:
                 raise ValueError(f"size {name} must be a whole number of at least 0, got {value!r}.")
         return initialise(self.spec, sizes, seed, self.dtype)
 
-    def pack(self, params: Mapping[str, Any] | Weights) -> Weights:
-        """The parameters packed for the kernels, to be given in place of `params` to calls that use the same ones again."""
+    def pack(self, params: Mapping[str, Any] | Weights, noise: Seed | str = "mean") -> Weights:
+        """The parameters packed for the kernels, to be given in place of `params` to calls that use the same ones again. noise: of
+        parameters, as for `infer`; it is packed with them."""
         if isinstance(params, Weights):
             return self._weights(params)
-        arrays = checked.named("parameter", params, self.spec.parameters, self.dtype, required=True)
-        self._sizes_of(arrays, {}, {}, ("T", "B"))
-        return Weights(self, arrays)
+        arrays = self._parameters(params)
+        sizes = self._sizes_of(arrays, {}, {}, ("T", "B"))
+        masks = [n for n in self.spec.noise if n in self.spec.parameters and n not in arrays]
+        return Weights(self, arrays | self._noise(masks, noise, sizes, 0, 0))
 
     def stream(self, params: Mapping[str, Any] | Weights, states: Mapping[str, Any] | None = None, *, rows: int = 1, **sizes: int) -> Stream:
         """A sequence that arrives step by step: `stream.step(inputs)` for each, without planning, packing or allocating.
@@ -200,18 +204,24 @@ class Kernel:
         return Stream(self, self._weights(params), int(rows), sizes, states)
 
     def forward(self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None,
-                lengths: Any = None) -> Run:
+                lengths: Any = None, *, noise: Seed | str | None = None, pieces: Pieces | None = None, out: Mapping[str, Array] | None = None) -> Run:
         """Runs a sequence and keeps the tape for `backward`.
 
         params: name -> array of the parameter's shape, or what `pack` made of them; inputs: name -> [T, B, ...]; states: name -> [B, ...] before the
         first step, zero where left out; lengths: [B] integers, the steps that each row takes (None: all T).
-        Raises ShapeError, DtypeError, or ValueError for lengths.
+        noise: where the cell declares some, a seed draws it (a whole number or a tuple of them, another for every call; see rnnspec.noise),
+        "mean" puts what is expected in its place, as at evaluation, and None asks for its arrays among inputs and params; arrays that are
+        given are used in any case.
+        pieces: in place of lengths, the parts of rows that run alone (`rnnspec.pieces.cut`); states and `Run.final` are then [R, ...], one for each
+        piece, while inputs and outputs stay [T, B, ...]. out: arrays of the caller's to write outputs to, name -> [T, B, ...], of any strides (with
+        pieces one row number after the other: step t + 1 must lie B times as far from step t as row b + 1 from row b).
+        Raises ShapeError, DtypeError, or ValueError for lengths or noise.
         """
         from rnnspec.backends.cpu import launch, segments
 
-        call = self._check(params, inputs, states, lengths)
+        call = self._check(params, inputs, states, lengths, noise, pieces=pieces)
         plans = self._plans(("forward", "backward"), call)
-        outputs, packed = self._new_outputs(call), self._packed("forward", call.sizes, call.params)
+        outputs, packed = self._outputs(call, out), self._packed("forward", call.sizes, call.params)
         tape: Tape | Segments
         if self.memory == "low":
             tape = segments.Segments(plans[0], packed, call.inputs)
@@ -221,17 +231,19 @@ class Kernel:
             final, _ = launch.execute(plans[0], packed, call.inputs, outputs, call.states, tape)
         shapes = {name: array.shape for name, array in call.inputs.items()}
         return Run(outputs, self._shaped(final, call.sizes), call.sizes, call.steps, call.rows, self, tape, plans[1],
-                   self._packed("backward", call.sizes, call.params), shapes, self._kept(call.params))
+                   self._packed("backward", call.sizes, call.params), shapes, self._kept(call.params), pieces)
 
     def _kept(self, params: Mapping[str, Array] | Weights) -> dict[str, Array]:
         if not self._derived.once:
             return {}
         return dict(params.params) if isinstance(params, Weights) else {name: array.copy() for name, array in params.items()}
 
-    def backward(self, run: Run, outputs: Mapping[str, Any] | None = None, *, final: Mapping[str, Any] | None = None) -> Gradients:
+    def backward(self, run: Run, outputs: Mapping[str, Any] | None = None, *, final: Mapping[str, Any] | None = None,
+                 out: Mapping[str, Array] | None = None) -> Gradients:
         """Gradients from those of the outputs [T, B, ...] and of the final states [B, ...]; what is left out counts as zero.
 
-        The tape is read, not consumed: several calls for one run are fine. Gradients are sums over batch and time.
+        The tape is read, not consumed: several calls for one run are fine. Gradients are sums over batch and time. Of a run of
+        pieces those of states are [R, ...]. out: arrays for the gradients of inputs, as for `forward`.
         """
         from rnnspec.backends.cpu import launch
 
@@ -244,21 +256,23 @@ class Kernel:
         dfinal = checked.named("final state gradient", final, self.states, self.dtype, required=False)
         self._check_gradients(run, dy, dfinal)
         own = run._backward
-        dx = {i: np.zeros(run._inputs[i], self.dtype) for i in own.code.layout["outputs"]}
-        given = {f"gradient of {o}": a for o, a in dy.items()}
+        full = {i: run._inputs[i] for i in own.code.layout["outputs"]}
+        dx = checked.ready(full, out, self.dtype, numbered=run._pieces is not None)
+        given = {f"gradient of {o}": a if run._pieces is None else checked.numbered(a) for o, a in dy.items()}
         if isinstance(run._tape, launch.Tape):
             before, params = launch.execute(own, run._packed, given, dx, dfinal, run._tape)
         else:
             before, params = run._tape.backward(own, run._packed, given, dx, dfinal)
         return Gradients(self._derived.gradients(params, run._params, run.sizes), dx, self._shaped(before, run.sizes))
 
-    def infer(self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None, lengths: Any = None) -> Inference:
-        """Runs a sequence without a tape; arguments as for `forward`."""
+    def infer(self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None, lengths: Any = None, *,
+              noise: Seed | str | None = "mean", pieces: Pieces | None = None, out: Mapping[str, Array] | None = None) -> Inference:
+        """Runs a sequence without a tape; arguments as for `forward`, noise at what is expected of it."""
         from rnnspec.backends.cpu import launch
 
-        call = self._check(params, inputs, states, lengths)
+        call = self._check(params, inputs, states, lengths, noise, pieces=pieces)
         own = self._plans(("infer",), call)[0]
-        outputs = self._new_outputs(call)
+        outputs = self._outputs(call, out)
         final, _ = launch.execute(own, self._packed("infer", call.sizes, call.params), call.inputs, outputs, call.states)
         return Inference(outputs, self._shaped(final, call.sizes))
 
@@ -266,10 +280,10 @@ class Kernel:
         """One step, as a function: states in, states out; where the states need not be kept, `stream` is several times faster.
 
         inputs: name -> [B, ...]; states: what the step before returned, zero where left out. For a cell that reads the step's
-        number this is step 0: a stream counts.
+        number this is step 0: a stream counts. Noise that is not among the inputs is what is expected of it.
         """
         weights = self._weights(params)
-        call = self._check(weights, inputs, states, None, lead=("B",))
+        call = self._check(weights, inputs, states, None, "mean", lead=("B",))
         key = (call.rows, *call.sizes.items())
         stream = weights.borrow(key, lambda: Stream(self, weights, call.rows, call.sizes, None))
         stream._restart(call.states)
@@ -293,7 +307,7 @@ class Kernel:
     def _parameters(self, params: Mapping[str, Any] | Weights) -> dict[str, Array]:
         if isinstance(params, Weights):
             return dict(self._weights(params).params)
-        return checked.named("parameter", params, self.spec.parameters, self.dtype, required=True)
+        return checked.named("parameter", params, self.spec.parameters, self.dtype, required=True, optional=self.spec.noise)
 
     def _weights(self, params: Mapping[str, Any] | Weights) -> Weights:
         if not isinstance(params, Weights):
@@ -325,15 +339,20 @@ class Kernel:
         return pack.pack(plan, read)
 
     def _check(self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None, lengths: Any,
-               lead: tuple[str, ...] = ("T", "B")) -> _Call:
+               noise: Seed | str | None, lead: tuple[str, ...] = ("T", "B"), pieces: Pieces | None = None) -> _Call:
         spec = self.spec
         p = self._parameters(params)
-        x = checked.named("input", inputs, spec.inputs, self.dtype, required=True)
+        x = checked.named("input", inputs, spec.inputs, self.dtype, required=True, optional=spec.noise)
         s = checked.named("state", states, self.states, self.dtype, required=False)
-        key = (lead, *(p[n].shape for n in spec.parameters), *(x[n].shape for n in spec.inputs), *((n, a.shape) for n, a in s.items()))
+        own = (str(len(pieces)),) if pieces is not None else lead[-1:]
+        if spec.noise:
+            if isinstance(params, Weights) and noise is not None and noise != "mean" and any(n in spec.parameters for n in spec.noise):
+                raise ValueError(f"the noise of '{spec.name}' is in its parameters too, and packed weights hold it already: give the parameters themselves.")
+            self._add_noise(p, x, s, noise, lead, own)
+        key = (lead, own, *(p[n].shape for n in spec.parameters), *(x[n].shape for n in spec.inputs), *((n, a.shape) for n, a in s.items()))
         known = self._known.get(key)  # other threads may clear it between two looks
         if known is None:
-            sizes = self._sizes_of(p, x, s, lead)
+            sizes = self._sizes_of(p, x, s, lead, own)
             if not set(lead) <= set(sizes):
                 raise ShapeError(f"'{self.spec.name}' has no input that tells the number of steps and rows.")
             known = ({n: v for n, v in sizes.items() if n not in ("T", "B")}, sizes.get("T", 1), sizes["B"])
@@ -341,20 +360,54 @@ class Kernel:
                 self._known.clear()
             self._known[key] = known
         sizes, steps, rows = known
-        return _Call(params if isinstance(params, Weights) else p, x, s, checked.check_lengths(lengths, steps, rows), sizes, steps, rows)
+        if pieces is None:
+            own_lengths = checked.check_lengths(lengths, steps, rows)
+        elif lengths is not None:
+            raise TypeError("give lengths or pieces, not both: pieces have their own lengths.")
+        else:
+            own_lengths, x = pieces.length, {n: checked.numbered(a) for n, a in x.items()}
+        return _Call(params if isinstance(params, Weights) else p, x, s, own_lengths, sizes, steps, rows, pieces)
 
-    def _sizes_of(self, params: Mapping[str, Array], inputs: Mapping[str, Array], states: Mapping[str, Array], lead: tuple[str, ...]) -> dict[str, int]:
-        """Sizes from the shapes of all arrays; lead: the axes of inputs before their own. No size is called T or B (language/check.py)."""
+    def _add_noise(self, params: dict[str, Array], inputs: dict[str, Array], states: dict[str, Array], noise: Seed | str | None, lead: tuple[str, ...],
+                   own: tuple[str, ...]) -> None:
+        """Puts the noise that was not given among parameters and inputs."""
+        missing = [n for n in self.spec.noise if n not in params and n not in inputs]
+        if not missing:
+            return
+        if noise is None:
+            raise ShapeError(f"missing noise {', '.join(map(repr, missing))} of '{self.spec.name}'. Give a seed to draw it in training (noise=0, another one "
+                             f"for every call), noise=\"mean\" for what is expected of it, or its arrays among inputs and params.")
+        sizes = self._sizes_of(params, inputs, states, lead, own)
+        if not set(lead) <= set(sizes):
+            raise ShapeError(f"'{self.spec.name}' has no input beside its noise that tells the number of steps and rows: "
+                             "give an initial state and the noise itself.")
+        for name, array in self._noise(missing, noise, sizes, sizes.get("T", 1), sizes["B"]).items():
+            if name in self.spec.parameters:
+                params[name] = array
+            else:
+                inputs[name] = array if "T" in lead else array[0]
+
+    def _noise(self, names: list[str], noise: Seed | str, sizes: Mapping[str, int], steps: int, rows: int) -> dict[str, Array]:
+        if isinstance(noise, str) and noise != "mean":
+            raise ValueError(f"noise must be a seed (a whole number, or a tuple of them) or \"mean\", got {noise!r}.")
+        if isinstance(noise, str):
+            return mean(self.spec, sizes, steps, rows, self.dtype, names)
+        return draw(self.spec, sizes, steps, rows, noise, self.dtype, names=names)
+
+    def _sizes_of(self, params: Mapping[str, Array], inputs: Mapping[str, Array], states: Mapping[str, Array], lead: tuple[str, ...],
+                  own: tuple[str, ...] = ("B",)) -> dict[str, int]:
+        """Sizes from the shapes of all arrays; lead, own: the axes of inputs and states before theirs. No size is called T or B (language/check.py)."""
         spec = self.spec
         dims = [(f"parameter '{n}'", spec.parameters[n], a.shape) for n, a in params.items()]
         dims += [(f"input '{n}'", lead + spec.inputs[n], a.shape) for n, a in inputs.items()]
-        dims += [(f"state '{n}'", lead[-1:] + self.states[n], a.shape) for n, a in states.items()]
+        dims += [(f"state '{n}'", own + self.states[n], a.shape) for n, a in states.items()]
         return checked.infer_sizes(spec, dims)
 
     def _check_gradients(self, run: Run, dy: Mapping[str, Array], dfinal: Mapping[str, Array]) -> None:
         lead = (str(run.steps), str(run.rows))
         dims = [(f"the gradient of output '{n}'", (*lead, *self._sized(self.spec.shapes[n], run.sizes)), a.shape) for n, a in dy.items()]
-        dims += [(f"the gradient of final state '{n}'", (lead[1], *self._sized(self.states[n], run.sizes)), a.shape) for n, a in dfinal.items()]
+        own = lead[1] if run._pieces is None else str(len(run._pieces))
+        dims += [(f"the gradient of final state '{n}'", (own, *self._sized(self.states[n], run.sizes)), a.shape) for n, a in dfinal.items()]
         checked.infer_sizes(self.spec, dims)
 
     def _plans(self, modes: tuple[str, ...], call: _Call) -> list[Plan]:
@@ -363,28 +416,34 @@ class Kernel:
         planned = self._planned.get(key) if call.lengths is None else None
         if planned is not None:
             return planned
-        made = self._new_plans(modes, call.sizes, call.steps, call.rows, call.lengths)
+        made = self._new_plans(modes, call.sizes, call.steps, call.rows, call.lengths, call.pieces)
         if call.lengths is None:
             if len(self._planned) > 64:
                 self._planned.clear()
             self._planned[key] = made
         return made
 
-    def _new_plans(self, modes: tuple[str, ...], sizes: Mapping[str, int], steps: int, count: int, lengths: Array | None) -> list[Plan]:
+    def _new_plans(self, modes: tuple[str, ...], sizes: Mapping[str, int], steps: int, count: int, lengths: Array | None,
+                   pieces: Pieces | None = None) -> list[Plan]:
         from rnnspec.backends.cpu import launch, rows
         from rnnspec.backends.cpu.segments import segment_steps
 
         codes = [self._code(m) for m in modes]
         layouts = [c.layout for c in codes]
-        blocks = rows.block_count(count, rows.flops(layouts[0], sizes, steps * count), self.threads)
+        flops, places = rows.flops(layouts[0], sizes, steps * count), None
+        if pieces is not None:
+            places, count, steps = pieces.places(count), len(pieces), int(pieces.length.max(initial=0))
+        blocks = rows.block_count(count, flops, self.threads)
         parts = rows.part_count(layouts[0], sizes, steps, self.threads // blocks) if blocks == count else 1
         dealt = rows.split_rows(count, steps, lengths, blocks, rows.chunk_rows(layouts, sizes, self.dtype.itemsize),
-                                segment_steps(steps) if self.memory == "low" and "backward" in modes else None)
-        return [launch.plan(own, sizes, dealt, parts) for own in codes]
+                                segment_steps(steps) if self.memory == "low" and "backward" in modes else None, places)
+        return [launch.plan(own, sizes, dealt, parts, 0 if pieces is None else -1 if pieces.reverse else 1) for own in codes]
 
-    def _new_outputs(self, call: _Call) -> dict[str, Array]:
-        make = np.empty if call.lengths is None else np.zeros
-        return {o: make((call.steps, call.rows, *self._full(self.spec.shapes[o], call.sizes)), self.dtype) for o in self.spec.outputs}
+    def _outputs(self, call: _Call, out: Mapping[str, Array] | None) -> dict[str, Array]:
+        """The arrays that outputs are written to; zero where a row may end early, for nothing is written past its end."""
+        full = {o: (call.steps, call.rows, *self._full(self.spec.shapes[o], call.sizes)) for o in self.spec.outputs}
+        short = call.lengths is not None and int(call.lengths.sum()) < call.steps * call.rows
+        return checked.ready(full, out, self.dtype, zero=short, numbered=call.pieces is not None)
 
     def _full(self, shape: Shape, sizes: Mapping[str, int]) -> tuple[int, ...]:
         return tuple(evaluate_size(s, sizes) for s in shape)
@@ -405,6 +464,7 @@ class _Call:
     sizes: dict[str, int]
     steps: int
     rows: int
+    pieces: Pieces | None
 
 
 def _all_sizes(spec: Spec) -> set[str]:

@@ -61,7 +61,7 @@ def _once(keyed: _Keyed) -> tuple[Graph, Graph]:
     from rnnspec.symbolic.once import split_once
 
     graph = split_once(build(keyed.spec)).once
-    return graph, adjoint(graph)
+    return graph, adjoint(graph, keyed.spec.no_gradient)
 
 
 def once(spec: Spec) -> tuple[Graph, Graph]:

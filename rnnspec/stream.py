@@ -9,6 +9,7 @@ import numpy as np
 from rnnspec import arrays as checked
 from rnnspec.errors import ShapeError
 from rnnspec.language.sizes import evaluate_size, size_names
+from rnnspec.noise import mean
 
 if TYPE_CHECKING:
     from rnnspec.kernel import Kernel
@@ -34,6 +35,7 @@ class Stream:
         self._bound = Bound(plan)
         self._bound.use(kernel._packed("infer", self.sizes, weights), None)
         self._inputs = {n: np.zeros((rows, *kernel._full(shape, self.sizes)), kernel.dtype) for n, shape in spec.inputs.items()}
+        self._mean = {n: a[0] for n, a in mean(spec, self.sizes, 1, rows, kernel.dtype, [n for n in spec.noise if n in spec.inputs]).items()}
         self.outputs = {o: np.zeros((rows, *kernel._full(spec.shapes[o], self.sizes)), kernel.dtype) for o in spec.outputs}
         self._bound.point(*({n: _steps(a) for n, a in group.items()} for group in (self._inputs, self.outputs)))
         self._t: int = 0
@@ -47,7 +49,7 @@ class Stream:
         raise TypeError("a Stream can't be copied or pickled: keep stream.states, and start another with kernel.stream(weights, states, rows=...).")
 
     def step(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """One step. inputs: name -> [B, ...]. Returns `outputs`."""
+        """One step. inputs: name -> [B, ...]; noise may be left out, and is what is expected of it then. Returns `outputs`."""
         t, self._t = self._t, INTERRUPTED
         if t == INTERRUPTED:
             raise RuntimeError("a step of this stream was interrupted, and its states are lost: call reset(states), or start another stream.")
@@ -61,6 +63,8 @@ class Stream:
 
     def _take(self, inputs: Mapping[str, Array], t: int) -> None:
         own = self._inputs
+        if self._mean and isinstance(inputs, Mapping):
+            inputs = self._mean | dict(inputs)
         given = inputs if type(inputs) is dict and inputs.keys() == own.keys() else self._checked(inputs)
         for name, array in own.items():
             value = given[name]

@@ -13,8 +13,9 @@ ROOT = Path(__file__).resolve().parent.parent / "rnnspec"
 FILES = sorted(ROOT.rglob("*.py"))
 # A module may import from its own layer and from those above it in this list.
 LAYERS = (
-    ("errors",), ("modules", "texts"), ("language",), ("symbolic",), ("lowering",), ("backends",),
-    ("arrays", "initialise", "pipeline"), ("derived", "weights", "stream", "kernel"), ("recurrent",), ("latex", "show"), ("interop",), ("check",),
+    ("errors",), ("files", "modules", "texts"), ("language",), ("symbolic",), ("lowering",), ("backends",),
+    ("arrays", "initialise", "noise", "pieces", "pipeline"), ("derived", "weights", "stream", "kernel"), ("layer", "passes", "stack", "recurrent"),
+    ("latex", "show"), ("interop",), ("check",),
     ("compare", "transform"), ("train",), ("commands",), ("cli",), ("__main__",), ("__init__",),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from rnnspec.errors import SpecError
+from rnnspec.language.draws import Draw, drawn
 from rnnspec.language.equations import Equation, Place, Ref, walk
 from rnnspec.language.extras import check_examples, check_layouts, library_layers
 from rnnspec.language.faults import Faults, did_you_mean, listed
@@ -58,7 +59,7 @@ def check(document: Document, settings: Settings) -> Spec:
     shapes = infer_shapes(equations, declared, document.states, scope.named("size"), faults)
     sizes = _sizes(document, faults, {n.name for e in equations for n in walk(e.value) if isinstance(n, Ref)})
     _check_emitted(document, kinds, set(unrolled.families), faults)
-    init = _initialisers(document, faults)
+    init, noise = _initialisers(document, faults), _noise(document, constants, faults)
     spec = Spec(
         name=document.name,
         title=document.title or document.name,
@@ -72,7 +73,8 @@ def check(document: Document, settings: Settings) -> Spec:
         shapes=shapes,
         constants=constants,
         choices=choices,
-        no_gradient=tuple(e.value for e in document.no_gradient),
+        no_gradient=tuple(dict.fromkeys([*(e.value for e in document.no_gradient), *noise])),
+        noise=noise,
         init=init,
         layouts={library: {b: tuple(e.value for e in es) for b, es in blocks.items()} for library, blocks in document.layouts.items()},
         same_as=library_layers(document, choices, settings.constants),
@@ -142,7 +144,7 @@ def _check_defined(document: Document, faults: Faults) -> None:
 def _check_used(document: Document, in_shapes: set[str], faults: Faults) -> None:
     if document.broken or document.problems:  # what uses it may be what can't be read
         return
-    used = used_names(document) | in_shapes
+    used = used_names(document) | in_shapes | {e.value.argument for e in document.noise.values()}
     for section in ("inputs", "parameters", "constants", "choices", "functions"):
         for name, entry in getattr(document, section).items():
             if name not in used:
@@ -278,6 +280,21 @@ def _initialisers(document: Document, faults: Faults) -> dict[str, Init]:
             if name == pattern or (name not in found and name not in document.init):
                 found[name] = entry.value
     return {name: found[name] for name in document.parameters if name in found}
+
+
+def _noise(document: Document, constants: Mapping[str, Fraction], faults: Faults) -> dict[str, Draw]:
+    """How each input or parameter that is noise is drawn, in the order of their declaration."""
+    known, found = [*document.inputs, *document.parameters], {}
+    for name, entry in document.noise.items():
+        if name not in known:
+            faults.add(f"noise names '{name}', which is no input and no parameter.{did_you_mean(name, known)} Known here: {listed(known)}.", entry.at)
+            continue
+        draw = drawn(entry.value, constants, name in document.parameters)
+        if isinstance(draw, str):
+            faults.add(f"the noise '{name}': {draw}", entry.at)
+        else:
+            found[name] = draw
+    return {name: found[name] for name in known if name in found}
 
 
 def fail(message: str, file: str, at: Place | None = None, document: Document | None = None) -> SpecError:

@@ -26,7 +26,7 @@ from rnnspec.language.sizes import size_names
 from rnnspec.language.spec import Shape
 
 MAX_CHAIN = 16
-_COMPUTED = frozenset({*SECTIONS, "equations", "outputs"})
+_COMPUTED = frozenset({*SECTIONS, "equations", "outputs", "noise"})
 
 
 def extend(document: Document, fetch: Callable[[str, str], Document], identity: str) -> Document:
@@ -75,6 +75,7 @@ def join(base: Document, own: Document) -> Document:
         outputs=own.outputs or base.outputs,
         no_gradient=own.no_gradient if "no_gradient" in own.keys else base.no_gradient,
         init={**base.init, **own.init},
+        noise={**base.noise, **own.noise},
         problems=base.problems + own.problems,
         same_as=own.same_as if own.same_as or _COMPUTED & set(own.keys) else base.same_as,
         examples=own.examples if own.examples or _COMPUTED & set(own.keys) else base.examples,
@@ -95,6 +96,7 @@ def _drop_unused(joined: Document, own: Document) -> Document:
     said = {name for section in SECTIONS for name in getattr(own, section)} | set(own.equations)
     live: set[str] = set()
     waiting = [*said, *(e.value for e in joined.outputs)]
+    reads |= {name: {e.value.argument} for name, e in joined.noise.items() if isinstance(e.value.argument, str)}
     while waiting:
         name = waiting.pop()
         if name not in live:
@@ -106,7 +108,8 @@ def _drop_unused(joined: Document, own: Document) -> Document:
     kept["sizes"] = {n: e for n, e in joined.sizes.items() if n in sizes}
     init = {n: e for n, e in joined.init.items() if n in own.init or any(fnmatchcase(p, n) for p in kept["parameters"])}
     no_gradient = tuple(e for e in joined.no_gradient if e in own.no_gradient or e.value in kept["inputs"])
-    return replace(joined, **kept, init=init, no_gradient=no_gradient)
+    noise = {n: e for n, e in joined.noise.items() if n in own.noise or n in kept["inputs"] or n in kept["parameters"]}
+    return replace(joined, **kept, init=init, no_gradient=no_gradient, noise=noise)
 
 
 def _live_sizes(document: Document, shapes: list[Shape]) -> set[str]:
@@ -126,5 +129,6 @@ def _live_sizes(document: Document, shapes: list[Shape]) -> set[str]:
 def _fits(blocks: Mapping[str, tuple[Entry[str], ...]], base: Document, joined: Document) -> bool:
     """Whether a layout of `base` still places all parameters of `joined`, with the shapes they had."""
     named = {e.value for entries in blocks.values() for e in entries} - {"0"}
-    same = all(n in base.parameters and base.parameters[n].value == e.value for n, e in joined.parameters.items())
-    return named == set(joined.parameters) and same
+    trained = {n: e for n, e in joined.parameters.items() if n not in joined.noise}
+    same = all(n in base.parameters and base.parameters[n].value == e.value for n, e in trained.items())
+    return named == set(trained) and same

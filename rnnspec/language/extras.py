@@ -21,11 +21,11 @@ def check_layouts(document: Document, spec: Spec, faults: Faults) -> None:
             shapes: dict[Shape, str] = {}
             for entry in entries:
                 name = entry.value
-                if name in spec.parameters:
+                if name in spec.trained:
                     placed.add(name)
                     shapes.setdefault(spec.parameters[name][1:] if spec.parameters[name] else (), name)
                 elif name != ZERO:
-                    near = did_you_mean(name, spec.parameters)
+                    near = did_you_mean(name, spec.trained)
                     faults.add(f"the layout '{library}' names '{name[:60]}', which is no parameter.{near}", entry.at)
             if len(shapes) > 1:
                 names = " and ".join(shapes.values())
@@ -34,7 +34,7 @@ def check_layouts(document: Document, spec: Spec, faults: Faults) -> None:
                 )
             if not shapes and all(e.value == ZERO for e in entries):
                 faults.add(f"the block '{block}' of '{library}' names no parameter.", document.key("layouts"))
-        missing = [name for name in spec.parameters if name not in placed]
+        missing = [name for name in spec.trained if name not in placed]
         if missing and not document.problems:
             faults.add(f"the layout '{library}' lacks {listed(missing)}: it must place every parameter.", document.key("layouts"))
 

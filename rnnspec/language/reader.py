@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from rnnspec.errors import Problem, SpecError
+from rnnspec.language.draws import Stated, stated
 from rnnspec.language.equations import Binary, Call, Equation, Expr, Number, Place, Ref, Unary, decimal, parse_equations, parse_expression
 from rnnspec.language.faults import Faults, bad_name, did_you_mean, listed
 from rnnspec.language.functions import FEATURES, FUNCTIONS
@@ -73,6 +74,7 @@ class Document:
     broken: frozenset[str] = frozenset()
     outputs: tuple[Entry[str], ...] = ()
     no_gradient: tuple[Entry[str], ...] = ()
+    noise: Mapping[str, Entry[Stated]] = field(default_factory=dict)
     init: Mapping[str, Entry[Init]] = field(default_factory=dict)
     layouts: Mapping[str, Mapping[str, tuple[Entry[str], ...]]] = field(default_factory=dict)
     same_as: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
@@ -329,6 +331,16 @@ class _Reader:
         problems = [dataclasses.replace(p, line=at.line, column=at.column) for p in problems for at in [moved(p.line, p.column, p.width)]]
         return [_moved(e, moved) for e in equations], problems
 
+    def noise(self, node: Node) -> dict[str, object]:
+        found: dict[str, Entry[Stated]] = {}
+        for name, at, value in self.named(node, "noise"):
+            says = stated(self.text(value, f"the noise '{name}'"))
+            if isinstance(says, str):
+                self.wrong(says, value)
+            else:
+                found[name] = Entry(says, at)
+        return {"noise": found}
+
     def init(self, node: Node) -> dict[str, object]:
         found = {}
         for name, at, value in self.pairs(node, "init"):
@@ -414,6 +426,7 @@ _KEYS: dict[str, Callable[[_Reader, Node], dict[str, object]]] = {
     "equations": _Reader.equations,
     "outputs": lambda r, n: {"outputs": r.names(n, "outputs")},
     "no_gradient": lambda r, n: {"no_gradient": r.names(n, "no_gradient")},
+    "noise": _Reader.noise,
     "init": _Reader.init,
     "layouts": _Reader.layouts,
     "same_as": _Reader.same_as,

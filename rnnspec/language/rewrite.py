@@ -29,7 +29,9 @@ def to_yaml(spec: Spec) -> str:
         lines += _block(key, {n: _shape(shape) for n, shape in group.items()})
     lines += ["equations: |", *(f"  {line(e)}" for e in spec.equations)]
     lines.append(f"outputs: [{', '.join(spec.outputs)}]")
-    lines += [f"no_gradient: [{', '.join(spec.no_gradient)}]"] if spec.no_gradient else []
+    still = [n for n in spec.no_gradient if n not in spec.noise]
+    lines += [f"no_gradient: [{', '.join(still)}]"] if still else []
+    lines += _block("noise", {n: draw.to_text() for n, draw in spec.noise.items()})
     lines += _block("init", {f"{n!r}": _init(i) for n, i in spec.init.items()})
     lines += [f"layouts: {json.dumps({k: {b: list(p) for b, p in v.items()} for k, v in spec.layouts.items()})}"] if spec.layouts else []
     return "\n".join(lines) + "\n"

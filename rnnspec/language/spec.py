@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from rnnspec.language.draws import Draw
 from rnnspec.language.equations import Equation
 
 Shape = tuple[str, ...]
@@ -53,6 +54,7 @@ class Spec:
     """One cell. `equations` are checked, ordered so that each reads only what stands above it or an earlier step, and
     resolved: constants are numbers, choices are the chosen function, the file's own functions are inlined.
     `shapes` has every input, state, parameter and intermediate. Mappings keep the order of the file.
+    `noise` says which inputs and parameters are drawn, and how; they are among `no_gradient` too.
     """
 
     name: str
@@ -68,9 +70,20 @@ class Spec:
     constants: Mapping[str, Fraction] = field(default_factory=dict)
     choices: Mapping[str, Choice] = field(default_factory=dict)
     no_gradient: tuple[str, ...] = ()
+    noise: Mapping[str, Draw] = field(default_factory=dict)
     init: Mapping[str, Init] = field(default_factory=dict)
     layouts: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     same_as: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     examples: tuple[Example, ...] = ()
     notes: str = ""
     file: str = "<text>"
+
+    @property
+    def trained(self) -> dict[str, Shape]:
+        """The parameters that are trained: those that are not noise."""
+        return {name: shape for name, shape in self.parameters.items() if name not in self.noise}
+
+    @property
+    def streams(self) -> dict[str, Shape]:
+        """The inputs that come from outside: those that are not noise."""
+        return {name: shape for name, shape in self.inputs.items() if name not in self.noise}

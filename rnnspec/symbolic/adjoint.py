@@ -13,7 +13,7 @@ import sympy
 
 from rnnspec.language.sizes import canonical_size, remainder
 from rnnspec.language.spec import Shape
-from rnnspec.symbolic.derive import guarded, is_unbounded, may_be_infinite, partial, times, varying
+from rnnspec.symbolic.derive import guarded, is_unbounded, may_be_infinite, partial, times, varying, whole
 from rnnspec.symbolic.expressions import Value, equal, names, select, symbol
 from rnnspec.symbolic.graph import Concat, CumSum, Diag, Graph, Node, Outer, Part, Pointwise, Product, Read, Reduce, Transpose, fresh
 from rnnspec.symbolic.simplify import tidy
@@ -24,17 +24,18 @@ def gradient_of(output: str) -> str:
     return f"gradient of {output}"
 
 
-def adjoint(forward: Graph, constant_inputs: tuple[str, ...] = ()) -> Graph:
-    """The adjoint of one step. Gradient names: `d_` and the forward name; states and sums keep the forward names."""
+def adjoint(forward: Graph, constants: tuple[str, ...] = ()) -> Graph:
+    """The adjoint of one step. Gradient names: `d_` and the forward name; states and sums keep the forward names. constants: inputs and
+    parameters that get no gradient."""
     work = _Reverse(forward)
-    active = varying(forward, constant_inputs)
+    active = varying(forward, constants)
     states = work.seed()
     for name in reversed(list(forward.nodes)):
         if name in active:
             work.backward(name, active)
     results = {source: work.total(node) for source, node in forward.reads("state").items()}
-    inputs = {s: work.total(n) for s, n in forward.reads("input").items() if s not in constant_inputs}
-    sums = {source: work.terms(node) for source, node in forward.reads("parameter").items()}
+    inputs = {s: work.total(n) for s, n in forward.reads("input").items() if s not in constants}
+    sums = {source: work.terms(node) for source, node in forward.reads("parameter").items() if whole(forward, source) not in constants}
     new_states = {s: results.get(s) or work.zero(forward.shapes[states[s]], s) for s in states}
     graph = Graph(f"{forward.name} adjoint", work.nodes, work.shapes, new_states, inputs, sums, forward.pieces)
     graph = tidy(graph)

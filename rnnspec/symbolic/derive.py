@@ -48,14 +48,21 @@ def may_be_infinite(expr: Value, derivative: Value) -> bool:
     return type(expr).__name__ not in FUNCTION_CLASSES or is_unbounded(expr)
 
 
-def varying(graph: Graph, constant_inputs: tuple[str, ...]) -> set[str]:
-    """The nodes that depend on something one can differentiate by: a state, a parameter, an input not in `constant_inputs`."""
+def varying(graph: Graph, constants: tuple[str, ...]) -> set[str]:
+    """The nodes that depend on something one can differentiate by: a state, an input or parameter not in `constants`."""
     found: set[str] = set()
     for name, node in graph.nodes.items():
-        if _is_variable(node, constant_inputs) or any(o in found for o in operands(node)):
+        if _is_variable(graph, node, constants) or any(o in found for o in operands(node)):
             found.add(name)
     return found
 
 
-def _is_variable(node: Node, constant_inputs: tuple[str, ...]) -> bool:
-    return isinstance(node, Read) and node.kind in ("state", "parameter", "input") and not (node.kind == "input" and node.source in constant_inputs)
+def _is_variable(graph: Graph, node: Node, constants: tuple[str, ...]) -> bool:
+    if not isinstance(node, Read):
+        return False
+    return node.kind == "state" or (node.kind in ("input", "parameter") and whole(graph, node.source) not in constants)
+
+
+def whole(graph: Graph, source: str) -> str:
+    """The parameter that a piece is of; any other name as it is."""
+    return graph.pieces[source].parameter if source in graph.pieces else source

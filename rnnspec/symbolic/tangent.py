@@ -20,10 +20,10 @@ def tangent_of(name: str) -> str:
     return f"tangent of {name}"
 
 
-def tangent(forward: Graph, constant_inputs: tuple[str, ...] = ()) -> Graph:
+def tangent(forward: Graph, constants: tuple[str, ...] = ()) -> Graph:
     """The step and its derivative along the directions of everything that can vary."""
     work = _Forward(forward)
-    active = varying(forward, constant_inputs)
+    active = varying(forward, constants)
     for name, node in forward.nodes.items():
         if name in active:
             work.dots[name] = work.direction(name, node)

@@ -6,15 +6,15 @@
 from __future__ import annotations
 
 import json
-import os
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
+from rnnspec.files import write_atomic
 from rnnspec.train.data import Vocabulary
 from rnnspec.train.errors import TrainError
 from rnnspec.train.loop import Config, History, Run
@@ -132,20 +132,6 @@ def compare_arrays(saved: Checkpoint, run: Run) -> list[str]:
         elif (found.shape, found.dtype) != (array.shape, array.dtype):
             lines.append(f"{name} is {found.dtype} {list(found.shape)}; this model has {array.dtype} {list(array.shape)}")
     return lines
-
-
-def write_atomic(path: str | Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Calls write(file) on a temporary file beside `path` and renames it to `path`; on any error `path` is as it was."""
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _text(value: Any) -> str:

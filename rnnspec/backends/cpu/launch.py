@@ -69,7 +69,9 @@ def region(layout: Mapping[str, Any], named: Mapping[str, int], size: int) -> Re
 @dataclass(frozen=True)
 class Plan:
     """What a call of a kernel needs that depends on sizes alone. Every block of rows is worked on by `parts` threads, each at a part of
-    the units. tables: per block and part, complete but for addresses; scratch: per block; own: what each part has for itself."""
+    the units. tables: per block and part, complete but for addresses; scratch: per block; own: what each part has for itself.
+    pieces: 0 where rows are those of a batch; else they are parts of them that may start anywhere (see rnnspec/pieces.py), and steps
+    lead on (1) or back (-1)."""
 
     code: Code
     sizes: Mapping[str, int]
@@ -82,6 +84,7 @@ class Plan:
     tape_size: int
     widths: Mapping[str, int]  # of states
     zeroed: int  # bytes at the head of the scratch that start as zero: gradients, and a vector of zeros
+    pieces: int = 0
     number: int = field(default_factory=itertools.count().__next__)  # no other plan has it
 
     @property
@@ -89,7 +92,7 @@ class Plan:
         return sum(len(b.order) for b in self.blocks)
 
 
-def plan(own: Code, sizes: Mapping[str, int], blocks: tuple[Block, ...], parts: int = 1) -> Plan:
+def plan(own: Code, sizes: Mapping[str, int], blocks: tuple[Block, ...], parts: int = 1, pieces: int = 0) -> Plan:
     """The plan of a kernel for sizes and blocks of rows, each of them shared by `parts` threads."""
     layout = own.layout
     static = _static_fields(own, sizes) | {"parts": parts, "yielding": yield_address()}
@@ -100,7 +103,7 @@ def plan(own: Code, sizes: Mapping[str, int], blocks: tuple[Block, ...], parts: 
     scratch, zeroed = zip(*(_scratch(own, sizes, block) for block in blocks))
     tape, size = _tape(own, sizes, blocks)
     widths = {s: evaluate_size(w, sizes) for s, w in layout["states"].items()}
-    return Plan(own, sizes, blocks, parts, tuple(tables), scratch, _own(own), tape, size, widths, zeroed[0])
+    return Plan(own, sizes, blocks, parts, tuple(tables), scratch, _own(own), tape, size, widths, zeroed[0], pieces)
 
 
 def _static_fields(own: Code, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -115,7 +118,7 @@ def _static_fields(own: Code, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def _block_fields(block: Block) -> dict[str, int]:
-    return {"chunks": len(block.chunks), "chunk_table": address(block.chunks), "order": address(block.order),
+    return {"chunks": len(block.chunks), "chunk_table": address(block.chunks), "order": address(block.places),
             "active": 0 if block.active is None else address(block.active), "lengths": 0 if block.lengths is None else address(block.lengths)}
 
 
@@ -247,6 +250,9 @@ class Bound:
                         array = array.reshape(*array.shape[:2], -1)
                         self.flat.append(array)
                     t, b, *d = array.strides
+                    if self.plan.pieces:  # numbered through: step t of row b is number t * B + b
+                        b = t // max(1, array.shape[1]) if array.shape[0] > 1 else b
+                        t *= self.plan.pieces
                     fields = (address(array), t // item, b // item, d[0] // item if d else 0)
                 for table in self.all:
                     table[first : first + 4] = fields
@@ -350,10 +356,10 @@ def _fill_tape(table: Array, layout: Mapping[str, Any], tape: Tape, block: int) 
             table[fields.index(f"buffer {name}")] = own.named[f"buffer {name}"] + tape.memory.start
 
 
-def new_histories(tape: Tape, steps: int) -> dict[str, Array]:
+def new_histories(tape: Tape, steps: int, rows: int) -> dict[str, Array]:
     """Zeros for every state after every step, [T, B, width]."""
     own = tape.plan
-    return {name: np.zeros((steps, own.rows, width), own.code.dtype) for name, width in own.widths.items()}
+    return {name: np.zeros((steps, rows, width), own.code.dtype) for name, width in own.widths.items()}
 
 
 def read_history(tape: Tape, into: Mapping[str, Array], segment: int = 0) -> None:
@@ -361,10 +367,12 @@ def read_history(tape: Tape, into: Mapping[str, Array], segment: int = 0) -> Non
     own, layout = tape.plan, tape.plan.code.layout
     histories = [b for b, (_, kind, _) in layout["buffers"].items() if kind == "history"]
     for (name, width), buffer in zip(own.widths.items(), histories):
+        steps, rows, _ = into[name].shape
+        through, step = into[name].reshape(steps * rows, width), rows * (own.pieces or 1)
         for block, part in zip(own.blocks, own.tape):
             view = tape.memory.view(part.named[f"buffer {buffer}"], (block.history_rows, padded(width, layout["lanes"])), own.code.dtype)
             begin, many = block.segments[segment]
             for t0, count, n, _, before in block.chunks[begin : begin + many].tolist():
                 for s in range(count):
                     live = n if block.active is None else int(block.active[t0 + s])
-                    into[name][t0 + s, block.order[:live]] = view[before + (s + 1) * n : before + (s + 1) * n + live, :width]
+                    through[block.places[:live] + (t0 + s) * step] = view[before + (s + 1) * n : before + (s + 1) * n + live, :width]

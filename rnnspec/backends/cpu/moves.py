@@ -119,19 +119,18 @@ def gather(dest, dest_row, src, s_t, s_b, s_d, order, t0, dt, steps, n, active, 
 
 
 def scatter(src, src_row, dest, s_t, s_b, s_d, order, t0, dt, steps, n, active, width):
-    """dest[t0 + s * dt, order[k]] = src row s * n + k, or zero where the row is not live. dest 0: nowhere. Arguments as in `gather`."""
+    """dest[t0 + s * dt, order[k]] = src row s * n + k, for rows that are live: what lies past a row's end may be another's.
+    dest 0: nowhere. Arguments as in `gather`."""
     for s in range(0 if dest == 0 else steps):
         t = t0 + s * dt
         live = n if active == 0 else min(n, get(pointer_int(active), t))
-        for k in range(n):
+        for k in range(live):
             row = k if order == 0 else get(pointer_int(order), k)
             to, origin = at(pointer(dest), t * s_t + row * s_b), at(pointer(src), (s * n + k) * src_row)
-            full = width if k < live else 0
             if s_d == 1:
-                copy(to, origin, full)
-                erase(at(to, full), width - full)
+                copy(to, origin, width)
             else:
-                copy_steps(to, s_d, origin, 1, full, width)
+                copy_steps(to, s_d, origin, 1, width, width)
 
 
 def clear(address, count):

@@ -64,11 +64,11 @@ class Segments:
                 bound.run(keep=(inputs, outputs, self))
             return bound.states(), bound.gradients()
 
-    def histories(self, steps: int) -> dict[str, Array]:
+    def histories(self, steps: int, rows: int) -> dict[str, Array]:
         """Every state after every step, [T, B, width]."""
         with self.lock:
             self._check()
-            found = new_histories(self.tape, steps)
+            found = new_histories(self.tape, steps, rows)
             for segment in range(self.count):
                 self._recall(segment)
                 read_history(self.tape, found, segment)
