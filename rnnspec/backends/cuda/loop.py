@@ -18,13 +18,14 @@ from rnnspec.backends.cuda.loop_facts import MOST_GROUP, Facts, Shape
 from rnnspec.backends.cuda.loop_products import load_weights, product
 from rnnspec.backends.cuda.loop_text import LoopText
 from rnnspec.backends.cuda.rowwise import Group, first_phase, second_phase, waiting
+from rnnspec.backends.cuda.text import Source
 from rnnspec.lowering.program import Accumulation, Place, Program, Stage
 from rnnspec.lowering.schedule import size_of
 
 HOISTED = 16  # parameters that a thread reads once, before the first step, for each stage
 
 
-def loop_text(program: Program, facts: Facts, shape: Shape, sizes: Mapping[str, int], dtype: str, digest: str = "") -> str:
+def loop_source(program: Program, facts: Facts, shape: Shape, sizes: Mapping[str, int], dtype: str, digest: str = "") -> Source:
     """The module of a loop kernel. sizes: of the spec, by name."""
     work = LoopText(program, dtype, facts=facts, shape=shape, sizes=sizes)
     work.header("n", "order", "tile_lengths")
@@ -41,8 +42,7 @@ def loop_text(program: Program, facts: Facts, shape: Shape, sizes: Mapping[str, 
     work.line("cuda.syncthreads()")
     _steps(work)
     _leave(work)
-    return work.module(f"{shape.rows} rows a block, weights in {shape.weights}", digest, {
-        "sizes": dict(sizes), "rows": shape.rows, "threads": shape.threads, "weights": shape.weights, "shared": shape.shared})
+    return work.source(f"{shape.rows} rows a block, weights in {shape.weights}", digest, shape.threads, shape.shared, sizes=dict(sizes), rows=shape.rows)
 
 
 def _sizes(work: LoopText) -> list[str]:
@@ -222,7 +222,7 @@ def _item(work: LoopText, stage: Stage, number: int, item: int) -> None:
         if name in own or work.in_global(name):
             continue
         if work.is_read(name, "step"):
-            work.line(f"{work.value(name, str(item))} = real(t)")
+            work.line(f"{work.value(name, str(item))} = {work.fixed(name, u, 't')}")
         elif not work.fixed(name, u, "t"):
             work.line(f"{work.value(name, str(item))} = {work.element(name, r, work.u(0) if work.is_number(name, stage) else u)}")
     for index, gate, acc in _accumulations(stage):

@@ -8,8 +8,6 @@ import contextlib
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,7 +25,7 @@ except ImportError as error:
     raise BackendUnavailable(f"backend 'cuda' needs numba-cuda to compile its kernels, and importing it failed: {error}. "
                              "Install it with: pip install 'rnnspec[cuda]'.") from error
 
-__all__ = ["compile_ptx", "cuda", "float32", "float64", "int32", "larger", "select", "uint32", "uint64", "versions"]
+__all__ = ["compile_ptx", "cuda", "float32", "float64", "int32", "larger", "select", "uint32", "uint64"]
 
 REALS = {"float32": float32, "float64": float64}
 
@@ -41,18 +39,6 @@ def select(condition: Any, yes: Any, no: Any) -> Any:
 def larger(a: Any, b: Any) -> Any:
     """NaN if either is."""
     return a if a >= b or a != a else b
-
-
-@lru_cache(maxsize=1)
-def versions() -> str:
-    """Of everything that makes PTX."""
-    found = []
-    for package in ("numba", "numba-cuda", "numpy", "nvidia-nvvm", "nvidia-cuda-nvcc", "cuda-toolkit"):
-        try:
-            found.append(f"{package} {version(package)}")
-        except PackageNotFoundError:
-            continue
-    return ", ".join(found)
 
 
 @contextlib.contextmanager

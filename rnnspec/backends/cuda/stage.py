@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from rnnspec.backends.cpu.layout import gradient_name
 from rnnspec.backends.cuda.rowwise import Group, first_phase, second_phase, waiting
-from rnnspec.backends.cuda.text import Text
+from rnnspec.backends.cuda.text import Source, Text
 from rnnspec.lowering.program import Program, Stage
 from rnnspec.lowering.schedule import size_of
+from rnnspec.symbolic.graph import Graph
 
 THREADS = 128
 ROW_THREADS = 64  # of a row, where whole rows are needed
@@ -23,7 +24,7 @@ def has_work(stage: Stage) -> bool:
     return bool(stage.nodes or stage.stores or stage.sums or stage.rowwise)
 
 
-def stage_text(program: Program, stage: Stage, dtype: str, digest: str = "") -> str:
+def stage_source(program: Program, stage: Stage, dtype: str, digest: str = "") -> Source:
     """The module of a stage's kernel."""
     work = Text(program, dtype)
     work.line("thread = uint64(cuda.threadIdx.x)")
@@ -32,13 +33,13 @@ def stage_text(program: Program, stage: Stage, dtype: str, digest: str = "") -> 
         _rowwise(work, stage)
     else:
         _pointwise(work, stage)
-    return work.module("a stage over rows", digest, {
-        "size": stage.size, "threads": ROW_THREADS if stage.rowwise else THREADS, "rowwise": bool(stage.rowwise),
-        "shared": ROW_THREADS * len(waiting(stage, work)), "sums": tuple(_sums(work, stage))})
+    threads = ROW_THREADS if stage.rowwise else THREADS
+    return work.source("a stage over rows", digest, threads, ROW_THREADS * len(waiting(stage, work)), size=stage.size)
 
 
-def _sums(work: Text, stage: Stage) -> list[tuple[str, str]]:
-    return [(gradient_name(work.graph, parameter, value), value) for parameter, value in stage.sums]
+def sums(graph: Graph, stage: Stage) -> list[tuple[str, str]]:
+    """What the values of a stage are summed for, under the names of gradients, and the values."""
+    return [(gradient_name(graph, parameter, value), value) for parameter, value in stage.sums]
 
 
 def _pointwise(work: Text, stage: Stage) -> None:
@@ -55,7 +56,7 @@ def _pointwise(work: Text, stage: Stage) -> None:
     for name in work.outside(stage):
         if not work.is_read(name, "step") and (text := work.fixed(name, "u", "")):
             work.line(f"{work.value(name)} = {text}")
-    totals = {number: work.name(f"sum {number}", f"d_{parameter}_sum") for number, (parameter, _) in enumerate(_sums(work, stage))}
+    totals = {number: work.name(f"sum {number}", f"d_{parameter}_sum") for number, (parameter, _) in enumerate(sums(work.graph, stage))}
     for total in totals.values():
         work.line(f"{total} = real(0.0)")
     work.line("b = k % n")
@@ -70,7 +71,7 @@ def _pointwise(work: Text, stage: Stage) -> None:
     work.line("    while b >= n:")
     work.line("        b -= n")
     work.line(f"        t += {one}")
-    for number, (parameter, _) in enumerate(_sums(work, stage)):
+    for number, (parameter, _) in enumerate(sums(work.graph, stage)):
         parts = work.argument(f"parts {number}", f"d_{parameter}_parts")
         work.line(f"{parts}[(part * down + thread // across) * {size} + u] = {totals[number]}")
     work.indent -= 1
@@ -81,13 +82,13 @@ def _row(work: Text, stage: Stage, totals: dict[int, str]) -> None:
     work.line(f"at = row * {work.size(stage.size)} + u")
     for name in work.outside(stage):
         if work.is_read(name, "step"):
-            work.line(f"{work.value(name)} = real(t)")
+            work.line(f"{work.value(name)} = {work.fixed(name, 'u', 't')}")
         elif not work.fixed(name, "u", "t"):
             work.line(f"{work.value(name)} = {work.pointer(work.program.places[name])}[{'row' if work.is_number(name, stage) else 'at'}]")
     work.compute(stage.nodes)
     for value, place in dict.fromkeys(stage.stores):
         work.line(f"{work.pointer(place)}[at] = {work.value(value)}")
-    for number, (_, value) in enumerate(_sums(work, stage)):
+    for number, (_, value) in enumerate(sums(work.graph, stage)):
         work.line(f"{totals[number]} = {totals[number]} + {work.value(value)}")
 
 
