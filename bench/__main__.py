@@ -11,6 +11,7 @@ COMMANDS = {
     "memory": "peak memory and tape of forward and backward, against torch.nn",
     "build": "seconds to import, to build kernels, and to the first result",
     "scaling": "time against the number of steps and of rows",
+    "layers": "a stack of layers in torch against its bare kernels and torch.nn",
     "cells": "speed of every cell in specs/, worst first",
 }
 

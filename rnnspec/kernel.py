@@ -4,7 +4,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from rnnspec.language.spec import Shape, Spec
 from rnnspec.noise import Seed, draw, mean
 from rnnspec.pieces import Pieces
 from rnnspec.pipeline import MODES, texts
+from rnnspec.run import Gradients, Inference, Run, State, Taped
 from rnnspec.stream import Stream
 from rnnspec.weights import Weights
 
@@ -64,67 +65,6 @@ def compile(spec: Spec | str | os.PathLike[str], /, *, dtype: str = "float32", b
     if memory not in ("full", "low"):
         raise ValueError(f"memory must be 'full' or 'low'; got {memory!r}.")
     return Kernel(spec, np.dtype(name), None if threads is None else int(threads), memory)
-
-
-@dataclass
-class Run:
-    """A forward run. outputs, states: name -> [T, B, ...], every step; final: name -> [B, ...], the states after each row's last step.
-    tape_bytes: what it keeps for `backward` beside these and the weights."""
-
-    outputs: dict[str, Array]
-    final: dict[str, Array]
-    sizes: dict[str, int]
-    steps: int
-    rows: int
-    _kernel: Kernel = field(repr=False)
-    _tape: Tape | Segments = field(repr=False)
-    _backward: Plan = field(repr=False)
-    _packed: Packed = field(repr=False)
-    _inputs: dict[str, tuple[int, ...]] = field(repr=False)
-    _params: dict[str, Array] = field(repr=False)  # of cells that compute something of them once per sequence
-    _pieces: Pieces | None = field(repr=False)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("a Run can't be copied or pickled: its tape belongs to this process. Keep run.outputs, run.states and run.final instead.")
-
-    @cached_property
-    def states(self) -> dict[str, Array]:
-        """Every state at every step, [T, B, ...]; zero past a row's end. Taken from the tape when first asked for."""
-        from rnnspec.backends.cpu.launch import Tape, new_histories, read_history
-
-        if isinstance(self._tape, Tape):
-            found = new_histories(self._tape, self.steps, self.rows)
-            read_history(self._tape, found)
-        else:
-            found = self._tape.histories(self.steps, self.rows)
-        return {s: v.reshape(v.shape[:2] + self._kernel._full(self._kernel.states[s], self.sizes)) for s, v in found.items()}
-
-    @property
-    def tape_bytes(self) -> int:
-        return self._tape.tape_bytes
-
-
-@dataclass(frozen=True)
-class Gradients:
-    """Gradients by name: params [...] summed over batch and time, inputs [T, B, ...], states [B, ...] before the first step."""
-
-    params: dict[str, Array]
-    inputs: dict[str, Array]
-    states: dict[str, Array]
-
-
-@dataclass(frozen=True)
-class Inference:
-    """outputs: name -> [T, B, ...]; final: name -> [B, ...]."""
-
-    outputs: dict[str, Array]
-    final: dict[str, Array]
-
-
-class State(dict[str, Array]):
-    """The states after one step, name -> [B, ...], to be given to the next; `outputs` are what the step emitted."""
-
-    outputs: dict[str, Array]
 
 
 class Kernel:
@@ -217,21 +157,50 @@ class Kernel:
         pieces one row number after the other: step t + 1 must lie B times as far from step t as row b + 1 from row b).
         Raises ShapeError, DtypeError, or ValueError for lengths or noise.
         """
-        from rnnspec.backends.cpu import launch, segments
-
         call = self._check(params, inputs, states, lengths, noise, pieces=pieces)
         plans = self._plans(("forward", "backward"), call)
+        return self._run(call, plans[1], *self._record(call, plans[0], out))
+
+    def record(self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None,
+               lengths: Any = None, *, noise: Seed | str | None = None, pieces: Pieces | None = None, out: Mapping[str, Array] | None = None) -> Taped:
+        """`forward` for who keeps the tape himself: it comes as an array, and `resume` makes a Run of it. Arguments as for `forward`."""
+        call = self._check(params, inputs, states, lengths, noise, pieces=pieces)
+        outputs, final, tape = self._record(call, self._plans(("forward", "backward"), call)[0], out)
+        return Taped(outputs, final, tape.kept())
+
+    def resume(self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], tape: Array, lengths: Any = None, *,
+               noise: Seed | str | None = None, pieces: Pieces | None = None) -> Run:
+        """The Run for `backward` of an earlier `record`, by a kernel of the same spec, dtype, memory and number of threads, from the same arguments.
+
+        It has no outputs and no final states. The tape is not copied, and must not be written to. Of inputs only the shapes are read, unless memory
+        is "low". Raises ShapeError where the tape is not one of these arguments.
+        """
+        from rnnspec.backends.cpu import launch, segments
+
+        call = self._check(params, inputs, None, lengths, noise, pieces=pieces)
+        plan, backward = self._plans(("forward", "backward"), call)
+        if self.memory == "low":
+            return self._run(call, backward, {}, {}, segments.restored(plan, self._packed("forward", call.sizes, call.params), call.inputs, tape))
+        return self._run(call, backward, {}, {}, launch.restored(plan, tape))
+
+    def _record(self, call: _Call, plan: Plan, out: Mapping[str, Array] | None) -> tuple[dict[str, Array], dict[str, Array], Tape | Segments]:
+        """Outputs, final states and the tape of a call."""
+        from rnnspec.backends.cpu import launch, segments
+
         outputs, packed = self._outputs(call, out), self._packed("forward", call.sizes, call.params)
         tape: Tape | Segments
         if self.memory == "low":
-            tape = segments.Segments(plans[0], packed, call.inputs)
+            tape = segments.Segments(plan, packed, call.inputs)
             final = tape.forward(outputs, call.states)
         else:
-            tape = launch.new_tape(plans[0])
-            final, _ = launch.execute(plans[0], packed, call.inputs, outputs, call.states, tape)
+            tape = launch.new_tape(plan)
+            final, _ = launch.execute(plan, packed, call.inputs, outputs, call.states, tape)
+        return outputs, self._shaped(final, call.sizes), tape
+
+    def _run(self, call: _Call, backward: Plan, outputs: dict[str, Array], final: dict[str, Array], tape: Tape | Segments) -> Run:
         shapes = {name: array.shape for name, array in call.inputs.items()}
-        return Run(outputs, self._shaped(final, call.sizes), call.sizes, call.steps, call.rows, self, tape, plans[1],
-                   self._packed("backward", call.sizes, call.params), shapes, self._kept(call.params), pieces)
+        return Run(outputs, final, call.sizes, call.steps, call.rows, self, tape, backward, self._packed("backward", call.sizes, call.params), shapes,
+                   self._kept(call.params), call.pieces)
 
     def _kept(self, params: Mapping[str, Array] | Weights) -> dict[str, Array]:
         if not self._derived.once:

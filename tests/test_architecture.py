@@ -14,7 +14,8 @@ FILES = sorted(ROOT.rglob("*.py"))
 # A module may import from its own layer and from those above it in this list.
 LAYERS = (
     ("errors",), ("files", "modules", "texts"), ("language",), ("symbolic",), ("lowering",), ("backends",),
-    ("arrays", "initialise", "noise", "pieces", "pipeline"), ("derived", "weights", "stream", "kernel"), ("layer", "passes", "stack", "recurrent"),
+    ("arrays", "initialise", "noise", "pieces", "pipeline"), ("derived", "weights", "stream", "run", "kernel", "device"),
+    ("layer", "passes", "stack", "recurrent"),
     ("latex", "show"), ("interop",), ("check",),
     ("compare", "transform"), ("train",), ("commands",), ("cli",), ("__main__",), ("__init__",),
 )

@@ -19,6 +19,7 @@ from rnnspec.backends.cpu.pack import NOTHING, Packed
 from rnnspec.backends.cpu.pool import run_blocks, yield_address
 from rnnspec.backends.cpu.rows import Block
 from rnnspec.backends.cpu.runtime import Runtime, runtime
+from rnnspec.errors import ShapeError
 from rnnspec.language.sizes import evaluate_size
 
 Array = np.ndarray
@@ -185,9 +186,20 @@ class Tape:
     def tape_bytes(self) -> int:
         return self.plan.tape_size
 
+    def kept(self) -> Array:
+        """All of it as bytes, not copied, for `restored` with an equal plan; the array holds the memory."""
+        return np.asarray(self.memory)
+
 
 def new_tape(forward: Plan) -> Tape:
     return Tape(forward, Memory(forward.tape_size))
+
+
+def restored(forward: Plan, kept: Array) -> Tape:
+    if kept.shape != (forward.tape_size,):
+        raise ShapeError(f"a tape of {kept.size} bytes is not of these arguments, whose tape has {forward.tape_size}. "
+                         "Give the arguments of `record`, to a kernel with the same number of threads.")
+    return Tape(forward, Memory(kept.size, np.ascontiguousarray(kept)))
 
 
 # --- a call ----------------------------------------------------------------------------------------------------------

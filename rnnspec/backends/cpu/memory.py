@@ -36,17 +36,29 @@ class Arena:
 class Memory:
     """Bytes from the pool; `start` is the first address, at a cache line. They go back when this object dies."""
 
-    __slots__ = ("__weakref__", "bytes", "offset", "start")
+    __slots__ = ("__weakref__", "bytes", "offset", "size", "start")
 
-    def __init__(self, size: int):
-        self.bytes = _POOL.take(size + LINE)
+    def __init__(self, size: int, given: Array | None = None):
+        """given: somebody else's contiguous bytes, [size] uint8, that are read in place, or copied where they don't start at a cache line."""
+        self.size = size
+        if given is None or address(given) % LINE:
+            self.bytes = _POOL.take(size + LINE)
+            weakref.finalize(self, _POOL.give, self.bytes).atexit = False
+        else:
+            self.bytes = given
         self.offset = -address(self.bytes) % LINE
         self.start = address(self.bytes) + self.offset
-        weakref.finalize(self, _POOL.give, self.bytes).atexit = False
+        if given is not None and self.bytes is not given:
+            self.view(0, (size,), given.dtype)[:] = given
 
     def view(self, offset: int, shape: tuple[int, ...], dtype: np.dtype) -> Array:
         """An array over part of the memory, valid as long as this object lives."""
         return np.ndarray(shape, dtype, self.bytes, self.offset + offset)
+
+    @property
+    def __array_interface__(self) -> dict[str, object]:
+        """np.asarray(memory) has all of it as uint8, and holds this object as long as itself lives."""
+        return {"version": 3, "shape": (self.size,), "typestr": "|u1", "data": (self.start, False)}
 
 
 def address(array: Array) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 
 from rnnspec.backends.cpu.launch import Bound, Plan, new_histories, new_tape, read_history
 from rnnspec.backends.cpu.pack import Packed
+from rnnspec.errors import ShapeError
 
 Array = np.ndarray
 
@@ -39,6 +40,10 @@ class Segments:
     @property
     def tape_bytes(self) -> int:
         return self.tape.plan.tape_size + sum(a.nbytes for start in self.starts for a in start.values())
+
+    def kept(self) -> Array:
+        """What was kept as one row of bytes, for `restored` with equal arguments."""
+        return np.concatenate([np.empty(0, np.uint8), *(a.reshape(-1).view(np.uint8) for start in self.starts for a in start.values())])
 
     def forward(self, outputs: Mapping[str, Array], states: Mapping[str, Array]) -> dict[str, Array]:
         """All segments from the first to the last; returns the states after the last step, [B, width]."""
@@ -92,6 +97,19 @@ class Segments:
         if changed:
             raise ValueError(f"input {', '.join(map(repr, changed))} was changed after forward(...). With memory='low' the kernel keeps no copy of its "
                              "inputs and needs them again: leave them as they are until backward, or compile with memory='full'.")
+
+
+def restored(forward: Plan, packed: Packed, inputs: Mapping[str, Array], kept: Array) -> Segments:
+    """The Segments whose `kept` this is, of a run with these inputs and weights."""
+    found, item = Segments(forward, packed, inputs), forward.code.dtype.itemsize
+    row = sum(forward.widths.values()) * forward.rows * item
+    if kept.shape != (row * found.count,):
+        raise ShapeError(f"a tape of {kept.size} bytes is not of these arguments, whose tape has {row * found.count}. Give the arguments of `record`.")
+    ends = np.cumsum([0, *forward.widths.values()]) * forward.rows * item
+    for start in np.ascontiguousarray(kept).reshape(found.count, row):
+        found.starts.append({name: start[a:b].view(forward.code.dtype).reshape(forward.rows, width)
+                             for (name, width), a, b in zip(forward.widths.items(), ends[:-1], ends[1:])})
+    return found
 
 
 def _checksums(arrays: Mapping[str, Array]) -> dict[str, int]:
