@@ -69,6 +69,10 @@ class Code:
             self.sources[id(stage)] = stage_source(self.program, stage, self.dtype.name, self.digest)
         return self.sources[id(stage)]
 
+    def texts(self) -> str:
+        """The texts of its stages' kernels."""
+        return "\n".join(self.stage(stage).text for stage in self.program.stages() if has_work(stage))
+
     def loop(self, choice: Choice, sizes: Mapping[str, int]) -> Source:
         assert choice.shape is not None
         key = (choice.shape.rows, choice.shape.weights, tuple(sizes.items()))
@@ -98,9 +102,9 @@ class Launcher:
             image, entry = build(source, architecture(self.device.capability))
             self.device.launch(self.device.function(image, entry, shared), blocks, source.threads, shared, self.stream, [values[k] for k in source.arguments])
 
-    def move(self, name: str, count: int, **values: int) -> None:
-        """Starts a kernel of runtime.py with a thread for each of `count` numbers."""
-        self(runtime_source(name, self.dtype.name), -(-count // THREADS), values)
+    def move(self, name: str, numbers: int, /, **values: int) -> None:
+        """Starts a kernel of runtime.py with a thread for each of so many numbers."""
+        self(runtime_source(name, self.dtype.name), -(-numbers // THREADS), values)
 
     def new(self, *shape: int) -> DeviceArray:
         return new_array(self.device, shape, self.dtype, self.stream)
@@ -177,10 +181,19 @@ class Execution:
         for outer in program.outers:
             self.outer(outer.parameter, outer.left, outer.right)
         for name, value in program.outputs.items():
-            width = self.size(size_of(program.graph, value))
-            self.outputs[name] = self.launcher.new(self.steps, self.n, width)
-            self.launcher.move("take", rows * width, target=self.outputs[name].address, source=self.address(program.places[value]), count=rows, n=self.n,
-                               width=width, lengths=self.lengths_array.address)
+            self.outputs[name] = self.taken(program.places[value], self.size(size_of(program.graph, value)))
+
+    def histories(self) -> dict[str, DeviceArray]:
+        """Every state after every step, [T, B, width], zero past a row's end; of a run that kept its tape."""
+        program = self.code.program
+        return {s.name: self.taken(Place(s.buffer, 1), self.size(s.size)) for s in program.states}
+
+    def taken(self, place: Place, width: int) -> DeviceArray:
+        """A copy of the rows of a place, zero past a row's end."""
+        rows, found = self.steps * self.n, self.launcher.new(self.steps, self.n, width)
+        self.launcher.move("take", rows * width, target=found.address, source=self.address(place), count=rows, n=self.n, width=width,
+                           lengths=self.lengths_array.address)
+        return found
 
     def size(self, expression: str) -> int:
         return evaluate_size(expression, self.sizes)

@@ -239,11 +239,11 @@ def _item(work: LoopText, stage: Stage, number: int, item: int) -> None:
 def _store(work: LoopText, stage: Stage, number: int, item: int) -> None:
     r, u, live, at = (work.of_item(what, stage.size, item) for what in ("r", "u", "live", "at"))
     to_global = []
-    for value, place in dict.fromkeys(work.facts.stored(stage, number)):
+    for value, place in dict.fromkeys(work.facts.stored(stage)):
         text = work.value(value, str(item))
         unfinished = number in work.facts.parts.get(value, ()) and work.facts.parts[value][-1] != number
         work.store(value, place, (r, u), text, "" if unfinished else live)
-        if place.buffer in work.facts.outside and not unfinished:
+        if place.buffer in work.facts.outside and not unfinished and (value, place) not in work.facts.carried(stage):
             to_global.append(f"{work.pointer(place)}[{at}] = {text}")
     if to_global:
         work.line(f"if {live}:")

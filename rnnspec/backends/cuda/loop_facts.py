@@ -58,7 +58,7 @@ class Facts:
         """The state that a value is, before the step ("now") or after it ("then")."""
         place = self.program.places.get(name)
         state = self.states.get(place.buffer) if place else None
-        if state is None or place is None:
+        if state is None or place is None or (place.shift and name not in self.made):
             return None
         return state, "then" if place.shift else "now"
 
@@ -91,12 +91,22 @@ class Facts:
             read |= self._read(stage)
         return frozenset({program.places[v].buffer for v in read if v in program.places} | {b.name for b in program.buffers.values() if b.saved})
 
-    def stored(self, stage: Stage, number: int) -> Iterator[tuple[str, Place]]:
+    def stored(self, stage: Stage) -> Iterator[tuple[str, Place]]:
         """The values that a stage leaves, and where, those of its products included."""
         for panel in stage.panels:
             for acc in panel.accumulations:
                 yield acc.value, self.program.places[acc.value]
-        yield from dict.fromkeys(stage.stores)
+        yield from dict.fromkeys([*stage.stores, *self.carried(stage)])
+
+    def carried(self, stage: Stage) -> list[tuple[str, Place]]:
+        """States that were computed before the loop, for all steps: the first stage of their size takes them from global memory."""
+        program, found = self.program, []
+        for state in program.states:
+            value, place = program.graph.states[state.name], Place(state.buffer, 1)
+            first = next(s for s in program.loop if s.size == state.size and not s.rowwise) if program.places.get(value) == place else None
+            if value not in self.made and first is stage:
+                found.append((value, place))
+        return found
 
     def waiting(self, stage: Stage) -> int:
         """How many nodes of a stage need memory for the parts of their threads."""

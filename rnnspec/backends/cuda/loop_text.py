@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from rnnspec.backends.cuda.loop_facts import Facts, Shape
 from rnnspec.backends.cuda.text import Text
 from rnnspec.language.sizes import evaluate_size
-from rnnspec.lowering.program import Place
+from rnnspec.lowering.program import Place, Stage
 
 
 @dataclass
@@ -56,6 +56,9 @@ class LoopText(Text):
         else:
             terms.append(unit)
         return f"sh[{' + '.join([*([copy] if copy else []), *terms, self.u(known)])}]"
+
+    def outside(self, stage: Stage) -> list[str]:
+        return [*super().outside(stage), *(v for v, _ in self.facts.carried(stage))]
 
     def in_global(self, name: str) -> bool:
         """Whether a value is read from global memory alone."""

@@ -55,6 +55,7 @@ class DeviceArray:
         return self.size == 0 or self.strides == packed_strides(self.shape, self.dtype.itemsize)
 
     def reshape(self, *shape: int) -> DeviceArray:
+        """The same numbers under another shape."""
         assert self.contiguous and prod(shape) == self.size
         return DeviceArray(self.address, shape, self.dtype, packed_strides(shape, self.dtype.itemsize), self.owner, self.device, self.stream)
 

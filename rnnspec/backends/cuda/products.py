@@ -3,7 +3,7 @@ for sums of outer products.
 
 A block of 256 threads sums a square of 64 by 64, of which each thread has 4 by 4, in rounds of 16 terms that it brings into shared memory.
 Rows lie one after another in memory, n (one for each row of the batch) to a step; a row that has ended (`lengths`) counts as zero, whatever it
-holds, and products of it are zero.
+holds, and nothing is written there: of an adjoint's history that is where the gradient of the final state lies.
 """
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ def product_source(dtype: str) -> Source:
     side, deep, rows_apart = u(SIDE), u(DEEP), THREADS // DEEP
     _head(text)
     text.add(1, f"across, down = (units + {u(SIDE - 1)}) // {side}, (count + {u(SIDE - 1)}) // {side}",
-             f"unit0, row0, gate = block % across * {side}, block // across % down * {side}, block // across // down",
+             f"unit0, top, gate = block % across * {side}, block // across % down * {side}, block // across // down",
              f"x, y = thread % {deep}, thread // {deep}  # which term and row this thread brings", f"v, z = thread % {side}, thread // {side}  # or unit and term")
     for q in range(EACH):
-        text.add(1, f"row{q} = row0 + y + {u(q * rows_apart)}", f"live{q} = row{q} < count", f"if live{q}:",
+        text.add(1, f"row{q} = top + y + {u(q * rows_apart)}", f"live{q} = row{q} < count", f"if live{q}:",
                  f"    live{q} = t0 + row{q} // n < lengths[row{q} % n]")
     text.add(1, f"term = {u(0)}", "while term < terms:")
     text.add(2, "operand, depth, which = operands[term], inner[term], gate * terms + term",
@@ -97,11 +97,11 @@ def product_source(dtype: str) -> Source:
     text.add(2, f"term += {u(1)}")
     text.add(1, "target, start, mode = targets[gate], starts[gate], modes[gate]")
     for a in range(EACH):
-        text.add(1, f"row = row0 + i + {u(a)}", "if row < count:", "    live = t0 + row // n < lengths[row % n]")
+        text.add(1, f"row = top + i + {u(a)}", "live = row < count", "if live:", "    live = t0 + row // n < lengths[row % n]", "if live:")
         for b in range(EACH):
-            text.add(2, f"unit = unit0 + j + {u(b)}", "if unit < units:", f"    at = (first + row) * units + unit", f"    value = s{a}{b}", "    if live:",
-                     f"        if mode == {u(FROM_BIAS)}:", "            value = value + start[unit]", f"        if mode == {u(FROM_ITSELF)}:",
-                     "            value = value + target[at]", "    target[at] = value")
+            text.add(2, f"unit = unit0 + j + {u(b)}", "if unit < units:", "    at = (first + row) * units + unit", f"    value = s{a}{b}",
+                     f"    if mode == {u(FROM_BIAS)}:", "        value = value + start[unit]", f"    if mode == {u(FROM_ITSELF)}:",
+                     "        value = value + target[at]", "    target[at] = value")
     return text.source("product")
 
 
