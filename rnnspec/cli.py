@@ -16,7 +16,7 @@ from typing import Any
 from rnnspec.errors import Problem, RnnspecError, SpecError
 
 DESCRIPTION = "Recurrent cells from their equations: fast kernels, and proof that they are right."
-STAGES = ("spec", "graph", "adjoint", "program", "cpu")
+STAGES = ("spec", "graph", "adjoint", "program", "cpu", "cuda")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -170,7 +170,7 @@ class DeviceKernel(Kernel):
                pieces: Pieces | None = None) -> _Call:
         """As for the CPU; of arrays on the device shapes and dtypes are checked, and they come back as they are."""
         if pieces is not None and any(map(on_device, inputs.values())):
-            raise UnsupportedError("rows that run in pieces (resets, the reverse direction with lengths) are cut on the host: give their inputs as NumPy arrays.")
+            raise UnsupportedError("rows that run in pieces (resets, the reverse direction with lengths) are cut on the host: give them NumPy arrays.")
         own = params if isinstance(params, Weights) else _shadows(params)
         call = super()._check(own, _shadows(inputs), _shadows(states), lengths, noise, lead, pieces)
         kept = call.params if isinstance(call.params, Weights) or isinstance(params, Weights) else _restored(call.params, params)

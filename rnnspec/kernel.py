@@ -37,7 +37,8 @@ def compile(spec: Spec | str | os.PathLike[str], /, *, dtype: str = "float32", b
     """A Kernel for a cell.
 
     spec: a Spec, or a name or path for `load` (`settings` are its choices and constants). dtype: "float32" or "float64".
-    backend: "cpu"; "cuda", an NVIDIA GPU (see rnnspec.device); "auto", a GPU where there is one that will do, else the CPU. threads: how many threads a call may use; None for all processors this process may use.
+    backend: "cpu"; "cuda", an NVIDIA GPU (see rnnspec.device); "auto", a GPU where there is one that will do, else the CPU.
+    threads: how many threads of the CPU a call may use; None for all processors this process may use.
     memory: what `forward` keeps for `backward`. "full": what it computed; "low": the states of some sqrt(T) steps, from which `backward`
     runs forward once more (a third more time, and inputs must not be changed in between). tier: which kernels a GPU runs, as `rnnspec show NAME
     --stage cuda` lists them; None for what fits.

@@ -130,14 +130,14 @@ class Machine:
 
     # --- memory ------------------------------------------------------------------------------------------------------
 
-    def load(self, space: str, address: np.ndarray, dtype: type, where: slice | np.ndarray) -> np.ndarray:
+    def load(self, space: str, address: np.ndarray, dtype: type, where: slice | np.ndarray, used: bool = True) -> np.ndarray:
         width = np.dtype(dtype).itemsize
         if space == "local":
             return self._local(address, width, where).view(dtype).reshape(-1)
         words, table, written, tracker = self._space(space, address, width, where)
         for extra in range(width // 4):
             self._note(space, tracker, words + extra, where, False)
-            if not written[words + extra].all():
+            if used and not written[words + extra].all():
                 _report(self.report.uninitialised, f"{space}: {self.current}")
         if width == 4:
             return table[words].view(dtype)

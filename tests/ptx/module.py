@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -35,6 +37,11 @@ class Module:
     shared: set[str] = field(default_factory=set)  # names of the dynamic shared array
     local: dict[str, tuple[int, int]] = field(default_factory=dict)  # name -> offset, bytes
     constants: dict[str, bytes] = field(default_factory=dict)  # arrays with initial values
+
+    @cached_property
+    def mentions(self) -> Counter[str]:
+        """How often each register is named."""
+        return Counter(name for i in self.instructions for name in re.findall(r"%\w+", i.text))
 
     @property
     def local_bytes(self) -> int:

@@ -167,12 +167,14 @@ def _load(machine: Machine, opcode: tuple[str, ...], operands: tuple[str, ...]) 
             return False
         return parameter
     address, width = _address(machine, operands[1]), np.uint64(np.dtype(dtype).itemsize)
+    # a vector load may bring along a number that nobody uses, of what fills up a row
+    used = [machine.module.mentions[name] > 1 for name in _list(operands[0])]
 
     def run(lanes: Lanes) -> bool:
         at = address(lanes)
         _aligned(at, width, len(targets))
         for i, put in enumerate(targets):
-            put(lanes, machine.load(space, at + width * np.uint64(i), dtype, lanes))
+            put(lanes, machine.load(space, at + width * np.uint64(i), dtype, lanes, used[i]))
         return False
     return run
 

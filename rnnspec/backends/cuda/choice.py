@@ -12,6 +12,7 @@ REGISTERS = 65536  # of a processor, and so of a block
 MOST_REGISTERS = 255  # of a thread
 OTHER_REGISTERS = 44  # what a thread needs beside its weights and sums (the budget table in tests/ shows how it comes out)
 ROWS = (4, 2, 1)
+DEVICES = {"sm_80": (108, 166912), "sm_90": (132, 232448)}  # processors of an A100 and an H100, and bytes of shared memory that a block may have
 TIERS = {1: "one block for each tile of rows runs the whole loop", 3: "a launch for each stage of each step"}
 
 
@@ -33,7 +34,8 @@ def choose(facts: Facts, sizes: Mapping[str, int], item: int, rows: int, process
         return Choice(3, None, "asked for")
     shape, why = _block(facts, sizes, item, _rows_per_block(rows, processors), shared)
     if shape is None and tier == 1:
-        raise ValueError(f"tier 1 can't run '{facts.program.name}' at {', '.join(f'{n} = {v}' for n, v in sizes.items())}: {why}. Use tier=3, which has no limits.")
+        given = ", ".join(f"{n} = {v}" for n, v in sizes.items())
+        raise ValueError(f"tier 1 can't run '{facts.program.name}' at {given}: {why}. Use tier=3, which has no limits.")
     return Choice(3, None, why) if shape is None else Choice(1, shape, why)
 
 
@@ -50,7 +52,7 @@ def _block(facts: Facts, sizes: Mapping[str, int], item: int, most: int, shared:
     for rows in (n for n in ROWS if n <= most):
         shape = layout(facts, sizes, item, rows, "registers")
         words = item // 4
-        registers = words * (weight_registers(facts, sizes, shape.threads) + rows) + OTHER_REGISTERS
+        registers = words * (weight_registers(facts, sizes, shape) + rows) + OTHER_REGISTERS
         smallest = shape.shared * item
         if registers <= min(MOST_REGISTERS, REGISTERS // shape.threads) and smallest <= shared:
             return shape, "weights fit registers"

@@ -22,17 +22,22 @@ from rnnspec.backends.cuda.loop import loop_source
 from rnnspec.backends.cuda.loop_facts import Facts
 from rnnspec.backends.cuda.memory import DeviceArray, new_array
 from rnnspec.backends.cuda.runtime import THREADS, runtime_source
-from rnnspec.backends.cuda.stage import has_work, stage_source, sums
 from rnnspec.backends.cuda.stage import THREADS as STAGE_THREADS
+from rnnspec.backends.cuda.stage import has_work, stage_source, sums
 from rnnspec.backends.cuda.text import Source
 from rnnspec.language.sizes import evaluate_size
 from rnnspec.lowering.program import Panel, Place, Program, Stage
 from rnnspec.lowering.schedule import size_of
-from rnnspec.symbolic.graph import Read
+from rnnspec.symbolic.graph import Read, operands
 
 Array = np.ndarray
 BLOCKS = 8  # of a stage's kernel, for each processor, at most
 OUTER_ROWS = 256  # of one part of a sum of outer products, at least
+
+
+def up(count: int, size: int) -> int:
+    """How many pieces of a size it takes."""
+    return -(-count // size)
 
 
 @dataclass
@@ -60,7 +65,8 @@ class Code:
         accumulations = [acc for stage in stages for panel in stage.panels for acc in panel.accumulations]
         biases = [f"bias {' + '.join(source(b) for b in acc.biases)}" for acc in accumulations if acc.biases]
         panels = [{"matrices": tuple(tuple((source(t.matrix), t.transposed) for t in acc.terms) for acc in accumulations)}] if accumulations else []
-        read = {o for stage in stages for n in (*stage.nodes, *stage.rowwise) for o in _operands(graph, n)} | {v for s in stages for v, _ in (*s.stores, *s.sums)}
+        read = {o for stage in stages for n in (*stage.nodes, *stage.rowwise) for o in operands(graph.nodes[n])}
+        read |= {v for stage in stages for v, _ in (*stage.stores, *stage.sums)}
         vectors = [f"vector {source(n)}" for n in graph.nodes if n in read and source(n)]
         return layout(self.program, 1, list(dict.fromkeys([*biases, *vectors])), panels)
 
@@ -81,12 +87,6 @@ class Code:
         return self.sources[key]
 
 
-def _operands(graph: Any, name: str) -> tuple[str, ...]:
-    from rnnspec.symbolic.graph import operands
-
-    return operands(graph.nodes[name])
-
-
 @dataclass(frozen=True)
 class Launcher:
     """A device and a stream, for one kind of number."""
@@ -104,7 +104,7 @@ class Launcher:
 
     def move(self, name: str, numbers: int, /, **values: int) -> None:
         """Starts a kernel of runtime.py with a thread for each of so many numbers."""
-        self(runtime_source(name, self.dtype.name), -(-numbers // THREADS), values)
+        self(runtime_source(name, self.dtype.name), up(numbers, THREADS), values)
 
     def new(self, *shape: int) -> DeviceArray:
         return new_array(self.device, shape, self.dtype, self.stream)
@@ -140,7 +140,8 @@ class Launcher:
 @dataclass
 class Execution:
     """One run of a program. params, inputs: by name, contiguous; a missing input counts as zero. states: before the first step [n, width].
-    lengths: [n] or None. first_step: the number of the first step. tape: what the forward program saved, by buffer; of a forward program that keeps one, filled by `run`."""
+    lengths: [n] or None. first_step: the number of the first step. tape: what the forward program saved,
+    by buffer; of a forward program that keeps one, filled by `run`."""
 
     code: Code
     launcher: Launcher
@@ -242,7 +243,7 @@ class Execution:
         """Tier 1."""
         assert self.choice.shape is not None
         source, rows = self.code.loop(self.choice, self.sizes), self.choice.shape.rows
-        tiles = -(-self.n // rows)
+        tiles = up(self.n, rows)
         order = np.argsort(-self.ends, kind="stable")
         padded = np.zeros((2, tiles * rows), np.uint64)
         padded[0, : self.n], padded[1, : self.n] = order, self.ends[order]
@@ -273,7 +274,7 @@ class Execution:
             return
         common = {"first": first, "count": count, "t0": t0, "n": self.n, "lengths": self.lengths_array.address}
         for values, gates in panels if panels is not None else [self.panel(stage, panel) for panel in stage.panels]:
-            blocks = gates * -(-count // products.SIDE) * -(-values["units"] // products.SIDE)
+            blocks = gates * up(count, products.SIDE) * up(values["units"], products.SIDE)
             self.launcher(products.product_source(self.launcher.dtype.name), blocks, {**values, **common})
         if not has_work(stage):
             return
@@ -283,10 +284,10 @@ class Execution:
             return
         size = self.size(stage.size)
         across = min(STAGE_THREADS, 1 << max(0, size - 1).bit_length())
-        down, groups = STAGE_THREADS // across, -(-size // across)
-        parts = min(-(-count // down), max(1, BLOCKS * processors // max(1, groups)))
-        chunk = -(-(-(-count // parts)) // down) * down
-        parts = -(-count // chunk)
+        down, groups = STAGE_THREADS // across, up(size, across)
+        parts = min(up(count, down), max(1, BLOCKS * processors // max(1, groups)))
+        chunk = up(up(count, parts), down) * down
+        parts = up(count, chunk)
         summed = [(parameter, self.launcher.new(parts * down, size)) for parameter, _ in sums(self.code.program.graph, stage)]
         given = common | {"chunk": chunk, "across": across} | {f"parts {i}": array.address for i, (_, array) in enumerate(summed)}
         self.launcher(source, groups * parts, self.values(source, **given))
@@ -334,12 +335,12 @@ class Execution:
     def outer(self, parameter: str, left: str, right: str) -> None:
         program, rows = self.code.program, self.steps * self.n
         height, width = (self.size(size_of(program.graph, v)) for v in (left, right))
-        tiles = -(-height // products.SIDE) * -(-width // products.SIDE)
+        tiles = up(height, products.SIDE) * up(width, products.SIDE)
         if not rows or not tiles:
             return
         wanted = max(1, 2 * self.launcher.device.processors // tiles)
-        chunk = max(OUTER_ROWS, -(-rows // wanted))
-        parts = self.launcher.new(-(-rows // chunk), height * width)
+        chunk = max(OUTER_ROWS, up(rows, wanted))
+        parts = self.launcher.new(up(rows, chunk), height * width)
         self.launcher(products.outer_source(self.launcher.dtype.name), tiles * parts.shape[0], {
             "left": self.address(program.places[left]), "right": self.address(program.places[right]), "parts": parts.address, "height": height,
             "width": width, "count": rows, "n": self.n, "chunk": chunk, "lengths": self.lengths_array.address})

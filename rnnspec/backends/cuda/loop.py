@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from rnnspec.backends.cpu.layout import barriers
 from rnnspec.backends.cuda.loop_facts import MOST_GROUP, Facts, Shape
-from rnnspec.backends.cuda.loop_products import load_weights, product
+from rnnspec.backends.cuda.loop_products import load_weights, product, product_sums
 from rnnspec.backends.cuda.loop_text import LoopText
 from rnnspec.backends.cuda.rowwise import Group, first_phase, second_phase, waiting
 from rnnspec.backends.cuda.text import Source
@@ -228,9 +228,7 @@ def _item(work: LoopText, stage: Stage, number: int, item: int) -> None:
     for index, gate, acc in _accumulations(stage):
         terms = [work.value(b, str(item)) for b in acc.biases] if acc.first else \
             [_start(work, acc, item) if _starts_in_global(work, acc, number) else work.element(acc.value, r, u)]
-        columns = len(stage.panels[index].accumulations) * work.number(stage.size)
-        offset = work.shape.products[number, index] + gate * work.number(stage.size)
-        terms.append(f"sh[{r} * {work.u(columns)} + {work.u(offset)} + {u}]")
+        terms += product_sums(work, stage, (number, index), gate, (r, u))
         work.line(f"{work.value(acc.value, str(item))} = {' + '.join(terms)}")
     work.compute(stage.nodes, str(item))
     _store(work, stage, number, item)

@@ -18,6 +18,8 @@ from rnnspec.symbolic.graph import CumSum, Reduce, operands
 
 WARP = 32
 MOST_THREADS = 512
+WANTED_THREADS = 256  # of a block: with fewer, the terms of a column are shared out
+LEAST_TERMS = 8  # of a share
 MOST_GROUP = 32  # threads that share a row where whole rows are needed: their parts are added one after another
 VECTOR_BYTES = 16
 
@@ -123,6 +125,7 @@ class Shape:
     tiles: Mapping[str, int]
     strides: Mapping[str, int]  # size -> distance of a tile's rows
     products: Mapping[tuple[int, int], int]  # stage, panel -> where its sums are put
+    shares: Mapping[tuple[int, int], int]  # and by how many threads the terms of a sum are shared
     matrices: Mapping[tuple[int, int], int]  # and where its weights lie, if in shared memory
     parts: int
     shared: int
@@ -135,8 +138,7 @@ def layout(facts: Facts, sizes: Mapping[str, int], item: int, rows: int, weights
     def up(count: int) -> int:
         return -(-count // vector) * vector
 
-    widths = [evaluate_size(s.size, sizes) for s in program.loop] + [columns(panel, stage, sizes) for stage in program.loop for panel in stage.panels]
-    threads = min(MOST_THREADS, -(-max(widths, default=1) // WARP) * WARP)
+    shares, threads = _shares(facts, sizes, vector)
     strides = {tile.size: up(evaluate_size(tile.size, sizes)) for tile in facts.tiles.values()}
     tiles, products, matrices, end = dict[str, int](), dict[tuple[int, int], int](), dict[tuple[int, int], int](), 0
     for key, tile in facts.tiles.items():
@@ -147,7 +149,7 @@ def layout(facts: Facts, sizes: Mapping[str, int], item: int, rows: int, weights
         at = end
         for index, panel in enumerate(stage.panels):
             products[number, index] = at
-            at += up(rows * columns(panel, stage, sizes))
+            at += up(rows * columns(panel, stage, sizes) * shares[number, index])
         used = max(used, at, end + facts.waiting(stage) * threads)
     parts, end = end, up(used)
     if weights == "shared":
@@ -155,7 +157,7 @@ def layout(facts: Facts, sizes: Mapping[str, int], item: int, rows: int, weights
             for index, panel in enumerate(stage.panels):
                 matrices[number, index] = end
                 end += up(columns(panel, stage, sizes) * inner(facts, panel, sizes))
-    return Shape(rows, threads, weights, tiles, strides, products, matrices, parts, end)
+    return Shape(rows, threads, weights, tiles, strides, products, shares, matrices, parts, end)
 
 
 def columns(panel: Panel, stage: Stage, sizes: Mapping[str, int]) -> int:
@@ -168,8 +170,34 @@ def inner(facts: Facts, panel: Panel, sizes: Mapping[str, int]) -> int:
     return sum(evaluate_size(size_of(facts.program.graph, o), sizes) for o in panel.operands)
 
 
-def weight_registers(facts: Facts, sizes: Mapping[str, int], threads: int) -> int:
+def weight_registers(facts: Facts, sizes: Mapping[str, int], shape: Shape) -> int:
     """Weights that each thread holds, where they lie in registers."""
-    return sum(-(-columns(panel, stage, sizes) // threads) * inner(facts, panel, sizes) for stage in facts.program.loop for panel in stage.panels)
+    found = 0
+    for number, stage in enumerate(facts.program.loop):
+        for index, panel in enumerate(stage.panels):
+            share = shape.shares[number, index]
+            found += -(-columns(panel, stage, sizes) * share // shape.threads) * (inner(facts, panel, sizes) // share)
+    return found
 
 
+def _shares(facts: Facts, sizes: Mapping[str, int], vector: int) -> tuple[dict[tuple[int, int], int], int]:
+    """By how many threads the terms of each panel's sums are shared, and the threads of a block."""
+    program = facts.program
+    panels = {(number, index): (stage, panel) for number, stage in enumerate(program.loop) for index, panel in enumerate(stage.panels)}
+    widths = [columns(panel, stage, sizes) for stage, panel in panels.values()]
+    least = max([*widths, *(evaluate_size(s.size, sizes) for s in program.loop if not s.rowwise)], default=1)
+    shares = {key: _share(facts, panel, stage, sizes, vector, max(least, WANTED_THREADS)) for key, (stage, panel) in panels.items()}
+    most = max([least, *(width * shares[key] for key, width in zip(panels, widths))])
+    return shares, min(MOST_THREADS, -(-most // WARP) * WARP)
+
+
+def _share(facts: Facts, panel: Panel, stage: Stage, sizes: Mapping[str, int], vector: int, threads: int) -> int:
+    """Each share is a whole operand, or an equal part of one; 1 where that does not come out."""
+    widths = {evaluate_size(size_of(facts.program.graph, o), sizes) for o in panel.operands}
+    operands, width = len(panel.operands), min(widths)
+    if len(widths) > 1 or (operands > 1 and any(facts.state_of(o) for o in panel.operands)):
+        return 1
+    for cut in (8, 4, 2, 1):
+        if width % (cut * vector) == 0 and width // cut >= LEAST_TERMS and columns(panel, stage, sizes) * operands * cut <= threads:
+            return operands * cut
+    return 1

@@ -60,6 +60,11 @@ class LoopText(Text):
     def outside(self, stage: Stage) -> list[str]:
         return [*super().outside(stage), *(v for v, _ in self.facts.carried(stage))]
 
+    def tile_of(self, name: str) -> int:
+        """Where the tile of a value that lies in shared memory begins."""
+        found = self.facts.state_of(name)
+        return self.shape.tiles[f"state {found[0].name}" if found else f"value {name}"]
+
     def in_global(self, name: str) -> bool:
         """Whether a value is read from global memory alone."""
         return not self.is_read(name, "parameter", "step", "size") and name not in self.facts.made and self.facts.state_of(name) is None

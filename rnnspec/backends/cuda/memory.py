@@ -40,7 +40,8 @@ class DeviceArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        return {"shape": self.shape, "typestr": self.dtype.str, "data": (self.address, False), "strides": self.strides, "stream": self.stream or 1, "version": 3}
+        return {"shape": self.shape, "typestr": self.dtype.str, "data": (self.address, False), "strides": self.strides, "stream": self.stream or 1,
+                "version": 3}
 
     @property
     def ndim(self) -> int:

@@ -72,7 +72,8 @@ def product_source(dtype: str) -> Source:
     _head(text)
     text.add(1, f"across, down = (units + {u(SIDE - 1)}) // {side}, (count + {u(SIDE - 1)}) // {side}",
              f"unit0, top, gate = block % across * {side}, block // across % down * {side}, block // across // down",
-             f"x, y = thread % {deep}, thread // {deep}  # which term and row this thread brings", f"v, z = thread % {side}, thread // {side}  # or unit and term")
+             f"x, y = thread % {deep}, thread // {deep}  # which term and row this thread brings",
+             f"v, z = thread % {side}, thread // {side}  # or unit and term")
     for q in range(EACH):
         text.add(1, f"row{q} = top + y + {u(q * rows_apart)}", f"live{q} = row{q} < count", f"if live{q}:",
                  f"    live{q} = t0 + row{q} // n < lengths[row{q} % n]")
@@ -86,7 +87,8 @@ def product_source(dtype: str) -> Source:
     text.add(3, f"if by_term == {u(1)}:  # neighbouring threads read neighbouring numbers")
     for q in range(EACH):
         text.add(4, "value = real(0.0)", f"if unit0 + y + {u(q * rows_apart)} < units and k0 + x < depth:",
-                 f"    value = matrix[(unit0 + y + {u(q * rows_apart)}) * by_unit + k0 + x]", f"sh[x * {u(APART)} + y + {u(DEEP * APART + q * rows_apart)}] = value")
+                 f"    value = matrix[(unit0 + y + {u(q * rows_apart)}) * by_unit + k0 + x]",
+                 f"sh[x * {u(APART)} + y + {u(DEEP * APART + q * rows_apart)}] = value")
     text.add(3, "else:")
     for q in range(EACH):
         text.add(4, "value = real(0.0)", f"if unit0 + v < units and k0 + z + {u(q * EACH)} < depth:",

@@ -20,6 +20,7 @@ if not hasattr(np, "row_stack"):  # numba-cuda 0.30 imports it; NumPy 2.5 took i
 
 try:
     import numba.cuda.dispatcher
+    import numba_cuda  # noqa: F401 - Numba's own target, which it replaces, knows no launch bounds
     from numba import cuda, float32, float64, int32, types, uint32, uint64
 except ImportError as error:
     raise BackendUnavailable(f"backend 'cuda' needs numba-cuda to compile its kernels, and importing it failed: {error}. "
@@ -30,12 +31,12 @@ __all__ = ["compile_ptx", "cuda", "float32", "float64", "int32", "larger", "sele
 REALS = {"float32": float32, "float64": float64}
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True)
 def select(condition: Any, yes: Any, no: Any) -> Any:
     return yes if condition else no
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True)
 def larger(a: Any, b: Any) -> Any:
     """NaN if either is."""
     return a if a >= b or a != a else b
@@ -65,7 +66,7 @@ def compile_ptx(kernel: Callable[..., None], dtype: str, kinds: Sequence[str], c
             made, _ = cuda.compile(kernel, types.void(*(kind_types[k] for k in kinds)), cc=capability, device=False, abi="numba", output="ptx",
                                    launch_bounds=threads)
     except Exception as error:
-        if "libNVVM" in str(error) or "nvvm" in str(error).lower() and "not found" in str(error).lower():
+        if "libNVVM" in str(error) or ("nvvm" in str(error).lower() and "not found" in str(error).lower()):
             raise BackendUnavailable(f"backend 'cuda' can't compile: {error}. Install the compiler with: pip install 'rnnspec[cuda]'.") from error
         raise
     text = made if isinstance(made, str) else made.decode()

@@ -6,7 +6,7 @@ Indices are uint64 throughout, constants included: Numba makes a float64 of uint
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pprint import pformat
 
