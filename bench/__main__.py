@@ -13,6 +13,7 @@ COMMANDS = {
     "scaling": "time against the number of steps and of rows",
     "layers": "a stack of layers in torch against its bare kernels and torch.nn",
     "cells": "speed of every cell in specs/, worst first",
+    "gpu": "CUDA kernels: every cell against the CPU, then speed against torch; needs a GPU",
 }
 
 

@@ -2,6 +2,7 @@
 (H66 to H71 of the project's list). Those that only a GPU can tell carry the marker gpu."""
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -34,7 +35,7 @@ def test_H70_without_a_driver_the_cpu_works_and_cuda_says_why():
             "try: rnnspec.compile('rnn', backend='cuda')\n"
             "except BackendUnavailable as error: print(error)\n"
             "print(type(rnnspec.compile('rnn', backend='auto')).__name__)")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**__import__("os").environ, "CUDA_VISIBLE_DEVICES": ""})
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
     if "NVIDIA GPU" not in done.stdout:
         pytest.skip("there is a GPU here")
     assert "backend='cpu'" in done.stdout and done.stdout.split()[-1] == "Kernel"
@@ -61,7 +62,7 @@ def test_options_of_the_other_backend_are_refused():
 
 
 def test_a_tier_that_does_not_fit_says_so():
-    with gpu(), pytest.raises(ValueError, match="bytes of shared memory.*tier=3"):
+    with gpu(), pytest.raises(ValueError, match=r"bytes of shared memory.*tier=3"):
         kernel = cuda("rnn", tier=1)
         kernel.infer(kernel.init(D=3, H=4000), {"x": np.zeros((1, 1, 3), np.float32)})
 
@@ -261,3 +262,16 @@ def test_H67_kernels_that_need_many_registers():
         run, other = c.forward(), cpu.forward(c.params, c.inputs, c.states)
         assert_close(run.outputs, other.outputs, 1e-10)
         assert_close(c.backward(run).params, cpu.backward(other, c.dy, final=c.dfinal).params, 1e-10)
+
+
+def test_bench_gpu_checks_cells_and_writes_its_table():
+    from bench import gpu as bench_gpu
+
+    with gpu():
+        checked = dict(bench_gpu.correctness(["rnn", "no_such_cell"]))
+        assert checked["rnn"] < bench_gpu.TOLERANCE and "no_such_cell" in checked["no_such_cell"]
+        assert dict(bench_gpu.correctness(["rnn"], end=0.0)) == {"rnn": None}
+    row = {"cell": "rnn", "shape": (2, 3, 4), "mode": "training", "tier": 1, "gflops": 5.0, "us": {"rnnspec": 1.5}}
+    about = {"date": "2026-01-01 00:00", "gpu": {"compute capability": "9.0", "processors": 2}}
+    page = bench_gpu.table({"about": about, "checked": checked, "timed": [row, {"cell": "gru", "shape": (1, 1, 1), "left out": True}]})
+    assert "1 of 2 cells agree" in page and "| rnn | 2, 3, 4 | training | 1 | 5 | 1.50 |" in page and "no time left" in page
