@@ -1,7 +1,7 @@
 """Kernels on an NVIDIA GPU: `rnnspec.compile(cell, backend="cuda")` gives a DeviceKernel, which is called like any Kernel.
 
 NumPy arrays are copied to the device and results back. Arrays that lie on the device already (torch and CuPy tensors, whatever has
-`__cuda_array_interface__`) are read where they are; if any input is one, the results stay on the device too, as DeviceArrays, which
+`__cuda_array_interface__` or DLPack) are read where they are; if any input is one, the results stay on the device too, as DeviceArrays, which
 torch.as_tensor(array, device="cuda") and cupy.asarray(array) take without a copy. Everything runs on one CUDA stream: `on` chooses it.
 """
 from __future__ import annotations
@@ -15,8 +15,9 @@ import numpy as np
 from rnnspec import arrays as checked
 from rnnspec.backends.cuda.choice import Choice, choose
 from rnnspec.backends.cuda.driver import Device, device
+from rnnspec.backends.cuda.interface import interface, on_device
 from rnnspec.backends.cuda.launch import Code, Execution, Launcher
-from rnnspec.backends.cuda.memory import DeviceArray, foreign, on_device
+from rnnspec.backends.cuda.memory import DeviceArray, foreign
 from rnnspec.errors import UnsupportedError
 from rnnspec.kernel import Kernel, _Call
 from rnnspec.language.load import digest
@@ -273,12 +274,11 @@ def _shadows(arrays: Given | None) -> Any:
     """The same arrays, those on the device as empty ones of their shape and dtype."""
     if not isinstance(arrays, Mapping):
         return arrays
-    return {n: _shadow(a.__cuda_array_interface__ if not hasattr(a, "detach") else a.detach().__cuda_array_interface__) if on_device(a) else a
-            for n, a in arrays.items()}
+    return {n: _shadow(interface(a)) if on_device(a) else a for n, a in arrays.items()}
 
 
-def _shadow(interface: Mapping[str, Any]) -> Array:
-    return np.broadcast_to(np.zeros((), np.dtype(interface["typestr"])), tuple(interface["shape"]))
+def _shadow(told: Mapping[str, Any]) -> Array:
+    return np.broadcast_to(np.zeros((), np.dtype(told["typestr"])), told["shape"])
 
 
 def _restored(checked_arrays: Any, given: Given | None) -> dict[str, Any]:

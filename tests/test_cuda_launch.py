@@ -122,6 +122,21 @@ def test_H71_ragged_rows_in_both_directions():
             assert_close(got, want, CUDA["float64"])
 
 
+@pytest.mark.slow
+def test_H71_two_layers_in_both_directions():
+    lengths = np.array([3, 1, 4, 2])
+    x = np.random.default_rng(0).uniform(-1, 1, (4, 4, 3))
+    with gpu():
+        layers = [rnnspec.Recurrent("lstm", 3, 4, 2, bidirectional=True, dtype="float64", backend=b) for b in ("cuda", "cpu")]
+        (y, state), (right, other) = (layer(x, lengths=lengths) for layer in layers)
+        assert_close(y, right, CUDA["float64"])
+        for a, b in zip(state, other):
+            assert_close(a, b, CUDA["float64"])
+        dy = np.ones_like(right)
+        assert_close(layers[0].backward(dy)[0], layers[1].backward(dy)[0], CUDA["float64"])
+        assert_close(layers[0].grads, layers[1].grads, CUDA["float64"])
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 def test_pieces_go_out_and_come_back(reverse):
     rng = np.random.default_rng(0)
@@ -174,6 +189,38 @@ def test_arrays_of_any_strides():
         turned = Tensor(held, strides=(t * item, b * item, d * item), shape=c.inputs["x"].shape)
         got = kernel.infer(c.params, {"x": turned}, c.states)
         assert_close(got.outputs["h"].numpy(), kernel.infer(c.params, c.inputs, c.states).outputs["h"], 0.0)
+
+
+class Capsule:
+    """An array on the device that speaks DLPack alone."""
+
+    def __init__(self, array, device_type=2):
+        self.array, self.device_type = array, device_type
+
+    def __dlpack_device__(self):
+        return self.device_type, 0
+
+    def __dlpack__(self, stream=None):
+        import ctypes
+
+        from rnnspec.backends.cuda.interface import _Tensor
+
+        shape = (ctypes.c_int64 * self.array.ndim)(*self.array.shape)
+        self.tensor = _Tensor(self.array.address - 16, self.device_type, 0, self.array.ndim, 2, 8 * self.array.dtype.itemsize, 1, shape, None, 16)
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return new(ctypes.addressof(self.tensor), b"dltensor", None)
+
+
+def test_arrays_by_dlpack():
+    with gpu():
+        kernel = cuda("lstm")
+        c = case(kernel, 4, 3)
+        got = kernel.infer(c.params, {"x": Capsule(kernel.launcher.upload(c.inputs["x"]))}, c.states)
+        assert_close(got.outputs["h"].numpy(), kernel.infer(c.params, c.inputs, c.states).outputs["h"], 0.0)
+        double = Capsule(kernel.launcher.upload(c.inputs["x"].astype(np.float64)))
+        with pytest.raises(DtypeError, match="float64"):
+            kernel.infer(c.params, {"x": double})
 
 
 def test_what_does_not_fit_is_refused_before_a_launch():

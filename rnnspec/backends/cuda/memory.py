@@ -1,4 +1,4 @@
-"""Arrays on the device: ours, and those of other libraries that say where they lie (`__cuda_array_interface__`)."""
+"""Arrays on the device: ours, and those of other libraries that say where they lie (interface.py)."""
 from __future__ import annotations
 
 import contextlib
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rnnspec.backends.cuda.driver import CudaError, Device
+from rnnspec.backends.cuda.interface import interface, packed_strides
 from rnnspec.errors import DtypeError
 
 
@@ -74,38 +75,23 @@ class DeviceArray:
         return self.numpy().astype(dtype or self.dtype, copy=False)
 
 
-def packed_strides(shape: tuple[int, ...], item: int) -> tuple[int, ...]:
-    return tuple(item * prod(shape[i + 1 :]) for i in range(len(shape)))
-
-
 def new_array(device: Device, shape: tuple[int, ...], dtype: np.dtype, stream: int) -> DeviceArray:
     memory = Memory(device, prod(shape) * dtype.itemsize, stream)
     return DeviceArray(memory.address, shape, dtype, packed_strides(shape, dtype.itemsize), memory, device, stream)
 
 
-def on_device(value: Any) -> bool:
-    """Whether an array says that it lies on a GPU."""
-    return hasattr(value, "__cuda_array_interface__")
-
-
 def foreign(what: str, value: Any, dtype: np.dtype, device: Device, stream: int) -> DeviceArray:
     """An array of another library's where it lies. Raises DtypeError if it is not of this dtype."""
-    if isinstance(value, DeviceArray):
-        interface: dict[str, Any] = value.__cuda_array_interface__
-    else:
-        detached = value.detach() if hasattr(value, "detach") else value  # torch gives no address of what requires a gradient
-        interface = detached.__cuda_array_interface__
-    found = np.dtype(interface["typestr"])
+    told = interface(value)
+    found = np.dtype(told["typestr"])
     if found != dtype:
         raise DtypeError(f"{what} has dtype {found}, the kernel {dtype}. Convert it, or compile the cell for its dtype.")
-    if interface.get("mask") is not None:
+    if told.get("mask") is not None:
         raise DtypeError(f"{what} is a masked array, and a kernel would read through its mask.")
-    shape = tuple(interface["shape"])
-    strides = interface.get("strides") or packed_strides(shape, dtype.itemsize)
-    given = interface.get("stream")
+    given = told.get("stream")
     if given is not None and given != (stream or 1):  # made on another stream: wait for it
         device.use()
         device.synchronise(0 if given == 1 else given)
-    return DeviceArray(interface["data"][0] or 0, shape, dtype, tuple(strides), value, device, stream)
+    return DeviceArray(told["data"][0] or 0, told["shape"], dtype, told["strides"], told["keep"], device, stream)
 
 
