@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
 from functools import lru_cache
 from typing import Any
@@ -74,7 +74,7 @@ class Device:
         self.capability = self._attribute(MAJOR), self._attribute(MINOR)
         self.processors, self.shared = self._attribute(PROCESSORS), self._attribute(SHARED_MOST)
         self.context = c_void_p()
-        self.functions: dict[tuple[str, str], c_void_p] = {}
+        self.functions: dict[Hashable, c_void_p] = {}
         self.lock = threading.Lock()
 
     def _attribute(self, number: int) -> int:
@@ -95,24 +95,26 @@ class Device:
         """Makes the context current for this thread."""
         self.call("cuCtxSetCurrent", self.context)
 
-    def function(self, image: bytes, entry: str, shared: int) -> c_void_p:
-        """A kernel of a PTX text or a cubin, ready for so many bytes of shared memory."""
-        key = (entry, str(hash(image)))
+    def function(self, key: Hashable, make: Callable[[], tuple[bytes, str]], shared: int) -> c_void_p:
+        """A kernel, ready for so many bytes of shared memory. make: gives its PTX text or cubin and the name of its entry; called once for a key."""
         with self.lock:
             if key not in self.functions:
-                module, function = c_void_p(), c_void_p()
-                try:
-                    self.call("cuModuleLoadData", byref(module), c_char_p(image + b"\0"))
-                except CudaError as error:
-                    if error.code in (NO_IMAGE, BAD_PTX, UNSUPPORTED_PTX):
-                        raise BackendUnavailable(f"the GPU's driver does not take what the compiler made ({error}): update the driver, or install a CUDA "
-                                                 "toolkit that is no newer than it.") from error
-                    raise
-                self.call("cuModuleGetFunction", byref(function), module, c_char_p(entry.encode()))
-                if shared > 48 * 1024:
-                    self.call("cuFuncSetAttribute", function, c_int(FUNCTION_SHARED), c_int(shared))
-                self.functions[key] = function
+                self.functions[key] = self._load(*make(), shared)
             return self.functions[key]
+
+    def _load(self, image: bytes, entry: str, shared: int) -> c_void_p:
+        module, function = c_void_p(), c_void_p()
+        try:
+            self.call("cuModuleLoadData", byref(module), c_char_p(image + b"\0"))
+        except CudaError as error:
+            if error.code in (NO_IMAGE, BAD_PTX, UNSUPPORTED_PTX):
+                raise BackendUnavailable(f"the GPU's driver does not take what the compiler made ({error}): update the driver, or install a CUDA "
+                                         "toolkit that is no newer than it.") from error
+            raise
+        self.call("cuModuleGetFunction", byref(function), module, c_char_p(entry.encode()))
+        if shared > 48 * 1024:
+            self.call("cuFuncSetAttribute", function, c_int(FUNCTION_SHARED), c_int(shared))
+        return function
 
     def launch(self, function: c_void_p, blocks: int, threads: int, shared: int, stream: int, values: Sequence[int]) -> None:
         """Starts a kernel all of whose arguments are eight bytes wide."""

@@ -99,8 +99,8 @@ class Launcher:
         """Starts a kernel; none, if it has no blocks. values: by the keys of its arguments."""
         if blocks:
             shared = source.shared * self.dtype.itemsize
-            image, entry = build(source, architecture(self.device.capability))
-            self.device.launch(self.device.function(image, entry, shared), blocks, source.threads, shared, self.stream, [values[k] for k in source.arguments])
+            function = self.device.function(source, lambda: build(source, architecture(self.device.capability)), shared)
+            self.device.launch(function, blocks, source.threads, shared, self.stream, [values[k] for k in source.arguments])
 
     def move(self, name: str, numbers: int, /, **values: int) -> None:
         """Starts a kernel of runtime.py with a thread for each of so many numbers."""

@@ -7,6 +7,8 @@ holds, and nothing is written there: of an adjoint's history that is where the g
 """
 from __future__ import annotations
 
+from functools import cache
+
 from rnnspec.backends.cuda.text import Source
 
 SIDE, DEEP, EACH = 64, 16, 4
@@ -60,6 +62,7 @@ def _round(text: _Lines, indent: int) -> None:
     text.add(indent, "cuda.syncthreads()")
 
 
+@cache
 def product_source(dtype: str) -> Source:
     """target[row, unit] = start + sum over terms i and k of operand_i[row, k] * matrix_i[unit, k], for rows `first` to `first + count`.
 
@@ -107,6 +110,7 @@ def product_source(dtype: str) -> Source:
     return text.source("product")
 
 
+@cache
 def outer_source(dtype: str) -> Source:
     """parts[part, i, j] = sum over the part's rows of left[row, i] * right[row, j]; a part has `chunk` of the `count` rows."""
     text = _Lines(OUTER_ARGUMENTS, "Sums of outer products, in parts", dtype)

@@ -4,6 +4,8 @@ Rows lie one after another, n (one for each row of the batch) to a step; `length
 """
 from __future__ import annotations
 
+from functools import cache
+
 from rnnspec.backends.cuda.text import Source
 
 THREADS = 256
@@ -51,6 +53,7 @@ _BODIES = {
 _KINDS = {"target": "real*", "source": "real*", "parts": "real*", "lengths": "index*"}
 
 
+@cache
 def runtime_source(name: str, dtype: str) -> Source:
     """ "add_parts", "move", "take" or "copy"."""
     arguments, body = _BODIES[name]
