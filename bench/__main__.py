@@ -15,6 +15,7 @@ COMMANDS = {
     "cells": "speed of every cell in specs/, worst first",
     "gates": "parameters, work, time, tape and score on a task, cells side by side",
     "ag_news": "the AG_NEWS experiment, with the same models in PyTorch beside it",
+    "gpu": "CUDA kernels: every cell against the CPU, then speed against torch; needs a GPU",
 }
 
 

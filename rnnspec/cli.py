@@ -17,7 +17,7 @@ from rnnspec.commands.arguments import choice, count, natural
 from rnnspec.errors import RnnspecError
 
 DESCRIPTION = "Recurrent cells from their equations: fast kernels, and proof that they are right."
-STAGES = ("spec", "graph", "adjoint", "program", "cpu")
+STAGES = ("spec", "graph", "adjoint", "program", "cpu", "cuda")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

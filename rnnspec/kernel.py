@@ -12,7 +12,7 @@ import numpy as np
 
 from rnnspec import arrays as checked
 from rnnspec.derived import Derived
-from rnnspec.errors import BackendUnavailable, ShapeError
+from rnnspec.errors import BackendUnavailable, ShapeError, UnsupportedError
 from rnnspec.initialise import initialise
 from rnnspec.language.load import load
 from rnnspec.language.sizes import check_size_value, evaluate_size, size_names, with_default_sizes
@@ -33,17 +33,19 @@ Array = np.ndarray
 
 
 def compile(spec: Spec | str | os.PathLike[str], /, *, dtype: str = "float32", backend: str = "cpu", threads: int | None = None,
-            memory: str = "full", **settings: object) -> Kernel:
+            memory: str = "full", tier: int | None = None, **settings: object) -> Kernel:
     """A Kernel for a cell.
 
     spec: a Spec, or a name or path for `load` (`settings` are its choices and constants). dtype: "float32" or "float64".
-    backend: "cpu". threads: how many threads a call may use; None for all processors this process may use.
+    backend: "cpu"; "cuda", an NVIDIA GPU (see rnnspec.device); "auto", a GPU where there is one that will do, else the CPU.
+    threads: how many threads of the CPU a call may use; None for all processors this process may use.
     memory: what `forward` keeps for `backward`. "full": what it computed; "low": the states of some sqrt(T) steps, from which `backward`
-    runs forward once more (a third more time, and inputs must not be changed in between).
+    runs forward once more (a third more time, and inputs must not be changed in between). tier: which kernels a GPU runs, as `rnnspec show NAME
+    --stage cuda` lists them; None for what fits.
     Machine code is made at the first call of each kind (forward, backward, infer), once for all shapes, and kept on disk.
 
     Raises SpecError for a bad spec, UnsupportedError for one that the kernels can't run yet, ValueError for other dtypes,
-    BackendUnavailable for other backends.
+    BackendUnavailable, with the reason, for a backend that can't run here.
     """
     if not isinstance(spec, Spec | str | os.PathLike):
         raise TypeError(f"compile takes a Spec, a cell's name or the path of a YAML file; got {type(spec).__name__}.")
@@ -58,13 +60,39 @@ def compile(spec: Spec | str | os.PathLike[str], /, *, dtype: str = "float32", b
         name = str(dtype)
     if name not in ("float32", "float64"):
         raise ValueError(f"dtype {name!r} is not supported: choose 'float32' or 'float64'.")
-    if backend != "cpu":
-        raise BackendUnavailable(f"backend {backend!r} is not available in this version: use backend='cpu'.")
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int | np.integer) or threads < 1):
         raise ValueError(f"threads must be a whole number of at least 1, or None for all processors; got {threads!r}.")
     if memory not in ("full", "low"):
         raise ValueError(f"memory must be 'full' or 'low'; got {memory!r}.")
-    return Kernel(spec, np.dtype(name), None if threads is None else int(threads), memory)
+    if backend not in _BACKENDS:
+        raise BackendUnavailable(f"there is no backend {backend!r}: choose {', '.join(map(repr, _BACKENDS))}.")
+    return _BACKENDS[backend](spec, np.dtype(name), None if threads is None else int(threads), memory, tier)
+
+
+def _cpu(spec: Spec, dtype: np.dtype, threads: int | None, memory: str, tier: int | None) -> Kernel:
+    if tier is not None:
+        raise ValueError("tier chooses among the kernels of a GPU: leave it out with backend='cpu'.")
+    return Kernel(spec, dtype, threads, memory)
+
+
+def _cuda(spec: Spec, dtype: np.dtype, threads: int | None, memory: str, tier: int | None) -> Kernel:
+    from rnnspec.device import DeviceKernel
+
+    if threads is not None:
+        raise ValueError("threads are the CPU's: leave them out with backend='cuda'.")
+    if memory != "full":
+        raise UnsupportedError("memory='low' is not offered on a GPU: use memory='full', or backend='cpu'.")
+    return DeviceKernel(spec, dtype, tier)
+
+
+def _auto(spec: Spec, dtype: np.dtype, threads: int | None, memory: str, tier: int | None) -> Kernel:
+    try:
+        return _cuda(spec, dtype, threads, memory, tier)
+    except BackendUnavailable:
+        return _cpu(spec, dtype, threads, memory, None)
+
+
+_BACKENDS = {"cpu": _cpu, "cuda": _cuda, "auto": _auto}
 
 
 class Kernel:
@@ -213,14 +241,7 @@ class Kernel:
         """
         from rnnspec.backends.cpu import launch
 
-        if not isinstance(run, Run):
-            raise TypeError(f"backward needs the Run that kernel.forward(...) returned (infer keeps no tape); got {type(run).__name__}.")
-        if run._kernel is not self:
-            raise ValueError("this run was made by another kernel; call that kernel's backward.")
-        out_shapes = {o: self.spec.shapes[o] for o in self.spec.outputs}
-        dy = checked.named("output gradient", outputs, out_shapes, self.dtype, required=False)
-        dfinal = checked.named("final state gradient", final, self.states, self.dtype, required=False)
-        self._check_gradients(run, dy, dfinal)
+        dy, dfinal = self._checked_gradients(run, outputs, final)
         own = run._backward
         full = {i: run._inputs[i] for i in own.code.layout["outputs"]}
         short = run._pieces is not None or any(block.lengths is not None for block in own.blocks)  # else every row is written at every step
@@ -231,6 +252,17 @@ class Kernel:
         else:
             before, params = run._tape.backward(own, run._packed, given, dx, dfinal)
         return Gradients(self._derived.gradients(params, run._params, run.sizes), dx, self._shaped(before, run.sizes))
+
+    def _checked_gradients(self, run: Run, outputs: Mapping[str, Any] | None, final: Mapping[str, Any] | None) -> tuple[dict[str, Array], dict[str, Array]]:
+        if not isinstance(run, Run):
+            raise TypeError(f"backward needs the Run that kernel.forward(...) returned (infer keeps no tape); got {type(run).__name__}.")
+        if run._kernel is not self:
+            raise ValueError("this run was made by another kernel; call that kernel's backward.")
+        out_shapes = {o: self.spec.shapes[o] for o in self.spec.outputs}
+        dy = checked.named("output gradient", outputs, out_shapes, self.dtype, required=False)
+        dfinal = checked.named("final state gradient", final, self.states, self.dtype, required=False)
+        self._check_gradients(run, dy, dfinal)
+        return dy, dfinal
 
     def infer(self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None, lengths: Any = None, *,
               noise: Seed | str | None = "mean", pieces: Pieces | None = None, out: Mapping[str, Array] | None = None) -> Inference:

@@ -45,7 +45,7 @@ class Recurrent:
     for every state at every step, or a list of names of states and intermediate values ("c", "f", ...): calls then return a dict of them
     too, `c_l0` [T, B, H], ...
 
-    dtype ("float32", "float64"), threads, memory ("full", "low"): as for `compile`. seed: of the initial weights, and of dropout and
+    dtype ("float32", "float64"), backend, threads, memory ("full", "low"): as for `compile`. seed: of the initial weights, and of dropout and
     noise. Keywords beyond these are the cell's choices and constants, as for `load`; `sizes` gives sizes that input_size and
     hidden_size do not tell.
 

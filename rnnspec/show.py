@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from rnnspec.pipeline import Stages
     from rnnspec.symbolic.graph import Graph
 
-STAGES = ("spec", "graph", "adjoint", "program", "cpu")
+STAGES = ("spec", "graph", "adjoint", "program", "cpu", "cuda")
 SIZE = 128
 STAGES_NOTE = "products that wait for one another in a step; 0 means elementwise recurrence"
 
 
 def show(spec: Spec, stage: str | None = None, latex: bool = False, as_json: bool = False) -> str:
-    """The page of a cell, or one of its stages: "spec", "graph", "adjoint", "program" or "cpu".
+    """The page of a cell, or one of its stages: "spec", "graph", "adjoint", "program", "cpu" or "cuda".
 
     latex: an align environment of the forward and the backward equations. as_json: the facts of the page, as JSON.
     Raises ValueError for another stage, UnsupportedError for a stage that this cell does not reach.
@@ -101,12 +101,27 @@ def _cpu_text(spec: Spec) -> str:
     return "\n\n".join(f"# --- {mode}, {kernel.dtype} ---\n{kernel.source(mode)}" for mode in MODES)
 
 
+def _cuda_text(spec: Spec) -> str:
+    """Which kernels run on a GPU at some sizes, and their texts at a small one."""
+    from rnnspec.backends.cuda.listing import listing
+    from rnnspec.pipeline import stages
+
+    made = stages(spec)
+    free = [name for name, size in spec.sizes.items() if size.default is None]
+
+    def sizes(number: int) -> dict[str, int]:
+        return with_default_sizes(spec.sizes, dict.fromkeys(free, number))
+
+    return "\n\n".join(f"# --- {mode}, float32 ---\n{listing(getattr(made, mode), sizes)}" for mode in ("forward", "backward", "infer"))
+
+
 _STAGE_TEXTS: Mapping[str, Callable[[Spec], str]] = {
     "spec": _spec_text,
     "graph": lambda spec: _graphs(spec)[0].to_text(),
     "adjoint": lambda spec: _graphs(spec)[1].to_text(),
     "program": _program_text,
     "cpu": _cpu_text,
+    "cuda": _cuda_text,
 }
 
 

@@ -61,7 +61,8 @@ class Stack:
     def __init__(self, cell: Cell | Sequence[Cell], input_size: int, hidden_size: int, num_layers: int | None = None, bias: bool = True,
                  dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, *, merge: str = "concat", share_directions: bool = False,
                  residual: bool = False, go_backwards: bool = False, learn_initial: bool = False, return_all_states: bool | Sequence[str] = False,
-                 dtype: str = "float32", threads: int | None = None, memory: str = "full", sizes: Mapping[str, int] | None = None, **settings: Any):
+                 dtype: str = "float32", backend: str = "cpu", threads: int | None = None, memory: str = "full",
+                 sizes: Mapping[str, int] | None = None, **settings: Any):
         whole("input_size", input_size)
         whole("hidden_size", hidden_size)
         flags = {"bias": bias, "bidirectional": bidirectional, "share_directions": share_directions, "residual": residual,
@@ -76,7 +77,7 @@ class Stack:
         self.directions = (Direction("", bool(go_backwards)), Direction("_reverse", True))[: 1 + bool(bidirectional)]
         self.recorded = _recorded(return_all_states, specs)
         self.emitted = [spec.outputs for spec in specs]
-        kernels = _kernels(specs, self.recorded, dtype=dtype, threads=threads, memory=memory)
+        kernels = _kernels(specs, self.recorded, dtype=dtype, backend=backend, threads=threads, memory=memory)
         self.dtype, self.memory = kernels[0].dtype, memory
         check_sizes({} if sizes is None else sizes, specs)
         check_projection(proj_size, hidden_size, specs)

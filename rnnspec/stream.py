@@ -27,20 +27,24 @@ class Stream:
     """
 
     def __init__(self, kernel: Kernel, weights: Weights, rows: int, sizes: Mapping[str, int], states: Mapping[str, Any] | None):
-        from rnnspec.backends.cpu.launch import Bound
-
         self.kernel, self.weights, self.rows = kernel, weights, rows
         spec, self.sizes = kernel.spec, _sizes(kernel, weights, sizes)
-        plan = kernel._new_plans(("infer",), self.sizes, 1, rows, None)[0]
-        self._bound = Bound(plan)
-        self._bound.use(kernel._packed("infer", self.sizes, weights), None)
         self._inputs = {n: np.zeros((rows, *kernel._full(shape, self.sizes)), kernel.dtype) for n, shape in spec.inputs.items()}
         self._mean = {n: a[0] for n, a in mean(spec, self.sizes, 1, rows, kernel.dtype, [n for n in spec.noise if n in spec.inputs]).items()}
         self.outputs = {o: np.zeros((rows, *kernel._full(spec.shapes[o], self.sizes)), kernel.dtype) for o in spec.outputs}
-        self._bound.point(*({n: _steps(a) for n, a in group.items()} for group in (self._inputs, self.outputs)))
         self._t: int = 0
-        self._clocks = [block.chunks for block in plan.blocks]
+        self._bind()
         self.reset(states)
+
+    def _bind(self) -> None:
+        """Plans, packs and allocates."""
+        from rnnspec.backends.cpu.launch import Bound
+
+        plan = self.kernel._new_plans(("infer",), self.sizes, 1, self.rows, None)[0]
+        self._bound = Bound(plan)
+        self._bound.use(self.kernel._packed("infer", self.sizes, self.weights), None)
+        self._bound.point(*({n: _steps(a) for n, a in group.items()} for group in (self._inputs, self.outputs)))
+        self._clocks = [block.chunks for block in plan.blocks]
 
     def __repr__(self) -> str:
         return f"Stream({self.kernel.spec.name}, rows={self.rows}, t={self.t})"
@@ -75,9 +79,17 @@ class Stream:
             if type(value) is not np.ndarray or value.shape != array.shape or value.dtype != array.dtype:
                 value = self._checked(inputs)[name]
             array[...] = value
+        self._run(t)
+
+    def _run(self, t: int) -> None:
+        """Step t, from `_inputs` to `outputs`."""
         for chunks in self._clocks:
             chunks[:, 0] = t
         self._bound.run()
+
+    def _current(self) -> dict[str, Array]:
+        """The states, [B, width]."""
+        return self._bound.states()
 
     @property
     def t(self) -> int:
@@ -87,7 +99,7 @@ class Stream:
     @property
     def states(self) -> dict[str, Array]:
         """Copies of the states now, name -> [B, ...]."""
-        return {s: a.reshape(self.rows, *self.kernel._full(self.kernel.states[s], self.sizes)) for s, a in self._bound.states().items()}
+        return {s: a.reshape(self.rows, *self.kernel._full(self.kernel.states[s], self.sizes)) for s, a in self._current().items()}
 
     def reset(self, states: Mapping[str, Any] | None = None) -> None:
         """Back to step 0, from these states, zero where left out."""

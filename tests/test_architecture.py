@@ -14,7 +14,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 # A module may import from its own layer and from those above it in this list.
 LAYERS = (
     ("errors",), ("files", "modules", "texts"), ("language",), ("symbolic",), ("lowering",), ("backends",),
-    ("arrays", "initialise", "noise", "pieces", "pipeline"), ("derived", "weights", "stream", "run", "kernel"),
+    ("arrays", "initialise", "noise", "pieces", "pipeline"), ("derived", "weights", "stream", "run", "kernel", "device"),
     ("layer", "passes", "kept", "stack", "recurrent"),
     ("latex", "show", "diagram"), ("interop",), ("check",),
     ("compare", "transform"), ("train",), ("probe",), ("commands",), ("cli",), ("__main__",), ("__init__",),

@@ -18,6 +18,9 @@ SIX_DIGITS = 6e-7  # a value that the list of known faults prints with six digit
 # of 1.1e-16 (6e-8) each, which grows about as the root of their number and is fed back through the recurrence
 REFERENCE = {"float64": 1e-12, "float32": 2e-5}
 
+# CUDA kernels against the float64 reference, a few steps of a few units: the functions of NVIDIA's library keep 2 to 3 units in the last place
+CUDA = {"float64": 1e-12, "float32": 1e-5}
+
 # functions of the table at one point: vector_math keeps 4 units in the last place, a chain of a few of them some 20
 FUNCTION = {"float64": 1e-14, "float32": 4e-6}
 

@@ -1,0 +1,44 @@
+"""Source -> PTX, kept on disk by text, architecture and the versions of everything that makes it: a kernel that was compiled once on a
+machine is read there, without importing the compiler."""
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+
+from rnnspec.backends.cuda.text import Source
+from rnnspec.modules import import_source, kept, uncollected
+
+COMPILERS = ("numba", "numba-cuda", "numpy", "nvidia-nvvm", "nvidia-cuda-nvcc", "cuda-toolkit")
+ARCHITECTURES = ((9, 0), (8, 0))  # that code is made for and checked on; a device runs that of the last one before it
+
+
+@lru_cache(maxsize=1)
+def versions() -> str:
+    found = []
+    for package in COMPILERS:
+        try:
+            found.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            continue
+    return ", ".join(found)
+
+
+def architecture(capability: tuple[int, int]) -> tuple[int, int]:
+    """What to compile for, for a device of this compute capability."""
+    return max((a for a in ARCHITECTURES if a <= capability), default=ARCHITECTURES[-1])
+
+
+def build(source: Source, target: tuple[int, int]) -> tuple[bytes, str]:
+    """The PTX of a kernel for an architecture, and the name of its entry. Raises BackendUnavailable where there is no compiler."""
+    name = f"{source.name}_sm{target[0]}{target[1]}_{source.dtype}"
+    content = kept(name, f"{source.text}\n{source.kinds} {source.threads} {target} {versions()}", lambda: _compile(source, target, name))
+    entry, _, ptx = content.partition(b"\n")
+    return ptx, entry.decode()
+
+
+def _compile(source: Source, target: tuple[int, int], name: str) -> bytes:
+    from rnnspec.backends.cuda.shim import compile_ptx
+
+    with uncollected():
+        ptx, entry = compile_ptx(import_source(name, source.text).kernel, source.dtype, source.kinds, target, source.threads)
+    return f"{entry}\n{ptx}".encode()

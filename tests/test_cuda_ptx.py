@@ -1,0 +1,200 @@
+"""What is checked of CUDA kernels without a GPU: their PTX line by line, what ptxas says, and that the interpreter finds planted faults."""
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cuda_budgets import DEVICES, MODES, STANDARD, TABLE, assemble, loop_kernel, ptx_of, ptxas
+from emulated import gpu, needs_compiler
+from ptx.driver import FakeLibrary
+from ptx.machine import Machine
+from ptx.module import PtxError, parse
+from ptx.space import Global
+from test_cuda_cells import check
+
+import rnnspec
+from rnnspec.backends.cuda import launch, products
+from rnnspec.backends.cuda.build import build
+from rnnspec.backends.cuda.stage import has_work, stage_source
+from rnnspec.pipeline import stages
+
+needs_compiler()
+# expf is made of ex2.approx and tanhf of rcp.approx, both with corrections; the others would be approximations that nobody asked for
+APPROXIMATE = re.compile(r"\b(?:tanh|sin|cos|lg2|sqrt|rsqrt|div)\.(?:approx|full)")
+REGISTERS, MOST = 65536, 255
+
+
+def kernels(cell: str, dtype: str = "float32"):
+    """PTX of all kernels of a cell, small sizes."""
+    made = stages(rnnspec.load(cell))
+    for mode in MODES:
+        program = getattr(made, mode)
+        yield mode, ptx_of(loop_kernel(cell, mode, 16, dtype=dtype))
+        for stage in (*program.before, *program.after):
+            if has_work(stage):
+                yield mode, ptx_of(stage_source(program, stage, dtype))
+
+
+@pytest.mark.parametrize("name", [n if n in ("lstm", "gru_reset_before") else pytest.param(n, marks=pytest.mark.slow) for n in STANDARD])
+def test_float32_kernels_hold_no_float64_no_local_memory_and_no_approximations(name):
+    for mode, ptx in kernels(name):
+        assert ".f64" not in ptx, f"{name} {mode}: float64"
+        assert ".local" not in ptx, f"{name} {mode}: local memory"
+        assert not APPROXIMATE.search(ptx), f"{name} {mode}: {APPROXIMATE.search(ptx)[0]}"
+
+
+@pytest.mark.parametrize("make", [products.product_source, products.outer_source])
+def test_products_load_vectors(make):
+    ptx = build(make("float32"), (9, 0))[0].decode()
+    assert ".f64" not in ptx and ".local" not in ptx and ptx.count("ld.shared.v4") >= 2
+
+
+def test_the_operand_of_a_loop_product_is_read_in_vectors():
+    ptx = ptx_of(loop_kernel("lstm", "forward", 64))
+    assert ptx.count("ld.shared.v4.f32") == 64  # 64 terms of 4 rows, four at a time
+    assert ptx.count("ld.shared.f32") <= 12  # four sums and a state for each row
+
+
+@pytest.mark.parametrize(("cell", "mode", "size"), [k if k[0] == "lstm" else pytest.param(*k, marks=pytest.mark.slow) for k in TABLE])
+@pytest.mark.parametrize("arch", DEVICES)
+def test_ptxas_agrees_with_the_table_of_budgets(cell, mode, size, arch):
+    if ptxas() is None:
+        pytest.skip("ptxas is not installed")
+    registers, shared = TABLE[cell, mode, size][arch]
+    source = loop_kernel(cell, mode, size, arch)
+    found = assemble(ptx_of(source, arch), arch, 4 * source.shared)
+    assert found.spilled == 0
+    assert found.registers <= registers and found.shared <= shared
+    assert found.registers <= MOST and found.registers * source.threads <= REGISTERS and found.shared <= DEVICES[arch][1]
+
+
+# --- planted faults --------------------------------------------------------------------------------------------------
+
+
+def without_barrier(number: int):
+    """Drops one barrier of the loop kernel."""
+    def change(ptx: str) -> str:
+        if "_cudapy_smem" not in ptx or "product_sm90" in ptx or "outer_sm90" in ptx:
+            return ptx
+        parts = ptx.split("bar.sync \t0;")
+        assert len(parts) == 4
+        return "".join(p + ("" if i in (number, 3) else "bar.sync \t0;") for i, p in enumerate(parts))
+    return change
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_dropped_barrier_is_found(number):
+    with gpu(seed=number, change=without_barrier(number)) as library, pytest.raises((AssertionError, PtxError)):
+        check("lstm", library, rnnspec.compile("lstm", backend="cuda", tier=1), (2, 4, 3))
+
+
+@pytest.mark.parametrize(("before", "after"), [
+    ("if row0 + r_H_0 < n:", "if True:"),  # the guard of the rows that fill up a tile
+    ("length_H_0 = length_H_0 if thread", "length_H_0 = limit if thread"),  # the guard of rows that have ended
+    ("sh[r_H_0 * U8 + u_H_0 + U0] = total", "sh[r_H_0 * U4 + u_H_0 + U0] = total"),  # a wrong distance of rows
+    ("t * n + b_H_0", "t * n + n"),  # and in global memory
+    ("h_then = U32 - h_now", "h_then = h_now"),  # a state that is overwritten while others read it
+])
+def test_a_planted_fault_is_found(monkeypatch, before, after):
+    def planted(source, target):
+        if "tile_lengths" in source.arguments:
+            assert before in source.text
+            source = replace(source, text=source.text.replace(before, after))
+        return build(source, target)
+
+    monkeypatch.setattr(launch, "build", planted)
+    with gpu(seed=1, processors=1) as library, pytest.raises((AssertionError, PtxError)):
+        kernel = rnnspec.compile("lstm", backend="cuda", tier=1)
+        c = check_case(kernel)
+        c.forward()
+        assert all(r.clean for r in library.reports)
+        from cells import expected
+        from tolerances import CUDA, assert_close
+
+        assert_close(kernel.infer(c.params, c.inputs, c.states, c.lengths).outputs, expected(c, "lstm").outputs, CUDA["float32"])
+
+
+def check_case(kernel):
+    """Five rows: a whole tile, and one of which three quarters are filled up."""
+    from cells import case
+
+    return case(kernel, 3, 5, lengths=[3, 1, 2, 3, 1])
+
+
+# --- the interpreter itself ------------------------------------------------------------------------------------------
+
+SOURCE = """
+.version 9.0
+.target sm_90
+.address_size 64
+.extern .shared .align 16 .b8 sm[];
+.visible .entry kernel(
+	.param .u64 p0
+)
+.maxntid 64, 1, 1
+{
+	.reg .b32 	%r<6>;
+	.reg .b64 	%rd<6>;
+	ld.param.u64 	%rd1, [p0];
+	mov.u32 	%r1, %tid.x;
+	mul.wide.u32 	%rd2, %r1, 4;
+	mov.u64 	%rd3, sm;
+	add.s64 	%rd3, %rd3, %rd2;
+	BODY
+	ret;
+}
+"""
+
+
+def run(body: str, threads: int = 32, blocks: int = 1, words: int = 32, seed: int = 0):
+    memory = Global()
+    address = memory.allocate(4 * words)
+    machine = Machine(parse(SOURCE.replace("BODY", body)), memory, blocks, threads, 256, [address], seed, {})
+    report = machine.run()
+    return report, memory.span(address, 4 * words).view(np.uint32)
+
+
+GLOBAL = "add.s64 %rd4, %rd1, %rd2;"
+
+
+def test_a_kernel_runs():
+    report, out = run(f"st.shared.u32 [%rd3], %r1; bar.sync 0; ld.shared.u32 %r2, [%rd3]; {GLOBAL} add.s32 %r2, %r2, 1; st.global.u32 [%rd4], %r2;")
+    assert report.clean and out.tolist() == list(range(1, 33))
+
+
+@pytest.mark.parametrize(("body", "found"), [
+    ("st.shared.u32 [sm], %r1;", "races"),  # all threads write one word
+    ("st.shared.u32 [%rd3], %r1; ld.shared.u32 %r2, [sm];", "races"),  # one reads what another writes
+    ("st.global.u32 [%rd1], %r1;", "races"),
+    ("ld.shared.u32 %r2, [%rd3];", "uninitialised"),
+    (f"{GLOBAL} ld.global.u32 %r2, [%rd4];", "uninitialised"),
+])
+def test_races_and_uninitialised_reads_are_found(body, found):
+    assert getattr(run(body)[0], found)
+
+
+def test_blocks_of_one_launch_are_not_ordered():
+    body = f"{GLOBAL} st.global.u32 [%rd4], %r1; bar.sync 0; ld.global.u32 %r2, [%rd4];"
+    assert run(body)[0].clean and run(body, blocks=2)[0].races
+
+
+@pytest.mark.parametrize("body", [
+    f"{GLOBAL} st.global.u32 [%rd4+4], %r1;",  # one past the end
+    f"{GLOBAL} st.global.u32 [%rd4+2], %r1;",  # not aligned
+    "ld.shared.u32 %r2, [%rd3+160];",
+    "setp.eq.u32 %p1, %r1, 0; @%p1 bra L1; bar.sync 0; L1:",  # a barrier that one thread does not reach
+    "frobnicate.b32 %r1, %r2;",
+])
+def test_what_a_gpu_would_not_do_is_refused(body):
+    with pytest.raises(PtxError):
+        run(body if "%p1" not in body else body.replace("setp", ".reg .pred %p<2>; setp", 1))
+
+
+def test_nothing_is_launched_beyond_the_limits_of_a_device():
+    library = FakeLibrary()
+    import ctypes
+
+    arguments = [ctypes.c_uint(v) for v in (1, 1, 1, 32, 1, 1, 50_000)]
+    assert library.cuLaunchKernel(ctypes.c_void_p(1), *arguments, ctypes.c_void_p(0), [], None) != 0  # over 48 KB, and nobody asked for it
