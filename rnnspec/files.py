@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +15,7 @@ def write_atomic(path: str | os.PathLike[str], write: Callable[[IO[bytes]], obje
     path = Path(path)
     if path.is_dir():  # "." too, which has no name to put anything beside
         raise IsADirectoryError(errno.EISDIR, "it is a folder, and a file was to be written", str(path))
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{threading.get_ident()}.{os.getpid()}.tmp")  # its own in each thread too
     try:
         with open(temporary, "wb") as file:
             write(file)

@@ -4,6 +4,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from typing import Any
 
 import pytest
@@ -241,3 +242,18 @@ def test_importing_rnnspec_does_not_import_torch():
     code = "import sys, rnnspec; rnnspec.Recurrent, rnnspec.compile('lstm'); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_a_compiled_layer_takes_packed_sequences():
+    """Not as a full graph: Dynamo does not trace torch's own packing."""
+    torch._dynamo.reset()
+    layer, x = Recurrent("lstm", 3, 4, **BOTH), normal(5, 3, 3).requires_grad_()
+    call = torch.compile(layer, backend="aot_eager")
+    found = []
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "Dynamo detected a call to a `functools.lru_cache`")  # it went into the operators
+        for f in (call, layer):
+            y, _ = f(torch.nn.utils.rnn.pack_padded_sequence(x, [5, 2, 4], enforce_sorted=False))
+            found.append((y.data.detach(), *torch.autograd.grad(y.data.square().sum(), [x, *layer.parameters()])))
+    for a, b in zip(*found, strict=True):
+        assert torch.equal(a, b)

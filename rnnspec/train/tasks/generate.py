@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from rnnspec.train.config import Config
-from rnnspec.train.data import Vocabulary, default_text, make_corpus, read_text
 from rnnspec.train.model import SequenceModel
 from rnnspec.train.problem import Task
 from rnnspec.train.sample import generate
-from rnnspec.train.tasks.text import TextProblem
+from rnnspec.train.tasks.text import TextProblem, corpus
 
 COLDEST, HOTTEST = 0.5, 1.2
 
@@ -34,8 +33,7 @@ class GenerateProblem(TextProblem):
 
 
 def make(config: Config, memory: Mapping[str, Any]) -> GenerateProblem:
-    text, name = (default_text(), "the default text") if config.data is None else (read_text(config.data), config.data)
-    return GenerateProblem(config, make_corpus(text, name, Vocabulary(memory["vocabulary"]) if "vocabulary" in memory else None))
+    return GenerateProblem(config, corpus(config, memory))
 
 
 TASK = Task(

@@ -101,9 +101,14 @@ def bits(model: SequenceModel, ids: np.ndarray) -> float:
     return total / streams.labels.size / math.log(2)
 
 
-def make(config: Config, memory: Mapping[str, Any]) -> TextProblem:
+def corpus(config: Config, memory: Mapping[str, Any]) -> Corpus:
+    """The run's text, or the default one, in the symbols of the run that it goes on with."""
     text, name = (default_text(), "the default text") if config.data is None else (read_text(config.data), config.data)
-    return TextProblem(config, make_corpus(text, name, Vocabulary(memory["vocabulary"]) if "vocabulary" in memory else None))
+    return make_corpus(text, name, Vocabulary(memory["vocabulary"]) if "vocabulary" in memory else None)
+
+
+def make(config: Config, memory: Mapping[str, Any]) -> TextProblem:
+    return TextProblem(config, corpus(config, memory))
 
 
 TASK = Task(
