@@ -634,3 +634,16 @@ def test_devices_without_kernels_and_mixed_ones():
 def test_H81_arguments_are_checked_at_once(change, error, words):
     with pytest.raises(error, match=words):
         Recurrent(**{"cell": "lstm", "input_size": 3, "hidden_size": 4} | change)
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_the_threads_of_a_module_are_those_of_its_stack(grad: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rnnspec.interop import _torch_ops
+
+    seen: list[int] = []
+    made = _torch_ops.stack_of
+    monkeypatch.setattr(_torch_ops, "stack_of", lambda config, dtype, threads: seen.append(threads) or made(config, dtype, threads))
+    with torch.set_grad_enabled(grad):
+        Recurrent("lstm", 3, 5, threads=3, **DOUBLE)(torch.ones(2, 1, 3, **DOUBLE))
+        Recurrent("lstm", 3, 5, **DOUBLE)(torch.ones(2, 1, 3, **DOUBLE))
+    assert [n for n in seen if n is not None] == [3, torch.get_num_threads()]

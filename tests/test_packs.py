@@ -231,7 +231,7 @@ def test_wrong_adapters_are_reported(lstm_pack, what, capsys):
 
 
 def test_results_for_machines(lstm_pack, capsys):
-    Path("my.py").write_text(LSTM.format(**RIGHT))
+    Path("my.py").write_text("print('importing')\n" + LSTM.format(**RIGHT))
     assert verify(lstm_pack, "--adapter", "my:lstm", "--dtype", "float64", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["passed"] and [r["case"] for r in found["results"]] == [p.name for p in packs.PLANS]
