@@ -49,8 +49,8 @@ def main(args: argparse.Namespace) -> int:
     found = {"about": about, "checked": checked, "timed": timed}
     stem = args.out / f"gpu_{datetime.now(timezone.utc):%Y-%m-%d_%H%M}"
     stem.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
-    stem.with_suffix(".md").write_text(table(found))
-    print(table(found))
+    stem.with_suffix(".md").write_text(render(found))
+    print(render(found))
     return int(any(isinstance(v, str) or v > TOLERANCE for v in checked.values() if v is not None))
 
 
@@ -184,7 +184,7 @@ def peers(cell: str, shape: tuple[int, int, int], mode: str) -> Iterator[tuple[s
         yield "torch.compile of that loop", call(torch.compile(loop))
 
 
-def table(found: dict[str, Any]) -> str:
+def render(found: dict[str, Any]) -> str:
     """The Markdown page."""
     about, checked = found["about"], found["checked"]
     wrong = {n: v for n, v in checked.items() if isinstance(v, str) or (v is not None and v > TOLERANCE)}
