@@ -320,5 +320,5 @@ def test_bench_gpu_checks_cells_and_writes_its_table():
         assert dict(bench_gpu.correctness(["rnn"], end=0.0)) == {"rnn": None}
     row = {"cell": "rnn", "shape": (2, 3, 4), "mode": "training", "tier": 1, "gflops": 5.0, "us": {"rnnspec": 1.5}}
     about = {"date": "2026-01-01 00:00", "gpu": {"compute capability": "9.0", "processors": 2}}
-    page = bench_gpu.table({"about": about, "checked": checked, "timed": [row, {"cell": "gru", "shape": (1, 1, 1), "left out": True}]})
+    page = bench_gpu.render({"about": about, "checked": checked, "timed": [row, {"cell": "gru", "shape": (1, 1, 1), "left out": True}]})
     assert "1 of 2 cells agree" in page and "| rnn | 2, 3, 4 | training | 1 | 5 | 1.50 |" in page and "no time left" in page
