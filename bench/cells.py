@@ -1,21 +1,27 @@
-"""Forward and backward of every cell in specs/, T = 128, B = 32, all sizes 128, one thread, float32, the slowest first.
+"""Forward and backward of every cell in specs/, T = 128, B = 32, D = H = 128, one thread, float32, the slowest first.
 
-GFLOP/s count each weight matrix once per step and row, three times over forward and backward; share: of the multiply-add
-peak of one core, measured beside each cell. stages: products that must wait for one another within a step.
+Other sizes are what a spec gives as their default, or 8. GFLOP/s count the products that the two programs do, weight gradients included;
+share: of the multiply-add peak of one core, measured beside each cell. stages: products that must wait for one another within a step.
 """
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import sys
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from bench import machine
 from bench.progress import progress
 from bench.report import add_json, finish
 from bench.spawn import records
 from bench.tables import milliseconds, table
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from rnnspec.lowering.program import Program
 
 EXAMPLE = "python -m bench cells lstm gru mgu"
 T, B, SIZE = 128, 32, 128
@@ -64,16 +70,16 @@ def one(name: str) -> dict[str, Any]:
     from bench.peak import peak
     from bench.timing import measure as measured
     from bench.timing import repeats
-    from rnnspec.language.sizes import size_names
+    from rnnspec.commands.list_cells import known_sizes
     from rnnspec.pipeline import stages
 
     spec = rnnspec.load(name)
     kernel = rnnspec.compile(spec, threads=1)
-    sizes = {n: SIZE for shape in [*spec.inputs.values(), *spec.shapes.values(), *spec.parameters.values()] for s in shape for n in size_names(s)}
+    sizes = known_sizes(spec, SIZE)
     params = kernel.init(seed=0, **sizes)
     rng = np.random.default_rng(0)
-    inputs = {n: rng.standard_normal((T, B, *_numbers(shape, sizes)), np.float32) for n, shape in spec.inputs.items()}
-    dy = {n: rng.standard_normal((T, B, *_numbers(spec.shapes[n], sizes)), np.float32) for n in spec.outputs}
+    inputs = {n: _uniform(rng, shape, sizes) for n, shape in spec.inputs.items()}
+    dy = {n: _uniform(rng, spec.shapes[n], sizes) for n in spec.outputs}
 
     def call() -> object:
         return kernel.backward(kernel.forward(params, inputs), dy)
@@ -85,21 +91,43 @@ def one(name: str) -> dict[str, Any]:
     times = [measured(call, many) for _ in range(TIMES)]
     tops.append(top())
     time = statistics.median(times)
-    rate = 3 * 2 * T * B * sum(p.size for p in params.values() if p.ndim == 2) / time / 1e9
+    made = stages(spec)
+    rate = T * B * (_flops(made.forward, sizes) + _flops(made.backward, sizes)) / time / 1e9
     return {"seconds": time, "all_seconds": times, "gflops": rate, "peak_gflops": max(tops), "share": rate / max(tops),
-            "stages": stages(spec).forward.recurrent_stages()}
+            "stages": made.forward.recurrent_stages()}
 
 
-def _numbers(shape: Sequence[str], sizes: dict[str, int]) -> tuple[int, ...]:
+def _flops(program: Program, sizes: Mapping[str, int]) -> int:
+    """Of the products of one step and row: two for each multiply-add."""
+    from rnnspec.language.sizes import evaluate_size
+    from rnnspec.symbolic.graph import Outer, Product
+
+    def count(name: str) -> int:
+        return math.prod(evaluate_size(s, sizes) for s in program.graph.shapes[name])
+
+    total = sum(2 * count(o.left) * count(o.right) for o in program.outers)
+    for name, node in program.graph.nodes.items():
+        if isinstance(node, Product):
+            columns = program.graph.shapes[node.vector][1:]
+            total += 2 * count(node.matrix) * math.prod(evaluate_size(s, sizes) for s in columns)
+        elif isinstance(node, Outer):
+            total += 2 * count(name)
+    return total
+
+
+def _uniform(rng: np.random.Generator, shape: Sequence[str], sizes: Mapping[str, int]) -> np.ndarray:
+    """[T, B, ...] in (0, 1), where every function is defined."""
+    import numpy as np
+
     from rnnspec.language.sizes import evaluate_size
 
-    return tuple(evaluate_size(s, sizes) for s in shape)
+    return rng.random((T, B, *(evaluate_size(s, sizes) for s in shape)), np.float32)
 
 
 def render(report: dict[str, Any], as_markdown: bool = False) -> str:
     timed = sorted((r for r in report["rows"] if "seconds" in r), key=lambda r: r["share"])
     lines = [[r["cell"], milliseconds(r["seconds"]), f"{r['gflops']:.1f}", f"{100 * r['share']:.0f} %", str(r["stages"])] for r in timed]
-    parts = [machine.line(report), f"Forward and backward, T = {T}, B = {B}, all sizes {SIZE}, one thread, float32; the lowest share of the peak first.",
+    parts = [machine.line(report), f"Forward and backward, T = {T}, B = {B}, D = H = {SIZE}, one thread, float32; the lowest share of the peak first.",
              table(["cell", "ms", "GFLOP/s", "of peak", "stages"], lines, as_markdown)]
     if rest := [r for r in report["rows"] if "seconds" not in r]:
         parts.append("\n".join(f"- {r['cell']}: {'not supported: ' + r['unsupported'] if 'unsupported' in r else r['error']}" for r in rest))

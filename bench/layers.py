@@ -1,8 +1,8 @@
 """What a stack of layers costs: rnnspec.interop.torch.Recurrent against its bare kernels, and against torch.nn.
 
 One process per number of threads, bound to as many processors; values first, then alternating pairs of wall-clock times. The bare
-kernels are one forward and one backward call for each layer and direction, on arrays that lie ready: nothing is joined, added or
-put in order for the next. Weights count as changed at every call, so that packing them is part of both.
+kernels are one forward and one backward call for each layer and direction, all forward and then all backward, on arrays that lie ready:
+nothing is joined, added or put in order for the next. Weights count as changed at every call, so that packing them is part of both.
 """
 from __future__ import annotations
 
@@ -128,22 +128,21 @@ class Work:
         return Timed(call, values)
 
     def bare(self) -> Callable[[], object]:
-        """A call of every kernel, on random inputs of the layer's width."""
+        """A call of every kernel, on random inputs of the layer's width: all forward, then all backward, for that is how a stack must run."""
         import rnnspec
 
-        case, calls = self.case, list[Callable[[], object]]()
-        kernel, rng = rnnspec.compile(case.cell, threads=self.threads), np.random.default_rng(2)
+        case, rng = self.case, np.random.default_rng(2)
+        kernel, calls = rnnspec.compile(case.cell, threads=self.threads), []
         for number in range(self.layers * self.directions):
             width = case.D if number < self.directions else self.directions * case.H
-            params = kernel.init(D=width, H=case.H, seed=number)
-            inputs = {"x": rng.standard_normal((case.T, case.B, width), dtype=np.float32)}
-            calls.append(self._bare(kernel, params, inputs, {"h": np.ascontiguousarray(self.dy[..., : case.H])}))
-        return lambda: [call() for call in calls]
+            calls.append((kernel.init(D=width, H=case.H, seed=number), {"x": rng.standard_normal((case.T, case.B, width), dtype=np.float32)}))
+        dy = {"h": np.ascontiguousarray(self.dy[..., : case.H])}
 
-    def _bare(self, kernel: Any, params: dict[str, Array], inputs: dict[str, Array], dy: dict[str, Array]) -> Callable[[], object]:
-        if self.case.mode == "training":
-            return lambda: kernel.backward(kernel.forward(params, inputs), dy)
-        return lambda: kernel.infer(params, inputs)
+        def train() -> list[Any]:
+            runs = [kernel.forward(params, inputs) for params, inputs in calls]
+            return [kernel.backward(runs.pop(), dy) for _ in calls]
+
+        return train if case.mode == "training" else lambda: [kernel.infer(params, inputs) for params, inputs in calls]
 
 
 def render(report: dict[str, Any], as_markdown: bool = False) -> str:

@@ -16,7 +16,8 @@ from bench import goals
 from bench.spawn import ROOT
 
 EXAMPLE = "python -m bench compare --json full.json; python -m bench results full.json"
-TITLES = {"compare": "Against other libraries", "memory": "Memory", "build": "Building and starting", "scaling": "Scaling", "cells": "All cells"}
+TITLES = {"compare": "Against other libraries", "memory": "Memory", "build": "Building and starting", "scaling": "Scaling", "cells": "All cells",
+          "gates": "What gates cost and bring", "layers": "Layers in PyTorch"}
 ROW = ("cell", "T", "B", "D", "H", "dtype", "mode", "threads")
 
 

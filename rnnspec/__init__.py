@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rnnspec import transform
+    from rnnspec import noise, transform
     from rnnspec.compare import Comparison, diff
     from rnnspec.errors import BackendUnavailable, DtypeError, RnnspecError, ShapeError, SpecError, UnsupportedError
     from rnnspec.kernel import Gradients, Inference, Kernel, Run, compile
@@ -32,13 +32,14 @@ _HOME = {
     "RnnspecError": "errors", "SpecError": "errors", "ShapeError": "errors", "DtypeError": "errors", "UnsupportedError": "errors",
     "BackendUnavailable": "errors", "diff": "compare", "Comparison": "compare",
 }
+_MODULES = ("noise", "transform")
 __all__ = ["BackendUnavailable", "Comparison", "DtypeError", "Gradients", "Inference", "Kernel", "Recurrent", "RnnspecError", "Run", "ShapeError", "Spec",
-           "SpecError", "UnsupportedError", "compile", "diff", "load", "loads", "spec_names", "transform"]
+           "SpecError", "UnsupportedError", "compile", "diff", "load", "loads", "noise", "spec_names", "transform"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "transform":  # a module of functions Spec -> Spec
-        return import_module("rnnspec.transform")
+    if name in _MODULES:
+        return import_module(f"rnnspec.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'rnnspec' has no attribute {name!r}")
     value = getattr(import_module(f"rnnspec.{_HOME[name]}"), name)
@@ -47,4 +48,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME, "transform"])
+    return sorted([*globals(), *_HOME, *_MODULES])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rnnspec.errors import DtypeError, ShapeError
-from rnnspec.language.sizes import evaluate_size, size_names
+from rnnspec.language.sizes import evaluate_size, size_names, with_default_sizes
 from rnnspec.language.spec import Shape, Spec
 
 Array = np.ndarray
@@ -15,7 +15,7 @@ Array = np.ndarray
 
 def named(kind: str, given: Mapping[str, Any] | None, known: Mapping[str, Shape], dtype: np.dtype, *, required: bool,
           optional: Collection[str] = ()) -> dict[str, Array]:
-    """The arrays of a mapping, their names and dtypes checked. optional: names that may be missing although `required`."""
+    """The arrays of a mapping, their names and dtypes checked. required: all but the `optional` ones must be there."""
     if given is None:
         given = {}
     if not isinstance(given, Mapping):
@@ -28,6 +28,20 @@ def named(kind: str, given: Mapping[str, Any] | None, known: Mapping[str, Shape]
         raise ShapeError(f"missing {kind} {', '.join(map(repr, missing))}. This cell has: {', '.join(known)}.")
     arrays = {n: as_array(f"{kind} '{n}'", a, dtype) for n, a in given.items() if a is not None}
     return arrays
+
+
+def with_defaults(spec: Spec, inputs: Mapping[str, Array], lead: tuple[int, int], sizes: Mapping[str, int], dtype: np.dtype) -> dict[str, Array]:
+    """All inputs [T, B, ...], those that were not given as the spec's `defaults` have them; lead: (T, B)."""
+    found = {}
+    for name, shape in spec.inputs.items():
+        array = inputs.get(name)
+        if array is None:
+            value = spec.defaults[name]
+            full = (*lead, *(evaluate_size(s, sizes) for s in shape))
+            plain = np.asarray(value, dtype) if value is not None else np.arange(lead[0], dtype=dtype).reshape(-1, *(1,) * (len(full) - 1))
+            array = np.broadcast_to(plain, full)
+        found[name] = array
+    return found
 
 
 def as_array(what: str, value: Any, dtype: np.dtype) -> Array:
@@ -88,9 +102,7 @@ def infer_sizes(spec: Spec, dims: list[tuple[str, Shape, tuple[int, ...]]]) -> d
                 votes.setdefault(name, {}).setdefault(length, []).append(what)
     most = {name: max(found, key=lambda n: len(found[n])) for name, found in votes.items()}  # so that the odd one out is named
     sizes, told = dict(most), {name: votes[name][length][0] for name, length in most.items()}
-    for name, size in spec.sizes.items():
-        if name not in sizes and size.default is not None and size_names(size.default) <= set(sizes):
-            sizes[name] = evaluate_size(size.default, sizes)
+    sizes = with_default_sizes(spec.sizes, sizes)
     wrong = []
     for what, shape, actual in dims:
         expected = tuple(evaluate_size(s, sizes) if size_names(s) <= set(sizes) else None for s in shape)

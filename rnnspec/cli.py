@@ -7,13 +7,14 @@ pipe went away.
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rnnspec.errors import Problem, RnnspecError, SpecError
+from rnnspec.commands import probe_arguments, train_arguments
+from rnnspec.commands.arguments import choice, count, natural
+from rnnspec.errors import RnnspecError
 
 DESCRIPTION = "Recurrent cells from their equations: fast kernels, and proof that they are right."
 STAGES = ("spec", "graph", "adjoint", "program", "cpu", "cuda")
@@ -42,7 +43,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="rnnspec", description=DESCRIPTION)
     parser.add_argument("--version", action=Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for add in (_add_list, _add_show, _add_check, _add_train, _add_new, _add_diff):
+    for add in (_add_list, _add_show, _add_check, _add_train, _add_probe, _add_new, _add_diff, _add_pack, _add_verify):
         add(commands)
     return parser
 
@@ -91,6 +92,7 @@ def _add_show(commands: Any) -> None:
     parser.add_argument("cell", metavar="NAME|PATH", help="a cell from `rnnspec list`, or a YAML file")
     parser.add_argument("--stage", choices=STAGES, help="one stage (default: all that fits a screen)")
     parser.add_argument("--latex", action="store_true", help="equations and gradients in LaTeX")
+    parser.add_argument("--svg", metavar="FILE", help="draw the data flow of one step into FILE")
     parser.add_argument("--json", action="store_true", help="for machines")
 
 
@@ -103,9 +105,19 @@ def _add_check(commands: Any) -> None:
         "",
         "lstm",
         "lstm gru my.yaml --json",
+        "my.yaml --junit report.xml",
+        "lstm --accuracy",
+        "--accuracy --functions",
+        "--random 100 --compiled 3",
     )
     parser.add_argument("cells", nargs="*", metavar="NAME|PATH", help="cells from `rnnspec list`, or YAML files (default: every cell of the list)")
     parser.add_argument("--json", action="store_true", help="for machines: the report as an object")
+    parser.add_argument("--junit", metavar="FILE", help="write the report as JUnit XML too")
+    parser.add_argument("--accuracy", action="store_true", help="no properties: the errors of values and gradients, against numbers of 50 digits")
+    parser.add_argument("--functions", action="store_true", help="with --accuracy: the errors of every elementwise function, over its whole range")
+    parser.add_argument("--random", type=count, metavar="N", help="no cells: N random specs, through every stage of the engine")
+    parser.add_argument("--compiled", type=natural, metavar="K", help="with --random: compile K of them, and compare with the reference (0)")
+    parser.add_argument("--seed", type=natural, default=0, help="of the first random spec (0)")
 
 
 def _add_new(commands: Any) -> None:
@@ -122,47 +134,46 @@ def _add_diff(commands: Any) -> None:
     parser.add_argument("--json", action="store_true", help="for machines: the comparison as an object")
 
 
+def _add_pack(commands: Any) -> None:
+    about = "write a cell's conformance pack: expected values that any implementation can be tried on"
+    parser = _command(commands, "pack", _run_pack, about, "lstm", "rnn --choice phi=relu --out rnn_relu", "my.yaml --seed 7")
+    parser.add_argument("cell", metavar="NAME|PATH", help="a cell from `rnnspec list`, or a YAML file")
+    parser.add_argument("--out", metavar="DIR", help="the folder to write, which must not exist (CELL_pack)")
+    parser.add_argument("--seed", type=natural, default=0, help="of parameters, inputs and states (0)")
+    parser.add_argument("--choice", action="append", default=[], type=choice, metavar="NAME=VALUE", help="a choice or constant; may be repeated")
+
+
+def _add_verify(commands: Any) -> None:
+    about = "run an implementation against a conformance pack"
+    parser = _command(commands, "verify", _run_verify, about, "lstm_pack", "lstm_pack --adapter my_module:my_lstm --dtype float32")
+    parser.add_argument("pack", metavar="PACK", help="a folder that `rnnspec pack` wrote")
+    parser.add_argument("--adapter", metavar="MODULE:FUNCTION", help="the implementation; the pack's README says what it is given (rnnspec's kernels)")
+    parser.add_argument("--dtype", action="append", choices=["float32", "float64"], help="may be repeated (both)")
+    parser.add_argument("--json", action="store_true", help="for machines: the results as an object")
+
+
 def _add_train(commands: Any) -> None:
     parser = _command(
         commands,
         "train",
         _run_train,
-        "train a cell as a character model of a text, and let it write",
+        "train a cell on a task: text, classes, adding, copying, a grammar, translation, forecasts",
         "lstm",
         "gru --text book.txt --seconds 120 --out runs/book",
+        "gru --task adding",
+        "lstm --task classify --data news.csv --epochs 15",
         "rnn --choice phi=relu --hidden 128",
         "--resume runs/lstm --steps 1200",
+        "--task generate --from runs/lstm --temperature 0.5",
+        "--tasks",
     )
-    parser.add_argument(
-        "cell", nargs="?", metavar="CELL", help="a cell from `rnnspec list`, or a YAML file (with --resume: that of the run)"
-    )
-    parser.add_argument(
-        "--text",
-        metavar="FILE",
-        help="UTF-8 text; its last tenth is held out (default: the manual behind Python's help(), 465,000 characters)",
-    )
-    parser.add_argument(
-        "--choice", action="append", default=[], type=choice, metavar="NAME=VALUE", help="a choice or constant of the cell; may be repeated"
-    )
-    parser.add_argument(
-        "--size", action="append", default=[], type=size, metavar="NAME=N", help="a size that --hidden doesn't tell, like P=64"
-    )
-    parser.add_argument("--hidden", type=count, metavar="H", help="units of the layer (256)")
-    parser.add_argument("--embed", type=count, metavar="E", help="features of the character embedding (64)")
-    parser.add_argument("--steps", type=count, metavar="N", help="stop after N steps (600, unless --seconds is given)")
-    parser.add_argument("--seconds", type=positive, metavar="S", help="stop after S seconds of training, compiling not counted")
-    parser.add_argument("--batch", type=count, metavar="B", help="streams read side by side (32)")
-    parser.add_argument("--length", type=count, metavar="T", help="steps that the gradient goes back (64)")
-    parser.add_argument("--lr", type=positive, help="learning rate of Adam; it falls in the second half (4e-3)")
-    parser.add_argument("--clip", type=positive_or_inf, help="largest global norm of the gradients (5.0); inf: no clipping")
-    parser.add_argument("--seed", type=natural, help="of weights and of the text that is written (0)")
-    parser.add_argument("--threads", type=count, metavar="N", help="threads of the kernels (all cores)")
-    parser.add_argument("--out", metavar="DIR", help="folder for the results (runs/CELL, or the next free one: runs/CELL-2, ...)")
-    parser.add_argument("--resume", metavar="RUN_DIR", help="go on with the run in this folder")
-    parser.add_argument("--sample", type=natural, default=400, metavar="N", help="characters to write at the end (400)")
-    parser.add_argument(
-        "--temperature", type=nonnegative, default=0.8, metavar="X", help="how freely it writes; 0 takes the likeliest character (0.8)"
-    )
+    train_arguments.add(parser)
+
+
+def _add_probe(commands: Any) -> None:
+    about = "see why gates exist: how far gradients reach, the spectrum of a step, saturated gates"
+    parser = _command(commands, "probe", _run_probe, about, "rnn gru lstm", "lstm --length 200 --out why", "--run runs/lstm", "rnn lstm --json")
+    probe_arguments.add(parser)
 
 
 # subcommands
@@ -176,6 +187,18 @@ def _run_list(args: argparse.Namespace) -> int:
 
 def _run_diff(args: argparse.Namespace) -> int:
     from rnnspec.commands.diff import run
+
+    return run(args)
+
+
+def _run_pack(args: argparse.Namespace) -> int:
+    from rnnspec.commands.pack import run
+
+    return run(args)
+
+
+def _run_verify(args: argparse.Namespace) -> int:
+    from rnnspec.commands.verify import run
 
     return run(args)
 
@@ -195,107 +218,32 @@ def _run_train(args: argparse.Namespace) -> int:
     return run(args)
 
 
+def _run_probe(args: argparse.Namespace) -> int:
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as for training: small matrices, on whose products more threads only wait
+    from rnnspec.commands.probe import run
+
+    return run(args)
+
+
 def _run_show(args: argparse.Namespace) -> int:
     from rnnspec.language.load import load
     from rnnspec.show import show
 
-    print(show(load(args.cell), stage=args.stage, latex=args.latex, as_json=args.json))
+    if args.svg is None:
+        print(show(load(args.cell), stage=args.stage, latex=args.latex, as_json=args.json))
+        return 0
+    if args.stage or args.latex or args.json:
+        raise RnnspecError("--svg draws a picture and prints nothing: give it without --stage, --latex and --json")
+    from rnnspec.diagram import svg
+    from rnnspec.train.checkpoint import write_atomic
+
+    text = svg(load(args.cell))
+    write_atomic(args.svg, lambda file: file.write(text.encode()))
+    print(f"written {args.svg}", file=sys.stderr)
     return 0
 
 
 def _run_check(args: argparse.Namespace) -> int:
-    from rnnspec.check import check_cells
-    from rnnspec.commands.progress import checking
-    from rnnspec.language.load import spec_names
+    from rnnspec.commands.check import run
 
-    cells = args.cells or spec_names()
-    _load_all(cells)
-    with checking() as progress:
-        report = check_cells(cells, progress)
-    if args.json:
-        print(report.to_json())
-    elif sys.stdout.isatty():
-        from rich.console import Console
-
-        from rnnspec.check.report import table
-
-        Console().print(table(report))
-        print(report.summary())
-    else:
-        print(report.to_text())
-    return 0 if report.passed else 1
-
-
-def _load_all(cells: Sequence[str]) -> None:
-    """Raises one SpecError with the faults of all the cells: a bad spec is bad use (2), not a failed check (1)."""
-    from rnnspec.language.load import load
-
-    problems: list[Problem] = []
-    for cell in cells:
-        try:
-            load(cell)
-        except SpecError as error:
-            problems += error.errors
-    if problems:
-        raise SpecError(*problems)
-
-
-# values of arguments
-
-
-def count(text: str) -> int:
-    return _whole(text, 1)
-
-
-def natural(text: str) -> int:
-    return _whole(text, 0)
-
-
-def _whole(text: str, least: int) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = least - 1
-    if not least <= value < 2**31:
-        raise argparse.ArgumentTypeError(f"must be a whole number from {least}, not {text!r}")
-    return value
-
-
-def positive(text: str) -> float:
-    return _number(text, "a number above 0", lambda v: 0 < v < math.inf)
-
-
-def positive_or_inf(text: str) -> float:
-    return _number(text, "a number above 0, or inf", lambda v: v > 0)
-
-
-def nonnegative(text: str) -> float:
-    return _number(text, "0 or more", lambda v: 0 <= v < math.inf)
-
-
-def _number(text: str, what: str, good: Callable[[float], bool]) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not good(value):
-        raise argparse.ArgumentTypeError(f"must be {what}, not {text!r}")
-    return value
-
-
-def size(text: str) -> tuple[str, int]:
-    name, _, value = text.partition("=")
-    if not (name and value):
-        raise argparse.ArgumentTypeError(f"must be NAME=N, like P=64, not {text!r}")
-    return name, count(value)
-
-
-def choice(text: str) -> tuple[str, str | float]:
-    """ "phi=relu" to ("phi", "relu"), "alpha=0.2" to ("alpha", 0.2)."""
-    name, equals, value = text.partition("=")
-    if not (name and equals and value):
-        raise argparse.ArgumentTypeError(f"must be NAME=VALUE, like phi=relu, not {text!r}")
-    try:
-        return name, float(value)
-    except ValueError:
-        return name, value
+    return run(args)

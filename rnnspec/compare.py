@@ -22,9 +22,10 @@ from rnnspec.errors import RnnspecError
 from rnnspec.language.equations import Call, Ref, walk
 from rnnspec.language.load import load, loads
 from rnnspec.language.rewrite import line, to_yaml
-from rnnspec.language.sizes import canonical_size, evaluate_size
+from rnnspec.language.sizes import canonical_size, evaluate_size, with_default_sizes
 from rnnspec.language.spec import Shape, Spec
 from rnnspec.symbolic.build import build
+from rnnspec.symbolic.expressions import Value
 from rnnspec.symbolic.graph import Graph, Pointwise
 from rnnspec.symbolic.match import Bound, Matcher
 from rnnspec.symbolic.normal import OPAQUE, Leaf, Table, normal_forms
@@ -101,7 +102,9 @@ def _compared(pair: _Pair) -> Comparison:
     declared = pair.declared()
     if declared:
         return Comparison(first.name, second.name, False, "by declaration", f"{declared}.")
-    proof = _prove(pair, frozenset(pair.shared()))
+    proof = _by_names(pair)
+    if not proof.proved:  # parameters of one name are one only where both cells call all of them alike
+        proof = _prove(pair, frozenset(pair.shared()))
     if proof.proved:
         how = "symbolically: the normal forms of all states and outputs are equal" + _with(pair, proof)
         return replace(_verdict(pair, True, "symbolically", how, proof), notes=_notes(pair))
@@ -183,7 +186,11 @@ def _notes(pair: _Pair) -> tuple[str, ...]:
         return {type(part).__name__ for node in graph.nodes.values() if isinstance(node, Pointwise) for part in _parts(node.expr)} & OPAQUE
 
     kinds = sorted((special(pair.graph_a) | special(pair.graph_b)) - {"shifted"})
-    return (f"{' and '.join(kinds)}: the values were compared, the gradients may differ",) if kinds else ()
+    notes = [f"{' and '.join(kinds)}: the values were compared, the gradients may differ"] if kinds else []
+    for theirs, ours in (pair.roles("input") | {n: n for n in pair.b.parameters}).items():
+        a, b = (f"{spec.noise[n].to_text()} in" if n in spec.noise else "no noise in" for spec, n in ((pair.a, ours), (pair.b, theirs)))
+        notes += [f"{ours} was compared as a value: it is {a} '{pair.a.name}' and {b} '{pair.b.name}'"] if a != b else []
+    return tuple(notes)
 
 
 def _parts(expr: Any) -> Iterator[Any]:
@@ -208,11 +215,26 @@ class _Proof:
         return tuple(f"{left} = {right}" for left, right in texts if left != right)
 
 
+def _by_names(pair: _Pair) -> _Proof:
+    """With each parameter that of the same name: their normal forms are then the same expressions, and nothing need be found."""
+    names = pair.shared()
+    if not len(names) == len(pair.a.parameters) == len(pair.b.parameters):
+        return _Proof(False)
+    left, right = _forms(pair, Table(), "a")
+    proved = all(left[a] == right[b] for a, b in _results(pair))
+    return _Proof(proved, tuple(((Leaf("a", n),), (Leaf("b", n),), 1) for n in sorted(names)))
+
+
+def _forms(pair: _Pair, table: Table, side: str) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
+    """The normal forms of both graphs by node; side: that of the parameters of b."""
+    roles = {kind: pair.roles(kind) for kind in ("input", "state")}
+    return (normal_forms(pair.graph_a, table, lambda n: Leaf("a", n), lambda kind, n: n),
+            normal_forms(pair.graph_b, table, lambda n: Leaf(side, n), lambda kind, n: roles.get(kind, {}).get(n, n)))
+
+
 def _prove(pair: _Pair, shared: frozenset[str]) -> _Proof:
     table = Table()
-    roles = {kind: pair.roles(kind) for kind in ("input", "state")}
-    left = normal_forms(pair.graph_a, table, lambda n: Leaf("a", n), lambda kind, n: n)
-    right = normal_forms(pair.graph_b, table, lambda n: Leaf("b", n), lambda kind, n: roles.get(kind, {}).get(n, n))
+    left, right = _forms(pair, table, "b")
     matcher, bound, proved = Matcher(table, shared), Bound(), True
     for a, b in _results(pair):
         found = matcher.match(left[a], right[b], bound)
@@ -319,15 +341,7 @@ def _view(array: Any, leaf: Leaf, sizes: Mapping[str, int]) -> Any:
 
 
 def _all_sizes(spec: Spec, known: Mapping[str, int]) -> dict[str, int]:
-    sizes = dict(known)
-    for _ in spec.sizes:
-        for name, size in spec.sizes.items():
-            if name not in sizes and size.default is not None:
-                try:
-                    sizes[name] = evaluate_size(size.default, sizes)
-                except RnnspecError:
-                    continue
-    return {"D": 2, "H": 2} | sizes
+    return with_default_sizes(spec.sizes, {"D": 2, "H": 2} | with_default_sizes(spec.sizes, known))
 
 
 def _errors(pair: _Pair, case: Case, proof: _Proof, numbers: reference.Numbers, seed: int | None = None) -> tuple[float, Difference | None]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnspec.language.pieces import Piece
 from rnnspec.language.sizes import evaluate_size
 from rnnspec.language.spec import Spec
 
@@ -21,7 +22,7 @@ class Derived:
 
     def __init__(self, spec: Spec, dtype: np.dtype, layouts: list[Mapping[str, Any]]):
         self.spec, self.dtype = spec, dtype
-        self.pieces = {name: piece for layout in layouts for name, piece in layout["pieces"].items()}
+        self.pieces = {name: Piece(*piece) for layout in layouts for name, piece in layout["pieces"].items()}
         read = {name for layout in layouts for name in _read(layout)}
         self.once = tuple(sorted(read - set(self.pieces) - set(spec.parameters)))
 
@@ -29,7 +30,7 @@ class Derived:
         """Everything that kernels read as a parameter."""
         if not self.pieces and not self.once:
             return params
-        found = dict(params) | {name: _view(params[piece[0]], piece, sizes) for name, piece in self.pieces.items()}
+        found = dict(params) | {name: piece.of(params[piece.parameter], sizes) for name, piece in self.pieces.items()}
         if self.once:
             from rnnspec.backends import reference
             from rnnspec.pipeline import once
@@ -45,8 +46,8 @@ class Derived:
             full = tuple(evaluate_size(s, sizes) for s in shape)
             whole[name] = _total(sums, name, full, self.dtype)
         for name, piece in self.pieces.items():
-            if piece[0] in whole:
-                part = _view(whole[piece[0]], piece, sizes)
+            if piece.parameter in whole:
+                part = piece.of(whole[piece.parameter], sizes)
                 part += _total(sums, name, part.shape, self.dtype)
         if self.once:
             from rnnspec.backends import reference
@@ -73,13 +74,3 @@ def _read(layout: Mapping[str, Any]) -> set[str]:
     matrices = {name for panel in layout["panels"] for terms in panel["matrices"] for name, _ in terms}
     summed = {name.removesuffix(" flat") for name in layout["gradients"]}
     return matrices | {n for names in layout["biases"].values() for n in names} | set(layout["vectors"]) | summed
-
-
-def _view(whole: Array, piece: tuple[str, int | None, int, str, str], sizes: Mapping[str, int]) -> Array:
-    """See symbolic.graph.Piece; kernels that were read from the cache know of none."""
-    _, index, axis, first, length = piece
-    left = whole if index is None else whole[index, ...]
-    if not length:
-        return left
-    start = evaluate_size(first, sizes)
-    return left[(slice(None),) * axis + (slice(start, start + evaluate_size(length, sizes)),)]

@@ -104,7 +104,8 @@ class DeviceKernel(Kernel):
 
     def step(self, params: Given | Weights, inputs: Given, states: Given | None = None) -> State:
         call = self._check(params, inputs, states, None, "mean", lead=("B",))
-        grown = {n: a.reshape(1, *a.shape) for n, a in call.inputs.items()}
+        given = {n: self._rows(f"input '{n}'", a).reshape(1, *a.shape) if on_device(a) else a[None] for n, a in call.inputs.items()}
+        grown = checked.with_defaults(self.spec, given, (1, call.rows), call.sizes, self.dtype)
         _, outputs, final = self._forward("infer", replace(call, inputs=grown), None)
         state = State(final)
         state.outputs = {n: a.reshape(*a.shape[1:]) for n, a in outputs.items()}

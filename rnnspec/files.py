@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -17,5 +18,34 @@ def write_atomic(path: str | os.PathLike[str], write: Callable[[IO[bytes]], obje
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+        sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """So that the new name outlives a loss of power; where a folder can't be opened (Windows) the system decides."""
+    with suppress(OSError):
+        number = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+
+
+def sweep(path: str | Path) -> None:
+    """Removes what writers of `path` that were killed have left beside it."""
+    path = Path(path)
+    for temporary in path.parent.glob(f".{path.name}.*.tmp"):
+        if not _alive(temporary.name.removesuffix(".tmp").rpartition(".")[2]):
+            temporary.unlink(missing_ok=True)
+
+
+def _alive(process: str) -> bool:
+    try:
+        os.kill(int(process), 0)
+    except (ProcessLookupError, ValueError):
+        return False
+    except OSError:
+        return True
+    return True

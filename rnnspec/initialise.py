@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -23,6 +23,8 @@ def initialise(spec: Spec, sizes: Mapping[str, int], seed: int, dtype: np.dtype)
     for (name, shape), stream in zip(spec.trained.items(), streams):
         full = tuple(evaluate_size(s, sizes) for s in shape)
         init = spec.init.get(name, Init("uniform_hidden"))
+        if init.kind == "chrono" and len(init.args) > 1:  # of two gates that belong together: one's biases are those of the other, negated
+            stream = streams[int(init.args[1])]
         values[name] = _values(init, full, hidden, np.random.Generator(np.random.PCG64(stream)), name).astype(dtype)
     return values
 
@@ -40,31 +42,37 @@ def _values(init: Init, shape: tuple[int, ...], hidden: int, rng: np.random.Gene
         case "uniform_hidden":
             bound = 1 / math.sqrt(hidden)
             return rng.uniform(-bound, bound, shape)
-        case "glorot_uniform":
-            bound = math.sqrt(6 / max(1, sum(shape) if len(shape) > 1 else 2 * math.prod(shape)))
+        case "glorot_uniform":  # Glorot & Bengio 2010, equation 16; fan in and fan out of one matrix
+            bound = math.sqrt(6 / max(1, sum(shape[-2:]) if len(shape) > 1 else 2 * math.prod(shape)))
             return rng.uniform(-bound, bound, shape)
         case "orthogonal":
-            return _orthogonal(shape, rng, name) * (args[0] if args else 1.0)
+            return _matrices(lambda rows, columns: _orthogonal(rows, columns, rng), init, shape, name)
         case "identity":
-            if len(shape) != 2:
-                raise ValueError(f"init 'identity' is for matrices; {name} has shape {shape}.")
-            return np.eye(*shape)
+            return _matrices(np.eye, init, shape, name)
         case "constant":
             return np.full(shape, args[0])
         case "uniform":
             return rng.uniform(args[0], args[1], shape)
         case "normal":
             return rng.normal(0.0, args[0], shape)
-        case "chrono":  # Tallec & Ollivier 2018: b_f = log(uniform(1, Tmax - 1))
-            return np.log(rng.uniform(1.0, max(1.0, args[0] - 1.0), shape))
+        case "chrono":  # Tallec & Ollivier 2018: b_f = log(uniform(1, Tmax - 1)); -Tmax gives minus that, for gates that write
+            return np.asarray(math.copysign(1.0, args[0]) * np.log(rng.uniform(1.0, max(1.0, abs(args[0]) - 1.0), shape)))
     raise ValueError(f"unknown initialiser {init.kind!r} for {name}")
 
 
-def _orthogonal(shape: tuple[int, ...], rng: np.random.Generator, name: str) -> Array:
-    """Rows or columns orthonormal, uniformly distributed (QR of a normal matrix, its signs settled by R's diagonal)."""
-    if len(shape) != 2:
-        raise ValueError(f"init 'orthogonal' is for matrices; {name} has shape {shape}.")
-    tall = rng.normal(size=(max(shape), min(shape)))
-    q, r = np.linalg.qr(tall)
+def _matrices(make: Callable[[int, int], Array], init: Init, shape: tuple[int, ...], name: str) -> Array:
+    """A matrix times the gain of `init`, or one for each index of the first axis of three (a parameter of an inner loop)."""
+    if len(shape) < 2:
+        raise ValueError(f"init '{init.kind}' is for matrices; {name} has shape {shape}.")
+    gain = init.args[0] if init.args else 1.0
+    values = np.empty(shape)
+    for index in np.ndindex(shape[:-2]):
+        values[index] = gain * make(*shape[-2:])
+    return values
+
+
+def _orthogonal(rows: int, columns: int, rng: np.random.Generator) -> Array:
+    """Rows or columns orthonormal, whichever are fewer; uniformly distributed (QR of a normal matrix, its signs settled by R's diagonal)."""
+    q, r = np.linalg.qr(rng.normal(size=(max(rows, columns), min(rows, columns))))
     q = q * np.where(np.diag(r) < 0, -1.0, 1.0)
-    return q if shape[0] >= shape[1] else q.T
+    return q if rows >= columns else q.T

@@ -15,7 +15,7 @@ from rnnspec.derived import Derived
 from rnnspec.errors import BackendUnavailable, ShapeError, UnsupportedError
 from rnnspec.initialise import initialise
 from rnnspec.language.load import load
-from rnnspec.language.sizes import evaluate_size, size_names
+from rnnspec.language.sizes import check_size_value, evaluate_size, size_names, with_default_sizes
 from rnnspec.language.spec import Shape, Spec
 from rnnspec.noise import Seed, draw, mean
 from rnnspec.pieces import Pieces
@@ -136,20 +136,17 @@ class Kernel:
 
     def init(self, /, *, seed: int = 0, **sizes: int) -> dict[str, Array]:
         """Parameters as the spec's `init` says, without those that are noise. sizes: the value of every size, as in `init(D=64, H=128)`."""
-        for name, size in self.spec.sizes.items():
-            if name not in sizes and size.default is not None and size_names(size.default) <= set(sizes):
-                sizes[name] = evaluate_size(size.default, sizes)
-        needed = sorted({n for shape in self.spec.parameters.values() for s in shape for n in size_names(s)})
         if unknown := [n for n in sizes if n not in _all_sizes(self.spec)]:
             raise ShapeError(f"'{self.spec.name}' has no size {', '.join(map(repr, unknown))}. Its sizes are: {', '.join(sorted(_all_sizes(self.spec)))}.")
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
             raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}.")
-        if missing := [n for n in needed if n not in sizes]:
-            raise ShapeError(f"init needs the sizes {', '.join(needed)} of '{self.spec.name}': give {', '.join(f'{n}=...' for n in missing)}.")
         for name, value in sizes.items():
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
-                raise ValueError(f"size {name} must be a whole number of at least 0, got {value!r}.")
-        return initialise(self.spec, sizes, seed, self.dtype)
+            check_size_value(name, value)
+        whole = with_default_sizes(self.spec.sizes, sizes)
+        needed = sorted({n for shape in self.spec.trained.values() for s in shape for n in size_names(s)})
+        if missing := [n for n in needed if n not in whole]:
+            raise ShapeError(f"init needs the sizes {', '.join(needed)} of '{self.spec.name}': give {', '.join(f'{n}=...' for n in missing)}.")
+        return initialise(self.spec, whole, seed, self.dtype)
 
     def pack(self, params: Mapping[str, Any] | Weights, noise: Seed | str = "mean") -> Weights:
         """The parameters packed for the kernels, to be given in place of `params` to calls that use the same ones again. noise: of
@@ -175,8 +172,8 @@ class Kernel:
                 lengths: Any = None, *, noise: Seed | str | None = None, pieces: Pieces | None = None, out: Mapping[str, Array] | None = None) -> Run:
         """Runs a sequence and keeps the tape for `backward`.
 
-        params: name -> array of the parameter's shape, or what `pack` made of them; inputs: name -> [T, B, ...]; states: name -> [B, ...] before the
-        first step, zero where left out; lengths: [B] integers, the steps that each row takes (None: all T).
+        params: name -> array of the parameter's shape, or what `pack` made of them; inputs: name -> [T, B, ...], those with a default may be left
+        out; states: name -> [B, ...] before the first step, zero where left out; lengths: [B] integers, the steps that each row takes (None: all T).
         noise: where the cell declares some, a seed draws it (a whole number or a tuple of them, another for every call; see rnnspec.noise),
         "mean" puts what is expected in its place, as at evaluation, and None asks for its arrays among inputs and params; arrays that are
         given are used in any case.
@@ -247,7 +244,8 @@ class Kernel:
         dy, dfinal = self._checked_gradients(run, outputs, final)
         own = run._backward
         full = {i: run._inputs[i] for i in own.code.layout["outputs"]}
-        dx = checked.ready(full, out, self.dtype, numbered=run._pieces is not None)
+        short = run._pieces is not None or any(block.lengths is not None for block in own.blocks)  # else every row is written at every step
+        dx = checked.ready(full, out, self.dtype, zero=short, numbered=run._pieces is not None)
         given = {f"gradient of {o}": a if run._pieces is None else checked.numbered(a) for o, a in dy.items()}
         if isinstance(run._tape, launch.Tape):
             before, params = launch.execute(own, run._packed, given, dx, dfinal, run._tape)
@@ -343,14 +341,14 @@ class Kernel:
                noise: Seed | str | None, lead: tuple[str, ...] = ("T", "B"), pieces: Pieces | None = None) -> _Call:
         spec = self.spec
         p = self._parameters(params)
-        x = checked.named("input", inputs, spec.inputs, self.dtype, required=True, optional=spec.noise)
+        x = checked.named("input", inputs, spec.inputs, self.dtype, required=True, optional={*spec.defaults, *spec.noise})
         s = checked.named("state", states, self.states, self.dtype, required=False)
         own = (str(len(pieces)),) if pieces is not None else lead[-1:]
         if spec.noise:
             if isinstance(params, Weights) and noise is not None and noise != "mean" and any(n in spec.parameters for n in spec.noise):
                 raise ValueError(f"the noise of '{spec.name}' is in its parameters too, and packed weights hold it already: give the parameters themselves.")
             self._add_noise(p, x, s, noise, lead, own)
-        key = (lead, own, *(p[n].shape for n in spec.parameters), *(x[n].shape for n in spec.inputs), *((n, a.shape) for n, a in s.items()))
+        key = (lead, own, *(p[n].shape for n in spec.parameters), *(tuple((n, a.shape) for n, a in group.items()) for group in (x, s)))
         known = self._known.get(key)  # other threads may clear it between two looks
         if known is None:
             sizes = self._sizes_of(p, x, s, lead, own)
@@ -361,11 +359,14 @@ class Kernel:
                 self._known.clear()
             self._known[key] = known
         sizes, steps, rows = known
+        if spec.defaults and lead != ("B",):  # a step's are filled in by its stream
+            x = checked.with_defaults(spec, x, (steps, rows), sizes, self.dtype)
         if pieces is None:
             own_lengths = checked.check_lengths(lengths, steps, rows)
         elif lengths is not None:
             raise TypeError("give lengths or pieces, not both: pieces have their own lengths.")
         else:
+            pieces.check(steps, rows)
             own_lengths, x = pieces.length, {n: checked.numbered(a) for n, a in x.items()}
         return _Call(params if isinstance(params, Weights) else p, x, s, own_lengths, sizes, steps, rows, pieces)
 
@@ -380,8 +381,7 @@ class Kernel:
                              f"for every call), noise=\"mean\" for what is expected of it, or its arrays among inputs and params.")
         sizes = self._sizes_of(params, inputs, states, lead, own)
         if not set(lead) <= set(sizes):
-            raise ShapeError(f"'{self.spec.name}' has no input beside its noise that tells the number of steps and rows: "
-                             "give an initial state and the noise itself.")
+            raise ShapeError(f"'{self.spec.name}' has no input beside its noise that tells the number of steps and rows: give the arrays of its noise.")
         for name, array in self._noise(missing, noise, sizes, sizes.get("T", 1), sizes["B"]).items():
             if name in self.spec.parameters:
                 params[name] = array

@@ -12,8 +12,9 @@ import numpy as np
 
 from rnnspec.initialise import initialise
 from rnnspec.kernel import Kernel
+from rnnspec.language.biases import bias_names
 from rnnspec.language.extras import ZERO
-from rnnspec.language.sizes import evaluate_size, size_names
+from rnnspec.language.sizes import evaluate_size, size_names, unit_size, with_default_sizes
 from rnnspec.language.spec import Shape, Spec
 
 Array = np.ndarray
@@ -85,11 +86,11 @@ class Layer:
 
     def weights(self, values: Mapping[str, Array], *, gradients: bool = False) -> dict[str, Array]:
         """The layer's weights from the cell's parameters. Of one in two places the first has it all; of its gradient both have."""
-        found = {name: np.zeros(shape, self.kernel.dtype) for name, shape in self.shapes.items()}
+        found = {name: np.zeros(shape, self.kernel.dtype) for name, shape in self.shapes.items()}  # what no parameter fills stays zero
         for name, slots in self.slots.items():
-            for slot in slots if gradients else slots[:1]:
-                if slot.whole:
-                    found[slot.array] = values[name]
+            for number, slot in enumerate(slots if gradients else slots[:1]):
+                if slot.whole:  # two biases must not be one array: whoever scales gradients in place would do so twice
+                    found[slot.array] = values[name].copy() if number else values[name]
                 else:
                     found[slot.array][slot.first : slot.last] = values[name].reshape((slot.last - slot.first, *values[name].shape[1:]))
         return found
@@ -99,49 +100,22 @@ class Layer:
         return self.weights(initialise(self.spec, self.sizes, seed, self.kernel.dtype))
 
 
-def bias_names(spec: Spec) -> tuple[str, ...]:
-    """The biases of a cell: vector parameters that occur only as a term of a sum."""
-    from rnnspec.language.equations import Binary, Ref, Unary, walk
-
-    vectors = {n for n, shape in spec.parameters.items() if len(shape) == 1}
-    uses = dict.fromkeys(vectors, 0)
-    terms = dict.fromkeys(vectors, 0)
-    for equation in spec.equations:
-        for node in walk(equation.value):
-            match node:
-                case Ref(name) if name in vectors:
-                    uses[name] += 1
-                case Binary("+" | "-", left, right):
-                    for side in (left, right):
-                        inner = side.arg if isinstance(side, Unary) else side
-                        if isinstance(inner, Ref) and inner.name in vectors:
-                            terms[inner.name] += 1
-    return tuple(n for n in spec.parameters if n in vectors and uses[n] and uses[n] == terms[n])
-
-
 def layer_sizes(spec: Spec, input_size: int, hidden_size: int, proj_size: int, more: Mapping[str, int], depth: int = 0) -> dict[str, int]:
     """The value of every size of a cell. more: those given by name; depth: its place in a stack, for messages."""
     known = {n for shape in spec.shapes.values() for s in shape for n in size_names(s)}
     sizes = {name: value for name, value in more.items() if name in known}
     first = next(iter(spec.streams.values()), ())
+    source = "input_size" if not depth else f"layer {depth - 1}, which layer {depth} reads,"
     if first and first[0].isidentifier():
-        _tell(sizes, first[0], input_size, "input_size" if not depth else f"the width of layer {depth - 1}, which layer {depth} reads,")
+        _tell(sizes, first[0], input_size, f"sizes[{first[0]!r}]", source)
     elif spec.streams and input_size != (evaluate_size(first[0], sizes) if first and size_names(first[0]) <= set(sizes) else 1 if not first else input_size):
-        what = "input_size is" if not depth else f"layer {depth - 1} gives"
-        raise ValueError(f"{what} {input_size}, but the cell {spec.name!r} reads {'one number' if not first else first[0]} a step.")
-    hidden = "H" if "H" in known else next((shape[0] for shape in spec.states.values() if shape and shape[0].isidentifier()), None)
+        raise ValueError(f"{source} gives {input_size} features, but the cell {spec.name!r} reads {'one number' if not first else first[0]} a step.")
+    hidden = unit_size(spec)
     if hidden is not None:
-        _tell(sizes, hidden, hidden_size, "hidden_size")
-    if proj_size:
-        if "P" not in {n for shape in spec.parameters.values() for s in shape for n in size_names(s)}:
-            raise ValueError(f"proj_size: the cell {spec.name!r} has no projection (size P); 'lstm_projected' has one.")
-        whole("proj_size", proj_size)
-        if proj_size >= hidden_size:
-            raise ValueError(f"proj_size must be smaller than hidden_size ({hidden_size}), got {proj_size}.")
+        _tell(sizes, hidden, hidden_size, source if first[:1] == (hidden,) else f"sizes[{hidden!r}]", "hidden_size")
+    if proj_size and projects(spec):
         sizes["P"] = proj_size
-    for name, size in spec.sizes.items():
-        if name not in sizes and size.default is not None:
-            sizes[name] = evaluate_size(size.default, sizes)
+    sizes = with_default_sizes(spec.sizes, sizes)
     missing = sorted(known - set(sizes))
     if missing:
         hint = "give proj_size, or sizes={'P': ...}" if missing == ["P"] else f"give sizes={{{', '.join(f'{m!r}: ...' for m in missing)}}}"
@@ -161,6 +135,22 @@ def check_sizes(more: Mapping[str, int], specs: list[Spec]) -> None:
         whole(f"sizes[{name!r}]", value)
 
 
+def projects(spec: Spec) -> bool:
+    """Whether a cell has a projection: a parameter of the size P."""
+    return "P" in {n for shape in spec.parameters.values() for s in shape for n in size_names(s)}
+
+
+def check_projection(proj_size: int, hidden_size: int, specs: list[Spec]) -> None:
+    """Whether this projection, if any is asked for, is one of one of these cells."""
+    if not proj_size:
+        return
+    if not any(projects(spec) for spec in specs):
+        raise ValueError(f"proj_size: the cell {specs[0].name!r} has no projection (size P); 'lstm_projected' has one.")
+    whole("proj_size", proj_size)
+    if proj_size >= hidden_size:
+        raise ValueError(f"proj_size must be smaller than hidden_size ({hidden_size}), got {proj_size}.")
+
+
 def whole(name: str, value: object) -> None:
     """Raises unless the value is a whole number of at least 1."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
@@ -169,6 +159,6 @@ def whole(name: str, value: object) -> None:
         raise ValueError(f"{name} must be at least 1, got {value}.")
 
 
-def _tell(sizes: dict[str, int], name: str, value: int, argument: str) -> None:
+def _tell(sizes: dict[str, int], name: str, value: int, before: str, now: str) -> None:
     if sizes.setdefault(name, value) != value:
-        raise ValueError(f"sizes[{name!r}] is {sizes[name]}, but {argument} says {value}.")
+        raise ValueError(f"the size {name} is {sizes[name]} by {before.rstrip(',')}, but {value} by {now.rstrip(',')}.")

@@ -36,10 +36,10 @@ def draw(spec: Spec, sizes: Mapping[str, int], steps: int, rows: int, seed: Seed
 
 def draw_one(how: Draw, name: str, lead: tuple[int, ...], full: tuple[int, ...], seed: Seed, dtype: Any = np.float32, first_row: int = 0) -> Array:
     """One array of noise, [*lead, *full], of a cell or of none. lead: (T, B), or () where it is drawn per call; the rest as for `draw`."""
-    seeds = _seeds(seed)
+    numbers = seeds(seed)
     if isinstance(first_row, bool) or not isinstance(first_row, int | np.integer) or not 0 <= first_row < 2**62:
         raise ValueError(f"first_row must be a whole number of at least 0, got {first_row!r}.")
-    key = int.from_bytes(hashlib.blake2b(repr((*seeds, name)).encode(), digest_size=16).digest(), "little")
+    key = int.from_bytes(hashlib.blake2b(repr((*numbers, name)).encode(), digest_size=16).digest(), "little")
     return _drawn(how, lead, full, key, int(first_row), np.dtype(dtype))
 
 
@@ -49,7 +49,8 @@ def mean(spec: Spec, sizes: Mapping[str, int], steps: int, rows: int, dtype: Any
             for n in (spec.noise if names is None else names)}
 
 
-def _seeds(seed: Any) -> tuple[int, ...]:
+def seeds(seed: Any) -> tuple[int, ...]:
+    """The numbers of a seed, checked; ValueError for what is none."""
     given = tuple(seed) if isinstance(seed, tuple | list) else (seed,)
     if not given or any(isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0 for n in given):
         raise ValueError(f"a seed of noise is a whole number of at least 0, or a tuple of such; got {seed!r}.")

@@ -5,17 +5,19 @@ steps, else as pieces (pieces.py). Outputs are written where they belong in the 
 """
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rnnspec import noise
-from rnnspec.kernel import Run
+from rnnspec.arrays import with_defaults
+from rnnspec.kernel import Kernel
 from rnnspec.language.draws import Draw
 from rnnspec.layer import Layer
 from rnnspec.pieces import Pieces
+from rnnspec.run import Inference, Run, Taped
 from rnnspec.weights import Weights
 
 if TYPE_CHECKING:
@@ -36,25 +38,28 @@ class Direction:
 @dataclass
 class LayerRun:
     """What a layer keeps for its backward pass. runs: of each direction; parts: its outputs in each direction, where merge='product'
-    needs them; given: the states that the caller gave; mask: what its input was multiplied by (dropout), or None."""
+    needs them; given: the states that the caller gave; mask: what its input was multiplied by (dropout), or None; main: its input, where
+    it comes from a layer below and memory="low" reads it again."""
 
-    runs: list[Run] = field(default_factory=list)
+    runs: list[Run | Taped] = field(default_factory=list)
     parts: list[Named] = field(default_factory=list)
     given: list[frozenset[str]] = field(default_factory=list)
     mask: Array | None = None
+    main: Array | None = None
 
 
 @dataclass(frozen=True)
 class StackRun:
     """outputs: name -> [T, B, ...]; final: the states after the last step, one array for each of `Stack.states`, [L * D, B, ...];
     steps: recorded values, name -> [T, B, ...], at the step they belong to in either direction. kept: the tapes, layer by layer; none of
-    `infer`. pieces: by direction, False forward, True reverse."""
+    `infer`. given: the inputs that were, and were not left at their defaults. pieces: by direction, False forward, True reverse."""
 
     outputs: Named
     final: tuple[Array, ...]
     steps: Named
     steps_taken: int
     rows: int
+    given: tuple[str, ...]
     kept: tuple[LayerRun, ...] = field(repr=False)
     pieces: Mapping[bool, Pieces | None] = field(repr=False)
 
@@ -65,52 +70,52 @@ class StackRun:
 
 
 def forward(stack: Stack, weights: StackWeights, inputs: Named, state: tuple[Array | None, ...], lengths: Array | None,
-            pieces: Mapping[bool, Pieces | None], *, training: bool, seed: tuple[int, ...], keep: bool) -> StackRun:
-    """All layers. See `Stack.forward`."""
+            pieces: Mapping[bool, Pieces | None], *, training: bool, seed: tuple[int, ...], call: Callable[..., Run | Taped | Inference]) -> StackRun:
+    """All layers. See `Stack.forward`. call: Kernel.forward, Kernel.record or Kernel.infer."""
     steps, rows = next(iter(inputs.values())).shape[:2]
     final = tuple(np.empty((shape[0], rows, *shape[1:]), stack.dtype) for shape in stack.states.values())
     recorded: Named = {}
     kept: list[LayerRun] = []
-    main, outputs = inputs[stack.layers[0].main], Named()
+    main, outputs = inputs.get(stack.layers[0].main), Named()
     for depth, layer in enumerate(stack.layers):
         below, own = main, LayerRun()
-        if depth and training and stack.dropout:
+        if depth and training and stack.dropout and main is not None:
             own.mask = dropout_mask(seed, depth, main.shape, stack.dropout, stack.dtype)
             main = np.multiply(main, own.mask, order="C")
-        given = {layer.main: main, **{n: inputs[n] for n in layer.others}}
+        own.main = main if depth and stack.memory == "low" else None
+        given = read_by(layer, main, inputs)
         arrays, targets = _targets(stack, depth, steps, rows, lengths is not None)
         for d, direction in enumerate(stack.directions):
             split = pieces[direction.reverse]
             place = depth * len(stack.directions) + d
-            started = _part(stack, state, depth, d)
-            before = _before(layer, started, weights.initial[place], split, rows)
+            own_state = started(stack, state, depth, d)
+            before = _before(layer, own_state, weights.initial[place], split, rows)
             turn = direction.reverse and split is None
-            call = layer.kernel.forward if keep else layer.kernel.infer
-            drawn = _noise(layer, steps, rows, (*seed, depth, d) if training else None)
-            params, streams = _with_noise(layer, weights.cells[place], given, drawn, training)
-            run = call(params, _turned(streams, turn), before, None if split is not None else lengths, pieces=split,
-                       out=_turned(targets[d], turn))
+            params, streams = call_inputs(layer, weights.cells[place], given, (steps, rows), turn, (*seed, depth, d) if training else None)
+            run = call(layer.kernel, params, streams, before, None if split is not None else lengths, pieces=split, out=_turned(targets[d], turn))
             for name, array in run.final.items():
                 index, at = stack.state_place(depth, d, name)
                 final[index][at] = array if split is None else array[split.last]
             if isinstance(run, Run):
+                run.outputs = {}  # or the outputs of every layer would live as long as the tapes, which do not need them
+            if isinstance(run, Run | Taped):
                 own.runs.append(run)
-                own.given.append(frozenset(started))
+                own.given.append(frozenset(own_state))
             end = stack.suffix(depth, d)
             recorded |= {f"{n}{end}": targets[d][n].copy() if n in stack.emitted[depth] else targets[d][n] for n in stack.recorded[depth]}
-        outputs = _merge(stack, arrays, targets)
+        outputs = _merge(stack, depth, arrays, targets)
         own.parts = targets if stack.merge == "product" else []
         main = outputs[stack.emitted[depth][0]]
         if stack.residual and depth:
             main += below
         kept.append(own)
-    return StackRun(outputs, final, recorded, steps, rows, tuple(kept) if keep else (), pieces)
+    return StackRun(outputs, final, recorded, steps, rows, tuple(inputs), tuple(kept) if call is not Kernel.infer else (), pieces)
 
 
 def backward(stack: Stack, run: StackRun, outputs: Named, final: tuple[Array | None, ...],
              steps: Named) -> tuple[Named, Named, tuple[Array, ...]]:
     """Gradients of weights, inputs and initial states. See `Stack.backward`."""
-    params = {name: np.zeros(shape, stack.dtype) for name, shape in stack.shapes.items()}
+    params: Named = {}
     inputs: Named = {}
     before = tuple(np.zeros((shape[0], run.rows, *shape[1:]), stack.dtype) for shape in stack.states.values())
     dy = outputs
@@ -121,16 +126,19 @@ def backward(stack: Stack, run: StackRun, outputs: Named, final: tuple[Array | N
             split = run.pieces[direction.reverse]
             turn = direction.reverse and split is None
             given = _direction_gradients(stack, depth, d, dy, own, steps)
-            gradients = layer.kernel.backward(own.runs[d], _turned(given, turn), final=_final(layer, _part(stack, final, depth, d), split))
+            taken = own.runs[d]
+            if not isinstance(taken, Run):
+                raise TypeError("what `record` returns is for `resume`; give backward the run that this returns.")
+            gradients = layer.kernel.backward(taken, _turned(given, turn), final=_final(layer, started(stack, final, depth, d), split))
             for name, array in _turned(gradients.inputs, turn).items():
-                total[name] = np.add(total[name], array, out=total[name]) if name in total else array
+                _add(total, name, array)
             end = stack.suffix(depth, 0 if stack.share_directions else d)
             for name, array in layer.weights(gradients.params, gradients=True).items():
-                params[f"{name}{end}"] += array
+                _add(params, f"{name}{end}", array)
             _state_gradients(stack, depth, d, gradients.states, own.given[d], split, params, before)
         below = total.pop(layer.main, None)
         for name, array in total.items():
-            inputs[name] = inputs[name] + array if name in inputs else array
+            _add(inputs, name, array)
         if below is not None and own.mask is not None:
             below = np.multiply(below, own.mask, order="C")
         if stack.residual and depth and (above := dy.get(stack.emitted[depth][0])) is not None:
@@ -139,7 +147,15 @@ def backward(stack: Stack, run: StackRun, outputs: Named, final: tuple[Array | N
             dy = {} if below is None else {stack.emitted[depth - 1][0]: below}
         elif below is not None:
             inputs[layer.main] = below
-    return params, {n: inputs[n] for n in stack.inputs if n in inputs}, before
+    return {n: params[n] for n in stack.shapes}, {n: inputs[n] for n in run.given if n in inputs}, before
+
+
+def _add(sums: Named, name: str, array: Array) -> None:
+    """Adds to what is there, in place, or files the array itself, which is nobody else's."""
+    if name in sums:
+        sums[name] += array
+    else:
+        sums[name] = array
 
 
 def dropout_mask(seed: tuple[int, ...], depth: int, shape: tuple[int, ...], rate: float, dtype: np.dtype) -> Array:
@@ -154,15 +170,25 @@ def _noise(layer: Layer, steps: int, rows: int, seed: tuple[int, ...] | None) ->
     return noise.mean(spec, sizes, steps, rows, dtype) if seed is None else noise.draw(spec, sizes, steps, rows, seed, dtype)
 
 
-def _with_noise(layer: Layer, params: Mapping[str, Array] | Weights, inputs: Named, drawn: Named,
-                training: bool) -> tuple[Mapping[str, Array] | Weights, Named]:
-    """Parameters and inputs, the cell's noise among them. Packed weights hold what is expected of that of parameters."""
+def read_by(layer: Layer, main: Array | None, inputs: Named) -> Named:
+    """The inputs of a layer that are given: main from the layer below, or the caller."""
+    return {n: a for n, a in ((layer.main, main), *((n, inputs.get(n)) for n in layer.others)) if a is not None}
+
+
+def call_inputs(layer: Layer, params: Mapping[str, Array] | Weights, inputs: Named, lead: tuple[int, int], turn: bool,
+                seed: tuple[int, ...] | None) -> tuple[Mapping[str, Array] | Weights, Named]:
+    """Parameters and inputs as the kernel takes them, with the cell's noise and what was left at its default. lead: (T, B); turn: the last
+    step first; seed: of the noise, None for what is expected of it. Packed weights hold what is expected of that of parameters."""
+    drawn = _noise(layer, *lead, seed)
     own = {n: a for n, a in drawn.items() if n in layer.spec.parameters}
     if own and not isinstance(params, Weights):
         params = {**params, **own}
-    elif own and training:
+    elif own and seed is not None:
         raise ValueError(f"the noise of {layer.spec.name!r} is in its parameters too, and packed weights hold what is expected of it: in training give params.")
-    return params, inputs | {n: a for n, a in drawn.items() if n not in own}
+    streams = inputs | {n: a for n, a in drawn.items() if n not in own}
+    if layer.spec.defaults:  # here and not in the kernel, so that they too go by step and not by the order of steps
+        streams = with_defaults(layer.spec, streams, lead, layer.sizes, layer.kernel.dtype)
+    return params, _turned(streams, turn)
 
 
 # --- directions
@@ -189,16 +215,17 @@ def _targets(stack: Stack, depth: int, steps: int, rows: int, short: bool) -> tu
     return arrays, targets
 
 
-def _merge(stack: Stack, arrays: Named, targets: list[Named]) -> Named:
-    """A layer's outputs from those of its directions."""
-    if len(targets) == 1:
-        return targets[0]
-    if stack.merge == "concat":
+def _merge(stack: Stack, depth: int, arrays: Named, targets: list[Named]) -> Named:
+    """What a layer emits, from the outputs of its directions."""
+    if len(targets) > 1 and stack.merge == "concat":
         return arrays
     found = {}
-    for name, first in targets[0].items():
-        second = targets[1][name]
-        found[name] = first * second if stack.merge == "product" else first + second
+    for name in stack.emitted[depth]:
+        first, *second = (target[name] for target in targets)
+        if not second:
+            found[name] = first
+            continue
+        found[name] = first * second[0] if stack.merge == "product" else first + second[0]
         if stack.merge == "mean":
             found[name] *= stack.dtype.type(0.5)
     return found
@@ -224,7 +251,7 @@ def _direction_gradients(stack: Stack, depth: int, d: int, dy: Named, own: Layer
     return found
 
 
-def _part(stack: Stack, states: tuple[Array | None, ...], depth: int, d: int) -> Named:
+def started(stack: Stack, states: tuple[Array | None, ...], depth: int, d: int) -> Named:
     """The states of one direction of a layer, [B, ...], where they are given."""
     found = {}
     for name in stack.layers[depth].states:
@@ -280,4 +307,4 @@ def _state_gradients(stack: Stack, depth: int, d: int, found: Mapping[str, Array
                 fresh[split.first] = True
             learned = array[fresh]
         if stack.learn_initial:
-            params[f"initial_{name}{stack.suffix(depth, d)}"] += learned.sum(axis=0)
+            params[f"initial_{name}{stack.suffix(depth, d)}"] = learned.sum(axis=0)

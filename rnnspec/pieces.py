@@ -32,6 +32,16 @@ class Pieces:
     def __len__(self) -> int:
         return len(self.row)
 
+    def check(self, steps: int, rows: int) -> None:
+        """Raises ValueError unless every piece lies within [T, B]: kernels trust what they are told, and would write elsewhere."""
+        end = self.start + (self.length - 1) * (-1 if self.reverse else 1)
+        taken = self.length > 0
+        wrong = (self.length < 0) | (self.row < 0) | (self.row >= rows) | (taken & ((np.minimum(self.start, end) < 0) | (np.maximum(self.start, end) >= steps)))
+        if wrong.any():
+            i = int(np.flatnonzero(wrong)[0])
+            raise ValueError(f"piece {i}, {self.length[i]} steps {'back' if self.reverse else 'on'} from step {self.start[i]} of row {self.row[i]}, "
+                             f"does not lie within {steps} steps and {rows} rows.")
+
     def places(self, rows: int) -> Array:
         """The number of each first step in an array [T, B, ...], counted through."""
         return self.start * rows + self.row

@@ -39,10 +39,11 @@ class Recurrent:
     above the first reads, scaled by 1 / (1 - dropout), in training only.
 
     merge: how two directions become one output: "concat" (features side by side), "sum", "mean", "product". share_directions: one set of
-    weights for both. go_backwards: the one direction there is runs from the last step to the first; y[t] still belongs to x[t].
-    residual: layers above the first add what they read (before dropout) to what they give. learn_initial: the states before the first
-    step are weights, `initial_h_l0` [H], used where no state is given, and after resets. return_all_states: True for every state at every
-    step, or a list of names of states and intermediate values ("c", "f", ...): calls then return a dict of them too, `c_l0` [T, B, H], ...
+    weights for both (learned initial states stay apart). go_backwards: the one direction there is runs from the last step to the first;
+    y[t] still belongs to x[t]. residual: layers above the first add what they read (before dropout) to what they give. learn_initial: the
+    states before the first step are weights, `initial_h_l0` [H], used where no state is given, and after resets. return_all_states: True
+    for every state at every step, or a list of names of states and intermediate values ("c", "f", ...): calls then return a dict of them
+    too, `c_l0` [T, B, H], ...
 
     dtype ("float32", "float64"), backend, threads, memory ("full", "low"): as for `compile`. seed: of the initial weights, and of dropout and
     noise. Keywords beyond these are the cell's choices and constants, as for `load`; `sizes` gives sizes that input_size and
@@ -92,6 +93,15 @@ class Recurrent:
         return self.stack.layers[0].kernel
 
     @property
+    def input_size(self) -> int:
+        """The width of x."""
+        return self.stack.input_size
+
+    @property
+    def hidden_size(self) -> int:
+        return self.stack.hidden_size
+
+    @property
     def output_size(self) -> int:
         """The width of y."""
         return sum(shape[0] if shape else 1 for shape in self.stack.outputs.values())
@@ -113,8 +123,9 @@ class Recurrent:
         """
         inputs, single = self._inputs(x)
         drawn = (self.seed, self.calls) if seed is None else seed
-        run = self.stack.forward(self.params, inputs, *self._beside(inputs, single, state, lengths), resets=self._resets(resets, single),
-                                 training=self.training, seed=drawn)
+        beside, again = self._beside(inputs, single, state, lengths), self._resets(resets, single)
+        self._run = None  # its tape is memory that this call can use
+        run = self.stack.forward(self.params, inputs, *beside, resets=again, training=self.training, seed=drawn)
         self.calls += self.training
         self._run = (run, single)
         return self._results(run, single)
@@ -197,7 +208,9 @@ class Recurrent:
     def _inputs(self, x: Any) -> tuple[dict[str, Array], bool]:
         """Inputs by name, time first, and whether they came without a batch axis."""
         known = self.stack.inputs
-        given = dict(x) if isinstance(x, Mapping) else dict(zip(known, _as_many(x, list(known), "x")))
+        needed = [n for n in known if n in self.stack.required] or list(known)
+        expected = list(known) if isinstance(x, tuple) and len(x) == len(known) else needed  # what has a default may be left out
+        given = dict(x) if isinstance(x, Mapping) else dict(zip(expected, _as_many(x, expected, "x")))
         if unknown := [n for n in given if n not in known]:
             raise ShapeError(f"unknown input {', '.join(map(repr, unknown))}. This cell has: {', '.join(known)}.")
         found: dict[str, Array] = {}

@@ -78,6 +78,10 @@ class Taped(Inference):
 
     tape: Array
 
+    @property
+    def tape_bytes(self) -> int:
+        return self.tape.nbytes
+
 
 class State(dict[str, Array]):
     """The states after one step, name -> [B, ...], to be given to the next; `outputs` are what the step emitted."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rnnspec.errors import UnsupportedError
 from rnnspec.language.equations import Equation, to_text
-from rnnspec.language.sizes import SizeError, canonical_size, evaluate_size, size_names
+from rnnspec.language.sizes import SizeError, canonical_size, evaluate_size, size_names, with_default_sizes
 from rnnspec.language.spec import Shape, Size, Spec
 
 if TYPE_CHECKING:
@@ -48,26 +48,17 @@ def parameter_count(spec: Spec, sizes: Mapping[str, int]) -> int:
 
     Raises SizeError, naming the sizes that are missing.
     """
-    known = _with_defaults(spec, sizes)
-    return sum(math.prod(evaluate_size(axis, known) for axis in shape) for shape in spec.parameters.values())
+    known = with_default_sizes(spec.sizes, sizes)
+    return sum(math.prod(evaluate_size(axis, known) for axis in shape) for shape in spec.trained.values())
 
 
 def parameter_formula(spec: Spec) -> str:
     """The number of parameters in the sizes: "4*D*H + 4*H*H + 4*H"."""
     total = "0"
-    for shape in spec.parameters.values():
+    for shape in spec.trained.values():
         count = "*".join(f"({axis})" for axis in shape) or "1"
         total = canonical_size(f"{total} + {count}")
     return total
-
-
-def _with_defaults(spec: Spec, sizes: Mapping[str, int]) -> dict[str, int]:
-    known = dict(sizes)
-    for _ in spec.sizes:
-        for name, size in spec.sizes.items():
-            if name not in known and size.default is not None and size_names(size.default) <= set(known):
-                known[name] = evaluate_size(size.default, known)
-    return known
 
 
 def _graphs(spec: Spec) -> tuple[Graph, Graph]:
@@ -85,7 +76,8 @@ def _graphs(spec: Spec) -> tuple[Graph, Graph]:
 def _spec_text(spec: Spec) -> str:
     """Declarations and the equations as they are understood: choices made, constants and own functions put in."""
     groups = {"input": spec.inputs, "state": spec.states, "parameter": spec.parameters}
-    lines = [f"{kind} {name} {_shape(shape)}" for kind, group in groups.items() for name, shape in group.items()]
+    lines = [f"{kind} {name} {_shape(shape)}{f' {spec.noise[name].to_text()}' if name in spec.noise else ''}"
+             for kind, group in groups.items() for name, shape in group.items()]
     lines += [f"{_left(spec, e)} = {to_text(e.value)}    # {_shape(spec.shapes[e.target])}" for e in spec.equations]
     return "\n".join([f"spec {spec.name}", *(f"  {line}" for line in lines), f"  output {', '.join(spec.outputs)}"])
 
@@ -118,7 +110,7 @@ def _cuda_text(spec: Spec) -> str:
     free = [name for name, size in spec.sizes.items() if size.default is None]
 
     def sizes(number: int) -> dict[str, int]:
-        return _with_defaults(spec, dict.fromkeys(free, number))
+        return with_default_sizes(spec.sizes, dict.fromkeys(free, number))
 
     return "\n\n".join(f"# --- {mode}, float32 ---\n{listing(getattr(made, mode), sizes)}" for mode in ("forward", "backward", "infer"))
 
@@ -151,12 +143,14 @@ def backward_equations(spec: Spec, graph: Graph, reverse: Graph) -> Backward:
     from rnnspec.symbolic.graph import Outer, Read
 
     text = Text(graph, reverse)
-    own = [n for n in reverse.nodes if n not in graph.nodes and n not in text.inline and not isinstance(reverse.nodes[n], Read | Outer)]
-    steps = [f"{text.name(n)} = {text.node(n)}" for n in own]
+    uses = reverse.uses()
+    own = [n for n, node in reverse.nodes.items() if n not in graph.nodes and n not in text.inline and not isinstance(node, Read)
+           and (uses[n] or not isinstance(node, Outer))]
+    steps = [f"{text.name(n)}{'[t]' * (text.own_sum(n))} = {text.node(n)}" for n in own]
     for source, node in [*((f"{s}_prev", n) for s, n in reverse.states.items()), *reverse.outputs.items()]:
         if f"d_{source}" != text.name(node):
             steps.append(f"d_{source} = {text.inline.get(node, text.name(node))}")
-    sums = [f"d_{p} = sum over t, b of {' + '.join(text.term(n) + '[t]' * (n == f'd_{p}' and text.term(n) == n) for n in group) or '0'}"
+    sums = [f"d_{p} = sum over t, b of {' + '.join(text.term(n) + '[t]' * text.own_sum(n) for n in group) or '0'}"
             for p, group in reverse.sums.items()]
     return Backward(tuple(text.where(spec)), tuple(steps), tuple(sums))
 
@@ -202,34 +196,44 @@ class Text:
     def name(self, node: str) -> str:
         return self.alias.get(node, node)
 
+    def own_sum(self, name: str) -> bool:
+        """Whether a value of every step has the name of the parameter's gradient, which is its sum."""
+        return self.term(name) == name and any(name in group and name == f"d_{p}" for p, group in self.reverse.sums.items())
+
     def node(self, name: str) -> str:
-        from rnnspec.symbolic.graph import Pointwise, node_text, renamed
+        from rnnspec.symbolic.graph import Outer, Pointwise, node_text, renamed
 
         node = self.reverse.nodes[name]
+        if isinstance(node, Outer):
+            return self.term(name)
         return self.write(node.expr) if isinstance(node, Pointwise) else node_text(renamed(node, self.alias))
 
     def term(self, name: str) -> str:
         from rnnspec.symbolic.graph import Outer
 
         node = self.reverse.nodes[name]
-        return f"{self.name(node.left)} {self.name(node.right)}^T" if isinstance(node, Outer) else self.name(name)
+        return f"{self.name(node.left)} {self.name(node.right)}^T" if isinstance(node, Outer) else self.inline.get(name, self.name(name))
 
     def where(self, spec: Spec) -> Iterator[str]:
         """Forward values that the gradients read and the equations do not name; products in them written inline."""
         from rnnspec.symbolic.graph import Pointwise, Product, Read, node_text, operands
 
-        nodes = self.reverse.nodes
-        read = {o for n, node in nodes.items() if n not in self.graph.nodes for o in operands(node)}
-        for name, node in self.graph.nodes.items():
-            if name in read and name not in spec.shapes:
+        forward = self.graph.nodes
+        wanted = {o for n, node in self.reverse.nodes.items() if n not in forward for o in operands(node)}
+        inner: dict[str, str] = {}
+        for name, node in reversed(list(forward.items())):  # what those values read in turn
+            if name in wanted and name not in spec.shapes:
+                products = {o: p for o in operands(node) if isinstance(node, Pointwise) and isinstance(p := forward[o], Product)}
+                inner |= {o: f"{p.matrix}{'.T' * p.transposed} @ {p.vector}" for o, p in products.items()}
+                wanted |= {o for n in operands(node) for o in (operands(products[n]) if n in products else (n,))}
+        self.inline |= inner
+        for name, node in forward.items():
+            if name in wanted and name not in spec.shapes:
                 if isinstance(node, Pointwise):
-                    inner = {o: f"{p.matrix}{'.T' * p.transposed} @ {p.vector}" for o in operands(node)
-                             if isinstance(p := self.graph.nodes[o], Product)}
-                    self.inline |= inner
                     yield f"{name} = {self.write(node.expr)}"
                 elif isinstance(node, Read) and node.source in self.graph.pieces:
                     yield f"{name} = {self.graph.pieces[node.source].to_text()}"
-                elif not (isinstance(node, Read) and node.kind in ("step", "size")):
+                elif not isinstance(node, Read) or (node.kind != "step" and name != node.source):
                     yield f"{name} = {node_text(node)}"
 
 
@@ -252,7 +256,9 @@ def facts(spec: Spec) -> dict[str, Any]:
         "same_as": {layer: dict(attributes) for layer, attributes in spec.same_as.items()},
         "choices": {n: {"options": list(c.options), "chosen": c.chosen} for n, c in spec.choices.items()},
         "constants": {n: float(v) for n, v in spec.constants.items()},
-        "no_gradient": list(spec.no_gradient), "examples": [e.title for e in spec.examples], "notes": spec.notes.strip(),
+        "noise": {n: draw.to_text() for n, draw in spec.noise.items()},
+        "no_gradient": list(spec.no_gradient), "defaults": {n: "t" if v is None else v for n, v in spec.defaults.items()},
+        "examples": [e.title for e in spec.examples], "notes": spec.notes.strip(),
     }
 
 
@@ -321,16 +327,18 @@ def page(spec: Spec) -> str:
         [f"{spec.name}: {spec.title}", *([spec.source] if spec.source else [])],
         _section("equations", known["equations"]),
         _section("sizes", [_size_line(n, s) for n, s in known["sizes"].items()]),
-        _section("inputs", _declared(spec.inputs)),
+        _section("inputs", _declared(spec.streams)),
+        _section("noise (at evaluation what is expected of it)", _noise(spec)),
         _section("states (zero at the start unless given)", _declared(spec.states)),
-        _section("parameters", [*_declared(spec.parameters), f"{count['formula']} numbers in all{number}, for every length T and batch B"]),
+        _section("parameters", [*_declared(spec.trained), f"{count['formula']} numbers in all{number}, for every length T and batch B"]),
         _section("outputs, at every step", [", ".join(spec.outputs)]),
-        _section("backward, from the last step to the first (d_v: gradient of v; d_h_next: from step t+1; d_h_out: from the output)",
+        _section("backward, from the last step to the first (d_v: gradient of v; d_v_next: what step t+1 says of v, its d_v_prev; d_v_out: from the output)",
                  [*back["steps"], *back["sums"], *(f"with {line}" for line in back["where"])]),
         *_program_sections(known["program"]),
         _section("choices and constants", [*(f"{n}: {', '.join(c['options'])} (now {c['chosen']})" for n, c in known["choices"].items()),
                                            *(f"{n} = {v:g}" for n, v in known["constants"].items())]),
-        _section("no gradient", list(spec.no_gradient)),
+        _section("no gradient", [n for n in spec.no_gradient if n not in spec.noise]),
+        _section("inputs that may be left out", [f"{n}: {'the step number, t' if v is None else f'{v:g}'} then" for n, v in spec.defaults.items()]),
         _section("layouts of other libraries", [f"{library}: {', '.join(f'{b} [' + ' '.join(p) + ']' for b, p in blocks.items())}"
                                                 for library, blocks in known["layouts"].items()]),
         _section("computes the same", [f"{layer} {_attributes(values)}".rstrip() for layer, values in known["same_as"].items()]),
@@ -366,6 +374,11 @@ def _declared(group: Mapping[str, Shape]) -> list[str]:
     for name, shape in group.items():
         by_shape.setdefault(shape, []).append(name)
     return [f"{', '.join(names)}: {_shape(shape)}" for shape, names in by_shape.items()]
+
+
+def _noise(spec: Spec) -> list[str]:
+    return [f"{name}: {_shape(spec.shapes[name])} {draw.kind}({draw.argument:g}) per {draw.per}, {draw.mean:g} at evaluation"
+            for name, draw in spec.noise.items()]
 
 
 def _shape(shape: Shape) -> str:

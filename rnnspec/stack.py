@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from rnnspec import passes
+from rnnspec import kept, passes
 from rnnspec.arrays import as_array, check_lengths
 from rnnspec.errors import DtypeError, ShapeError
 from rnnspec.kernel import Kernel, compile
 from rnnspec.language.faults import did_you_mean
 from rnnspec.language.load import load
 from rnnspec.language.spec import Spec
-from rnnspec.layer import Full, Layer, check_sizes, layer_sizes, whole
-from rnnspec.noise import Seed
+from rnnspec.layer import Full, Layer, check_projection, check_sizes, layer_sizes, whole
+from rnnspec.noise import Seed, seeds
 from rnnspec.passes import Direction, StackRun
 from rnnspec.pieces import cut
 from rnnspec.weights import Weights
@@ -54,7 +54,8 @@ class Stack:
 
     layers: a Layer for each; directions: of each layer; shapes: every weight, name -> shape, in torch's order; states: what is carried,
     name -> shape for one row, axis 0 layers and directions ([L * D, ...]; of layers with different states there is one name for each layer,
-    as h_l0, with axis 0 the directions); outputs: name -> shape of a step; steps: the recorded values, name -> shape of a step.
+    as h_l0, with axis 0 the directions); outputs: name -> shape of a step; steps: the recorded values, name -> shape of a step; inputs: what the caller feeds,
+    name -> shape of a step; required: those of them that have no default.
     """
 
     def __init__(self, cell: Cell | Sequence[Cell], input_size: int, hidden_size: int, num_layers: int | None = None, bias: bool = True,
@@ -77,10 +78,12 @@ class Stack:
         self.recorded = _recorded(return_all_states, specs)
         self.emitted = [spec.outputs for spec in specs]
         kernels = _kernels(specs, self.recorded, dtype=dtype, backend=backend, threads=threads, memory=memory)
-        self.dtype = kernels[0].dtype
-        check_sizes(sizes or {}, specs)
+        self.dtype, self.memory = kernels[0].dtype, memory
+        check_sizes({} if sizes is None else sizes, specs)
+        check_projection(proj_size, hidden_size, specs)
         self.layers, self.widths = self._layers(specs, kernels, proj_size, sizes or {})
         self.inputs = {self.layers[0].main: self.layers[0].full(specs[0].inputs[self.layers[0].main])}
+        self.required, self.clashing = {self.layers[0].main} - self.layers[0].spec.defaults.keys(), dict[str, str]()
         for depth, layer in enumerate(self.layers):
             self._other_inputs(depth, layer)
 
@@ -101,10 +104,15 @@ class Stack:
         return tuple(layers), tuple(widths)
 
     def _other_inputs(self, depth: int, layer: Layer) -> None:
+        """Files the inputs that a layer reads beside the first. One that has a default may be read in different shapes: then it can't be given."""
         for name in layer.others:
             shape = layer.full(layer.spec.inputs[name])
+            if name not in layer.spec.defaults:
+                self.required.add(name)
             if self.inputs.setdefault(name, shape) != shape:
-                raise ValueError(f"input {name!r} has shape {self.inputs[name]} a step, but layer {depth} reads it as {shape}.")
+                self.clashing[name] = f"input {name!r} has shape {self.inputs[name]} a step, but layer {depth} reads it as {shape}"
+                if name in self.required:
+                    raise ValueError(f"{self.clashing[name]}.")
 
     def _merged(self, shape: Full) -> Full:
         if len(self.directions) == 1 or self.merge != "concat":
@@ -219,12 +227,26 @@ class Stack:
         booleans, whether a row restarts at the initial state before that step. training: whether dropout and noise act, drawn from
         `seed` (a whole number, or several). The same arguments give the same numbers, for any number of threads.
         """
-        return passes.forward(self, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=_seeds(seed), keep=True)
+        return passes.forward(self, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=seeds(seed), call=Kernel.forward)
 
     def infer(self, params: Mapping[str, Any] | StackWeights, x: Any, state: Any = None, lengths: Any = None, *, resets: Any = None,
               training: bool = False, seed: Seed = 0) -> StackRun:
         """The same without tapes: the StackRun that comes back is not for `backward`."""
-        return passes.forward(self, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=_seeds(seed), keep=False)
+        return passes.forward(self, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=seeds(seed), call=Kernel.infer)
+
+    def record(self, params: Mapping[str, Any] | StackWeights, x: Any, state: Any = None, lengths: Any = None, *, resets: Any = None,
+               training: bool = True, seed: Seed = 0) -> tuple[StackRun, list[Array]]:
+        """`forward` for who keeps what backward needs himself: rows of bytes, uint8 [n], that `resume` takes."""
+        run = passes.forward(self, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=seeds(seed), call=Kernel.record)
+        return run, kept.pack(self, run)
+
+    def resume(self, params: Mapping[str, Any] | StackWeights, x: Any, state: Any, lengths: Any, arrays: list[Array], *, resets: Any = None,
+               training: bool = True, seed: Seed = 0) -> StackRun:
+        """The run for `backward` of an earlier `record`, by a Stack made of the same arguments, from the same arguments and what was kept.
+
+        It has no outputs. The arrays are not copied, and must not be written to. Of x only the shape is read, unless memory is "low".
+        """
+        return kept.unpack(self, arrays, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=seeds(seed))
 
     def backward(self, run: StackRun, dy: Any = None, dstate: Any = None, dsteps: Mapping[str, Any] | None = None) -> StackGradients:
         """Gradients from those of the outputs, of the final state and of recorded steps; what is left out counts as zero.
@@ -253,8 +275,12 @@ class Stack:
     def inputs_in(self, x: Any) -> dict[str, Array]:
         """The inputs by name, checked."""
         given = self._arrays("input", x, {n: (None, None, *s) for n, s in self.inputs.items()})
-        if missing := [n for n in self.inputs if n not in given]:
+        if missing := [n for n in self.inputs if n in self.required and n not in given]:
             raise ShapeError(f"missing input {', '.join(map(repr, missing))}. These layers read {', '.join(self.inputs)}.")
+        if not given:
+            raise ShapeError(f"no input is given, so nothing tells the number of steps and rows. These layers read {', '.join(self.inputs)}.")
+        if clashing := [why for n, why in self.clashing.items() if n in given]:
+            raise ShapeError(f"{'; '.join(clashing)}: leave it out, and it has its default in every layer.")
         leads = {n: a.shape[:2] for n, a in given.items()}
         if len(set(leads.values())) > 1:
             raise ShapeError(f"inputs have different numbers of steps and rows (T, B): {', '.join(f'{n} {s}' for n, s in leads.items())}.")
@@ -265,9 +291,10 @@ class Stack:
         if given is None:
             return {}
         if not isinstance(given, Mapping):
-            if len(known) != 1:
+            known_alone = [n for n in known if what != "input" or n in self.required] or list(known)
+            if len(known_alone) != 1:
                 raise ShapeError(f"there are {len(known)} arrays of the kind {what}: give a dict by name ({', '.join(known)}).")
-            given = {next(iter(known)): given}
+            given = {known_alone[0]: given}
         if unknown := [n for n in given if n not in known]:
             raise ShapeError(f"unknown {what} {', '.join(map(repr, unknown))}. There are: {', '.join(known) or 'none'}.")
         arrays = {n: as_array(f"{what} {n!r}", a, self.dtype) for n, a in given.items() if a is not None}
@@ -371,10 +398,3 @@ def _resets(resets: Any, steps: int, rows: int) -> Array | None:
     if array.shape != (steps, rows):
         raise ShapeError(f"resets must have shape ({steps}, {rows}) = [T, B], got {array.shape}.")
     return array if array.any() else None
-
-
-def _seeds(seed: Any) -> tuple[int, ...]:
-    given = seed if isinstance(seed, tuple) else (seed,)
-    if not given or any(isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0 for n in given):
-        raise ValueError(f"seed must be a whole number of at least 0, or a tuple of such; got {seed!r}.")
-    return tuple(int(n) for n in given)

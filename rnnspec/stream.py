@@ -8,7 +8,7 @@ import numpy as np
 
 from rnnspec import arrays as checked
 from rnnspec.errors import ShapeError
-from rnnspec.language.sizes import evaluate_size, size_names
+from rnnspec.language.sizes import check_size_value, size_names, with_default_sizes
 from rnnspec.noise import mean
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Stream:
         raise TypeError("a Stream can't be copied or pickled: keep stream.states, and start another with kernel.stream(weights, states, rows=...).")
 
     def step(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """One step. inputs: name -> [B, ...]; noise may be left out, and is what is expected of it then. Returns `outputs`."""
+        """One step. inputs: name -> [B, ...]; those with a default may be left out, and noise, which is what is expected of it then. Returns `outputs`."""
         t, self._t = self._t, INTERRUPTED
         if t == INTERRUPTED:
             raise RuntimeError("a step of this stream was interrupted, and its states are lost: call reset(states), or start another stream.")
@@ -66,12 +66,16 @@ class Stream:
         return self.outputs
 
     def _take(self, inputs: Mapping[str, Array], t: int) -> None:
-        own = self._inputs
+        own, defaults = self._inputs, self.kernel.spec.defaults
         if self._mean and isinstance(inputs, Mapping):
-            inputs = self._mean | dict(inputs)
+            inputs = self._mean | {n: a for n, a in inputs.items() if a is not None}
         given = inputs if type(inputs) is dict and inputs.keys() == own.keys() else self._checked(inputs)
         for name, array in own.items():
-            value = given[name]
+            value = given.get(name)
+            if value is None and name in defaults:
+                plain = defaults[name]
+                array[...] = t if plain is None else plain
+                continue
             if type(value) is not np.ndarray or value.shape != array.shape or value.dtype != array.dtype:
                 value = self._checked(inputs)[name]
             array[...] = value
@@ -111,7 +115,7 @@ class Stream:
     def _checked(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
         """The inputs as arrays that fit, or the error that says what does not."""
         kernel = self.kernel
-        arrays = checked.named("input", inputs, kernel.spec.inputs, kernel.dtype, required=True)
+        arrays = checked.named("input", inputs, kernel.spec.inputs, kernel.dtype, required=True, optional=kernel.spec.defaults)
         lead = (str(self.rows),)
         checked.infer_sizes(kernel.spec, [(f"input '{n}'", lead + kernel._sized(kernel.spec.inputs[n], self.sizes), a.shape) for n, a in arrays.items()])
         return arrays
@@ -131,13 +135,10 @@ def _sizes(kernel: Kernel, weights: Weights, given: Mapping[str, int]) -> dict[s
     for name, value in given.items():
         if name not in names:
             raise ShapeError(f"'{spec.name}' has no size {name!r}. Its sizes are: {', '.join(sorted(names)) or 'none'}; rows= is the number of rows.")
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
-            raise ValueError(f"size {name} must be a whole number of at least 0, got {value!r}.")
+        check_size_value(name, value)
         if sizes.setdefault(name, value) != value:
             raise ShapeError(f"size {name} is {value} here, but {sizes[name]} by the shapes of the weights.")
-    for name, size in spec.sizes.items():
-        if name not in sizes and size.default is not None and size_names(size.default) <= set(sizes):
-            sizes[name] = evaluate_size(size.default, sizes)
+    sizes = with_default_sizes(spec.sizes, sizes)
     if missing := sorted(names - set(sizes)):
         raise ShapeError(f"the parameters of '{spec.name}' do not tell the size{'s' * (len(missing) > 1)} {', '.join(missing)}: "
                          f"give {', '.join(f'{n}=...' for n in missing)}.")

@@ -12,7 +12,7 @@ from tiny import cell
 import rnnspec
 from rnnspec.backends import reference
 from rnnspec.kernel import Gradients, Kernel, Run
-from rnnspec.language.sizes import evaluate_size
+from rnnspec.language.sizes import evaluate_size, with_default_sizes
 from rnnspec.language.spec import Spec
 from rnnspec.pipeline import Stages, stages
 
@@ -45,11 +45,7 @@ def reference_stages(name: str, **settings: Any) -> Stages:
 def whole_sizes(spec: Spec, **given: int) -> dict[str, int]:
     """Every size of a cell: as given, as its default says, or a prime."""
     free = [n for n, size in spec.sizes.items() if size.default is None and n not in given]
-    sizes = dict(zip(free, PRIMES)) | given
-    for name, size in spec.sizes.items():
-        if name not in sizes:
-            sizes[name] = evaluate_size(size.default, sizes)
-    return sizes
+    return with_default_sizes(spec.sizes, dict(zip(free, PRIMES)) | given)
 
 
 @dataclass
@@ -150,3 +146,18 @@ def run_scalar(name: str, x: Any, dtype: str = "float64", states: Mapping[str, A
 def ones(run: Run, *outputs: str) -> dict[str, Array]:
     """Output gradients of 1: the loss is the sum of the outputs."""
     return {o: np.ones_like(run.outputs[o]) for o in outputs or run.outputs}
+
+
+_GRAPHS: dict[str, Any] = {}
+
+
+def reference_run(spec: Spec, params: Mapping[str, Any], inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None, lengths: Any = None) -> Any:
+    """The reference on plain arrays, in float64: sizes follow from the arrays."""
+    from rnnspec.arrays import infer_sizes
+    from rnnspec.language.load import digest
+    from rnnspec.symbolic.build import build
+
+    if (key := digest(spec)) not in _GRAPHS:
+        _GRAPHS[key] = build(spec)
+    dims = [("", spec.parameters[n], np.shape(a)) for n, a in params.items()] + [("", ("T", "B", *spec.inputs[n]), np.shape(a)) for n, a in inputs.items()]
+    return reference.forward(_GRAPHS[key], params, inputs, states, lengths, sizes=infer_sizes(spec, dims))

@@ -13,6 +13,10 @@ import pytest
 _made: list[str] = []
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--random-specs", type=int, metavar="N", help="test_random_specs.py looks at N specs, others each time (25, always the same)")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if "slow" not in " ".join(config.getini("markers")):
         config.addinivalue_line("markers", "slow: takes more than some twenty seconds")

@@ -75,7 +75,7 @@ def lstm_two_biases(p, x, s, xs, before):
 
 
 def antisymmetric_rnn(p, x, s, xs, before):
-    A = p["R"] - p["R"].T - 0.01 * np.eye(len(p["R"]))
+    A = p["R"] - p["R"].T - 0.15 * np.eye(len(p["R"]))
     return {"h": s["h"] + 0.1 * np.tanh(p["W"] @ x + A @ s["h"] + p["b"])}
 
 

@@ -15,9 +15,9 @@ FILES = sorted(ROOT.rglob("*.py"))
 LAYERS = (
     ("errors",), ("files", "modules", "texts"), ("language",), ("symbolic",), ("lowering",), ("backends",),
     ("arrays", "initialise", "noise", "pieces", "pipeline"), ("derived", "weights", "stream", "run", "kernel", "device"),
-    ("layer", "passes", "stack", "recurrent"),
-    ("latex", "show"), ("interop",), ("check",),
-    ("compare", "transform"), ("train",), ("commands",), ("cli",), ("__main__",), ("__init__",),
+    ("layer", "passes", "kept", "stack", "recurrent"),
+    ("latex", "show", "diagram"), ("interop",), ("check",),
+    ("compare", "transform"), ("train",), ("probe",), ("commands",), ("cli",), ("__main__",), ("__init__",),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 FREE = {("modules", "backends")}  # the cache keys machine code by the runtime's sources, which it reads as text

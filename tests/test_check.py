@@ -5,21 +5,28 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from cells import CORE
 from tiny import cell
 
-from rnnspec.check import PROPERTIES, check_cells
+from rnnspec.backends.reference import rounded_at_random
+from rnnspec.check import PROPERTIES, check_cells, check_property
+from rnnspec.check.conditioning import measure, rounding_spread
+from rnnspec.check.derivatives import complex_step
 from rnnspec.check.report import table
 from rnnspec.check.run import Property, run_property
-from rnnspec.check.subject import Subject, subject, with_kernel, worst
+from rnnspec.check.sampling import awkward
+from rnnspec.check.subject import Subject, kind_of, largest_values, run_reference, subject, with_kernel, worst
+from rnnspec.check.tolerances import KERNEL, KINK_COMPARISON, ROUNDING
 from rnnspec.kernel import Gradients, Kernel, Run
 from rnnspec.language.load import load, loads, spec_names
 from rnnspec.pipeline import texts
 from rnnspec.symbolic.expressions import symbol
 from rnnspec.symbolic.graph import Graph, Pointwise, Product
+from rnnspec.transform import layer_norm
 
 DTYPES = ("float32", "float64")
 
@@ -107,6 +114,8 @@ def test_what_is_skipped_says_why():
     result = next(r for r in check_cells([spec], dtypes=()).cells[0].results if r.property == "adjoint, complex step")
     assert result.skipped and result.passed and "stop_gradient" in result.detail
     assert "skipped" in check_cells([spec], dtypes=()).to_text()
+    for report in (check_cells([spec], dtypes=()), check_cells(["rnn"], dtypes=("float32",))):
+        assert all(r.detail for c in report.cells for r in c.results if r.skipped)
 
 
 def test_a_size_without_a_meaning_is_told():
@@ -279,13 +288,36 @@ class NoPassThrough(Wrong):
         return replace(grad, states={n: 2 * a for n, a in grad.states.items()})
 
 
+class Numbered(Wrong):
+    def tamper(self, run, inputs) -> None:
+        run.outputs["h"] += 1e-15 * np.arange(run.rows)[:, None]
+
+
+class Saturated(Wrong):
+    def tamper(self, run, inputs) -> None:
+        run.outputs["h"] *= np.where(np.abs(inputs["x"]).max(initial=0) > 1e3, np.inf, 1)
+
+
+class Forgetful(Wrong):
+    def tamper(self, run, inputs) -> None:
+        run.outputs["h"] += 1e-15 * (self.memory == "low")
+
+
+class Streamed(Wrong):
+    def infer(self, params, inputs, states=None, lengths=None):
+        run = super().infer(params, inputs, states, lengths)
+        run.outputs["h"][1:] += 1e-15
+        return run
+
+
 @pytest.mark.parametrize("mutant, name", [
-    (RowsMix, "batch independence"), (ThreadsCount, "thread independence"), (Remembers, "inputs untouched"), (Writes, "inputs untouched"),
-    (Strided, "strides"), (Padded, "padding"), (NoPassThrough, "zero sizes"), (NoPassThrough, "split sequence"),
-    (Padded, "central differences"),
+    (RowsMix, "rows alone"), (RowsMix, "row of NaN"), (RowsMix, "lengths"), (ThreadsCount, "thread independence"), (Remembers, "second run"),
+    (Writes, "inputs untouched"), (Strided, "strides"), (Strided, "reversed time"), (Padded, "padding"), (NoPassThrough, "zero sizes"),
+    (NoPassThrough, "split sequence"), (Padded, "central differences"), (Numbered, "batch permutation"), (Saturated, "saturation"),
+    (Forgetful, "low memory"), (Streamed, "step by step"),
 ], ids=lambda m: m if isinstance(m, str) else m.__name__)
 def test_a_kernel_that_misbehaves_is_caught(mutant, name, monkeypatch):
-    monkeypatch.setattr("rnnspec.check.subject.Kernel", mutant)  # `threaded` makes more of the same kind
+    monkeypatch.setattr("rnnspec.check.subject.Kernel", mutant)  # `variant` makes more of the same kind
     kernel = mutant(right().spec, np.dtype("float64"), None)
     caught(replace(right(), kernel=kernel), name)
 
@@ -297,6 +329,97 @@ def test_an_error_in_a_kernel_is_a_failure():
 
     known = replace(right(), kernel=Raises(right().spec, np.dtype("float64"), None))
     assert caught(known, "against the reference") == "ZeroDivisionError: lost"
+
+
+def test_a_failure_is_shrunk_and_its_snippet_repeats_it(monkeypatch):
+    """Wrong from the second step on, for two or more units: that is the smallest case, and nothing of rows or inputs is needed for it."""
+    def breaks(self, params, inputs, states=None, lengths=None):
+        run = plain(self, params, inputs, states, lengths)
+        run.outputs["h"][1:, ..., 1:] += 1e-3
+        return run
+
+    plain = Kernel.forward
+    monkeypatch.setattr(Kernel, "forward", breaks)
+    result = check_property("rnn", "against the reference", "float64")
+    assert not result.passed and result.detail.startswith("output h") and "T = 2, B = 1, D = 1, H = 2" in result.detail
+    with pytest.raises(AssertionError, match="output h"):
+        exec(result.repeat, {})
+    monkeypatch.undo()
+    exec(result.repeat, {})  # what is mended passes
+
+
+def test_the_snippet_of_a_choice_has_the_choice(monkeypatch):
+    monkeypatch.setattr("rnnspec.check.tolerances.COMPLEX_STEP", 0)
+    monkeypatch.setattr("rnnspec.check.derivatives.COMPLEX_STEP", 0)
+    result = check_cells(["rnn"], dtypes=()).cells[1].results[2]
+    assert result.repeat.splitlines()[2].startswith("result = check_property('rnn', 'adjoint, complex step', 'reference', steps=")
+    assert result.repeat.splitlines()[2].endswith("phi='relu')")
+    with pytest.raises(AssertionError):
+        exec(result.repeat, {})
+
+
+def test_a_property_that_there_is_not():
+    with pytest.raises(ValueError, match="no property 'paddin' for float64"):
+        check_property("rnn", "paddin", "float64")
+
+
+def test_junit():
+    spec = loads(cell("h[t] = stop_gradient(x[t]) * h[t-1]"))
+    known = replace(subject(spec), reverse=subject(load("rnn")).graph)
+    failed = run_property(row("adjoint, dot product", False), lambda: known, "reference")
+    report = check_cells([spec], dtypes=())
+    report = replace(report, cells=(replace(report.cells[0], results=(*report.cells[0].results, replace(failed, detail="a\0b < c"))),))
+    suite = ElementTree.fromstring(report.to_junit())[0]
+    assert suite.attrib["name"] == "tested" and (suite.attrib["tests"], suite.attrib["failures"], suite.attrib["skipped"]) == ("5", "1", "2")
+    assert [c.attrib["name"] for c in suite][:2] == ["schema[reference]", "examples[reference]"]
+    assert suite[4][0].tag == "failure" and suite[4][0].attrib["message"] == "a?b < c" and "check_property(spec" in suite[4][0].text
+
+
+# what rounding alone does
+
+
+def at_a_point(name: str, number: int):
+    """Values by the definition at one of the points that kernels are compared at, and the definition itself."""
+    known = replace(subject(load(name)), dtype="float32")
+    drawn = known.draw(awkward(16)[number], f"against the reference {number}", KINK_COMPARISON)
+    return run_reference(known, drawn), lambda numbers: run_reference(known, drawn, numbers)
+
+
+ILL = [("mut2", 0, "output h"), ("ln_lstm_haste", 3, "gradient of g_h")]  # terms cancel: a difference of two numbers of 1e-2; of c and its mean over one unit
+
+
+@pytest.mark.parametrize("name, number, array", ILL)
+def test_rounding_where_terms_cancel_is_no_error(name, number, array):
+    expected, definition = at_a_point(name, number)
+    for seed in (100, 101):
+        found = definition(rounded_at_random(ROUNDING["float32"], seed))
+        assert measure(found, expected, definition, "float32", KERNEL["float32"])[0] <= KERNEL["float32"]
+    assert rounding_spread(definition, expected, "float32")[array] > KERNEL["float32"] * largest_values(expected)[kind_of(array)]
+
+
+@pytest.mark.parametrize("name, number, array", ILL)
+def test_a_wrong_value_where_terms_cancel_is_caught(name, number, array):
+    expected, definition = at_a_point(name, number)
+    wrong = {**expected, array: expected[array] + 2e-4 * largest_values(expected)[kind_of(array)]}
+    error, detail = measure(wrong, expected, definition, "float32", KERNEL["float32"])
+    assert error > KERNEL["float32"] and detail.startswith(array) and "rounding alone" in detail
+
+
+@pytest.mark.parametrize("name, number", [("lstm", 0), ("mut2", 2)])
+def test_tolerances_are_as_tight_as_ever_elsewhere(name, number):
+    expected, definition = at_a_point(name, number)
+    scales = largest_values(expected)
+    for array, value in [next((n, v) for n, v in expected.items() if n.startswith(kind)) for kind in ("output", "gradient of U", "gradient of initial")]:
+        wrong = {**expected, array: value + 1.1 * KERNEL["float32"] * scales[kind_of(array)]}
+        assert measure(wrong, expected, definition, "float32", KERNEL["float32"])[0] > KERNEL["float32"], array
+
+
+def test_a_complex_step_where_terms_cancel():
+    """A GRU of two units with layer normalisation: the difference of two numbers, over their root mean square. 2.4e-12 of 1e-12."""
+    known = subject(layer_norm(load("gru")))
+    assert complex_step(known).passed
+    bad = replace(known, reverse=changed(known.reverse, "d_z", lambda n: Pointwise(n.expr * (1 + 1e-9))))
+    assert not complex_step(bad).passed
 
 
 # how arrays are compared
@@ -315,4 +438,8 @@ def test_worst_names_the_array():
     one, two = np.ones(2), np.full(2, 1.5)
     assert worst({"a": one, "b": two}, {"a": one, "b": one}) == (0.5, "b")
     assert worst({"a": one}, {"a": one, "b": one})[0] == np.inf
+    assert worst({"a": np.array([[1, np.nan]])}, {"a": one[None]})[1] == "a[0, 1] is nan, expected 1"
+    assert worst({"a": np.array(np.inf)}, {"a": np.array(-np.inf)})[1] == "a is inf, expected -inf"
+    assert worst({"a": one}, {"a": np.ones(3)})[1] == "a has shape (2,), expected (3,)"
+    assert worst({"a": np.array([0, 1e-30])}, {"a": np.zeros(2)})[1] == "a[1] is 1e-30, expected 0"
     assert worst({"gradient of a": two, "a": two}, {"gradient of a": one, "a": 10 * one}) == (0.85, "a"), "values have their own scale"

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_train import TEXT, MiniLayer
+from train_parts import TEXT, MiniLayer
 
 import rnnspec
 from rnnspec.cli import main
 from rnnspec.language.load import load, loads, spec_names
 
-COMMANDS = ("list", "show", "check", "train", "new", "diff")
+COMMANDS = ("list", "show", "check", "train", "probe", "new", "diff", "pack", "verify")
 SMALL = ("--hidden", "8", "--embed", "4", "--batch", "4", "--length", "8", "--steps", "30", "--sample", "40")
 
 
@@ -71,7 +71,7 @@ def test_bad_use_exits_2(argv, capsys):
         ("--hidden", "0", "whole number from 1, not '0'"),
         ("--hidden", "2.5", "whole number from 1, not '2.5'"),
         ("--batch", "-3", "whole number from 1"),
-        ("--steps", "99999999999", "whole number from 1"),
+        ("--steps", "99999999999", "whole number from 0"),
         ("--seed", "-1", "whole number from 0"),
         ("--lr", "0", "a number above 0, not '0'"),
         ("--lr", "nan", "a number above 0, not 'nan'"),
@@ -196,6 +196,29 @@ def test_check_exits_with_the_verdict(passed, code, monkeypatch, capsys):
     assert text == "verdict" and json.loads(rest) == {"passed": passed}
 
 
+def test_check_writes_junit_or_nothing(monkeypatch, tmp_path):
+    report = types.SimpleNamespace(passed=True, to_text=lambda: "verdict", to_junit=lambda: "<testsuites/>")
+    monkeypatch.setitem(sys.modules, "rnnspec.check", types.SimpleNamespace(check_cells=lambda cells, progress: report))
+    assert run("check", "lstm", "--junit", str(tmp_path / "out.xml")) == 0
+    assert (tmp_path / "out.xml").read_text() == "<testsuites/>"
+    assert run("check", "lstm", "--junit", str(tmp_path / "no" / "out.xml")) == 2
+
+
+@pytest.mark.parametrize("args, message", [
+    (["--functions"], "--functions goes with --accuracy"), (["lstm", "--accuracy", "--functions"], "leave the cells out"),
+    (["lstm", "--random", "3"], "makes its own cells"), (["--compiled", "3"], "--compiled K goes with --random N"),
+    (["--random", "3", "--junit", "f"], "--junit is for the properties"), (["lstm", "--accuracy", "--junit", "f"], "--junit is for the properties"),
+], ids=lambda v: " ".join(v) if isinstance(v, list) else "")
+def test_check_refuses_options_that_do_not_go_together(args, message, capsys):
+    assert run("check", *args) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_check_of_random_specs(capsys):
+    assert run("check", "--random", "3", "--seed", "40") == 0
+    assert capsys.readouterr().out.startswith("3 random specs, 0 of them compiled, 0 failed")
+
+
 # new
 
 
@@ -242,18 +265,19 @@ def test_new_from_nothing_known(capsys):
 def test_train_leaves_a_run_folder(capsys):
     assert train_small() == 0
     out, err = capsys.readouterr()
-    assert sorted(p.name for p in Path("runs/lstm").iterdir()) == ["loss.png", "metrics.json", "weights.npz"]
+    assert sorted(p.name for p in Path("runs/lstm").iterdir()) == ["loss.png", "metrics.json", "metrics.jsonl", "weights.npz"]
     metrics = json.loads(Path("runs/lstm/metrics.json").read_text())
     assert (
-        metrics["config"]["hidden"] == 8 and metrics["config"]["equations"][0].startswith("i[t]") and len(metrics["history"]["bits"]) == 30
+        metrics["config"]["hidden"] == 8 and metrics["config"]["equations"][0].startswith("i[t]") and len(metrics["history"]["loss"]) == 30
     )
     final = metrics["final"]
     assert final["step"] == 30 and final["finished"] and len(final["sample"]) == 40
-    assert f"held-out    {final['held_out_bits']:.3f} bits per character (unigram entropy {final['unigram_bits']:.3f})" in out
+    assert f"held-out    {final['held_out_bits']:.3f} bits per character (unigram entropy {metrics['data']['unigram_bits']:.3f})" in out
     assert final["sample"] in out
     assert [line.split()[1] for line in err.splitlines() if line.startswith("step")] == [
         "0",
         "25",
+        "30",
     ]  # plain lines where there is no terminal
 
 
@@ -262,7 +286,7 @@ def test_the_same_seed_gives_the_same_run():
         assert train_small("--out", folder) == 0
     a, b = (np.load(f"{folder}/weights.npz") for folder in "ab")
     assert all(np.array_equal(a[name], b[name]) for name in a.files if name != "meta")
-    bits = [json.loads(Path(folder, "metrics.json").read_text())["history"]["bits"] for folder in "ab"]
+    bits = [json.loads(Path(folder, "metrics.json").read_text())["history"]["loss"] for folder in "ab"]
     assert bits[0] == bits[1]
 
 
@@ -279,10 +303,10 @@ def test_a_free_folder_is_found_and_a_taken_one_refused(capsys):
 @pytest.mark.parametrize(
     "content, message",
     [
-        (None, "no text file"),
+        (None, "no file"),
         (b"", "is empty"),
         (b"too short", "is too short: it has 9 characters"),
-        (b"caf\xe9 " * 500, "is not UTF-8: byte 0xe9 at position 3"),
+        (b"caf\xe9 " * 500, "row 1: not UTF-8: byte 0xe9 at position 3"),
     ],
 )
 def test_bad_text_is_refused_before_anything_is_written(content, message, workplace, capsys):
@@ -317,7 +341,7 @@ def test_resume_goes_on(capsys):
     assert "is finished at step 30" in capsys.readouterr().err
     assert run("train", "--resume", "part", "--steps", "40") == 0
     metrics = json.loads(Path("part/metrics.json").read_text())
-    assert metrics["final"]["step"] == 40 and len(metrics["history"]["bits"]) == 40 and metrics["config"]["text"].endswith("text.txt")
+    assert metrics["final"]["step"] == 40 and len(metrics["history"]["loss"]) == 40 and metrics["config"]["data"].endswith("text.txt")
     assert run("train", "gru", "--resume", "part", "--steps", "50", "--hidden", "9") == 2
     error = capsys.readouterr().err
     assert "hidden is 9; the run was trained with 8" in error and "gru is not the lstm" in error
@@ -364,7 +388,7 @@ def test_divergence_exits_1_and_keeps_finite_weights(monkeypatch, capsys):
     assert "not finite for 20 steps in a row" in capsys.readouterr().err
     saved = np.load("runs/lstm/weights.npz")
     assert all(np.isfinite(saved[name]).all() for name in saved.files)
-    assert None in json.loads(Path("runs/lstm/metrics.json").read_text())["history"]["bits"]
+    assert None in json.loads(Path("runs/lstm/metrics.json").read_text())["history"]["loss"]
 
 
 # as a process
@@ -387,3 +411,16 @@ def test_the_command_starts_without_numpy_or_rich():
 
 def environment():
     return {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parent.parent)}
+
+
+def test_the_commands_of_the_readme_can_be_given():
+    """Every `rnnspec ...` line of a shell block of the README is understood."""
+    import shlex
+
+    from rnnspec.cli import make_parser
+
+    blocks = Path(__file__).resolve().parent.parent.joinpath("README.md").read_text().split("```sh\n")[1:]
+    lines = [line for block in blocks for line in block.split("```")[0].splitlines() if line.startswith("rnnspec ")]
+    assert len(lines) > 3
+    for line in lines:
+        make_parser().parse_args(shlex.split(line, comments=True)[1:])

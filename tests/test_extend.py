@@ -32,6 +32,16 @@ def test_a_layout_that_still_fits_is_kept(tmp_path):
     assert spec.layouts == load("lstm").layouts and not spec.same_as and not spec.examples
 
 
+def test_a_layout_is_taken_away(tmp_path):
+    text = "rnnspec: 1\nname: other\nextends: lstm\nlayouts: {torch.LSTM: null}\nequations: |\n  h[t] = o[t] * c[t]\n"
+    base, spec = load("lstm"), load(extending(tmp_path, other=text))
+    assert set(spec.layouts) == set(base.layouts) - {"torch.LSTM"} and len(base.layouts) > 1
+    with pytest.raises(SpecError, match="names no block; null takes away a layout that is inherited"):
+        load(extending(tmp_path, other=text.replace("torch.LSTM", "torch.GRU")))
+    with pytest.raises(SpecError, match="names no block"):
+        loads(cell("h[t] = w * x[t] + h[t-1]", parameters="{w: []}", layouts="{mine: {}}"))
+
+
 def test_what_changes_no_computation_keeps_all(tmp_path):
     spec = load(extending(tmp_path, renamed="rnnspec: 1\nname: renamed\nextends: lstm\nnotes: mine\ninit: {b_f: ones}\n"))
     base = load("lstm")

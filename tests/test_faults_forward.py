@@ -8,7 +8,7 @@ from tiny import cell
 from tolerances import HAND, REFERENCE, SIX_DIGITS, assert_close, assert_same
 
 import rnnspec
-from rnnspec import Recurrent, UnsupportedError
+from rnnspec import Recurrent
 from rnnspec.language.layouts import unpack
 
 # T, B, D, H: nothing, one, a vector less or more one (4, 8 or 16 lanes), primes, more rows than a chunk
@@ -66,18 +66,12 @@ def test_H01_the_reverse_direction_ends_at_the_first_step():
     assert forward.final["h"][0] == 4.25 and reverse.final["h"][0] == y[0] == 2.75
 
 
-@pytest.mark.parametrize("asked", [{"bidirectional": True}, {"num_layers": 2}, {"num_layers": 2, "dropout": 0.5}, {"dropout": 0.5}])
-def test_H01_H02_what_one_layer_can_not_do_is_refused_by_name(asked):
-    with pytest.raises(UnsupportedError, match=r"num_layers.*bidirectional.*x\[::-1\]"):
-        Recurrent("lstm", 3, 4, **asked)
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_H03_batch_first_leaves_the_states_alone(dtype):
     x = np.array([[[1], [2]], [[3], [4]]], dtype)  # [B, T, 1]
     for batch_first in (True, False):
         layer = Recurrent(spec_of(LINEAR_ROWS), 1, 1, batch_first=batch_first, dtype=dtype)
-        layer.params["w"][...], layer.params["u"][...] = 1, 0.5
+        layer.params["w_l0"][...], layer.params["u_l0"][...] = 1, 0.5
         y, h_n = layer(x if batch_first else x.swapaxes(0, 1))
         y = y if batch_first else y.swapaxes(0, 1)
         assert_close(y[..., 0], [[1, 2.5], [3, 5.5]], HAND[dtype])

@@ -345,9 +345,9 @@ def test_initialisers():
         cell(
             "h[t] = w1 * x[t] + w2 + b1 + b2 + c",
             parameters="{w1: [], w2: [], b1: [], b2: [], c: []}",
-            init='{"w*": "uniform(-1, 0.5)", w2: orthogonal, "b*": zeros, b2: 1.5, "*1": ones}',
+            init='{"w*": "uniform(-1, 0.5)", w2: glorot_uniform, "b*": zeros, b2: 1.5, "*1": ones}',
         )
     )
     assert {n: (i.kind, i.args) for n, i in spec.init.items()} == {
-        "w1": ("uniform", (-1.0, 0.5)), "w2": ("orthogonal", ()), "b1": ("constant", (0.0,)), "b2": ("constant", (1.5,)),
+        "w1": ("uniform", (-1.0, 0.5)), "w2": ("glorot_uniform", ()), "b1": ("constant", (0.0,)), "b2": ("constant", (1.5,)),
     }  # fmt: skip

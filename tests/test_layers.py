@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
@@ -15,7 +14,6 @@ from tolerances import DIFFERENCE_STEP, DIFFERENCES, REFERENCE, assert_close, as
 from rnnspec import Recurrent
 from rnnspec.passes import dropout_mask
 from rnnspec.pieces import cut
-from rnnspec.stack import Stack
 
 Array = np.ndarray
 LENGTHS = np.array([5, 7, 0, 1, 3])

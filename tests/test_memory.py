@@ -74,10 +74,26 @@ def test_a_layer_keeps_one_tape():
     layer = Recurrent("lstm", 32, 64)
     x = np.ones((16, 8, 32), np.float32)
     layer(x)
-    tape = weakref.ref(layer._run[0]._tape)
+    tape = weakref.ref(layer._run[0].kept[0].runs[0]._tape)
+    forward = layer.stack.forward
+    seen = []
+    layer.stack.forward = lambda *args, **more: (gc.collect(), seen.append(tape()), forward(*args, **more))[-1]
     layer(x)
+    assert seen == [None]
+
+
+def test_layers_keep_tapes_and_not_what_they_gave_one_another(monkeypatch):
+    layer, given = Recurrent("lstm", 32, 64, 3), []
+    of = layer.kernel  # that of all three
+
+    def forward(self, params, inputs, *args, _forward=type(of).forward, **more):
+        given.append(weakref.ref(inputs["x"]))
+        return _forward(self, params, inputs, *args, **more)
+
+    monkeypatch.setattr(type(of), "forward", forward)
+    layer(np.ones((16, 8, 32), np.float32))
     gc.collect()
-    assert tape() is None
+    assert len(given) == 3 and all(x() is None for x in given)
 
 
 def test_idle_memory_has_a_limit():

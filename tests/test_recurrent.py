@@ -11,7 +11,7 @@ from tiny import cell
 from tolerances import HAND, REFERENCE, assert_close, assert_same
 
 import rnnspec
-from rnnspec import Recurrent, ShapeError, UnsupportedError
+from rnnspec import Recurrent, ShapeError
 
 KINDS = ("params", "inputs", "states")
 X, H0, C0 = np.ones((5, 2, 3)), np.ones((1, 2, 4)), np.ones((1, 2, 4))
@@ -127,7 +127,7 @@ def test_H80_gradients_that_do_not_fit():
     with pytest.raises(RuntimeError, match="needs a call first"):
         layer.backward(np.ones((5, 2, 4)))
     layer(X)
-    for dy, dstate, words in ((np.ones((5, 2, 5)), None, "output 'h'.*5, 2, 5.*5, 2, 4"), (np.ones((4, 2, 4)), None, "4, 2, 4.*5, 2, 4"),
+    for dy, dstate, words in ((np.ones((5, 2, 5)), None, "output 'h'.*5, 2, 4.*5, 2, 5"), (np.ones((4, 2, 4)), None, "5, 2, 4.*4, 2, 4"),
                               (None, (H0, np.ones((1, 3, 4))), "'c'.*1, 2, 4.*1, 3, 4")):
         with pytest.raises(ShapeError, match=words):
             layer.backward(dy, dstate)
@@ -157,7 +157,15 @@ def test_H80_arrays_of_a_kernel_are_named():
     ({"dropout": 1.5}, ValueError, "dropout.*1.5"),
     ({"dropout": -0.1}, ValueError, "dropout.*-0.1"), ({"dropout": True}, ValueError, "dropout"),
     ({"dtype": "float16"}, ValueError, "float16"),
-    ({"threads": 0}, ValueError, "threads.*0"), ({"phi": "relu"}, ValueError, "phi"), ({"num_layers": 2}, UnsupportedError, "num_layers"),
+    ({"threads": 0}, ValueError, "threads.*0"), ({"phi": "relu"}, ValueError, "phi"), ({"seed": -1}, ValueError, "seed.*-1"),
+    ({"bias": 1}, TypeError, "bias.*1"), ({"batch_first": None}, TypeError, "batch_first"), ({"bidirectional": "yes"}, TypeError, "bidirectional.*yes"),
+    ({"residual": 2}, TypeError, "residual"), ({"learn_initial": 0}, TypeError, "learn_initial"), ({"go_backwards": 1}, TypeError, "go_backwards"),
+    ({"merge": "max", "bidirectional": True}, ValueError, "merge.*concat.*'max'"), ({"merge": "sum"}, ValueError, "merge='sum'.*bidirectional=True"),
+    ({"share_directions": True}, ValueError, "share_directions.*bidirectional=True"), ({"residual": True}, ValueError, "residual.*two layers"),
+    ({"go_backwards": True, "bidirectional": True}, ValueError, "go_backwards"), ({"sizes": {"K": 2}}, ValueError, "'lstm'.*'K'"),
+    ({"cell": ["lstm", "gru"], "num_layers": 3}, ValueError, "num_layers is 3.*2 cells"), ({"cell": []}, TypeError, "cell"),
+    ({"cell": 3}, TypeError, "cell.*int"), ({"cell": ["rnn", "gru"], "phi": "relu"}, TypeError, "phi.*list of cells"),
+    ({"return_all_states": ["z"]}, ValueError, "'z'.*There are: c, f, g"), ({"return_all_states": "c"}, TypeError, "return_all_states"),
 ])  # fmt: skip
 def test_H81_arguments_are_checked_at_once_and_by_name(change, error, words):
     given = {"cell": "lstm", "input_size": 3, "hidden_size": 4} | change
@@ -168,13 +176,13 @@ def test_H81_arguments_are_checked_at_once_and_by_name(change, error, words):
 def test_H82_weights_changed_in_place_or_replaced_are_used_at_once():
     layer = Recurrent(spec_of(LINEAR_ROWS), 1, 1, dtype="float64")
     x = np.ones((1, 1, 1))
-    layer.params["w"][...] = 1
+    layer.params["w_l0"][...] = 1
     assert layer(x)[0] == 1 and layer.infer(x)[0] == 1
-    layer.params["w"][...] = 2
+    layer.params["w_l0"][...] = 2
     assert layer(x)[0] == 2 and layer.infer(x)[0] == 2
-    layer.params["w"] = np.array([3.0])
+    layer.params["w_l0"] = np.array([3.0])
     assert layer(x)[0] == 3
-    layer.load_state_dict({"w": np.array([4.0]), "u": np.array([0.0])})
+    layer.load_state_dict({"w_l0": np.array([4.0]), "u_l0": np.array([0.0])})
     assert layer(x)[0] == 4
     torch_names = layer_of()
     before, _ = torch_names(X)
@@ -241,8 +249,8 @@ def test_several_inputs_come_as_a_dict_or_a_tuple():
 
 
 def test_bias_False_leaves_out_what_only_adds():
-    assert set(layer_of("indrnn", bias=False).params) == {"W", "u"}  # u multiplies
-    assert "p_i" in layer_of("lstm_peephole", bias=False).params
+    assert set(layer_of("indrnn", bias=False).params) == {"W_l0", "u_l0"}  # u multiplies
+    assert "p_i_l0" in layer_of("lstm_peephole", bias=False).params
     assert not [n for n in layer_of("gru", bias=False).params if "bias" in n]
 
 

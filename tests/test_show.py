@@ -2,15 +2,17 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
 from cells import CORE
 from tiny import cell
 
-from rnnspec.language.load import load, loads
+from rnnspec.language.functions import FEATURES, FUNCTIONS
+from rnnspec.language.load import load, loads, spec_names
 from rnnspec.language.sizes import SizeError
-from rnnspec.show import STAGES, facts, parameter_count, parameter_formula, show
+from rnnspec.show import STAGES, _graphs, backward_equations, facts, parameter_count, parameter_formula, show
 
 
 @pytest.mark.parametrize("name, formula, count", [
@@ -115,3 +117,22 @@ def test_a_stage_that_is_not():
 def test_a_choice_is_shown():
     assert "phi: tanh, relu, identity (now relu)" in show(load("rnn", phi="relu"))
     assert np.isfinite(facts(load("rnn"))["parameter_count"]["count"])
+
+
+def unexplained(name: str) -> set[str]:
+    """Names on the right side of the backward equations that no line defines, and those that two lines do."""
+    spec = load(name)
+    graph, reverse = _graphs(spec)
+    found = backward_equations(spec, graph, reverse)
+    lines = [line.replace("from the end", "") for line in (*found.where, *found.steps, *found.sums)]
+    left = [line.split(" = ")[0] for line in lines]
+    known = {n.removesuffix("[t]") for n in left} | {*spec.shapes, *spec.sizes, *FUNCTIONS, *FEATURES, "D", "H", "T", "t", "where", "or", "and", "not"}
+    known |= {f"d_{s}_next" for s in reverse.states} | {f"d_{o}_out" for o in spec.outputs} | {"sum", "over", "b", "of", "stop_gradient"}
+    right = {n for line in lines for n in re.findall(r"(?<![\d.])[A-Za-z_]\w*", line.split(" = ", 1)[1])}
+    return right - known | {n for n in left if left.count(n) > 1}
+
+
+@pytest.mark.parametrize("name", ["gru", "antisymmetric_rnn", "qrnn", "fastgrnn_lowrank", "ln_gru", "on_lstm",
+                                  *(pytest.param(n, marks=pytest.mark.slow) for n in spec_names())])
+def test_every_name_of_the_backward_equations_is_explained_once(name: str) -> None:
+    assert unexplained(name) == set()

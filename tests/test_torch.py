@@ -1,6 +1,7 @@
 """The cells that torch.nn has too: the same numbers and gradients as PyTorch's, from the same weights."""
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -34,30 +35,48 @@ def pair(which: str, dtype: str, d: int, h: int, **more: Any) -> tuple[Recurrent
     return ours, theirs
 
 
-def states(ours: Recurrent, batch: int, seed: int) -> tuple[np.ndarray, ...]:
-    rng = np.random.default_rng(seed)
-    return tuple(rng.normal(size=(1, batch, ours._full(shape)[0])).astype(ours.kernel.dtype) for shape in ours.kernel.states.values())
+def states(ours: Recurrent, batch: int | None, seed: int) -> tuple[np.ndarray, ...]:
+    rng, rows = np.random.default_rng(seed), () if batch is None else (batch,)
+    return tuple(rng.normal(size=(first, *rows, *rest)).astype(ours.stack.dtype) for first, *rest in ours.stack.states.values())
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-def compare(ours: Recurrent, theirs: Any, x: np.ndarray, state: tuple[np.ndarray, ...] | None, lengths: list[int] | None = None) -> None:
+def run_torch(theirs: Any, x: Any, state: Any, lengths: list[int] | None, batch_first: bool, alone: bool) -> tuple[Any, Any]:
+    """y and the final states of torch's layer. Rows of different lengths go in packed, or each alone."""
+    state = state[0] if state and len(state) == 1 else state
+    if lengths is None:
+        return theirs(x, state)
+    total = x.shape[1 if batch_first else 0]
+    if not alone:
+        y, final = theirs(torch.nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first, enforce_sorted=False), state)
+        return torch.nn.utils.rnn.pad_packed_sequence(y, batch_first, total_length=total)[0], final
+    ys, finals = [], []
+    for row, n in enumerate(lengths):
+        own = state if state is None else tuple(s[:, row] for s in state) if isinstance(state, tuple) else state[:, row]
+        y, final = theirs((x[row] if batch_first else x[:, row])[:n], own)
+        ys.append(torch.nn.functional.pad(y, (0, 0, 0, total - n)))
+        finals.append(as_tuple(final))
+    return torch.stack(ys, 0 if batch_first else 1), tuple(torch.stack(parts, 1) for parts in zip(*finals))
+
+
+def compare(ours: Recurrent, theirs: Any, x: np.ndarray, state: tuple[np.ndarray, ...] | None, lengths: list[int] | None = None, alone: bool = False) -> None:
     """Values, and the gradients of a random loss of all outputs and final states."""
-    tolerance, rng = TORCH[ours.kernel.dtype.name], np.random.default_rng(5)
+    tolerance, rng = TORCH[ours.stack.dtype.name], np.random.default_rng(5)
     theirs.zero_grad()
     x_t = torch.tensor(x, requires_grad=True)
     state_t = None if state is None else tuple(torch.tensor(s, requires_grad=True) for s in state)
-    given = torch.nn.utils.rnn.pack_padded_sequence(x_t, lengths, ours.batch_first, enforce_sorted=False) if lengths else x_t
-    y_t, final_t = theirs(given, state_t[0] if state_t and len(state_t) == 1 else state_t)
-    if lengths:
-        y_t, _ = torch.nn.utils.rnn.pad_packed_sequence(y_t, ours.batch_first, total_length=x.shape[1 if ours.batch_first else 0])
+    y_t, final_t = run_torch(theirs, x_t, state_t, lengths, ours.batch_first, alone)
     final_t = as_tuple(final_t)
     dy = rng.normal(size=tuple(y_t.shape)).astype(x.dtype)
     dfinal = tuple(rng.normal(size=tuple(s.shape)).astype(x.dtype) for s in final_t)
     ((y_t * torch.tensor(dy)).sum() + sum((s * torch.tensor(d)).sum() for s, d in zip(final_t, dfinal))).backward()
 
+    x = x.copy()
+    for row, n in enumerate(lengths or ()):
+        (x[row] if ours.batch_first else x[:, row])[n:] = np.nan
     y, final = ours(x, None if state is None else state if len(state) > 1 else state[0], lengths)
     dx, dstate = ours.backward(dy, dfinal if len(dfinal) > 1 else dfinal[0])
     assert_close(y, y_t.detach().numpy(), tolerance, "y")
@@ -79,26 +98,37 @@ def test_values_and_gradients(which, dtype):
         compare(ours, theirs, x, None)
 
 
-@pytest.mark.parametrize("which", LAYERS)
-@pytest.mark.parametrize("batch_first", [False, True])
-def test_packed_sequences(which, batch_first):
-    ours, theirs = pair(which, "float64", 3, 5, batch_first=batch_first)
-    x = np.random.default_rng(1).normal(size=(4, 7, 3) if batch_first else (7, 4, 3))
-    compare(ours, theirs, x, states(ours, 4, 3), [3, 7, 1, 5])
+# layers, directions, biases, order of axes; rows (None: no batch axis), lengths, each row alone (else packed), initial states given
+GRID = [point for point in itertools.product((1, 2, 3), (False, True), (True, False), (False, True), (3, None), (None, [2, 4, 1]), (False, True), (False, True))
+        if (point[5] or not point[6]) and not (point[5] and point[4] is None)]
 
 
+def walk(which: str, dtype: str, points: list[Any]) -> None:
+    rng = np.random.default_rng(1)
+    for layers, bidirectional, bias, batch_first, rows, lengths, alone, given in points:
+        ours, theirs = pair(which, dtype, 2, 5, num_layers=layers, bidirectional=bidirectional, bias=bias, batch_first=batch_first)
+        x = rng.normal(size=(4, 2) if rows is None else (rows, 4, 2) if batch_first else (4, rows, 2)).astype(dtype)
+        compare(ours, theirs, x, states(ours, rows, 2) if given else None, lengths, alone)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("which", LAYERS)
-def test_without_biases(which):
-    ours, theirs = pair(which, "float64", 3, 5, bias=False)
-    x = np.random.default_rng(1).normal(size=(4, 3, 3))
-    compare(ours, theirs, x, states(ours, 3, 4))
+def test_a_part_of_the_grid(which, dtype):
+    walk(which, dtype, GRID[DTYPES.index(dtype) :: 29])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("which", LAYERS)
+def test_the_whole_grid(which, dtype):
+    walk(which, dtype, GRID)
 
 
 @pytest.mark.parametrize("which", LAYERS)
 def test_names_and_shapes_of_weights(which):
-    for bias in (True, False):
-        ours, theirs = pair(which, "float32", 4, 6, bias=bias)
-        assert {n: a.shape for n, a in ours.state_dict().items()} == {n: tuple(p.shape) for n, p in theirs.state_dict().items()}
+    for bias, layers, bidirectional in itertools.product((True, False), (1, 2), (False, True)):
+        ours, theirs = pair(which, "float32", 4, 6, bias=bias, num_layers=layers, bidirectional=bidirectional)
+        assert [(n, a.shape) for n, a in ours.state_dict().items()] == [(n, tuple(p.shape)) for n, p in theirs.state_dict().items()]
         theirs.load_state_dict({n: torch.tensor(a) for n, a in ours.state_dict().items()})
 
 

@@ -13,6 +13,7 @@ from llvmlite import binding, ir
 
 from rnnspec.backends.cpu import vector_math
 from rnnspec.backends.cpu.vector_math import FORMATS, PRIMITIVES
+from rnnspec.check.functions import LIMITS
 from rnnspec.language.functions import FUNCTIONS
 
 # Units in the last place. 2 is what the kernels' own tolerances count on. tanh and sigmoid are quotients of rounded sums,
@@ -37,18 +38,8 @@ MPMATH = {
 DOMAIN = {"log": 0.0, "log1p": -1.0, "sqrt": 0.0}
 
 INF, NAN = math.inf, math.nan
-SPECIAL = {
-    "exp": [(INF, INF), (-INF, 0.0), (0.0, 1.0), (-0.0, 1.0)],
-    "expm1": [(INF, INF), (-INF, -1.0), (0.0, 0.0), (-0.0, -0.0)],
-    "log": [(INF, INF), (0.0, -INF), (-0.0, -INF), (-1.0, NAN), (-INF, NAN), (1.0, 0.0)],
-    "log1p": [(INF, INF), (-1.0, -INF), (-2.0, NAN), (-INF, NAN), (0.0, 0.0), (-0.0, -0.0)],
-    "sqrt": [(INF, INF), (0.0, 0.0), (-0.0, -0.0), (-1.0, NAN), (-INF, NAN)],
-    "sin": [(INF, NAN), (-INF, NAN), (0.0, 0.0), (-0.0, -0.0)],
-    "cos": [(INF, NAN), (-INF, NAN), (0.0, 1.0), (-0.0, 1.0)],
-    "erf": [(INF, 1.0), (-INF, -1.0), (0.0, 0.0), (-0.0, -0.0)],
-    "tanh": [(INF, 1.0), (-INF, -1.0), (0.0, 0.0), (-0.0, -0.0)],
-    "sigmoid": [(INF, 1.0), (-INF, 0.0), (0.0, 0.5), (-0.0, 0.5)],
-}
+MORE = {"log": [(-1.0, NAN), (1.0, 0.0)], "log1p": [(-1.0, -INF), (-2.0, NAN)], "sqrt": [(-1.0, NAN)]}
+SPECIAL = {name: [*zip((-INF, -0.0, 0.0, INF), LIMITS[name]), *MORE.get(name, [])] for name in PRIMITIVES}
 
 
 def text_of(key: str, lanes: int, names) -> str:

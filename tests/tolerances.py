@@ -31,6 +31,9 @@ DIFFERENCES = 1e-7
 # PyTorch sums in another order and has its own exp and tanh, both in the same dtype as ours
 TORCH = {"float64": 1e-10, "float32": 1e-5}
 
+# ONNX Runtime is float32 only, sums in another order, and its sigmoid and tanh are polynomials good to some 1e-6
+ONNX_RUNTIME = 1e-5
+
 
 def distance(actual: Any, expected: Any) -> float:
     """The largest difference, relative to the largest expected number or 1; NaN and infinities must stand in the same places."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -15,11 +15,12 @@ import numpy as np
 import sympy
 
 from rnnspec.language.functions import FUNCTIONS
+from rnnspec.language.pieces import Piece
 from rnnspec.language.sizes import evaluate_size
 from rnnspec.language.spec import Shape
 from rnnspec.symbolic.adjoint import gradient_of
 from rnnspec.symbolic.expressions import expand_row, names
-from rnnspec.symbolic.graph import Concat, CumSum, Diag, Graph, Node, Outer, Part, Piece, Pointwise, Product, Read, Reduce, Transpose
+from rnnspec.symbolic.graph import Concat, CumSum, Diag, Graph, Node, Outer, Part, Pointwise, Product, Read, Reduce, Transpose
 
 Array = np.ndarray
 Arrays = Mapping[str, Any]
@@ -27,11 +28,13 @@ Arrays = Mapping[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """A kind of number: its NumPy dtype, how a rational constant is made, and the primitives of the function table."""
+    """A kind of number: its NumPy dtype, how a rational constant is made, the primitives of the function table, and how a value that
+    was computed is rounded (None: as NumPy does)."""
 
     dtype: Any
     constant: Callable[[sympy.Rational], Any]
     primitives: Mapping[str, Callable[[Any], Any]]
+    rounded: Callable[[Array], Array] | None = None
 
     def array(self, value: object) -> Array:
         """The values as an array of this kind of number; mpmath numbers are made from float64 exactly."""
@@ -58,6 +61,13 @@ _NUMPY: dict[str, Callable[[Any], Any]] = {"exp": np.exp, "expm1": np.expm1, "lo
 
 FLOAT64 = Numbers(np.float64, float, _NUMPY)
 COMPLEX128 = Numbers(np.complex128, float, _NUMPY)
+
+
+def rounded_at_random(unit: float, seed: int) -> Numbers:
+    """float64 of which every computed value is off by a random part of it, up to `unit`: Monte Carlo arithmetic (Parker 1997), which
+    shows what rounding to numbers of that unit does to a result."""
+    rng = np.random.default_rng(seed)
+    return replace(FLOAT64, rounded=lambda v: v * (1 + unit * rng.uniform(-1, 1, v.shape)))
 
 
 @lru_cache(maxsize=1)
@@ -159,7 +169,9 @@ def evaluate(graph: Graph, step: Step, numbers: Numbers, sizes: Mapping[str, int
     values: dict[str, Array] = {}
     with np.errstate(all="ignore"):
         for name, node in graph.nodes.items():
-            values[name] = _node(node, graph, name, values, step, numbers, sizes)
+            value = _node(node, graph, name, values, step, numbers, sizes)
+            exact = numbers.rounded is None or isinstance(node, Read | Concat | Part | Transpose | Diag)
+            values[name] = value if exact else numbers.rounded(value)  # type: ignore[misc]
     return values
 
 
@@ -223,14 +235,8 @@ def _times(matrix: Array, vector: Array, numbers: Numbers) -> Array:
 
 
 def view(whole: Array, piece: Piece | None, sizes: Mapping[str, int]) -> Array:
-    """The piece of a parameter's array, or of its gradient's: a view, so that it can be added to."""
-    if piece is None:
-        return whole
-    left = whole if piece.index is None else whole[piece.index, ...]  # of a vector too a view, not a number
-    if not piece.length:
-        return left
-    first = evaluate_size(piece.first, sizes)
-    return left[(slice(None),) * piece.axis + (slice(first, first + evaluate_size(piece.length, sizes)),)]
+    """The piece of a parameter's array, or all of it."""
+    return whole if piece is None else piece.of(whole, sizes)
 
 
 # --- a sequence ------------------------------------------------------------------------------------------------------

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rnnspec.check.report import CellReport, Report, Result
-    from rnnspec.check.run import PROPERTIES, check_cells
+    from rnnspec.check.run import PROPERTIES, check_cells, check_property
 
-_HOME = {"check_cells": "run", "PROPERTIES": "run", "Report": "report", "CellReport": "report", "Result": "report"}
-__all__ = ["PROPERTIES", "CellReport", "Report", "Result", "check_cells"]
+_HOME = {"check_cells": "run", "check_property": "run", "PROPERTIES": "run", "Report": "report", "CellReport": "report", "Result": "report"}
+__all__ = ["PROPERTIES", "CellReport", "Report", "Result", "check_cells", "check_property"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,17 +1,24 @@
-"""What one property returns."""
+"""What one property returns, and properties that are checked at several sizes."""
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rnnspec.check.sampling import Shapes
+    from rnnspec.check.subject import Subject
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """passed if measured <= tolerance (None: a yes); skipped: why the property does not apply."""
+    """passed if measured <= tolerance (None: a yes); skipped: why the property does not apply. shapes: where it was measured."""
 
     measured: float | None = None
     tolerance: float | None = None
     detail: str = ""
     skipped: str = ""
+    shapes: Shapes | None = None
 
     @property
     def passed(self) -> bool:
@@ -20,6 +27,25 @@ class Outcome:
         return self.measured <= self.tolerance
 
 
-def largest(outcomes: list[Outcome]) -> Outcome:
+def largest(outcomes: Sequence[Outcome]) -> Outcome:
     """The outcome that is furthest above its tolerance."""
     return max(outcomes, key=lambda o: (not o.passed, o.measured or 0.0), default=Outcome(detail="nothing to check"))
+
+
+@dataclass(frozen=True)
+class Sized:
+    """A property that can be checked at any sizes, and the sizes at which it is: what fails at those is shrunk to a small case."""
+
+    check: Callable[[Subject, Shapes], Outcome]
+    shapes: Callable[[Subject], Sequence[Shapes]]
+
+    def __call__(self, known: Subject) -> Outcome:
+        return largest([self.at(known, replace(s, number=n)) for n, s in enumerate(self.shapes(known))])
+
+    def at(self, known: Subject, shapes: Shapes) -> Outcome:
+        return replace(self.check(known, shapes), shapes=shapes)
+
+
+def at_sizes(shapes: Callable[[Subject], Sequence[Shapes]]) -> Callable[[Callable[[Subject, Shapes], Outcome]], Sized]:
+    """Makes a Sized property of a function of one cell and one set of sizes."""
+    return lambda check: Sized(check, shapes)

@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -9,7 +11,8 @@ from typing import Any
 @dataclass(frozen=True)
 class Result:
     """One property of one cell. measured and tolerance: relative errors, None where the property is a yes or no.
-    skipped: not applicable, `detail` says why; a skipped property counts as passed."""
+    skipped: not applicable, `detail` says why; a skipped property counts as passed. repeat: of a failure, Python that repeats the
+    smallest case that was found to fail."""
 
     property: str
     dtype: str
@@ -19,6 +22,7 @@ class Result:
     detail: str
     seconds: float
     skipped: bool = False
+    repeat: str = ""
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,36 @@ class Report:
         skipped, failed = sum(r.skipped for r in results), len(self.failures())
         passed = len(results) - skipped - failed
         lines = [f"{passed} passed, {failed} failed, {skipped} skipped, in {sum(r.seconds for r in results):.0f} s"]
-        return "\n".join(lines + [f"FAILED {name}, {r.property}, {r.dtype}: {r.detail}" for name, r in self.failures()])
+        return "\n".join(lines + [failure_text(name, r) for name, r in self.failures()])
+
+    def to_junit(self) -> str:
+        """The report as JUnit XML: a test suite for each cell, a test case for each property."""
+        from xml.etree import ElementTree
+
+        root = ElementTree.Element("testsuites")
+        for cell in self.cells:
+            counts = {"tests": len(cell.results), "failures": sum(not r.passed for r in cell.results), "skipped": sum(r.skipped for r in cell.results)}
+            about = {"name": cell.name, "time": f"{sum(r.seconds for r in cell.results):.3f}"} | {k: str(v) for k, v in counts.items()}
+            suite = ElementTree.SubElement(root, "testsuite", about)
+            for r in cell.results:
+                case = ElementTree.SubElement(suite, "testcase", classname=cell.name, name=f"{r.property}[{r.dtype}]", time=f"{r.seconds:.3f}")
+                if r.skipped:
+                    ElementTree.SubElement(case, "skipped", message=_printable(r.detail))
+                elif not r.passed:
+                    ElementTree.SubElement(case, "failure", message=_printable(r.detail)).text = _printable(f"{r.detail}\n\n{r.repeat}")
+        ElementTree.indent(root)
+        return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def failure_text(name: str, result: Result) -> str:
+    """What failed, and how to repeat it."""
+    text = f"FAILED {name}, {result.property}, {result.dtype}: {result.detail}"
+    return text + ("\n\n" + "\n".join(f"    {line}".rstrip() for line in result.repeat.splitlines()) + "\n" if result.repeat else "")
+
+
+def _printable(text: str) -> str:
+    """Without the characters that XML can't hold."""
+    return re.sub("[^\\n\\t -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "?", text)
 
 
 def status(result: Result) -> str:
@@ -70,8 +103,8 @@ def status(result: Result) -> str:
 
 
 def numbers(result: Result) -> str:
-    """ "3.1e-13 of 1e-09", "exact", or nothing."""
-    if result.measured is None or result.tolerance is None:
+    """ "3.1e-13 of 1e-09", "exact", or nothing: what is not finite stands in the detail."""
+    if result.measured is None or result.tolerance is None or not math.isfinite(result.measured):
         return ""
     if result.measured == 0 and result.tolerance == 0:
         return "exact"

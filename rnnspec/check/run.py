@@ -3,23 +3,27 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rnnspec.check.claims import same_as
 from rnnspec.check.derivatives import complex_step, differences, dot_product
-from rnnspec.check.invariants import batch_independence, padding, split_sequence, strides, thread_independence, untouched, zero_sizes
-from rnnspec.check.outcome import Outcome
+from rnnspec.check.invariants import lengths, nan_row, padding, permutation, reversed_time, rows_alone, split_sequence, thread_independence
+from rnnspec.check.outcome import Outcome, Sized
 from rnnspec.check.report import CellReport, Report, Result
 from rnnspec.check.sampling import Shapes
+from rnnspec.check.shrink import attempt, smallest, snippet
 from rnnspec.check.subject import Subject, run_kernel, subject, with_kernel
 from rnnspec.check.tolerances import REFERENCE
+from rnnspec.check.usage import low_memory, saturation, second_run, step_by_step, strides, untouched, zero_sizes
 from rnnspec.check.values import against_reference, every_state, examples, named
-from rnnspec.errors import RnnspecError, UnsupportedError
+from rnnspec.errors import RnnspecError
 from rnnspec.language.load import load, spec_names
 from rnnspec.language.spec import Spec
 
 Progress = Callable[[str, int, int], None]
+DTYPES = ("float32", "float64")
 
 
 @dataclass(frozen=True)
@@ -50,55 +54,92 @@ PROPERTIES = (
     Property("every state", every_state, True),
     Property("central differences", differences, True),
     Property("split sequence", split_sequence, True),
-    Property("batch independence", batch_independence, True),
-    Property("thread independence", thread_independence, True),
+    Property("rows alone", rows_alone, True),
+    Property("batch permutation", permutation, True),
+    Property("row of NaN", nan_row, True),
     Property("padding", padding, True),
-    Property("inputs untouched", untouched, True),
+    Property("lengths", lengths, True),
+    Property("reversed time", reversed_time, True),
+    Property("thread independence", thread_independence, True),
     Property("strides", strides, True),
+    Property("inputs untouched", untouched, True),
+    Property("second run", second_run, True),
+    Property("saturation", saturation, True),
     Property("zero sizes", zero_sizes, True),
+    Property("low memory", low_memory, True),
+    Property("step by step", step_by_step, True),
+    Property("same as", same_as, True),
 )
 
 
 def check_cells(cells: Sequence[str | os.PathLike[str] | Spec] | None = None, progress: Progress | None = None,
-                dtypes: Sequence[str] = ("float32", "float64"), seed: int = 0) -> Report:
+                dtypes: Sequence[str] = DTYPES, seed: int = 0) -> Report:
     """Checks every property of every cell, each option of its choices at least once.
 
     cells: names, paths or Specs; None: all that come with rnnspec. progress(what, done, total) is told of every property.
     A file that can't be read as a spec gives a failed "schema". The same seed draws the same points.
     """
-    loaded = [entry for cell in (spec_names() if cells is None else cells) for entry in _load(cell)]
-    per_cell = sum(not p.needs_kernel for p in PROPERTIES) + len(dtypes) * sum(p.needs_kernel for p in PROPERTIES)
-    total, done = sum(per_cell for _, spec in loaded if isinstance(spec, Spec)), 0
+    loaded = [entry for cell in (spec_names() if cells is None else cells) for entry in variants(cell)]
+    total, done = sum(len(rows(dtypes)) for v in loaded if isinstance(v.spec, Spec)), 0
     reports = []
-    for name, spec in loaded:
-        if not isinstance(spec, Spec):
-            reports.append(CellReport(name, (Result("schema", REFERENCE, False, None, None, str(spec), 0.0),)))
+    for variant in loaded:
+        if not isinstance(variant.spec, Spec):
+            reports.append(CellReport(variant.name, (Result("schema", REFERENCE, False, None, None, str(variant.spec), 0.0),)))
             continue
-        results = []
-        for what, run in _jobs(spec, dtypes, seed):
+        results, made = [], Subjects(variant, seed)
+        for row, dtype in rows(dtypes):
             if progress is not None:
-                progress(f"{name}: {what}", done, total)
-            results.append(run())
+                progress(f"{variant.name}: {row.name}, {dtype}", done, total)
+            results.append(run_property(row, lambda dtype=dtype, made=made: made(dtype), dtype))  # type: ignore[misc]
             done += 1
-        reports.append(CellReport(name, tuple(results)))
+        reports.append(CellReport(variant.name, tuple(results)))
     if progress is not None:
         progress("done", total, total)
     return Report(tuple(reports))
 
 
-def _load(cell: str | os.PathLike[str] | Spec) -> Iterator[tuple[str, Spec | Exception]]:
-    """The Specs of a cell, one for each setting of its choices, or why there is none."""
+def check_property(cell: str | os.PathLike[str] | Spec, name: str, dtype: str, *, steps: int | None = None, rows: int = 1,
+                   sizes: Mapping[str, int] | None = None, ragged: bool = False, number: int = 0, seed: int = 0, **settings: object) -> Result:
+    """Checks one property of one cell, where `steps` is given at those sizes only: what a failed check prints to be repeated.
+
+    name, dtype: as in the report, dtype "reference" for what needs no kernel. ragged: rows have lengths. number: which of the
+    property's points. settings: choices and constants of the cell. Raises ValueError for a property that there is not.
+    """
+    found = [p for p in PROPERTIES if p.name == name and p.needs_kernel == (dtype != REFERENCE)]
+    if not found:
+        raise ValueError(f"there is no property {name!r} for {dtype}. There are: {', '.join(sorted({p.name for p in PROPERTIES}))}.")
+    spec = cell if isinstance(cell, Spec) else load(cell, **settings)
+    origin = "" if isinstance(cell, Spec) else ", ".join([repr(str(cell)), *(f"{n}={v!r}" for n, v in settings.items())])
+    made, check = Subjects(Variant(spec.name, spec, origin), seed), found[0].check
+    if steps is None or not isinstance(check, Sized):
+        return run_property(found[0], lambda: made(dtype), dtype)
+    shapes = Shapes(steps, rows, dict(sizes or {}), ragged, number)
+    return run_property(Property(name, lambda known: check.at(known, shapes), found[0].needs_kernel), lambda: made(dtype), dtype)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A cell with one setting of its choices, or why there is none. origin: the arguments for `load` that make it, as Python text."""
+
+    name: str
+    spec: Spec | Exception
+    origin: str = ""
+
+
+def variants(cell: str | os.PathLike[str] | Spec) -> Iterator[Variant]:
+    """The Specs of a cell, one for each setting of its choices, so that every option is there once, or why there is none."""
     if isinstance(cell, Spec):
-        yield _name(cell, {}), cell
+        yield Variant(_name(cell, {}), cell)
         return
     try:
         spec = load(cell)
-        yield spec.name, spec
+        yield Variant(spec.name, spec, repr(str(cell)))
         for number in range(1, max((len(c.options) for c in spec.choices.values()), default=1)):
             chosen = {n: c.options[min(number, len(c.options) - 1)] for n, c in spec.choices.items()}
-            yield _name(spec, chosen), load(cell, **chosen)
+            given = ", ".join([repr(str(cell)), *(f"{n}={v!r}" for n, v in chosen.items())])
+            yield Variant(_name(spec, chosen), load(cell, **chosen), given)
     except (RnnspecError, OSError) as error:
-        yield Path(cell).stem, error
+        yield Variant(Path(cell).stem, error)
 
 
 def _name(spec: Spec, chosen: dict[str, str]) -> str:
@@ -106,30 +147,44 @@ def _name(spec: Spec, chosen: dict[str, str]) -> str:
     return spec.name + (f" ({', '.join(f'{n}={v}' for n, v in chosen.items())})" if chosen else "")
 
 
-def _jobs(spec: Spec, dtypes: Sequence[str], seed: int) -> Iterator[tuple[str, Callable[[], Result]]]:
-    """What is to be run, the graphs and each kernel made once."""
-    made: dict[str, Subject] = {}
+class Subjects:
+    """The Subject of a variant for each dtype, the graphs and each kernel made once."""
 
-    def known(dtype: str) -> Subject:
-        if dtype not in made:
-            made[dtype] = subject(spec, seed) if dtype == REFERENCE else with_kernel(known(REFERENCE), dtype)
-        return made[dtype]
+    def __init__(self, variant: Variant, seed: int):
+        self.variant, self.seed = variant, seed
+        self.made: dict[str, Subject] = {}
 
-    for dtype in (REFERENCE, *dtypes):
-        for row in PROPERTIES:
-            if row.needs_kernel == (dtype != REFERENCE):
-                yield f"{row.name}, {dtype}", lambda row=row, dtype=dtype: run_property(row, lambda: known(dtype), dtype)  # type: ignore[misc]
+    def __call__(self, dtype: str) -> Subject:
+        if dtype not in self.made:
+            assert isinstance(self.variant.spec, Spec)
+            reference = dtype == REFERENCE
+            self.made[dtype] = subject(self.variant.spec, self.seed, self.variant.origin) if reference else with_kernel(self(REFERENCE), dtype)
+        return self.made[dtype]
+
+
+def rows(dtypes: Sequence[str] = DTYPES) -> list[tuple[Property, str]]:
+    """The properties in the order in which they are checked, each with its dtype."""
+    return [(row, dtype) for dtype in (REFERENCE, *dtypes) for row in PROPERTIES if row.needs_kernel == (dtype != REFERENCE)]
 
 
 def run_property(row: Property, known: Callable[[], Subject], dtype: str) -> Result:
-    """The result of one property; an error that it raises is a failure, except that a kernel may not be offered yet."""
+    """The result of one property; an error that it raises is a failure, except that a kernel may not be offered yet.
+    What fails is shrunk to a small case, and the Python that repeats it goes with the result."""
     start = time.perf_counter()
-    try:
-        outcome = row.check(known())
-    except UnsupportedError as error:
-        outcome = Outcome(skipped=str(error))
-    except Exception as error:  # a check reports whatever goes wrong in what it checks
-        outcome = Outcome(float("inf"), 0.0, f"{type(error).__name__}: {error}")
+    repeat = ""
+    outcome = attempt(lambda: row.check(known()))
+    if not outcome.passed and (made := attempt_subject(known)) is not None:
+        if isinstance(row.check, Sized):
+            outcome = smallest(row.check, made, outcome)
+        repeat = snippet(row.name, made, outcome)
     seconds = time.perf_counter() - start
     detail = outcome.skipped or outcome.detail
-    return Result(row.name, dtype, outcome.passed, outcome.measured, outcome.tolerance, detail, seconds, bool(outcome.skipped))
+    return Result(row.name, dtype, outcome.passed, outcome.measured, outcome.tolerance, detail, seconds, bool(outcome.skipped), repeat)
+
+
+def attempt_subject(known: Callable[[], Subject]) -> Subject | None:
+    """None where the graphs can't even be built: there is nothing to shrink then."""
+    try:
+        return known()
+    except Exception:  # what went wrong stands in the outcome already
+        return None

@@ -55,12 +55,14 @@ class Case:
 
 @dataclass(frozen=True)
 class Shapes:
-    """steps, rows and the values that the size names of a cell take, in turn."""
+    """steps, rows and the values that the size names of a cell take, in turn or by name. number: of several points of one property;
+    another number is another draw."""
 
     steps: int
     rows: int
-    sizes: Sequence[int]
+    sizes: Sequence[int] | Mapping[str, int]
     ragged: bool = False
+    number: int = 0
 
 
 def awkward(lanes: int) -> tuple[Shapes, ...]:
@@ -74,14 +76,15 @@ def awkward(lanes: int) -> tuple[Shapes, ...]:
     )
 
 
-def size_values(spec: Spec, values: Sequence[int]) -> dict[str, int]:
-    """A value for every size of a cell: `values` in turn, but for sizes that are constants."""
+def size_values(spec: Spec, values: Sequence[int] | Mapping[str, int]) -> dict[str, int]:
+    """A value for every size of a cell: `values` by name or in turn, but for sizes that are constants."""
     every = dict.fromkeys(n for shape in spec.shapes.values() for s in shape for n in sorted(size_names(s)))
     found: dict[str, int] = {}
     for name in every:
         default = spec.sizes[name].default if name in spec.sizes else None
         fixed = default is not None and not size_names(default)
-        found[name] = evaluate_size(default, {}) if fixed and default is not None else values[len(found) % len(values)]
+        chosen = values[name] if isinstance(values, Mapping) else values[len(found) % len(values)]
+        found[name] = evaluate_size(default, {}) if fixed and default is not None else chosen
     return found
 
 
@@ -114,6 +117,7 @@ def _draw(spec: Spec, graph: Graph, shapes: Shapes, rng: np.random.Generator, po
         fan_in = evaluate_size(shape[-1], sizes) if len(shape) > 1 else 4
         return values((), shape, 1 / np.sqrt(max(1, fan_in)))
 
+    # noise too: a cell is a function of it, and numbers that are never drawn tell more of that function than zeros and ones
     states = {s: graph.shapes[n] for s, n in graph.states.items()}
     outputs = {o: graph.shapes[n] for o, n in graph.outputs.items()}
     return Case(

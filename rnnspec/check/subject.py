@@ -33,6 +33,7 @@ class Subject:
     dtype: str = REFERENCE
     kernel: Kernel | None = None
     seed: int = 0
+    origin: str = ""  # what `load` was given, as Python text; empty for a Spec that was made otherwise
 
     def draw(self, shapes: Shapes, what: str, margin: float = 0.0) -> Case:
         """Arrays for one property, in this subject's dtype; the same for the same seed and property."""
@@ -53,21 +54,21 @@ class Subject:
         return awkward(self.lanes())
 
 
-def subject(spec: Spec, seed: int = 0) -> Subject:
+def subject(spec: Spec, seed: int = 0, origin: str = "") -> Subject:
     """The cell with its adjoint and its tangent, for the properties that need no kernel."""
     graph = build(spec)
-    return Subject(spec, graph, adjoint(graph, spec.no_gradient), tangent(graph, spec.no_gradient), seed=seed)
+    return Subject(spec, graph, adjoint(graph, spec.no_gradient), tangent(graph, spec.no_gradient), seed=seed, origin=origin)
 
 
 def with_kernel(known: Subject, dtype: str) -> Subject:
     return replace(known, dtype=dtype, kernel=compile(known.spec, dtype=dtype))
 
 
-def threaded(kernel: Kernel, threads: int) -> Kernel:
-    """The same machine code on another number of threads."""
+def variant(kernel: Kernel, threads: int | None = None, memory: str = "full") -> Kernel:
+    """The same machine code on another number of threads, or keeping less of a run."""
     for mode in ("forward", "backward", "infer"):
         kernel._code(mode)
-    other = Kernel(kernel.spec, kernel.dtype, threads)
+    other = Kernel(kernel.spec, kernel.dtype, threads or kernel._threads, memory)
     other._codes.update(kernel._codes)
     return other
 
@@ -82,11 +83,17 @@ def run_kernel(kernel: Kernel, case: Case) -> Values:
     return collect(run, grad)
 
 
-def run_reference(known: Subject, case: Case) -> Values:
-    """The same, by the definition in float64."""
-    run = reference.forward(known.graph, case.params, case.inputs, case.states, case.lengths, sizes=case.sizes)
-    grad = reference.backward(known.reverse, case.params, case.inputs, run, case.d_outputs, case.d_final, case.lengths, sizes=case.sizes)
-    return collect(run, grad)
+def run_reference(known: Subject, case: Case, numbers: reference.Numbers = reference.FLOAT64) -> Values:
+    """The same by the definition, in float64 or other numbers."""
+    run = reference.forward(known.graph, case.params, case.inputs, case.states, case.lengths, sizes=case.sizes, numbers=numbers)
+    grad = reference.backward(known.reverse, case.params, case.inputs, run, case.d_outputs, case.d_final, case.lengths, sizes=case.sizes,
+                              numbers=numbers)
+    return without_noise(known.spec, collect(run, grad))
+
+
+def without_noise(spec: Spec, values: Values) -> Values:
+    """Without the zeros that the reference has for the gradients of parameters that are noise."""
+    return {n: a for n, a in values.items() if n.removeprefix("gradient of ") not in spec.noise}
 
 
 def collect(run: Any, grad: Any) -> Values:
@@ -98,22 +105,41 @@ def collect(run: Any, grad: Any) -> Values:
 # --- comparisons -----------------------------------------------------------------------------------------------------
 
 
-def worst(found: Mapping[str, Array], expected: Mapping[str, Array]) -> tuple[float, str]:
+def worst(found: Mapping[str, Array], expected: Mapping[str, Array], at_least: Mapping[str, float] = {}) -> tuple[float, str]:
     """The largest difference of any array, and which array that is ("all arrays" if none differs).
 
     Values are measured by the largest value expected of any array, gradients by the largest gradient: one that cancels to nearly
-    nothing carries the rounding errors of those that do not. Infinite where the names or shapes differ, or a NaN stands where none
-    is expected (or the other way round).
+    nothing carries the rounding errors of those that do not; an array that stands in `at_least` by no less than what stands there.
+    Infinite where the names or shapes differ, or a NaN or infinity stands where none is expected (or the other way round): the
+    name says what stands where then.
     """
     if set(found) != set(expected):
         return float("inf"), f"these are not in both: {', '.join(sorted(set(found) ^ set(expected)))}"
-    scales = {kind: max((_size(a) for n, a in expected.items() if _kind(n) == kind), default=0.0) for kind in map(_kind, expected)}
-    errors = {name: difference(found[name], expected[name], scales[_kind(name)]) for name in expected}
+    scales = largest_values(expected)
+    errors = {n: difference(found[n], expected[n], max(scales[kind_of(n)], at_least.get(n, 0.0))) for n in expected}
     name = max(errors, key=lambda n: errors[n], default="")
-    return (errors[name], name) if name and errors[name] else (0.0, "all arrays")
+    if not (name and errors[name]):
+        return 0.0, "all arrays"
+    return errors[name], name if np.isfinite(errors[name]) else f"{name}{_odd_one(found[name], expected[name])}"
 
 
-def _kind(name: str) -> str:
+def _odd_one(found: Array, expected: Array) -> str:
+    """What differs beyond all measure, in words."""
+    if found.shape != expected.shape:
+        return f" has shape {found.shape}, expected {expected.shape}"
+    same = np.isfinite(found) & np.isfinite(expected) | (found == expected) | np.isnan(found) & np.isnan(expected)
+    if same.all():
+        same = found == expected
+    where = tuple(int(i) for i in np.argwhere(~same)[0])
+    return f"{list(where) if where else ''} is {found[where]:.9g}, expected {expected[where]:.9g}"
+
+
+def largest_values(expected: Mapping[str, Array]) -> dict[str, float]:
+    """The largest number of each kind of array."""
+    return {kind: max((_size(a) for n, a in expected.items() if kind_of(n) == kind), default=0.0) for kind in map(kind_of, expected)}
+
+
+def kind_of(name: str) -> str:
     return "gradient" if name.startswith("gradient") else "value"
 
 

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from rnnspec.backends import reference
-from rnnspec.check.outcome import Outcome, largest
-from rnnspec.check.subject import Array, Subject, Values, collect, run_kernel, run_reference, worst
+from rnnspec.check.conditioning import measure
+from rnnspec.check.outcome import Outcome, at_sizes, largest
+from rnnspec.check.sampling import Shapes
+from rnnspec.check.subject import Array, Subject, Values, collect, run_kernel, run_reference, without_noise, worst
 from rnnspec.check.tolerances import EXAMPLE, KERNEL, KINK_COMPARISON, REFERENCE
 from rnnspec.language.sizes import evaluate_size
 from rnnspec.language.spec import Example, Shape, Spec
@@ -19,7 +21,7 @@ def named(known: Subject) -> Outcome:
     unsaid = [n for n, size in spec.sizes.items() if not size.meaning and size.default is None and n not in ("D", "H")]
     if unsaid:
         return Outcome(1.0, 0.0, f"say under sizes what {', '.join(unsaid)} mean")
-    return Outcome(detail=f"{len(spec.equations)} equations, {len(spec.parameters)} parameters, {len(spec.examples)} examples")
+    return Outcome(detail=f"{len(spec.equations)} equations, {len(spec.trained)} parameters, {len(spec.examples)} examples")
 
 
 def examples(known: Subject) -> Outcome:
@@ -46,11 +48,11 @@ def _run_example(known: Subject, example: Example) -> Values:
     spec, sizes = known.spec, dict(example.sizes)
     dtype = "float64" if known.dtype == REFERENCE else known.dtype
 
-    def array(value: object, shape: Shape) -> Array:
+    def array(value: object, shape: Shape, otherwise: float = 0.0) -> Array:
         full = tuple(evaluate_size(s, sizes) for s in shape)
-        return np.zeros(full, dtype) if value is None else np.asarray(value, dtype).reshape(full)
+        return np.full(full, otherwise, dtype) if value is None else np.asarray(value, dtype).reshape(full)
 
-    params = {n: array(example.parameters.get(n), s) for n, s in spec.parameters.items()}
+    params = {n: array(example.parameters.get(n), s, spec.noise[n].mean if n in spec.noise else 0.0) for n, s in spec.parameters.items()}
     inputs = {n: np.asarray(v, dtype)[:, None] for n, v in example.inputs.items()}
     states = {n: array(example.states.get(n), s)[None] for n, s in spec.states.items()}
     steps = len(next(iter(inputs.values())))
@@ -60,7 +62,7 @@ def _run_example(known: Subject, example: Example) -> Values:
         return collect(run, known.kernel.backward(run, ones))
     carried = {s: np.zeros((1, *(evaluate_size(a, sizes) for a in known.graph.shapes[n])), dtype) for s, n in known.graph.states.items()}
     made = reference.forward(known.graph, params, inputs, carried | states, sizes=sizes)
-    return collect(made, reference.backward(known.reverse, params, inputs, made, ones, sizes=sizes))
+    return without_noise(spec, collect(made, reference.backward(known.reverse, params, inputs, made, ones, sizes=sizes)))
 
 
 def _expected(spec: Spec, example: Example) -> Values:
@@ -78,30 +80,34 @@ def _short(array: Array) -> str:
     return " ".join(np.array2string(array, precision=9, threshold=8).split())
 
 
-def against_reference(known: Subject) -> Outcome:
+@at_sizes(lambda known: known.shapes())
+def against_reference(known: Subject, shapes: Shapes) -> Outcome:
     """Values and all gradients of the kernel at awkward sizes, with given initial states and final gradients, one batch ragged."""
-    outcomes = []
-    for number, shapes in enumerate(known.shapes()):
-        case = known.draw(shapes, f"against the reference {number}", KINK_COMPARISON)
-        expected = run_reference(known, case)
-        kernel = known.compiled()
-        found = run_kernel(kernel, case)
-        inferred = kernel.infer(case.params, case.inputs, case.states, case.lengths)
-        error, name = worst(found, expected)
-        alone, where = worst({f"output {n}": a for n, a in inferred.outputs.items()} | {f"final {n}": a for n, a in inferred.final.items()},
-                             {n: a for n, a in expected.items() if n.startswith(("output", "final"))})
-        error, name = max((error, name), (alone, f"infer, {where}"))
-        outcomes.append(Outcome(error, KERNEL[known.dtype], f"{name} at {case.about()}"))
-    return largest(outcomes)
+    case = known.draw(shapes, f"against the reference {shapes.number}", KINK_COMPARISON)
+    kernel = known.compiled()
+    found = run_kernel(kernel, case)
+    inferred = kernel.infer(case.params, case.inputs, case.states, case.lengths)
+    again = {f"output {n}": a for n, a in inferred.outputs.items()} | {f"final {n}": a for n, a in inferred.final.items()}
+
+    def definition(numbers: reference.Numbers) -> Values:
+        return run_reference(known, case, numbers)
+
+    expected = definition(reference.FLOAT64)
+    values = {n: a for n, a in expected.items() if n.startswith(("output", "final"))}
+    error, name = measure(found, expected, definition, known.dtype, KERNEL[known.dtype])
+    alone, where = measure(again, values, definition, known.dtype, KERNEL[known.dtype])
+    error, name = max((error, name), (alone, f"infer, {where}"))
+    return Outcome(error, KERNEL[known.dtype], f"{name} at {case.about()}")
 
 
-def every_state(known: Subject) -> Outcome:
+@at_sizes(lambda known: (known.shapes()[1], known.shapes()[4]))
+def every_state(known: Subject, shapes: Shapes) -> Outcome:
     """The states that a run kept, at every step."""
-    outcomes = []
-    for shapes in (known.shapes()[1], known.shapes()[4]):
-        case = known.draw(shapes, "every state", KINK_COMPARISON)
-        expected = reference.forward(known.graph, case.params, case.inputs, case.states, case.lengths, sizes=case.sizes).states
-        run = known.compiled().forward(case.params, case.inputs, case.states, case.lengths)
-        error, name = worst(run.states, expected)
-        outcomes.append(Outcome(error, KERNEL[known.dtype], f"{name} at {case.about()}"))
-    return largest(outcomes)
+    case = known.draw(shapes, "every state", KINK_COMPARISON)
+
+    def definition(numbers: reference.Numbers) -> Values:
+        return reference.forward(known.graph, case.params, case.inputs, case.states, case.lengths, sizes=case.sizes, numbers=numbers).states
+
+    run = known.compiled().forward(case.params, case.inputs, case.states, case.lengths)
+    error, name = measure(run.states, definition(reference.FLOAT64), definition, known.dtype, KERNEL[known.dtype])
+    return Outcome(error, KERNEL[known.dtype], f"{name} at {case.about()}")

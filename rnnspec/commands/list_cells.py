@@ -15,6 +15,7 @@ from rnnspec.errors import RnnspecError, UnsupportedError
 from rnnspec.language.equations import Binary, Call, Expr, Number, Ref, Unary
 from rnnspec.language.faults import did_you_mean, listed
 from rnnspec.language.functions import FEATURES
+from rnnspec.language.gates import gate_names
 from rnnspec.language.load import digest, load, spec_names
 from rnnspec.language.shapes import shape_of
 from rnnspec.language.sizes import SizeError, evaluate_size, size_names
@@ -33,7 +34,6 @@ COLUMNS: Mapping[str, Callable[[Any], str]] = {
     "title": str,
 }
 NUMBERS = ("year", "parameters", "flop", "stages")
-GATES = ("sigmoid", "hard_sigmoid", "cumax")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -68,7 +68,7 @@ def row(spec: Spec, stats: bool = False) -> dict[str, Any]:
         "title": spec.title,
         "year": int(year[0]) if year else None,
         "states": list(spec.states),
-        "gates": [e.target for e in spec.equations if isinstance(e.value, Call) and e.value.function in GATES and e.target not in spec.states],
+        "gates": gate_names(spec),
         "parameters": count_parameters(spec, sizes),
         "flop": count_operations(spec, sizes),
         **({"stages": recurrent_stages(spec)} if stats else {}),
@@ -111,7 +111,7 @@ def _default(spec: Spec, name: str) -> str | None:
 def count_parameters(spec: Spec, sizes: Mapping[str, int]) -> int | None:
     """How many numbers a layer trains; None if a default can't be evaluated."""
     try:
-        return sum(_count(shape, sizes) for shape in spec.parameters.values())
+        return sum(_count(shape, sizes) for shape in spec.trained.values())
     except SizeError:
         return None
 

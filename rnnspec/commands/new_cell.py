@@ -44,6 +44,8 @@ COMMENTS = {
     "parameters": "# trained; one line may declare several of one shape",
     "constants": "# numbers that can be changed at load",
     "choices": "# functions that can be chosen at load, the first is the default",
+    "noise": "# which of these are drawn in training: bernoulli(p), dropout(p), normal(sigma)",
+    "apply": "# transforms of the cell, one after the other; their arguments may be constants",
     "equations": "# [t] is now, [t-1] the step before; @ is the matrix product, * is element by element; the order of the lines is free",
     "outputs": "# emitted at every step",
 }

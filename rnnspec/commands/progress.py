@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from rnnspec.train.loop import Report
+from rnnspec.train.problem import Problem
 
 RECENT = 50
 
@@ -21,18 +22,18 @@ class Pace:
 
     def add(self, report: Report) -> None:
         self.first = self.first or report
-        if report.bits == report.bits:
-            self.recent = [*self.recent, report.bits][-RECENT:]
+        if report.loss == report.loss:
+            self.recent = [*self.recent, report.loss][-RECENT:]
 
-    def bits(self) -> float | None:
+    def loss(self) -> float | None:
         """Training loss, mean of the last 50 steps."""
         return sum(self.recent) / len(self.recent) if self.recent else None
 
     def speed(self, report: Report) -> float | None:
-        """Characters per second."""
+        """Steps of rows per second: characters, words, values."""
         first = self.first or report
         seconds = report.seconds - first.seconds
-        return (report.characters - first.characters) / seconds if seconds > 0 else None
+        return (report.tokens - first.tokens) / seconds if seconds > 0 else None
 
     def left(self, report: Report) -> float | None:
         """Seconds."""
@@ -41,14 +42,16 @@ class Pace:
         return (report.seconds - first.seconds) * (1 - report.fraction) / done if done > 0 else None
 
 
-def line(report: Report, pace: Pace) -> str:
+def line(report: Report, pace: Pace, problem: Problem) -> str:
     """One snapshot on one line."""
-    bits, speed, left = pace.bits(), pace.speed(report), pace.left(report)
-    parts = [f"step {report.step:>5}", f"loss {'  -  ' if bits is None else f'{bits:5.3f}'}"]
-    parts.append(f"held-out {report.held_out:5.3f} bits/char" if report.held_out is not None else " " * 24)
-    parts.append(f"{speed:>7,.0f} char/s" if speed else " " * 14)
+    loss, speed, left = pace.loss(), pace.speed(report), pace.left(report)
+    parts = [f"step {report.step:>5}", f"loss {'  -  ' if loss is None else f'{loss:5.3f}'}"]
+    metric = problem.metric
+    parts.append(f"held-out {report.scores[metric.name]:5.3f} {metric.unit}" if report.scores is not None else " " * (15 + len(metric.unit)))
+    parts.append(f"{speed:>7,.0f} a second" if speed else " " * 16)
     parts.append(f"{clock(left)} left" if left is not None else " " * 9)
-    return "  ".join(parts) + f"  | {' '.join(report.sample.split())[:40]}"
+    sample = " ".join(report.sample.split())[:40]
+    return "  ".join(parts) + (f"  | {sample}" if sample else "")
 
 
 def clock(seconds: float) -> str:
@@ -57,15 +60,17 @@ def clock(seconds: float) -> str:
 
 
 @contextmanager
-def training(title: str) -> Iterator[Callable[[Report], None]]:
+def training(title: str, problem: Problem) -> Iterator[Callable[[Report], None]]:
     """Yields show(report), to be called after every step; snapshots leave a line behind, other steps only move the bar."""
     pace = Pace()
     if not sys.stderr.isatty():
 
         def show_plain(report: Report) -> None:
             pace.add(report)
-            if report.held_out is not None:
-                print(line(report, pace), file=sys.stderr, flush=True)
+            if report.trouble:
+                print(f"step {report.step:>5}  skipped: gradients not finite in {report.trouble}", file=sys.stderr, flush=True)
+            if report.scores is not None:
+                print(line(report, pace, problem), file=sys.stderr, flush=True)
 
         yield show_plain
         return
@@ -86,10 +91,12 @@ def training(title: str) -> Iterator[Callable[[Report], None]]:
 
         def show(report: Report) -> None:
             pace.add(report)
-            if report.held_out is not None:
-                console.print(Text(line(report, pace)), overflow="ellipsis", no_wrap=True, crop=True)
-            bits, speed, left = pace.bits(), pace.speed(report), pace.left(report)
-            status = "" if bits is None or speed is None else f"{bits:.3f} bits/char  {speed:,.0f} char/s  {clock(left or 0)} left"
+            if report.trouble:
+                console.print(Text(f"step {report.step}: skipped, gradients not finite in {report.trouble}"))
+            if report.scores is not None:
+                console.print(Text(line(report, pace, problem)), overflow="ellipsis", no_wrap=True, crop=True)
+            loss, speed, left = pace.loss(), pace.speed(report), pace.left(report)
+            status = "" if loss is None or speed is None else f"{loss:.3f}  {speed:,.0f} a second  {clock(left or 0)} left"
             bar.update(task, completed=report.fraction, status=status)
 
         yield show

@@ -48,8 +48,8 @@ def check(document: Document, settings: Settings) -> Spec:
     check_choices(document, faults)
     choices = {name: Choice(e.value, settings.chosen.get(name, e.value[0])) for name, e in document.choices.items() if e.value}
     unrolled = unroll(document, kinds, constants, faults)
-    functions = {n: e.value for n, e in document.functions.items()}
-    scope = Scope(kinds, constants, {n: c.chosen for n, c in choices.items()}, functions, document.broken, unrolled)
+    chosen, functions = {n: c.chosen for n, c in choices.items()}, {n: e.value for n, e in document.functions.items()}
+    scope = Scope(kinds, constants, chosen, functions, document.broken, unrolled)
     equations = lower_taps(resolve(document, scope, faults), {*kinds, *(r.target for r in unrolled.rounds)}, faults)
     _check_defined(document, faults)
     _check_used(document, in_shapes, faults)
@@ -57,6 +57,7 @@ def check(document: Document, settings: Settings) -> Spec:
     _check_ranks(document, faults)
     ordered = _ordered(equations, faults)
     shapes = infer_shapes(equations, declared, document.states, scope.named("size"), faults)
+    shapes = _in_order(shapes, [*declared, *(e.target for e in ordered)])
     sizes = _sizes(document, faults, {n.name for e in equations for n in walk(e.value) if isinstance(n, Ref)})
     _check_emitted(document, kinds, set(unrolled.families), faults)
     init, noise = _initialisers(document, faults), _noise(document, constants, faults)
@@ -74,6 +75,7 @@ def check(document: Document, settings: Settings) -> Spec:
         constants=constants,
         choices=choices,
         no_gradient=tuple(dict.fromkeys([*(e.value for e in document.no_gradient), *noise])),
+        defaults={n: e.value for n, e in document.defaults.items()},
         noise=noise,
         init=init,
         layouts={library: {b: tuple(e.value for e in es) for b, es in blocks.items()} for library, blocks in document.layouts.items()},
@@ -86,6 +88,11 @@ def check(document: Document, settings: Settings) -> Spec:
     check_examples(document, spec, faults)
     faults.stop_if_any()
     return spec
+
+
+def _in_order(shapes: Mapping[str, Shape], names: list[str]) -> dict[str, Shape]:
+    """In the order of what is computed, as a spec is written; others after that."""
+    return {n: shapes[n] for n in dict.fromkeys([*names, *shapes]) if n in shapes}
 
 
 # names
@@ -144,7 +151,7 @@ def _check_defined(document: Document, faults: Faults) -> None:
 def _check_used(document: Document, in_shapes: set[str], faults: Faults) -> None:
     if document.broken or document.problems:  # what uses it may be what can't be read
         return
-    used = used_names(document) | in_shapes | {e.value.argument for e in document.noise.values()}
+    used = used_names(document) | in_shapes | {e.value.argument for e in document.noise.values()} | {a.text for step in document.apply for a in step.arguments}
     for section in ("inputs", "parameters", "constants", "choices", "functions"):
         for name, entry in getattr(document, section).items():
             if name not in used:
@@ -159,6 +166,7 @@ def _check_emitted(document: Document, kinds: Mapping[str, str], indexed: set[st
             known.append(entry.value)
     _check_list("outputs", "a state or intermediate value", document.outputs, [*known, *document.broken], faults)
     _check_list("no_gradient", "an input", document.no_gradient, list(document.inputs), faults)
+    _check_list("defaults", "an input", tuple(Entry(n, e.at) for n, e in document.defaults.items()), list(document.inputs), faults)
     if "outputs" in document.keys and not document.outputs and not document.problems:
         faults.add("outputs is empty. Write what is emitted every step, like [h].", document.key("outputs"))
 
@@ -277,6 +285,8 @@ def _initialisers(document: Document, faults: Faults) -> dict[str, Init]:
             near = did_you_mean(pattern, document.parameters)
             faults.add(f"init names '{pattern[:60]}', which is no parameter.{near} Known here: {listed(document.parameters)}.", entry.at)
         for name in matching:
+            if entry.value.kind in ("orthogonal", "identity") and len(document.parameters[name].value) < 2:
+                faults.add(f"'{entry.value.kind}' is for matrices, and '{name}' has the shape [{', '.join(document.parameters[name].value)}].", entry.at)
             if name == pattern or (name not in found and name not in document.init):
                 found[name] = entry.value
     return {name: found[name] for name in document.parameters if name in found}
@@ -289,6 +299,8 @@ def _noise(document: Document, constants: Mapping[str, Fraction], faults: Faults
         if name not in known:
             faults.add(f"noise names '{name}', which is no input and no parameter.{did_you_mean(name, known)} Known here: {listed(known)}.", entry.at)
             continue
+        if name in document.defaults:
+            faults.add(f"'{name}' is noise: where a call does not give it, it is drawn. Take its default out.", document.defaults[name].at)
         draw = drawn(entry.value, constants, name in document.parameters)
         if isinstance(draw, str):
             faults.add(f"the noise '{name}': {draw}", entry.at)

@@ -6,8 +6,11 @@ In: a Document and a way to read others. Out: one Document, as if all had been w
   state) leaves the old one. `outputs` and `no_gradient` are replaced as a whole.
 - What was inherited and nothing uses any more (parameters, inputs, constants, choices, functions, sizes, states and
   intermediates on no way to an output or to something this file says) is dropped, with its initialiser.
+- `defaults` and `init` are joined by name; a default goes with its input.
+- `apply` adds to what the base applies, and all of it is done to the joined cell, in that order.
 - `title`, `source` and `notes` are inherited where the file gives none of its own; a layout is where it still places
-  every parameter with its old shape; `examples` and `same_as` only where the file changes nothing that is computed.
+  every parameter with its old shape and the file does not say `null` in its place; `examples` and `same_as` only where
+  the file changes nothing that is computed.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from rnnspec.language.sizes import size_names
 from rnnspec.language.spec import Shape
 
 MAX_CHAIN = 16
-_COMPUTED = frozenset({*SECTIONS, "equations", "outputs", "noise"})
+_COMPUTED = frozenset({*SECTIONS, "equations", "outputs", "noise", "apply"})
 
 
 def extend(document: Document, fetch: Callable[[str, str], Document], identity: str) -> Document:
@@ -74,14 +77,17 @@ def join(base: Document, own: Document) -> Document:
         broken=base.broken | own.broken,
         outputs=own.outputs or base.outputs,
         no_gradient=own.no_gradient if "no_gradient" in own.keys else base.no_gradient,
+        defaults={**base.defaults, **own.defaults},
         init={**base.init, **own.init},
         noise={**base.noise, **own.noise},
+        apply=base.apply + own.apply,
         problems=base.problems + own.problems,
         same_as=own.same_as if own.same_as or _COMPUTED & set(own.keys) else base.same_as,
         examples=own.examples if own.examples or _COMPUTED & set(own.keys) else base.examples,
     )
     joined = _drop_unused(joined, own)
-    return replace(joined, layouts={**{k: v for k, v in base.layouts.items() if _fits(v, base, joined)}, **own.layouts})
+    layouts = {**{k: v for k, v in base.layouts.items() if _fits(v, base, joined)}, **own.layouts}
+    return replace(joined, layouts={k: v for k, v in layouts.items() if v or k not in base.layouts})
 
 
 def _names(expr: Expr) -> set[str]:
@@ -95,7 +101,7 @@ def _drop_unused(joined: Document, own: Document) -> Document:
     reads |= {name: set(e.value) for name, e in joined.choices.items()}
     said = {name for section in SECTIONS for name in getattr(own, section)} | set(own.equations)
     live: set[str] = set()
-    waiting = [*said, *(e.value for e in joined.outputs)]
+    waiting = [*said, *(e.value for e in joined.outputs), *(word for step in joined.apply for word in step.words())]
     reads |= {name: {e.value.argument} for name, e in joined.noise.items() if isinstance(e.value.argument, str)}
     while waiting:
         name = waiting.pop()
@@ -108,8 +114,9 @@ def _drop_unused(joined: Document, own: Document) -> Document:
     kept["sizes"] = {n: e for n, e in joined.sizes.items() if n in sizes}
     init = {n: e for n, e in joined.init.items() if n in own.init or any(fnmatchcase(p, n) for p in kept["parameters"])}
     no_gradient = tuple(e for e in joined.no_gradient if e in own.no_gradient or e.value in kept["inputs"])
+    defaults = {n: e for n, e in joined.defaults.items() if n in own.defaults or n in kept["inputs"]}
     noise = {n: e for n, e in joined.noise.items() if n in own.noise or n in kept["inputs"] or n in kept["parameters"]}
-    return replace(joined, **kept, init=init, no_gradient=no_gradient, noise=noise)
+    return replace(joined, **kept, init=init, no_gradient=no_gradient, defaults=defaults, noise=noise)
 
 
 def _live_sizes(document: Document, shapes: list[Shape]) -> set[str]:

@@ -16,6 +16,9 @@ ZERO = "0"  # in a layout: a part that holds zeros and means nothing
 def check_layouts(document: Document, spec: Spec, faults: Faults) -> None:
     """Every entry is a parameter, every parameter is in each layout, the parts of a block fit together."""
     for library, blocks in document.layouts.items():
+        if not blocks:
+            faults.add(f"the layout '{library}' names no block; null takes away a layout that is inherited, and none of this name is.", document.key("layouts"))
+            continue
         placed: set[str] = set()
         for block, entries in blocks.items():
             shapes: dict[Shape, str] = {}

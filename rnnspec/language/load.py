@@ -141,7 +141,11 @@ def _with_problem(document: Document, message: str) -> Document:
 
 def _spec(document: Document, settings: Mapping[str, object]) -> Spec:
     document = settle(extend(document, lambda name, file: _read_file(_find(name, file)), document.file))
-    return check(document, _settings(document, settings))
+    if not document.apply:
+        return check(document, _settings(document, settings))
+    from rnnspec.language.transforms.apply import applied  # not at the top: no other cell needs it
+
+    return applied(document, _settings(document, settings))
 
 
 def _settings(document: Document, given: Mapping[str, object]) -> Settings:

@@ -21,7 +21,8 @@ from rnnspec.language.equations import Binary, Call, Equation, Expr, Number, Pla
 from rnnspec.language.faults import Faults, bad_name, did_you_mean, listed
 from rnnspec.language.functions import FEATURES, FUNCTIONS
 from rnnspec.language.sizes import SizeError, canonical_size
-from rnnspec.language.spec import Example, Init, Shape, Size
+from rnnspec.language.spec import Default, Example, Init, Shape, Size
+from rnnspec.language.steps import Step, read_steps
 from rnnspec.language.yamltext import Sheet, align, compose, locate_block
 
 V = TypeVar("V")
@@ -30,7 +31,7 @@ V = TypeVar("V")
 ARGUMENTS = frozenset({"backend", "batch_first", "bias", "bidirectional", "cell", "dropout", "dtype", "hidden_size", "input_size", "num_layers",
                        "proj_size", "seed", "self", "sizes", "spec", "threads"})
 RESERVED = frozenset({"t", "where", "for", "in", "and", "or", "not"}) | frozenset(FUNCTIONS) | frozenset(FEATURES)
-INITIALISERS = {"uniform_hidden": 0, "glorot_uniform": 0, "orthogonal": 0, "identity": 0, "uniform": 2, "normal": 1, "chrono": 1}
+INITIALISERS = {"uniform_hidden": (0,), "glorot_uniform": (0,), "orthogonal": (0, 1), "identity": (0, 1), "uniform": (2,), "normal": (1,), "chrono": (1,)}
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,9 @@ class Document:
     broken: frozenset[str] = frozenset()
     outputs: tuple[Entry[str], ...] = ()
     no_gradient: tuple[Entry[str], ...] = ()
+    defaults: Mapping[str, Entry[Default]] = field(default_factory=dict)
     noise: Mapping[str, Entry[Stated]] = field(default_factory=dict)
+    apply: tuple[Step, ...] = ()
     init: Mapping[str, Entry[Init]] = field(default_factory=dict)
     layouts: Mapping[str, Mapping[str, tuple[Entry[str], ...]]] = field(default_factory=dict)
     same_as: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
@@ -92,7 +95,7 @@ def read(text: str, file: str = "<text>") -> Document:
     faults = Faults({file: sheet.rows})
     if not isinstance(root, MappingNode):
         raise sheet.problem("a spec is a mapping of keys to values: rnnspec: 1, name: ..., equations: ...", root.start_mark.index)
-    reader = _Reader(sheet, faults)
+    reader = Reader(sheet, faults)
     keys: dict[str, Place] = {}
     values: dict[str, object] = {}
     for key, at, node in reader.pairs(root, "the file"):
@@ -117,7 +120,7 @@ _SAMPLES = {
 }
 
 
-class _Reader:
+class Reader:
     """Reads the values of the keys; notes what is wrong and goes on with what is left."""
 
     def __init__(self, sheet: Sheet, faults: Faults):
@@ -331,6 +334,17 @@ class _Reader:
         problems = [dataclasses.replace(p, line=at.line, column=at.column) for p in problems for at in [moved(p.line, p.column, p.width)]]
         return [_moved(e, moved) for e in equations], problems
 
+    def defaults(self, node: Node) -> dict[str, object]:
+        found: dict[str, Entry[Default]] = {}
+        for name, at, value in self.named(node, "defaults"):
+            text = self.text(value, f"the default of '{name}'").strip()
+            number = decimal(text)
+            if number is None and text != "t":
+                self.wrong(f"the default of the input '{name}' is a number, like 1, or t, the step's number.", value)
+            else:
+                found[name] = Entry(None if number is None else float(number), at)
+        return {"defaults": found}
+
     def noise(self, node: Node) -> dict[str, object]:
         found: dict[str, Entry[Stated]] = {}
         for name, at, value in self.named(node, "noise"):
@@ -356,9 +370,9 @@ class _Reader:
     def layouts(self, node: Node) -> dict[str, object]:
         return {
             "layouts": {
-                library: {
-                    block: self.names(value, f"the block '{block}'") for block, _, value in self.pairs(blocks, f"the layout '{library}'")
-                }
+                library: {}
+                if isinstance(blocks, ScalarNode) and blocks.style is None and blocks.value in ("null", "~")  # takes an inherited one away
+                else {block: self.names(value, f"the block '{block}'") for block, _, value in self.pairs(blocks, f"the layout '{library}'")}
                 for library, _, blocks in self.pairs(node, "layouts")
             }
         }
@@ -409,30 +423,33 @@ class _Reader:
         return int(value or 1)
 
 
-_KEYS: dict[str, Callable[[_Reader, Node], dict[str, object]]] = {
-    "rnnspec": _Reader.version,
-    "name": _Reader.name,
-    "extends": _Reader.extends,
+_KEYS: dict[str, Callable[[Reader, Node], dict[str, object]]] = {
+    "rnnspec": Reader.version,
+    "name": Reader.name,
+    "extends": Reader.extends,
     "title": lambda r, n: {"title": r.text(n, "title").strip()},
     "source": lambda r, n: {"source": r.text(n, "source").strip()},
     "notes": lambda r, n: {"notes": r.text(n, "notes").strip()},
-    "sizes": _Reader.sizes,
+    "sizes": Reader.sizes,
     "inputs": lambda r, n: {"inputs": {name: Entry(r.shape(v, f"'{name}'"), at) for name, at, v in r.named(n, "inputs")}},
     "states": lambda r, n: {"states": {name: Entry(r.shape(v, f"'{name}'"), at) for name, at, v in r.named(n, "states")}},
     "parameters": lambda r, n: {"parameters": {name: Entry(r.shape(v, f"'{name}'"), at) for name, at, v in r.named(n, "parameters")}},
-    "constants": _Reader.constants,
-    "choices": _Reader.choices,
-    "functions": _Reader.functions,
-    "equations": _Reader.equations,
+    "constants": Reader.constants,
+    "choices": Reader.choices,
+    "functions": Reader.functions,
+    "equations": Reader.equations,
     "outputs": lambda r, n: {"outputs": r.names(n, "outputs")},
     "no_gradient": lambda r, n: {"no_gradient": r.names(n, "no_gradient")},
-    "noise": _Reader.noise,
-    "init": _Reader.init,
-    "layouts": _Reader.layouts,
-    "same_as": _Reader.same_as,
-    "examples": _Reader.examples,
+    "defaults": Reader.defaults,
+    "noise": Reader.noise,
+    "apply": lambda r, n: {"apply": read_steps(r, n)},
+    "init": Reader.init,
+    "layouts": Reader.layouts,
+    "same_as": Reader.same_as,
+    "examples": Reader.examples,
 }
-_INIT_FORMS = "uniform_hidden, glorot_uniform, orthogonal, identity, zeros, ones, a number, uniform(a, b), normal(s), chrono(Tmax)"
+_INIT_FORMS = ("uniform_hidden, glorot_uniform, orthogonal, orthogonal(gain), identity, identity(gain), zeros, ones, a number, uniform(a, b), "
+               "normal(s), chrono(Tmax)")
 
 
 def _initialiser(text: str) -> Init | None:
@@ -446,7 +463,7 @@ def _initialiser(text: str) -> Init | None:
     if head is None or head[1] not in INITIALISERS:
         return None
     args = [decimal(a) for a in head[2].split(",")] if head[2] else []
-    if len(args) != INITIALISERS[head[1]] or None in args:
+    if len(args) not in INITIALISERS[head[1]] or None in args:
         return None
     return Init(head[1], tuple(float(a) for a in args if a is not None))
 

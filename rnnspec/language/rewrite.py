@@ -26,25 +26,25 @@ def to_yaml(spec: Spec) -> str:
     sizes = {n: {k: v for k, v in (("meaning", s.meaning), ("default", s.default)) if v} for n, s in spec.sizes.items() if s.meaning or s.default}
     lines += _block("sizes", {n: json.dumps(s, ensure_ascii=False) for n, s in sizes.items()})
     for key, group in groups.items():
-        lines += _block(key, {n: _shape(shape) for n, shape in group.items()})
+        lines += _block(key, {n: shape_text(shape) for n, shape in group.items()})
     lines += ["equations: |", *(f"  {line(e)}" for e in spec.equations)]
     lines.append(f"outputs: [{', '.join(spec.outputs)}]")
     still = [n for n in spec.no_gradient if n not in spec.noise]
     lines += [f"no_gradient: [{', '.join(still)}]"] if still else []
+    lines += _block("defaults", {n: "t" if v is None else repr(v) for n, v in spec.defaults.items()})
     lines += _block("noise", {n: draw.to_text() for n, draw in spec.noise.items()})
     lines += _block("init", {f"{n!r}": _init(i) for n, i in spec.init.items()})
     lines += [f"layouts: {json.dumps({k: {b: list(p) for b, p in v.items()} for k, v in spec.layouts.items()})}"] if spec.layouts else []
     return "\n".join(lines) + "\n"
 
 
-def rewrite(spec: Spec, name: str, title: str, equations: Mapping[str, str], parameters: Mapping[str, Shape] | None = None,
-            init: Mapping[str, str] | None = None, extra: str = "") -> Spec:
-    """The cell with these equations (target -> "i[t] = 1") and parameters, under a new name; what nothing uses any more is dropped.
-    `extra`: more lines of the file, of other keys. Raises SpecError where the result is no cell."""
+def rewrite(spec: Spec, name: str, title: str, equations: Mapping[str, str], declared: Mapping[str, Mapping[str, str]]) -> Spec:
+    """The cell with these equations (target -> "i[t] = 1") and declarations (a key of the file -> name -> what it says), under a new name;
+    what nothing uses any more is dropped. Raises SpecError where the result is no cell."""
     lines = ["rnnspec: 1", f"name: {name}", f"extends: {spec.name}", f"title: {json.dumps(title, ensure_ascii=False)}"]
-    lines += _block("parameters", {n: _shape(s) for n, s in (parameters or {}).items()})
-    lines += _block("init", init or {})
-    lines += ["equations: |", *(f"  {e}" for e in equations.values())] + ([extra] if extra else [])
+    for key, entries in declared.items():
+        lines += _block(key, entries)
+    lines += ["equations: |", *(f"  {e}" for e in equations.values())]
     base = read(to_yaml(spec), f"<{spec.name}>")
     own = read("\n".join(lines) + "\n", f"<{name}>")
     return check(settle(replace(join(base, own), extends=None)), Settings({}, {}))
@@ -59,7 +59,8 @@ def _block(key: str, entries: Mapping[str, str]) -> list[str]:
     return [f"{key}:", *(f"  {name}: {value}" for name, value in entries.items())] if entries else []
 
 
-def _shape(shape: Shape) -> str:
+def shape_text(shape: Shape) -> str:
+    """[H, D], as a file says it."""
     return f"[{', '.join(shape)}]"
 
 

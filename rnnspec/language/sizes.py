@@ -6,12 +6,17 @@ but no shape may be written as one.
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from rnnspec.errors import RnnspecError, SpecError
 from rnnspec.language.equations import Binary, Expr, Number, Ref, parse_expression
+
+if TYPE_CHECKING:
+    from rnnspec.language.spec import Size, Spec
 
 _Terms = dict[tuple[str, ...], int]  # product of names, sorted -> how often: D*H + 2 is {("D", "H"): 1, (): 2}
 _MOST = 10**9
@@ -83,6 +88,30 @@ def evaluate_size(text: str, env: Mapping[str, int]) -> int:
             count *= env[name]
         total += count
     return total
+
+
+def with_default_sizes(declared: Mapping[str, Size], known: Mapping[str, int]) -> dict[str, int]:
+    """The sizes known so far, and those whose defaults follow from them, directly or through another default."""
+    sizes, count = dict(known), -1
+    while len(sizes) > count:
+        count = len(sizes)
+        for name, size in declared.items():
+            if name not in sizes and size.default is not None and size_names(size.default) <= set(sizes):
+                sizes[name] = evaluate_size(size.default, sizes)
+    return sizes
+
+
+def check_size_value(name: str, value: object) -> None:
+    """Raises ValueError unless the value can be a size: a whole number of at least 0."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 0:
+        raise ValueError(f"size {name} must be a whole number of at least 0, got {value!r}.")
+
+
+def unit_size(spec: Spec) -> str | None:
+    """The size of a cell that a layer's `hidden_size` means: H where the cell has it, else the first axis of its first state that has a name."""
+    if any("H" in size_names(s) for shape in spec.shapes.values() for s in shape):
+        return "H"
+    return next((shape[0] for shape in spec.states.values() if shape and shape[0].isidentifier()), None)
 
 
 def _term(names: tuple[str, ...], count: int) -> str:

@@ -12,6 +12,10 @@ Shape = tuple[str, ...]
 """Size expressions in canonical text: () one number, ("H",) a vector, ("H", "D") a matrix, ("D + H",) a sum of sizes."""
 
 
+Default = float | None
+"""What an input is where a call does not give it: a number, or the step's number (None)."""
+
+
 @dataclass(frozen=True)
 class Size:
     """What a size means; `default` is the size expression used when no array tells it."""
@@ -36,7 +40,7 @@ class Init:
 
 @dataclass(frozen=True)
 class Example:
-    """A case worked by hand. Arrays are nested tuples; parameters and states left out are zero.
+    """A case worked by hand. Arrays are nested tuples; parameters and states left out are zero, those that are noise what is expected of it.
     `gradients` are those of the sum of all outputs, for parameters, inputs and initial states."""
 
     title: str
@@ -70,6 +74,7 @@ class Spec:
     constants: Mapping[str, Fraction] = field(default_factory=dict)
     choices: Mapping[str, Choice] = field(default_factory=dict)
     no_gradient: tuple[str, ...] = ()
+    defaults: Mapping[str, Default] = field(default_factory=dict)
     noise: Mapping[str, Draw] = field(default_factory=dict)
     init: Mapping[str, Init] = field(default_factory=dict)
     layouts: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)

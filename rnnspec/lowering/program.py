@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from rnnspec.symbolic.graph import Graph, Read, node_text, operands
+from rnnspec.symbolic.graph import Graph, Product, Read, node_text, operands
 
 
 @dataclass(frozen=True)
@@ -128,8 +128,13 @@ class Program:
         return tuple(dict.fromkeys([b.size for b in self.buffers.values()] + [s.size for s in self.stages()]))
 
     def recurrent_stages(self) -> int:
-        """How many times in a step a product has to wait: 0 for a recurrence that is elementwise."""
-        return sum(1 for stage in self.loop if stage.panels)
+        """How many products with parameters wait for one another in a step, the longest chain of them: 0 for a recurrence that is elementwise."""
+        looped = {(t.matrix, t.operand, t.transposed) for stage in self.loop for panel in stage.panels for a in panel.accumulations for t in a.terms}
+        depth: dict[str, int] = {}
+        for name, node in self.graph.nodes.items():
+            own = isinstance(node, Product) and (node.matrix, node.vector, node.transposed) in looped
+            depth[name] = max((depth[o] for o in operands(node)), default=0) + own
+        return max(depth.values(), default=0)
 
     def summed(self) -> tuple[str, ...]:
         """The parameters whose gradients the program makes."""

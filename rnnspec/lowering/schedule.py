@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from rnnspec.errors import UnsupportedError
 from rnnspec.language.sizes import canonical_size
 from rnnspec.lowering.program import Accumulation, Buffer, OuterSum, Panel, Place, Program, Stage, State, Term
-from rnnspec.lowering.tape import is_cheap
-from rnnspec.symbolic.expressions import Value
+from rnnspec.lowering.taps import Taps, taps_of
+from rnnspec.symbolic.expressions import Value, is_cheap
 from rnnspec.symbolic.graph import Concat, CumSum, Diag, Graph, Node, Outer, Part, Pointwise, Product, Read, Reduce, Transpose, fresh, node_text, operands
 
 Key = tuple[str, int, str]  # phase, level, size of a stage
@@ -46,9 +46,11 @@ class _Work:
     sunk: set[str] = field(default_factory=set)  # before nodes that are computed where they are read
     uses: dict[str, list[str]] = field(default_factory=dict)
     rowwise: set[str] = field(default_factory=set)
+    taps: Taps = field(init=False)
 
     def __post_init__(self) -> None:
         self.uses = self.graph.uses()
+        self.taps = taps_of(self.graph)
         self.rowwise = {n for n in self.graph.nodes if self.is_rowwise(n)}
 
     def size(self, name: str) -> str:
@@ -98,11 +100,11 @@ class _Work:
     def classify(self) -> None:
         """The phase of every node that is no Read."""
         nodes = self.graph.nodes
-        recurrent = {n for n, node in nodes.items() if isinstance(node, Read) and node.kind == "state"}
+        recurrent = {n for n, node in nodes.items() if isinstance(node, Read) and node.kind == "state" and node.source not in self.taps.early}
         for name, node in nodes.items():
             if any(o in recurrent for o in operands(node)):
                 recurrent.add(name)
-        needed = set(self.graph.states.values())
+        needed = {value for state, value in self.graph.states.items() if state not in self.taps.late}
         for name in reversed(list(nodes)):
             if name in needed:
                 needed.update(operands(nodes[name]))
@@ -131,7 +133,8 @@ class _Work:
     def place_nodes(self) -> None:
         """Levels: 0 until a product has to wait for something computed in the same phase."""
         self.sink()
-        for name, node in self.graph.nodes.items():
+        for name in self.taps.order:
+            node = self.graph.nodes[name]
             if isinstance(node, Read) or (isinstance(node, Outer) and name not in self.rowwise) or name in self.absorbed or name in self.sunk:
                 continue
             if name in self.accumulations:
@@ -140,6 +143,20 @@ class _Work:
                                        if self.term_phase(p, phase) == phase)
             else:
                 self.level[name] = max((self.wait(name, o) for o in self.resolved_operands(name)), default=0)
+        self.level = {name: self.level[name] for name in self.graph.nodes if name in self.level}
+
+    def arrival(self, name: str, phase: str) -> int:
+        """The level of a phase at which an earlier step's value is there for all rows of a chunk: a tap's, one after it was written."""
+        node = self.graph.nodes[name]
+        if not (isinstance(node, Read) and node.kind == "state" and phase == self.taps.phase(node.source)):
+            return 0
+        value = self.graph.states[node.source]
+        return self.written(node.source) + 1 if isinstance(self.graph.nodes[value], Read) or self.phase[value] == phase else 0
+
+    def written(self, state: str) -> int:
+        """The level at which a tap is written: that of its value, or of a copy of what it reads."""
+        value = self.graph.states[state]
+        return self.arrival(value, self.taps.phase(state)) if isinstance(self.graph.nodes[value], Read) else self.level[value]
 
     def term_phase(self, product: str, phase: str) -> str:
         """A product inside a loop accumulation may be hoisted; in the other phases it runs with its sum."""
@@ -149,12 +166,12 @@ class _Work:
         node = self.graph.nodes[product]
         assert isinstance(node, Product)
         operand = node.vector
-        return self.level[operand] + 1 if self.phase.get(operand) == phase and operand not in self.sunk else 0
+        return self.level[operand] + 1 if self.phase.get(operand) == phase and operand not in self.sunk else self.arrival(operand, phase)
 
     def wait(self, name: str, operand: str) -> int:
         """The level at which `name` can read `operand`: one later if the operand has another size, or one of them needs whole rows."""
         if self.phase.get(operand) != self.phase[name] or operand not in self.level:
-            return 0
+            return self.arrival(operand, self.phase[name])
         apart = name in self.rowwise or operand in self.rowwise or self.size(operand) != self.size(name)
         return self.level[operand] + (1 if apart else 0)
 
@@ -236,9 +253,10 @@ def _stages(work: _Work) -> dict[Key, _Draft]:
             stages[(key[0], key[1], ROWWISE)].rowwise.append(name)
         elif name not in work.accumulations:
             stages[key].nodes.append(name)
-    for node_name in graph.states.values():
-        if work.phase.get(node_name) != "loop":
-            stages[("loop", 0, work.size(node_name))].copies.append(node_name)
+    for state, node_name in graph.states.items():
+        if isinstance(graph.nodes[node_name], Read):
+            phase, level = (work.taps.phase(state), work.written(state)) if work.taps.phase(state) else ("loop", 0)
+            stages[(phase, level, work.size(node_name))].copies.append(node_name)
     for parameter, group in graph.sums.items():
         for node_name in group:
             if not isinstance(graph.nodes[node_name], Outer):

@@ -7,23 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import sympy
-
-from rnnspec.language.functions import FUNCTIONS, Function
-from rnnspec.symbolic.expressions import FUNCTION_CLASSES, Value, expand_row
+from rnnspec.symbolic.expressions import is_cheap
 from rnnspec.symbolic.graph import Concat, Graph, Node, Outer, Part, Pointwise, Read, operands
 from rnnspec.symbolic.simplify import drop_dead
-
-
-def is_cheap(expr: Value) -> bool:
-    """Whether an expression is arithmetic and selects alone."""
-    for part in sympy.preorder_traversal(expr):
-        row: Function | None = FUNCTIONS.get(type(part).__name__) if type(part) in FUNCTION_CLASSES.values() else None
-        if row is not None and (row.primitive or not is_cheap(expand_row(row, part.args))):
-            return False
-        if part.is_Pow and not part.exp.is_Integer:
-            return False
-    return True
 
 
 def cut(forward: Graph, adjoint: Graph) -> tuple[frozenset[str], Graph]:

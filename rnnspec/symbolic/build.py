@@ -10,12 +10,13 @@ from __future__ import annotations
 from rnnspec.errors import Problem, RnnspecError, SpecError
 from rnnspec.language.equations import Binary, Call, Equation, Expr, Number, Ref, Unary
 from rnnspec.language.functions import FEATURES
+from rnnspec.language.pieces import Piece
 from rnnspec.language.shapes import shape_of
 from rnnspec.language.sizes import canonical_size
 from rnnspec.language.spec import Shape, Spec
 from rnnspec.symbolic.expressions import Value, apply, binary, constant, from_tree, names, negate, symbol
 from rnnspec.symbolic.features import feature, read_size, scaled
-from rnnspec.symbolic.graph import Concat, Diag, Graph, Node, Piece, Pointwise, Product, Read, Transpose, fresh
+from rnnspec.symbolic.graph import Concat, Diag, Graph, Node, Pointwise, Product, Read, Transpose, fresh
 from rnnspec.symbolic.simplify import split_sums, tidy
 
 MAX_PARTS = 64  # of a concatenation, for its product with a matrix to be taken apart

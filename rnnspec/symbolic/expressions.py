@@ -218,6 +218,17 @@ def expand_row(row: Function, args: tuple[Value, ...]) -> Value:
     return from_tree(parse_expression(row.value), dict(zip(row.args, args)).__getitem__)
 
 
+def is_cheap(expr: Value) -> bool:
+    """Whether an expression is arithmetic and selects alone."""
+    for part in sympy.preorder_traversal(expr):
+        row: Function | None = FUNCTIONS.get(type(part).__name__) if type(part) in FUNCTION_CLASSES.values() else None
+        if row is not None and (row.primitive or not is_cheap(expand_row(row, part.args))):
+            return False
+        if part.is_Pow and not part.exp.is_Integer:
+            return False
+    return True
+
+
 def names(expr: Value) -> tuple[str, ...]:
     """The nodes an expression reads, in alphabetical order."""
     return tuple(sorted(s.name for s in expr.free_symbols))

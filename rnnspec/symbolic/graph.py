@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from rnnspec.language.pieces import Piece
 from rnnspec.language.sizes import canonical_size
 from rnnspec.language.spec import Shape
 from rnnspec.symbolic.expressions import Value, names, rename, write
@@ -93,28 +94,6 @@ class Diag:
 
 
 Node = Read | Pointwise | Product | Reduce | CumSum | Concat | Part | Outer | Transpose | Diag
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A piece of a parameter, which a graph reads as a parameter of its own: entry `index` (from 0) along the first axis where it
-    is not None, and of that `length` rows (axis 0) or columns (axis 1) from `first` on, or all where `length` is empty."""
-
-    parameter: str
-    index: int | None = None
-    axis: int = 0
-    first: str = "0"
-    length: str = ""
-
-    def shape(self, whole: Shape) -> Shape:
-        left = whole if self.index is None else whole[1:]
-        return left[: self.axis] + (self.length,) + left[self.axis + 1 :] if self.length else left
-
-    def to_text(self) -> str:
-        """As the language counts, from 1, and a range as in NumPy: W[:, D:D + H], R[2]."""
-        end = self.length if self.first == "0" else canonical_size(f"{self.first} + {self.length}") if self.length else ""
-        cut = f"[{':, ' * self.axis}{self.first}:{end}]" if self.length else ""
-        return self.parameter + ("" if self.index is None else f"[{self.index + 1}]") + cut
 
 
 def operands(node: Node) -> tuple[str, ...]:

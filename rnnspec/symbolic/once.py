@@ -1,16 +1,16 @@
 """Graph -> two Graphs: what is computed once per sequence, and the step that reads it.
 
 A node that depends on parameters, sizes and numbers alone has one value for a whole sequence. Where such a value is more than
-element-by-element arithmetic on vectors (a matrix, a product, a reduction), it goes into the graph *once*, whose outputs the
-step then reads as if they were parameters. The same split serves the gradients: the adjoint of the step sums the gradient of
-each such value over batch and time like that of a parameter, and the adjoint of *once*, run a single time, takes it on to
-the parameters. Nothing is declared: which values these are follows from what they read.
+element-by-element arithmetic on vectors (a matrix, a product, a reduction, a transcendental function of a parameter), it goes
+into the graph *once*, whose outputs the step then reads as if they were parameters. The same split serves the gradients: the
+adjoint of the step sums the gradient of each such value over batch and time like that of a parameter, and the adjoint of *once*,
+run a single time, takes it on to the parameters. Nothing is declared: which values these are follows from what they read.
 """
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from rnnspec.symbolic.expressions import symbol
+from rnnspec.symbolic.expressions import is_cheap, symbol
 from rnnspec.symbolic.graph import Graph, Node, Pointwise, Read, fresh, operands
 from rnnspec.symbolic.simplify import drop_dead
 
@@ -29,11 +29,14 @@ class Split:
 def split_once(graph: Graph) -> Split:
     """The forward graph of a cell, split."""
     lasting: set[str] = set()
+    trained: set[str] = set()  # of those, what depends on a parameter
     heavy: set[str] = set()  # of those, what the step should not compute again and again
     for name, node in graph.nodes.items():
         if node.kind in LASTING if isinstance(node, Read) else all(o in lasting for o in operands(node)):
             lasting.add(name)
-            if not isinstance(node, Read) and (_is_heavy(node, graph, name) or any(o in heavy for o in operands(node))):
+            if node.kind == "parameter" if isinstance(node, Read) else any(o in trained for o in operands(node)):
+                trained.add(name)
+            if not isinstance(node, Read) and (_is_heavy(node, graph, name, name in trained) or any(o in heavy for o in operands(node))):
                 heavy.add(name)
     results = set(graph.results())
     read = {o for name, node in graph.nodes.items() if name not in lasting for o in operands(node)} | results
@@ -54,5 +57,6 @@ def split_once(graph: Graph) -> Split:
     return Split(once, step)
 
 
-def _is_heavy(node: Node, graph: Graph, name: str) -> bool:
-    return not isinstance(node, Pointwise) or len(graph.shapes[name]) > 1
+def _is_heavy(node: Node, graph: Graph, name: str, trained: bool) -> bool:
+    """A root of a size alone is not: for it no second graph is worth its start."""
+    return not isinstance(node, Pointwise) or len(graph.shapes[name]) > 1 or (trained and not is_cheap(node.expr))

@@ -1,42 +1,63 @@
-"""Training: heads, losses, clipping, optimisers, text, and the loop that `rnnspec train` runs.
+"""Training: tasks, heads, losses, clipping, optimisers, schedules, data, and the loop that `rnnspec train` runs.
 
-NumPy only; matplotlib is imported when a curve is drawn.
+NumPy over the kernels; matplotlib is imported when a plot is drawn.
 """
 
-from rnnspec.train.clip import clip_global_norm, global_norm
+from rnnspec.train.batches import Batch, Shuffled, padded
+from rnnspec.train.clip import clip_global_norm, clip_value, global_norm
+from rnnspec.train.config import Config
 from rnnspec.train.data import Corpus, Streams, Vocabulary, default_text, make_corpus, make_streams, read_text, unigram_entropy
 from rnnspec.train.errors import Diverged, TrainError
-from rnnspec.train.loop import Config, Report, Run, start_run, train
-from rnnspec.train.losses import cross_entropy, length_mask, masked_mean, masked_sum
-from rnnspec.train.model import CharacterModel, make_model
-from rnnspec.train.optimise import SGD, Adam
+from rnnspec.train.heads import softmax
+from rnnspec.train.layers import keeping, layer_maker
+from rnnspec.train.loop import Report, Run, start_run, train
+from rnnspec.train.losses import Loss, cross_entropy, length_mask, squared_error
+from rnnspec.train.model import EncoderDecoder, SequenceModel
+from rnnspec.train.optimise import SGD, Adam, AdamW
+from rnnspec.train.problem import Metric, Problem, Task
 from rnnspec.train.sample import generate
+from rnnspec.train.schedules import learning_rate
+from rnnspec.train.tasks import load_task, task_names
 
 __all__ = [
     "SGD",
     "Adam",
-    "CharacterModel",
+    "AdamW",
+    "Batch",
     "Config",
     "Corpus",
     "Diverged",
+    "EncoderDecoder",
+    "Loss",
+    "Metric",
+    "Problem",
     "Report",
     "Run",
+    "SequenceModel",
+    "Shuffled",
     "Streams",
+    "Task",
     "TrainError",
     "Vocabulary",
     "clip_global_norm",
+    "clip_value",
     "cross_entropy",
     "default_text",
     "generate",
     "global_norm",
+    "keeping",
+    "layer_maker",
+    "learning_rate",
     "length_mask",
+    "load_task",
     "make_corpus",
-    "make_model",
     "make_streams",
-    "masked_mean",
-    "masked_sum",
+    "padded",
     "read_text",
+    "softmax",
+    "squared_error",
     "start_run",
+    "task_names",
     "train",
     "unigram_entropy",
 ]

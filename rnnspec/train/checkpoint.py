@@ -15,52 +15,58 @@ from typing import Any
 import numpy as np
 
 from rnnspec.files import write_atomic
-from rnnspec.train.data import Vocabulary
+from rnnspec.train.config import Config
 from rnnspec.train.errors import TrainError
-from rnnspec.train.loop import Config, History, Run
+from rnnspec.train.loop import Best, History, Run
 
-FORMAT = 1
-FIXED = ("choices", "sizes", "hidden", "embed", "batch", "length", "seed")
+FORMAT = 2
+FIXED = ("task", "choices", "sizes", "options", "hidden", "embed", "layers", "dropout", "bidirectional", "batch", "length", "optimiser", "retain", "seed")
 """The parts of a Config that a resumed run can't change."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a file holds. `arrays` are named model/..., optimiser/... and state/0, state/1, ..."""
+    """What a file holds. `arrays` are named model/..., optimiser/..., best/... and state/0, state/1, ..."""
 
     path: Path
     config: Config
-    vocabulary: Vocabulary
     meta: Mapping[str, Any]
     arrays: Mapping[str, np.ndarray]
+
+    @property
+    def memory(self) -> Mapping[str, Any]:
+        """What the problem must be given back."""
+        return self.meta["memory"]
 
     def group(self, name: str) -> dict[str, np.ndarray]:
         return {key.partition("/")[2]: array for key, array in self.arrays.items() if key.startswith(f"{name}/")}
 
 
 def save(path: str | Path, run: Run) -> None:
-    """Writes weights, optimiser, carried state, random generator, vocabulary, configuration and history; atomic."""
+    """Writes weights, optimiser, carried state, place in the data, configuration and history; atomic."""
     states = () if run.state is None else run.state if isinstance(run.state, tuple) else (run.state,)
     meta = {
         "format": FORMAT,
         "config": asdict(run.config),
-        "vocabulary": run.corpus.vocabulary.characters,
-        "text_sha256": run.corpus.digest,
-        "rng": run.rng.bit_generator.state,
+        "memory": dict(run.problem.memory),
+        "data_sha256": run.problem.digest,
+        "cursor": run.cursor,
         "state": "none" if run.state is None else "tuple" if isinstance(run.state, tuple) else "array",
-        "step": run.step,
-        "start": run.start,
-        "seconds": run.seconds,
-        "skipped": run.skipped,
+        "best": None if run.best is None else {"step": run.best.step, "value": run.best.value},
+        **{name: getattr(run, name) for name in COUNTS},
         "history": asdict(run.history),
     }
     arrays = {
         "meta": np.frombuffer(json.dumps(meta).encode(), np.uint8),
         **{f"model/{name}": array for name, array in run.model.params.items()},
         **{f"optimiser/{name}": array for name, array in run.optimiser.items()},
+        **{f"best/{name}": array for name, array in (run.best.params if run.best else {}).items()},
         **{f"state/{i}": array for i, array in enumerate(states)},
     }
     write_atomic(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
+
+
+COUNTS = ("step", "seconds", "skipped", "tokens")
 
 
 def load(path: str | Path) -> Checkpoint:
@@ -74,7 +80,7 @@ def load(path: str | Path) -> Checkpoint:
             raise TrainError(f"{path} has format {meta['format']}; this version reads {FORMAT}")
         saved = meta["config"]
         config = Config(**{**saved, "equations": tuple(saved["equations"])})
-        return Checkpoint(path, config, Vocabulary(meta["vocabulary"]), meta, arrays)
+        return Checkpoint(path, config, meta, arrays)
     except FileNotFoundError:
         raise TrainError(f"no checkpoint {path}") from None
     except (OSError, EOFError, zipfile.BadZipFile, KeyError, TypeError, AttributeError, ValueError) as error:
@@ -84,23 +90,39 @@ def load(path: str | Path) -> Checkpoint:
 
 
 def restore(run: Run, saved: Checkpoint) -> None:
-    """Sets a fresh run, made for the same cell, sizes and text, to where the saved one stood.
+    """Sets a fresh run, made for the same cell, sizes and data, to where the saved one stood.
 
     TrainError names every difference; the run is changed only if there is none.
     """
     differences = compare(saved, run)
     if differences:
         raise TrainError(f"{saved.path} doesn't fit this run:\n" + "\n".join(f"  {line}" for line in differences))
-    for name, array in run.model.params.items():
-        array[...] = saved.arrays[f"model/{name}"]
+    fill(run.model.params, saved)
     for name, array in run.optimiser.items():
         array[...] = saved.arrays[f"optimiser/{name}"]
     meta = saved.meta
-    run.rng.bit_generator.state = meta["rng"]
     states = tuple(saved.group("state").values())
     run.state = {"none": None, "array": states[0] if states else None, "tuple": states}[meta["state"]]
-    run.step, run.start, run.seconds, run.skipped = meta["step"], meta["start"], meta["seconds"], meta["skipped"]
+    run.cursor = dict(meta["cursor"])
+    for name in COUNTS:
+        setattr(run, name, meta[name])
+    run.best = Best(**meta["best"], params=saved.group("best")) if meta["best"] else None
     run.history = History(**meta["history"])
+
+
+def begin_from(run: Run, saved: Checkpoint) -> None:
+    """The saved weights into a new run, whatever it was trained for. TrainError names every array that doesn't fit; nothing else is checked."""
+    wanted = {f"model/{name}": array for name, array in run.model.params.items()}
+    lines = _misfits(wanted, {name: array for name, array in saved.arrays.items() if name.startswith("model/")})
+    if lines:
+        raise TrainError(f"the weights of {saved.path} don't fit this run:\n" + "\n".join(f"  {line}" for line in lines))
+    fill(run.model.params, saved)
+
+
+def fill(params: Mapping[str, np.ndarray], saved: Checkpoint) -> None:
+    """The saved weights into arrays of the same names."""
+    for name, array in params.items():
+        array[...] = saved.arrays[f"model/{name}"]
 
 
 def compare(saved: Checkpoint, run: Run) -> list[str]:
@@ -114,21 +136,24 @@ def compare(saved: Checkpoint, run: Run) -> list[str]:
     if was.digest != wanted.digest:
         new = [equation for equation in wanted.equations if equation not in was.equations]
         lines.append(f"the cell {wanted.cell} is not the {was.cell} it was trained with" + (f": {new[0]!r} was not there" if new else ""))
-    if saved.meta["text_sha256"] != run.corpus.digest:
-        lines.append(
-            f"the text is not the one it was trained on ({saved.config.text or 'the default text, perhaps of another version of Python'})"
-        )
+    if saved.meta["data_sha256"] != run.problem.digest:
+        default = "the default data, perhaps of another version of Python"
+        lines.append(f"the {'text' if was.task == 'text' else 'data'} is not the one it was trained on ({was.data or default})")
     return lines or compare_arrays(saved, run)
 
 
 def compare_arrays(saved: Checkpoint, run: Run) -> list[str]:
     """Which arrays don't fit, one line each: possible only if the file was changed or another version made it."""
     wanted = {f"model/{k}": v for k, v in run.model.params.items()} | {f"optimiser/{k}": v for k, v in run.optimiser.items()}
-    lines = [f"{name} is missing" for name in wanted if name not in saved.arrays]
-    for name, found in saved.arrays.items():
+    return _misfits(wanted, {name: array for name, array in saved.arrays.items() if not name.startswith(("state/", "best/"))})
+
+
+def _misfits(wanted: Mapping[str, np.ndarray], saved: Mapping[str, np.ndarray]) -> list[str]:
+    lines = [f"{name} is missing" for name in wanted if name not in saved]
+    for name, found in saved.items():
         array = wanted.get(name)
         if array is None:
-            lines += [] if name.startswith("state/") else [f"{name} has no place in this model"]
+            lines.append(f"{name} has no place in this model")
         elif (found.shape, found.dtype) != (array.shape, array.dtype):
             lines.append(f"{name} is {found.dtype} {list(found.shape)}; this model has {array.dtype} {list(array.shape)}")
     return lines

@@ -1,4 +1,4 @@
-"""Clipping of gradients by their global norm."""
+"""Clipping of gradients by their global norm, or value by value."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import numpy as np
 
 from rnnspec.train.errors import TrainError
 
+PIECE = 2**15
+
 
 def global_norm(grads: Mapping[str, np.ndarray]) -> float:
     """||g|| = sqrt of the sum of g**2 over all arrays, in float64; inf or NaN if a gradient holds one."""
     with np.errstate(over="ignore"):
-        norm = math.sqrt(sum(_squares(g.astype(np.float64, copy=False)) for g in grads.values()))
+        norm = math.sqrt(sum(_squares(g) for g in grads.values()))
     if norm == math.inf and all(np.isfinite(g).all() for g in grads.values()):
         largest = max(float(np.abs(g).max()) for g in grads.values() if g.size)
         norm = largest * math.sqrt(sum(_squares(g / largest) for g in grads.values()))  # squares over 1e308
@@ -33,8 +35,7 @@ def clip_global_norm(grads: Mapping[str, np.ndarray], theta: float, *, error_if_
     norm = global_norm(grads)
     if not math.isfinite(norm):
         if error_if_nonfinite:
-            names = ", ".join(name for name, g in grads.items() if not np.isfinite(g).all())
-            raise TrainError(f"the global norm of the gradients is {norm}: not finite in {names}")
+            raise TrainError(f"the global norm of the gradients is {norm}: not finite in {', '.join(not_finite(grads))}")
         return norm
     if norm > theta:
         for g in grads.values():
@@ -42,6 +43,23 @@ def clip_global_norm(grads: Mapping[str, np.ndarray], theta: float, *, error_if_
     return norm
 
 
+def clip_value(grads: Mapping[str, np.ndarray], bound: float) -> None:
+    """Every element to [-bound, bound], in place; NaN stays NaN, so that it shows in the norm."""
+    if not bound >= 0:
+        raise TrainError(f"the largest value must be 0 or more; got {bound}")
+    for g in grads.values():
+        np.clip(g, -bound, bound, out=g)
+
+
+def not_finite(grads: Mapping[str, np.ndarray]) -> list[str]:
+    """The names of the gradients that hold an inf or a NaN."""
+    return [name for name, g in grads.items() if not np.isfinite(g).all()]
+
+
 def _squares(g: np.ndarray) -> float:
+    """The sum of g**2 in float64, in pieces: a whole copy of a large table in float64 costs more than the sum."""
     flat = g.reshape(-1)
-    return float(flat @ flat)
+    if flat.dtype == np.float64:
+        return float(flat @ flat)
+    pieces = (flat[i : i + PIECE].astype(np.float64) for i in range(0, flat.size, PIECE))
+    return sum(float(piece @ piece) for piece in pieces)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from rnnspec.train.errors import TrainError
+from rnnspec.train.tables import decoded, read_bytes
 
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
@@ -108,22 +109,8 @@ def make_streams(ids: np.ndarray, rows: int) -> Streams:
 
 def read_text(path: str | Path) -> str:
     """The text of a UTF-8 file (a byte order mark is dropped, line ends become \\n); TrainError says what is wrong."""
-    try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise TrainError(f"no text file {path}") from None
-    except IsADirectoryError:
-        raise TrainError(f"{path} is a folder; --text takes one file") from None
-    except UnicodeDecodeError as error:
-        raise TrainError(
-            f"{path} is not UTF-8: byte 0x{error.object[error.start]:02x} at position {error.start}. "
-            "Convert it: iconv -f latin1 -t utf-8 OLD > NEW"
-        ) from None
-    except OSError as error:
-        raise TrainError(f"can't read {path}: {error.strerror}") from None
-    if not text:
-        raise TrainError(f"{path} is empty")
-    return text
+    text = decoded(read_bytes(path), path)
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def default_text() -> str:
@@ -134,7 +121,7 @@ def default_text() -> str:
     try:
         from pydoc_data.topics import topics
     except ImportError:
-        raise TrainError("this Python has no pydoc_data, where the default text comes from; give a text with --text FILE") from None
+        raise TrainError("this Python has no pydoc_data, where the default text comes from; give a text with --data FILE") from None
     return "\n".join(topics[name] for name in sorted(topics))
 
 

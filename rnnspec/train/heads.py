@@ -29,7 +29,7 @@ def embed_backward(params: Params, ids: np.ndarray, dy: np.ndarray) -> Params:
     ids [...], dy [..., E]; returns {"weight": [V, E]}. Equal inputs give equal bits.
     """
     weight = params["weight"]  # [V, E]
-    d_weight = np.zeros_like(weight)
+    d_weight = np.zeros(weight.shape, weight.dtype)  # from calloc, where zeros_like writes every zero
     flat = ids.reshape(-1)
     if flat.size:
         # sorted runs summed by reduceat: 8 times as fast as np.add.at on rows (NumPy 2.4), and in a fixed order
@@ -67,3 +67,25 @@ def linear_backward(params: Params, y: np.ndarray, d_logits: np.ndarray) -> tupl
     d_rows = d_logits.reshape(-1, weight.shape[0])
     d_y = (d_rows @ weight).reshape(y.shape)
     return d_y, {"weight": d_rows.T @ rows, "bias": d_rows.sum(axis=0)}
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """exp(z_i) / sum_j exp(z_j) over the last axis, the largest taken off first: [..., C] to [..., C]."""
+    p = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    p /= p.sum(axis=-1, keepdims=True)
+    return p
+
+
+def at_last(y: np.ndarray, lengths: np.ndarray | None) -> np.ndarray:
+    """What each row has at its last valid step: y [T, B, H] to [B, H]. A row of length 0 gives its first step, which is zero."""
+    return y[-1].copy() if lengths is None else y[np.maximum(np.asarray(lengths) - 1, 0), np.arange(y.shape[1])]
+
+
+def at_last_backward(y: np.ndarray, lengths: np.ndarray | None, d_last: np.ndarray) -> np.ndarray:
+    """The gradient of y [T, B, H] from that of `at_last(y, lengths)`."""
+    d_y = np.zeros_like(y)
+    if lengths is None:
+        d_y[-1] = d_last
+    else:
+        d_y[np.maximum(np.asarray(lengths) - 1, 0), np.arange(y.shape[1])] = d_last
+    return d_y

@@ -1,57 +1,136 @@
-"""Softmax cross-entropy of many tokens at once, with padding that never counts.
+"""Softmax cross-entropy and squared errors of many tokens at once, with padding that never counts.
 
-In: logits and integer labels. Out: the loss in nats and its gradient with respect to the logits.
+In: logits and integer labels, or values and values. Out: the loss (in nats, or squared units) and its gradient with respect to the outputs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from rnnspec.train.errors import TrainError
 
 IGNORE = -100  # torch's value
+Lengths = Sequence[int] | np.ndarray | None
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What a task minimises: `kind` "cross_entropy" (targets are labels) or "squared_error" (targets are values), reduced as `over` says.
+
+    over: see `REDUCTIONS`. smoothing: of labels, for the cross-entropy only.
+    """
+
+    kind: str = "cross_entropy"
+    over: str = "mean"
+    smoothing: float = 0.0
+
+    def __call__(self, outputs: np.ndarray, targets: np.ndarray, lengths: Lengths = None) -> tuple[float, np.ndarray]:
+        """(loss, doutputs): outputs [T, B, C] or [B, C], targets [T, B] or [B], for squared errors [..., C]."""
+        match self.kind:
+            case "cross_entropy":
+                return cross_entropy(outputs, targets, lengths=lengths, reduction=self.over, label_smoothing=self.smoothing)
+            case "squared_error":
+                return squared_error(outputs, targets, lengths=lengths, reduction=self.over)
+        raise TrainError(f"unknown loss {self.kind!r}: 'cross_entropy' or 'squared_error'")
 
 
 def cross_entropy(
     logits: np.ndarray,
     labels: np.ndarray,
     *,
-    lengths: Sequence[int] | np.ndarray | None = None,
+    lengths: Lengths = None,
     ignore_index: int = IGNORE,
     reduction: str = "mean",
+    label_smoothing: float = 0.0,
 ) -> tuple[float, np.ndarray]:
     """The loss of all tokens and its gradient: (loss, dlogits).
 
-    A token costs  log sum_j exp(z_j) - z_label  nats; its gradient is  softmax(z) - onehot(label).
-    `reduction` is "mean" over the valid tokens or "sum" over steps and rows. A token is valid if its label isn't
-    `ignore_index` and, with `lengths` [B], its step is below its row's length. Other tokens have a gradient of exactly 0,
-    whatever their logits hold (NaN too). With no valid token the loss is 0, not 0/0.
+    A token costs  log sum_j exp(z_j) - z_label  nats; its gradient is  softmax(z) - onehot(label). With `label_smoothing` e the
+    target is (1 - e) onehot(label) + e / C (Szegedy et al. 2016, section 7). `reduction` is one of `REDUCTIONS`. A token is valid
+    if its label isn't `ignore_index` and, with `lengths` [B], its step is below its row's length. Other tokens have a gradient of
+    exactly 0, whatever their logits hold (NaN too). With no valid token the loss is 0, not 0/0.
 
     logits [T, B, C] (without `lengths`: [..., C]), labels [T, B] integers; dlogits has the shape and dtype of logits.
-    Raises TrainError naming the first valid label outside [0, C).
+    Raises TrainError naming the first valid label outside [0, C), and for a smoothing outside [0, 1].
     """
+    if not 0 <= label_smoothing <= 1:
+        raise TrainError(f"label_smoothing must be between 0 and 1; got {label_smoothing}")
     valid = labels != ignore_index
     if lengths is not None:
         valid &= length_mask(lengths, labels.shape[0], labels.shape[1])
     check_labels(labels, valid, logits.shape[-1])
-    losses, d_logits = token_cross_entropy(logits, np.where(valid, labels, 0))
-    match reduction:
-        case "mean":
-            loss, weights = masked_mean(losses, valid)
-        case "sum":
-            loss, weights = masked_sum(losses, valid)
-        case _:
-            raise TrainError(f"unknown reduction {reduction!r}: 'mean' or 'sum'")
-    d_logits *= weights[..., None]
+    losses, d_logits = token_cross_entropy(logits, np.where(valid, labels, 0), label_smoothing)
+    return reduced(losses, d_logits, valid, reduction)
+
+
+def squared_error(
+    outputs: np.ndarray, targets: np.ndarray, *, lengths: Lengths = None, reduction: str = "mean"
+) -> tuple[float, np.ndarray]:
+    """The mean over the last axis of (y - target)**2, reduced over steps and rows, and its gradient: (loss, doutputs).
+
+    outputs, targets [T, B, C] (without `lengths`: [..., C]) of one shape and dtype. A place whose target is NaN doesn't count, nor
+    does what lies behind a row's length: their gradient is exactly 0. `reduction` is one of `REDUCTIONS`.
+    """
+    if outputs.shape != targets.shape:
+        raise TrainError(f"outputs have shape {list(outputs.shape)} and targets {list(targets.shape)}; they must be equal")
+    valid = ~np.isnan(targets).any(axis=-1)
+    if lengths is not None:
+        valid &= length_mask(lengths, *targets.shape[:2])
+    error = outputs - targets
+    losses = np.mean(error * error, axis=-1)
+    error *= error.dtype.type(2 / max(1, error.shape[-1]))
+    return reduced(losses, error, valid, reduction)
+
+
+def reduced(losses: np.ndarray, gradients: np.ndarray, valid: np.ndarray, reduction: str) -> tuple[float, np.ndarray]:
+    """One number from the loss of every token, and its gradient from theirs, in place: losses, valid [T, B], gradients [T, B, C]."""
+    loss, weights = weighted(losses, valid, reduction)
+    gradients *= weights[..., None]
     if not valid.all():
-        d_logits[~valid] = 0  # set, not multiplied: 0 * NaN is NaN
-    return loss, d_logits
+        gradients[~valid] = 0  # set, not multiplied: 0 * NaN is NaN
+    return loss, gradients
 
 
-def token_cross_entropy(logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Each token's loss and gradient: log sum_j exp(z_j) - z_label, and softmax(z) - onehot(label).
+def weighted(losses: np.ndarray, valid: np.ndarray, reduction: str) -> tuple[float, np.ndarray]:
+    """The reduced loss and the weight of each token in it: losses, valid [T, B] (or [B]); weights are 0 where not valid."""
+    if reduction not in REDUCTIONS:
+        raise TrainError(f"unknown reduction {reduction!r}: {', '.join(map(repr, REDUCTIONS))}")
+    weights = REDUCTIONS[reduction](valid).astype(losses.dtype)
+    return float(np.multiply(losses, weights, dtype=np.float64).sum(where=valid)), weights
+
+
+def _rows(valid: np.ndarray) -> int:
+    """How many rows have a valid token: at least 1."""
+    return max(1, int(valid.any(axis=0).sum()) if valid.ndim > 1 else int(valid.sum()))
+
+
+def _last(valid: np.ndarray) -> np.ndarray:
+    """True at the last valid step of each row."""
+    if valid.ndim < 2:
+        return valid
+    later = np.cumsum(valid[::-1], axis=0)[::-1] - valid
+    return valid & (later == 0)
+
+
+REDUCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "mean": lambda valid: valid / max(1, int(valid.sum())),
+    "sum": lambda valid: valid.astype(float),
+    "steps": lambda valid: valid / _rows(valid),
+    "average": lambda valid: valid / np.maximum(1, valid.sum(axis=0)) / _rows(valid),
+    "last": lambda valid: _last(valid) / _rows(valid),
+}
+"""How the losses of valid tokens [T, B] become one number, as the weight of each:
+
+mean: over all valid tokens of the batch. sum: over all of them. steps: summed over the steps of a row, mean over rows.
+average: averaged over the steps of each row (1/T of it), mean over rows. last: at each row's last valid step, mean over rows.
+"""
+
+
+def token_cross_entropy(logits: np.ndarray, labels: np.ndarray, smoothing: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    """Each token's loss and gradient: log sum_j exp(z_j) - z_label, and softmax(z) - onehot(label); with smoothing, of the mixed target.
 
     The largest logit is taken off first, so nothing overflows. logits [..., C], labels [...] in [0, C);
     returns losses [...] and gradients [..., C] in the dtype of the logits.
@@ -61,10 +140,14 @@ def token_cross_entropy(logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndar
     token, label = np.arange(z.shape[0]), labels.reshape(-1)
     z = z - z.max(axis=1, keepdims=True)
     at_label = z[token, label]
+    if smoothing:
+        at_label = (1 - smoothing) * at_label + smoothing * z.mean(axis=1)
     p = np.exp(z, out=z)
     total = p.sum(axis=1)
     p /= total[:, None]
-    p[token, label] -= 1
+    p[token, label] -= 1 - smoothing
+    if smoothing:
+        p -= smoothing / classes
     return (np.log(total) - at_label).reshape(labels.shape), p.reshape(logits.shape)
 
 
@@ -75,19 +158,7 @@ def token_losses(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return np.log(np.exp(z, out=z).sum(axis=-1)) - at_label
 
 
-def masked_sum(losses: np.ndarray, valid: np.ndarray) -> tuple[float, np.ndarray]:
-    """Sum of the valid losses, and its gradient (1 or exactly 0): losses [T, B], valid [T, B] bool."""
-    return float(losses.sum(where=valid, dtype=np.float64)), valid.astype(losses.dtype)
-
-
-def masked_mean(losses: np.ndarray, valid: np.ndarray) -> tuple[float, np.ndarray]:
-    """Mean over the valid tokens only, and its gradient (1/count or exactly 0): losses [T, B], valid [T, B] bool."""
-    total, weights = masked_sum(losses, valid)
-    count = max(1, int(valid.sum()))
-    return total / count, weights / losses.dtype.type(count)
-
-
-def length_mask(lengths: Sequence[int] | np.ndarray, steps: int, rows: int) -> np.ndarray:
+def length_mask(lengths: Lengths, steps: int, rows: int) -> np.ndarray:
     """valid[t, b] = t < lengths[b]: bool [T, B]."""
     given = np.asarray(lengths)
     if given.shape != (rows,) or given.dtype.kind not in "iu":

@@ -1,125 +1,195 @@
-"""A character model: embedding, recurrent layer, linear head. Forward, backward, and the losses in bits per character."""
+"""Models: embedding or features, recurrent layer, linear head; and an encoder with a decoder. Forward and backward."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
 
-from rnnspec.train import heads, losses
-from rnnspec.train.data import Streams, make_streams
+from rnnspec.train import heads
+from rnnspec.train.batches import Batch
+from rnnspec.train.losses import Loss
 
 Outputs = np.ndarray | tuple[np.ndarray, ...]
-State = Any  # what the layer gives and takes: None, an array [1, B, H], or a tuple of them
-
-EVALUATION_ROWS = 16
-EVALUATION_STEPS = 256
+State = Any  # what the layer gives and takes: None, an array [L, B, H], or a tuple of them
+Grads = dict[str, np.ndarray]
 
 
 class Layer(Protocol):
-    """What the model needs of `rnnspec.Recurrent`."""
+    """What a model needs of `rnnspec.Recurrent`. calls: the number of the next call in training, which dropout and noise are drawn by."""
 
+    calls: int
+
+    @property
+    def input_size(self) -> int: ...
     @property
     def output_size(self) -> int: ...
     @property
     def params(self) -> Mapping[str, np.ndarray]: ...
     @property
     def grads(self) -> Mapping[str, np.ndarray]: ...
-    def __call__(self, x: np.ndarray, state: State = None) -> tuple[Outputs, State]: ...
-    def infer(self, x: np.ndarray, state: State = None) -> tuple[Outputs, State]: ...
-    def backward(self, dy: Outputs) -> tuple[np.ndarray, State]: ...
+    def __call__(self, x: np.ndarray, state: State = None, lengths: Any = None) -> tuple[Outputs, State]: ...
+    def infer(self, x: np.ndarray, state: State = None, lengths: Any = None) -> tuple[Outputs, State]: ...
+    def backward(self, dy: Outputs | None = None, dstate: State = None) -> tuple[np.ndarray, State]: ...
 
 
-class CharacterModel:
-    """ids [T, B] -> embedding [T, B, E] -> layer [T, B, H] -> logits [T, B, V].
+class Model(Protocol):
+    """What the loop trains. `params` are live arrays by flat name ("layer.weight_ih_l0", "head.bias"): an optimiser changes them in place."""
 
-    `params` and `grads` are flat: "embed.weight", "layer.W_i", ..., "head.weight", "head.bias". The arrays of `params` are the
-    layer's own, so an optimiser that works in place trains it.
+    @property
+    def params(self) -> dict[str, np.ndarray]: ...
+    def gradients(self, batch: Batch, state: State = None) -> tuple[float, Grads, State]:
+        """The loss of a batch, its gradients by the names of `params`, and the state after it, through which nothing flows back."""
+        ...
+
+    def at_step(self, number: int) -> None:
+        """Which training step comes next: what dropout and noise draw follows from it, so that a resumed run draws the same."""
+        ...
+
+    def warm_up(self, batch: Batch) -> None:
+        """Runs every kernel once, so that compiling happens here and not in the first measured step."""
+        ...
+
+
+class SequenceModel:
+    """ids [T, B] (or features [T, B, D]) -> embedding [T, B, E] -> layer [T, B, H] -> head [T, B, C], or [B, C] for a loss over "last".
+
+    symbols: how many ids there are. Without it x are features [T, B, `features`], which go into the layer as they are; a layer that reads
+    another number of them (a cell with x: H) gets a linear map of them. two_ways: the layer's output is that of two directions, side by side.
     """
 
-    def __init__(self, layer: Layer, symbols: int, features: int, seed: int = 0):
+    def __init__(
+        self, layer: Layer, classes: int, *, symbols: int | None = None, features: int | None = None, loss: Loss | None = None, seed: int = 0,
+        two_ways: bool = False,
+    ):  # fmt: skip
         rng = np.random.default_rng([seed, 1])
-        self.layer = layer
-        self.embed = heads.init_embedding(rng, symbols, features)
-        self.head = heads.init_linear(rng, layer.output_size, symbols)
+        self.layer, self.loss = layer, loss or Loss()
+        self.embed = {} if symbols is None else heads.init_embedding(rng, symbols, layer.input_size)
+        self.head = heads.init_linear(rng, layer.output_size, classes)
+        self.two_ways = two_ways
+        mapped = features is not None and features != layer.input_size
+        self.map = heads.init_linear(rng, features or 0, layer.input_size) if mapped else {}
 
     @property
     def params(self) -> dict[str, np.ndarray]:
-        return join({"embed": self.embed, "layer": self.layer.params, "head": self.head})
+        return join({"embed": self.embed, "map": self.map, "layer": self.layer.params, "head": self.head})
 
-    def gradients(self, ids: np.ndarray, labels: np.ndarray, state: State = None) -> tuple[float, dict[str, np.ndarray], State]:
-        """The mean loss of a chunk in nats, its gradients, and the state after it.
+    def gradients(self, batch: Batch, state: State = None) -> tuple[float, Grads, State]:
+        """The state goes in and comes out as a value: nothing flows back through it (truncated BPTT)."""
+        y, state = self.layer(self.features(batch.x), state, batch.lengths)
+        whole, last = joined(y), self.loss.over == "last"
+        used = self._at_last(whole, batch.lengths) if last else whole
+        loss, d_outputs = self.loss(heads.linear(self.head, used), batch.target, None if last else batch.lengths)
+        d_used, d_head = heads.linear_backward(self.head, used, d_outputs)
+        d_whole = self._at_last_backward(whole, batch.lengths, d_used) if last else d_used
+        d_x, _ = self.layer.backward(parted(d_whole, y))
+        d_embed = heads.embed_backward(self.embed, batch.x, d_x) if self.embed else {}
+        d_map = heads.linear_backward(self.map, batch.x, d_x)[1] if self.map else {}
+        return loss, join({"embed": d_embed, "map": d_map, "layer": self.layer.grads, "head": d_head}), state
 
-        ids, labels [T, B]. The state goes in and comes out as a value: nothing flows back through it (truncated BPTT).
+    def outputs(self, x: np.ndarray, state: State = None, lengths: np.ndarray | None = None) -> tuple[np.ndarray, State]:
+        """Outputs [T, B, C] (or [B, C]) of x, and the state after it; keeps nothing for a backward pass."""
+        y, state = self.layer.infer(self.features(x), state, lengths)
+        used = self._at_last(joined(y), lengths) if self.loss.over == "last" else joined(y)
+        return heads.linear(self.head, used), state
+
+    def at_step(self, number: int) -> None:
+        self.layer.calls = number
+
+    def warm_up(self, batch: Batch) -> None:
+        self.outputs(batch.x, None, batch.lengths)
+        self.gradients(batch)
+
+    def _at_last(self, y: np.ndarray, lengths: np.ndarray | None) -> np.ndarray:
+        """What was read of the whole sequence: of a layer in two directions, the last valid step of the one and the first of the other."""
+        last = heads.at_last(y, lengths)
+        if self.two_ways:
+            half = y.shape[-1] // 2
+            last[:, half:] = y[0, :, half:]
+        return last
+
+    def _at_last_backward(self, y: np.ndarray, lengths: np.ndarray | None, d_last: np.ndarray) -> np.ndarray:
+        if not self.two_ways:
+            return heads.at_last_backward(y, lengths, d_last)
+        half = y.shape[-1] // 2
+        d_y = np.concatenate([heads.at_last_backward(y[..., :half], lengths, d_last[:, :half]), np.zeros_like(y[..., half:])], axis=-1)
+        d_y[0, :, half:] = d_last[:, half:]
+        return d_y
+
+    def features(self, x: np.ndarray) -> np.ndarray:
+        """What goes into the layer: [T, B, features]."""
+        return heads.embed(self.embed, x) if self.embed else heads.linear(self.map, x) if self.map else x
+
+
+class EncoderDecoder:
+    """Source ids [T, B] -> embedding -> encoder; its final state is the decoder's first, which reads ids [M, B] -> head [M, B, C].
+
+    Sutskever et al. 2014, without its reversal of the source. Both layers are of one cell and of one size, whatever states it has.
+    """
+
+    def __init__(self, encoder: Layer, decoder: Layer, symbols: tuple[int, int], loss: Loss | None = None, seed: int = 0):
+        rng = np.random.default_rng([seed, 1])
+        self.encoder, self.decoder, self.loss = encoder, decoder, loss or Loss()
+        self.source, self.target = (heads.init_embedding(rng, count, encoder.input_size) for count in symbols)
+        self.head = heads.init_linear(rng, decoder.output_size, symbols[1])
+
+    @property
+    def params(self) -> dict[str, np.ndarray]:
+        layers = {"encoder": self.encoder.params, "decoder": self.decoder.params}
+        return join({"source": self.source, "target": self.target, **layers, "head": self.head})
+
+    def gradients(self, batch: Batch, state: State = None) -> tuple[float, Grads, State]:
+        """`batch.given` is what the decoder reads (the targets one step late: teacher forcing); targets to be left out are IGNORE."""
+        assert batch.given is not None
+        _, between = self.encoder(heads.embed(self.source, batch.x), None, batch.lengths)
+        y, _ = self.decoder(heads.embed(self.target, batch.given), between)
+        loss, d_logits = self.loss(heads.linear(self.head, joined(y)), batch.target)
+        d_y, d_head = heads.linear_backward(self.head, joined(y), d_logits)
+        d_given, d_between = self.decoder.backward(parted(d_y, y))
+        d_x, _ = self.encoder.backward(None, d_between)
+        embeddings = {
+            "source": heads.embed_backward(self.source, batch.x, d_x),
+            "target": heads.embed_backward(self.target, batch.given, d_given),
+        }
+        return loss, join({**embeddings, "encoder": self.encoder.grads, "decoder": self.decoder.grads, "head": d_head}), None
+
+    def greedy(self, x: np.ndarray, lengths: np.ndarray | None, start: int, end: int, most: int) -> np.ndarray:
+        """The likeliest symbol at each step, fed back: ids [M, B], M at most `most`, `end` from a row's end on.
+
+        The decoder reads what it wrote from its start again at every step: a cell that counts its steps is right too.
         """
-        y, state = self.layer(heads.embed(self.embed, ids), state)
-        features = joined(y)
-        loss, d_logits = losses.cross_entropy(heads.linear(self.head, features), labels)
-        d_features, d_head = heads.linear_backward(self.head, features, d_logits)
-        d_x, _ = self.layer.backward(parted(d_features, y))
-        d_embed = heads.embed_backward(self.embed, ids, d_x)
-        return loss, join({"embed": d_embed, "layer": self.layer.grads, "head": d_head}), state
+        _, between = self.encoder.infer(heads.embed(self.source, x), None, lengths)
+        given = np.full((1, x.shape[1]), start)
+        for _ in range(most):
+            y, _ = self.decoder.infer(heads.embed(self.target, given), between)
+            best = heads.linear(self.head, joined(y)[-1]).argmax(axis=-1)
+            given = np.concatenate([given, np.where((given == end).any(axis=0), end, best)[None]])
+            if (given == end).any(axis=0).all():
+                break
+        return given[1:]
 
-    def logits(self, ids: np.ndarray, state: State = None) -> tuple[np.ndarray, State]:
-        """Logits [T, B, V] of ids [T, B], and the state after them; keeps nothing for a backward pass."""
-        y, state = self.layer.infer(heads.embed(self.embed, ids), state)
-        return heads.linear(self.head, joined(y)), state
+    def at_step(self, number: int) -> None:
+        self.encoder.calls = self.decoder.calls = number
 
-    def bits(self, ids: np.ndarray) -> float:
-        """Bits per character of a text, ids [N], the state carried from its first character to its last.
-
-        It is read as 16 streams side by side (fewer if it is short), so 15 places besides the first start without context.
-        """
-        rows = max(1, min(EVALUATION_ROWS, len(ids) // EVALUATION_STEPS))
-        return self._bits(make_streams(ids, rows))
-
-    def _bits(self, streams: Streams) -> float:
-        total, state = 0.0, None
-        for start in range(0, streams.length, EVALUATION_STEPS):
-            ids, labels = streams.chunk(start, EVALUATION_STEPS)
-            logits, state = self.logits(ids, state)
-            total += float(losses.token_losses(logits, labels).sum(dtype=np.float64))
-        return total / streams.labels.size / math.log(2)
-
-    def warm_up(self, train: bool = True) -> None:
-        """Runs every kernel once on one step, so that compiling happens here and not in the first measured step."""
-        ids = np.zeros((1, 1), np.int64)
-        self.logits(ids)
-        if train:
-            self.gradients(ids, ids)
-
-
-def make_model(
-    make_layer: Callable[..., Layer],
-    symbols: int,
-    *,
-    cell: str,
-    embed: int,
-    hidden: int,
-    seed: int = 0,
-    threads: int | None = None,
-    sizes: Mapping[str, int] | None = None,
-    choices: Mapping[str, Any] | None = None,
-) -> CharacterModel:
-    """The model of one run; `make_layer` is `rnnspec.Recurrent`."""
-    more: dict[str, Any] = {"sizes": sizes} if sizes else {}
-    layer = make_layer(cell, input_size=embed, hidden_size=hidden, dtype="float32", threads=threads, seed=seed, **more, **(choices or {}))
-    return CharacterModel(layer, symbols, embed, seed)
+    def warm_up(self, batch: Batch) -> None:
+        self.greedy(batch.x, batch.lengths, 0, 0, 1)
+        self.gradients(batch)
 
 
 def joined(y: Outputs) -> np.ndarray:
-    """The outputs of a cell side by side: [T, B, H] each (one is the rule) to [T, B, output_size]."""
-    return np.concatenate(y, axis=-1) if isinstance(y, tuple) else y
+    """The outputs of a cell side by side, [T, B, output_size]: one vector [T, B, H] is the rule; numbers [T, B] and matrices become vectors."""
+    if isinstance(y, np.ndarray) and y.ndim == 3:
+        return y
+    return np.concatenate([part.reshape(*part.shape[:2], -1) for part in (y if isinstance(y, tuple) else (y,))], axis=-1)
 
 
 def parted(d_features: np.ndarray, y: Outputs) -> Outputs:
     """The gradient of each output from that of `joined(y)`."""
-    if not isinstance(y, tuple):
-        return d_features
-    ends = np.cumsum([part.shape[-1] for part in y])[:-1]
-    return tuple(np.split(d_features, ends, axis=-1))
+    outputs = y if isinstance(y, tuple) else (y,)
+    ends = np.cumsum([int(np.prod(part.shape[2:])) for part in outputs])[:-1]
+    parts = tuple(d.reshape(part.shape) for d, part in zip(np.split(d_features, ends, axis=-1), outputs))
+    return parts if isinstance(y, tuple) else parts[0]
 
 
 def join(groups: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:

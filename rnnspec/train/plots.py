@@ -1,62 +1,117 @@
-"""The loss curve of a run as a PNG. matplotlib is imported when it is drawn, not before, and without a display."""
+"""Loss curves and confusion matrices as PNG. matplotlib is imported when something is drawn, not before, and without a display."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from rnnspec.train.checkpoint import write_atomic
+from rnnspec.files import write_atomic
 from rnnspec.train.loop import History
+from rnnspec.train.problem import Problem
 
+WIDE = 50  # from a ratio of losses from here on the axis is logarithmic
 INK, QUIET, TRAIN, HELD_OUT = "#222222", "#8a8a8a", "#4c78a8", "#e4572e"
 
 
-def loss_curve(path: str | Path, history: History, unigram_bits: float, title: str) -> None:
-    """Writes a PNG: training loss of every step and its running mean, held-out points, and the unigram entropy, in bits per character."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 4.6), dpi=150, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    bits = np.array(history.bits, np.float64)
-    steps = np.arange(1, len(bits) + 1)
-    axes.plot(steps, bits, color=TRAIN, alpha=0.25, linewidth=0.8)
-    axes.plot(steps, running_mean(bits, max(1, len(bits) // 50)), color=TRAIN, linewidth=1.8, label="training")
-    points = [(s["step"], s["bits"]) for s in history.snapshots if s["bits"] is not None and np.isfinite(s["bits"])]
-    if points:
-        axes.plot(*zip(*points, strict=True), color=HELD_OUT, marker="o", markersize=5, linewidth=1, label="held-out")
-        step, value = points[-1]
-        axes.annotate(
-            f"{value:.2f}",
-            (step, value),
-            xytext=(0, -9),
-            textcoords="offset points",
-            ha="center",
-            va="top",
-            color=HELD_OUT,
-            fontweight="bold",
-        )
-    axes.axhline(unigram_bits, color=QUIET, linestyle=(0, (5, 3)), linewidth=1.2, label=f"unigram entropy, {unigram_bits:.2f}")
-    _dress(axes, title, bits, unigram_bits, [value for _, value in points])
+def loss_curve(path: str | Path, history: History, problem: Problem, title: str) -> None:
+    """Writes a PNG: training loss of every step and its running mean, what can be had without reading the sequence, and held-out scores:
+    in the same panel where they are in the loss's unit, else in a second one below."""
+    metric = problem.metric
+    shared = metric.unit == problem.loss_unit
+    figure = new_figure((8, 4.6 if shared else 6.6))
+    panels = [figure.add_subplot()] if shared else list(figure.subplots(2, 1, sharex=True, height_ratios=(3, 2)))
+    loss = np.array(history.loss, np.float64)
+    points = [(s["step"], s[metric.name]) for s in history.snapshots if np.isfinite(s.get(metric.name) or np.nan)]
+    _curve(panels[0], loss, problem)
+    _points(panels[-1], points)
+    if shared:
+        _limits(panels[0], loss, [problem.baseline[1]] if problem.baseline else [], [value for _, value in points])
+    else:
+        dress(panels[1], "", "training step", f"{metric.name}: {metric.unit}")
+        _limits(panels[0], loss, [problem.baseline[1]] if problem.baseline else [], [])
+    panels[-1].set_xlim(left=-0.01 * len(loss), right=1.03 * max(1, len(loss)))
+    dress(panels[0], title, "training step" if shared else "", f"loss ({problem.loss_unit})")
     write_atomic(path, lambda file: figure.savefig(file, format="png"))
 
 
-def _dress(axes, title: str, bits: np.ndarray, unigram_bits: float, held_out: list[float]) -> None:
-    low = min([unigram_bits, *held_out, *bits[np.isfinite(bits)]])
-    high = max([unigram_bits, *held_out])
-    axes.set_ylim(max(0.0, low - 0.15 * (high - low) - 0.1), high + 0.05 * (high - low) + 0.1)
-    axes.set_xlim(left=-0.01 * len(bits), right=1.03 * max(1, len(bits)))
+def confusion_matrix(path: str | Path, names: list[str], counts: np.ndarray, title: str) -> None:
+    """Writes a PNG: counts [true, predicted], shaded by the share of the true class."""
+    figure = new_figure((max(4.5, 1.5 + 0.9 * len(names)), max(4.0, 1.2 + 0.75 * len(names))))
+    axes = figure.add_subplot()
+    shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
+    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    for (i, j), count in np.ndenumerate(counts):
+        axes.text(j, i, f"{count:,}", ha="center", va="center", color="white" if shares[i, j] > 0.5 else INK, fontsize=9)
+    axes.set_xticks(range(len(names)), names, rotation=30 if max(map(len, names)) > 6 else 0)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_xlabel("predicted", color=INK)
+    axes.set_ylabel("true", color=INK)
+    axes.set_title(title, loc="left", color=INK, fontsize=10, pad=10)
+    axes.tick_params(colors=INK, length=0)
+    write_atomic(path, lambda file: figure.savefig(file, format="png"))
+
+
+def new_figure(size: tuple[float, float]) -> Any:
+    """A figure that needs no display, in inches."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _curve(axes: Any, loss: np.ndarray, problem: Problem) -> None:
+    steps = np.arange(1, len(loss) + 1)
+    axes.plot(steps, loss, color=TRAIN, alpha=0.25, linewidth=0.8)
+    axes.plot(steps, running_mean(loss, max(1, len(loss) // 50)), color=TRAIN, linewidth=1.8, label="training")
+    if problem.baseline:
+        name, value = problem.baseline
+        axes.axhline(value, color=QUIET, linestyle=(0, (5, 3)), linewidth=1.2, label=f"{name}, {shown(value)}")
+
+
+def _points(axes: Any, points: list[tuple[int, float]]) -> None:
+    if not points:
+        return
+    axes.plot(*zip(*points, strict=True), color=HELD_OUT, marker="o", markersize=5, linewidth=1, label="held-out")
+    step, value = points[-1]
+    low, high = min(v for _, v in points), max(v for _, v in points)
+    below = value > (low + high) / 2 if len(points) > 1 else True
+    where = {"xytext": (0, -9 if below else 9), "va": "top" if below else "bottom", "ha": "center"}
+    axes.annotate(shown(value), (step, value), textcoords="offset points", color=HELD_OUT, fontweight="bold", **where)
+
+
+def _limits(axes: Any, loss: np.ndarray, baseline: list[float], held_out: list[float]) -> None:
+    """Losses of the first steps may be far above all that matters: they are cut off."""
+    finite = loss[np.isfinite(loss)]
+    if finite.size and np.quantile(finite, 0.02) > 0 and np.quantile(finite, 0.9) > WIDE * np.quantile(finite, 0.02):
+        axes.set_yscale("log")
+        return
+    settled = np.quantile(finite, 0.98) if finite.size else 0.0
+    values = [*baseline, *held_out, *([float(settled)] if not held_out and finite.size else [])] or [1.0]
+    low, high = min([*values, *finite]), max(values)
+    axes.set_ylim(max(0.0, low - 0.15 * (high - low)), high + 0.08 * (high - low) + 1e-9)
+
+
+def dress(axes: Any, title: str, x: str, y: str) -> None:
+    """Titles, grid and legend as all our plots have them."""
     axes.set_title(title, loc="left", color=INK, fontsize=12, pad=10)
-    axes.set_xlabel("training step", color=INK)
-    axes.set_ylabel("loss (bits per character)", color=INK)
+    axes.set_xlabel(x, color=INK)
+    axes.set_ylabel(y, color=INK)
     axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(colors=INK, length=3)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    axes.legend(frameon=False, labelcolor=INK)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(frameon=False, labelcolor=INK)
+
+
+def shown(value: float) -> str:
+    """Three decimals; small numbers with two digits that count."""
+    return f"{value:.3f}" if abs(value) >= 0.1 or value == 0 or not np.isfinite(value) else f"{value:.2g}"
 
 
 def running_mean(values: np.ndarray, width: int) -> np.ndarray:

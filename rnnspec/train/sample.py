@@ -6,11 +6,11 @@ import numpy as np
 
 from rnnspec.train.data import Vocabulary
 from rnnspec.train.errors import TrainError
-from rnnspec.train.model import CharacterModel
+from rnnspec.train.model import SequenceModel
 
 
 def generate(
-    model: CharacterModel, vocabulary: Vocabulary, length: int, *, temperature: float = 0.8, prompt: str = "\n", seed: int = 0
+    model: SequenceModel, vocabulary: Vocabulary, length: int, *, temperature: float = 0.8, prompt: str = "\n", seed: int = 0
 ) -> str:
     """`length` characters that follow the prompt, drawn from softmax(logits / temperature).
 
@@ -23,7 +23,7 @@ def generate(
     written: list[int] = []
     state = None
     for _ in range(length):
-        logits, state = model.logits(ids, state)
+        logits, state = model.outputs(ids, state)
         ids = np.full((1, 1), draw(rng, logits[-1, 0], temperature))
         written.append(int(ids[0, 0]))
     return vocabulary.decode(np.array(written, np.int64))

@@ -266,14 +266,14 @@ def zoneout_lstm(p, inputs, states, constants):
 def zoneout_gru(p, inputs, states, constants):
     def step(now, s):
         h = gru_cell(p, now["x"], s["h"])
-        return {"h": (s["h"] - h) * now["keep"] + h}
+        return {"h": (s["h"] - h) * now["keep_h"] + h}
 
     return over_time(step, inputs, states, "h")
 
 
 def variational_dropout_lstm(p, inputs, states, constants):
     def step(now, s):
-        h, c = lstm_cell(p, now["x"] * now["m_x"], s["h"] * now["m_h"], s["c"])
+        h, c = lstm_cell(p, now["x"] * now["mask_x"], s["h"] * now["mask_h"], s["c"])
         return {"h": h, "c": c}
 
     return over_time(step, inputs, states, "h")

@@ -13,6 +13,7 @@ Array = np.ndarray
 KEPT_BYTES = 1 << 30  # what may lie idle; beyond that memory goes back to the system
 KEPT_PIECES = 64
 LINE = 64
+JOB = 14  # numbers that tell `pack` (moves.py) of one matrix or vector: its address and two strides, and what depends on sizes alone
 STAGGER = 3 * LINE  # between neighbouring buffers, so that equal offsets in them do not meet in one cache set
 
 

@@ -14,12 +14,12 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from rnnspec.backends.cpu import simd, tile
+from rnnspec.backends.cpu.memory import JOB
 from rnnspec.backends.cpu.simd import I32, I64, at, copy, erase, get, host, load, load_vector, pointer_int, store, store_vector
 from rnnspec.backends.cpu.simd import pointer32 as pointer
 from rnnspec.backends.cpu.tile import loop, max_vectors
 
 # what the texts below see, with `pointer` above: as they stand they are for float32
-JOB = 14  # numbers that tell `pack` one of its jobs
 LANES = host().lanes["float32"]
 
 @intrinsic

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rnnspec.backends.cpu.memory import Arena, Memory, address, padded
+from rnnspec.backends.cpu.memory import JOB, Arena, Memory, address, padded
 from rnnspec.language.sizes import evaluate_size
 
 if TYPE_CHECKING:
@@ -82,8 +82,8 @@ def pack_plan(code: Code, sizes: Mapping[str, int], widths: Mapping[str, int]) -
         if len(names) > 1:
             sums.append((named[f], width, tuple(names[1:])))
     sources, transposed, rows = tuple(zip(*jobs)) or ((), (), ())
-    table = np.zeros((len(jobs), 3 + 11), dtype=np.int64)
-    table[:, 3:] = np.array(rows, dtype=np.int64).reshape(-1, 11)
+    table = np.zeros((len(jobs), JOB), dtype=np.int64)
+    table[:, 3:] = np.array(rows, dtype=np.int64).reshape(-1, JOB - 3)
     flat = (False,) * matrices + (True,) * (len(jobs) - matrices)
     return PackPlan(code, arena.size, table, sources, transposed, flat, tuple(sums), *_places(layout, named, counts))
 

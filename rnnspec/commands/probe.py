@@ -1,0 +1,64 @@
+"""`rnnspec probe`: a table on stdout, figures where asked for."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable
+
+from rnnspec.commands.progress import waiting
+from rnnspec.errors import RnnspecError
+from rnnspec.probe import Probe, Subject, draw, initial, of_run, probe
+from rnnspec.train.errors import TrainError
+from rnnspec.train.results import finite
+
+
+def run(args: argparse.Namespace) -> int:
+    """Everything is measured before anything is written."""
+    if not args.cells and not args.trained:
+        raise TrainError("give a cell, like lstm, or a trained run: --run RUN_DIR")
+    probes = []
+    for subject in subjects(args):
+        with waiting(f"probing {subject.name}"):
+            probes.append(probe(subject, args.seed))
+    if args.json:
+        print(json.dumps(finite({"cells": [p.to_json() for p in probes]})))
+    else:
+        print(table(probes))
+    if args.out:
+        try:
+            paths = draw(probes, args.out)
+        except OSError as error:
+            raise TrainError(f"can't write {args.out}.png: {error.strerror}") from None
+        print("written     " + ", ".join(map(str, paths)), file=sys.stderr)
+    return 0
+
+
+def subjects(args: argparse.Namespace) -> list[Subject]:
+    """All of them, so that a bad one is told before the first is measured."""
+    found = []
+    for cell in args.cells:
+        try:
+            found.append(initial(cell, hidden=args.hidden, inputs=args.inputs, steps=args.length, rows=args.rows, seed=args.seed,
+                                 retain=args.retain, sizes=dict(args.size), choices=dict(args.choice)))  # fmt: skip
+        except ValueError as error:
+            raise error if isinstance(error, RnnspecError) else TrainError(f"{cell}: {error}") from error
+    return found + [of_run(folder, steps=args.length, rows=args.rows) for folder in args.trained]
+
+
+def table(probes: Iterable[Probe]) -> str:
+    """A block of lines for each."""
+    parts = []
+    for p in probes:
+        last = len(p.norms) - 1
+        lags = [k for k in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if k < last] + [last]
+        lines = [
+            p.name,
+            "  gradient at lag " + ", ".join(f"{k}: {p.norms[k]:.2g}" for k in lags),
+            f"  {p.rate:.4f} times per step back; a hundredth of lag 1 is left at lag {p.reach}" + (" (the first step)" if p.reach == last else ""),
+            f"  Jacobian of a step: spectral radius {p.radius.mean():.3f}, largest singular value {p.gain.mean():.3f} (means)",
+        ]
+        lines += [f"  {g.name} ({g.function}): mean {g.mean:.3f}, {g.low:.1%} in the lowest tenth, {g.high:.1%} in the highest" for g in p.gates]
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)

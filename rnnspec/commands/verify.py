@@ -1,0 +1,42 @@
+"""`rnnspec verify`: runs an implementation against a conformance pack."""
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from rnnspec.check.pack import verify
+from rnnspec.check.pack_runner import find_adapter
+from rnnspec.errors import RnnspecError
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 all that was tried agrees, 1 something differs or nothing was tried; a pack or an adapter that can't be read is an error, 2."""
+    results = []
+    for result in verify(Path(args.pack), _adapter(args.adapter) if args.adapter else None, args.dtype or ("float32", "float64")):
+        results.append(result)
+        if not args.json:
+            print("\n".join(_lines(result)), flush=True)
+    failed, tried = sum(r["status"] == "FAILED" for r in results), sum(r["status"] != "not tried" for r in results)
+    if args.json:
+        print(json.dumps({"passed": tried > 0 and not failed, "results": results}, indent=1))
+    else:
+        note = "" if tried else ": an implementation that tries nothing does not pass"
+        print(f"{tried - failed} passed, {failed} failed, {len(results) - tried} not tried{note}")
+    return 0 if tried and not failed else 1
+
+
+def _adapter(text: str) -> Any:
+    try:
+        return find_adapter(text)
+    except Exception as error:  # importing runs the module's own code
+        raise RnnspecError(f"the adapter '{text}' can't be loaded: {type(error).__name__}: {error}. Give MODULE:FUNCTION, the module in this folder "
+                           "or installed.") from error
+
+
+def _lines(result: dict[str, Any]) -> list[str]:
+    largest = "" if result["largest"] is None else f"{result['largest']:.1e}"
+    absent = f"not given: {', '.join(result['absent'])}" if result["absent"] and result["status"] != "not tried" else ""
+    first = f"{result['status']:<10}{result['case']:<16}{result['dtype']:<9}{largest:<9}{absent}".rstrip()
+    return [first, *(f"          {text}" for text in result["wrong"])]

@@ -1,0 +1,44 @@
+"""Which values are gates: derived from the equations, never declared."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rnnspec.language.equations import Binary, Call, Expr, Number, Ref, Unary, walk
+from rnnspec.language.spec import Spec
+
+SIGMOIDS = frozenset({"sigmoid", "hard_sigmoid"})
+SQUASHING = SIGMOIDS | {"cumax"}
+"""Functions whose value lies between 0 and 1; the first ones element by element."""
+
+
+def gate_names(spec: Spec) -> list[str]:
+    """The values between 0 and 1, one minus such a value, or a number times one, that something is multiplied by: f in f[t] * c[t-1], z in (1 - z[t]) * n[t].
+
+    A gate may be a state as well (one that other gates see a step later)."""
+    squashed = [e.target for e in spec.equations if _squashed(e.value)]
+    factors = {name for e in spec.equations for node in walk(e.value) if isinstance(node, Binary) and node.op == "*"
+               for side in (node.left, node.right) for name in _plain(side)}
+    return [name for name in squashed if name in factors]
+
+
+def _squashed(expr: Expr) -> bool:
+    match expr:
+        case Call(function, _):
+            return function in SQUASHING
+        case Binary("*", Number(), other) | Binary("*", other, Number()):
+            return _squashed(other)
+        case Binary("-", Number(one), other) if one == 1:
+            return _squashed(other)
+    return False
+
+
+def _plain(expr: Expr) -> Iterator[str]:
+    """The names in sums of names and numbers, such as 1 - z[t]."""
+    match expr:
+        case Ref(name):
+            yield name
+        case Unary(_, arg):
+            yield from _plain(arg)
+        case Binary("+" | "-" | "*", left, right):
+            yield from _plain(left)
+            yield from _plain(right)

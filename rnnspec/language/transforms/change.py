@@ -1,0 +1,216 @@
+"""What all transforms share: finding the products and sums of a cell, and what is new in the cell that is made.
+
+In: a Spec and the changed equations, parameters, inputs and noise. Out: a new Spec, read and checked like any other.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from rnnspec.errors import RnnspecError, SpecError
+from rnnspec.language.draws import KINDS
+from rnnspec.language.equations import Binary, Call, Equation, Expr, Ref, Unary, walk
+from rnnspec.language.faults import did_you_mean, listed
+from rnnspec.language.functions import FEATURES
+from rnnspec.language.rewrite import line, rewrite, shape_text
+from rnnspec.language.spec import Shape, Spec
+
+# --- what depends on what --------------------------------------------------------------------------------------------
+
+
+def within_step(spec: Spec, target: str) -> set[str]:
+    """What a value is computed from in the same step."""
+    reads = {e.target: {n.name for n in walk(e.value) if isinstance(n, Ref) and n.time == 0} for e in spec.equations}
+    found: set[str] = set()
+    waiting = list(reads.get(target, ()))
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += reads.get(name, ())
+    return found
+
+
+def recurrent_values(spec: Spec) -> set[str]:
+    """The names whose value at [t] depends on an earlier step."""
+    found: set[str] = set()
+    for e in spec.equations:
+        if depends(e.value, found):
+            found.add(e.target)
+    return found
+
+
+def depends(expr: Expr, recurrent: set[str]) -> bool:
+    return any(isinstance(n, Ref) and n.time is not None and (n.time < 0 or n.name in recurrent) for n in walk(expr))
+
+
+def multiplied(spec: Spec) -> set[str]:
+    """The names in the vectors of all products with matrices of parameters."""
+    return {n.name for e in spec.equations for p in walk(e.value) if (pair := factors(p, spec)) for n in walk(pair[1]) if isinstance(n, Ref)}
+
+
+def factors(expr: Expr, spec: Spec) -> tuple[str, Expr] | None:
+    """The parameter and the other factor of W @ v, or v @ W."""
+    if not isinstance(expr, Binary) or expr.op != "@":
+        return None
+    for matrix, vector in ((expr.left, expr.right), (expr.right, expr.left)):
+        if isinstance(matrix, Ref) and len(spec.parameters.get(matrix.name, ())) == 2:
+            return matrix.name, vector
+    return None
+
+
+def products_in(expr: Expr, spec: Spec) -> list[Expr]:
+    """The vectors of the products with parameters in an expression, but for those inside an activation."""
+    match expr:
+        case Binary("@", left, right):
+            matrices = [m for m in (left, right) if all(n.time is None for n in walk(m) if isinstance(n, Ref))]
+            return [right if matrices[0] is left else left] if matrices else []
+        case Binary("+" | "-" | "*" | "/", left, right):
+            return products_in(left, spec) + products_in(right, spec)
+        case Unary(_, arg):
+            return products_in(arg, spec)
+    return []
+
+
+def shown(shape: Shape) -> str:
+    return f"[{', '.join(shape)}]"
+
+
+# --- sums ------------------------------------------------------------------------------------------------------------
+
+
+def terms_of(expr: Expr) -> list[Expr]:
+    match expr:
+        case Binary("+", left, right):
+            return terms_of(left) + terms_of(right)
+        case Binary("-", left, right):
+            return terms_of(left) + [Unary("-", t) for t in terms_of(right)]
+    return [expr]
+
+
+def sum_of(terms: list[Expr]) -> Expr:
+    whole = terms[0]
+    for term in terms[1:]:
+        whole = Binary("-", whole, term.arg) if isinstance(term, Unary) and term.op == "-" else Binary("+", whole, term)
+    return whole
+
+
+def with_parts(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """The expression with its parts changed."""
+    match expr:
+        case Unary(_, arg):
+            return replace(expr, arg=change(arg))
+        case Binary(_, left, right):
+            return replace(expr, left=change(left), right=change(right))
+        case Call(function, args) if function not in FEATURES or function in ("layer_norm", "softmax"):
+            return replace(expr, args=tuple(change(a) for a in args))
+    return expr
+
+
+def with_refs(expr: Expr, change: Callable[[Ref], Expr]) -> Expr:
+    """The expression with every name that it reads changed."""
+    match expr:
+        case Ref():
+            return change(expr)
+        case Unary(_, arg):
+            return replace(expr, arg=with_refs(arg, change))
+        case Binary(_, left, right):
+            return replace(expr, left=with_refs(left, change), right=with_refs(right, change))
+        case Call(_, args):
+            return replace(expr, args=tuple(with_refs(a, change) for a in args))
+    return expr
+
+
+def numbers_by_name(caller: str, one: float | None, given: Mapping[str, float], known: Iterable[str], what: str, kind: str) -> dict[str, float]:
+    """`one` for every known name, or those that are given; each a number that noise of this kind takes."""
+    known, row = list(known), KINDS[kind]
+    if one is None and not given:
+        raise RnnspecError(f"{caller}: say how much: one number for every {what}, or by name, like {caller}(spec, {next(iter(known), 'h')}=0.1). "
+                           f"Known here: {listed(known)}.")
+    for name in given:
+        if name not in known:
+            raise RnnspecError(f"{caller}: '{name[:40]}' is no {what} here.{did_you_mean(name, known)} Known here: {listed(known)}.")
+    wanted = dict(given) if one is None else dict.fromkeys(known, one) | dict(given)
+    for name, number in wanted.items():
+        if isinstance(number, bool) or not isinstance(number, int | float) or not row.below(number):
+            raise RnnspecError(f"{caller}: {number!r} for '{name}' is out of range. It is {row.argument}.")
+    return {n: float(number) for n, number in wanted.items() if number is not None}
+
+
+@dataclass
+class Change:
+    """What is new: equations (target -> line) and declarations (key of the file -> name -> what it says)."""
+
+    spec: Spec
+    equations: dict[str, str] = field(default_factory=dict)
+    declared: dict[str, dict[str, str]] = field(default_factory=dict)
+    known: dict[object, str] = field(default_factory=dict)
+
+    def name(self, wanted: str) -> str:
+        """The name, or one like it that the cell does not have."""
+        taken = {*self.spec.shapes, *self.spec.sizes, *self.equations, *(n for group in self.declared.values() for n in group)}
+        while wanted in taken:
+            wanted += "_"
+        return wanted
+
+    def declare(self, key: str, wanted: str, says: str) -> str:
+        """A new name under a key of the file."""
+        name = self.name(wanted)
+        self.declared.setdefault(key, {})[name] = says
+        return name
+
+    def new(self, wanted: str, shape: Shape, once: str = "", init: str = "") -> str:
+        """A new parameter; the same again for the same `once`."""
+        if once in self.known:
+            return self.known[once]
+        name = self.declare("parameters", wanted, shape_text(shape))
+        if init:
+            self.declared.setdefault("init", {})[name] = init
+        if once:
+            self.known[once] = name
+        return name
+
+    def products(self, caller: str, change: Callable[[str, Binary, Expr], Expr]) -> None:
+        """Every product of a parameter with something that depends on an earlier step, changed."""
+        recurrent = recurrent_values(self.spec)
+
+        def visit(expr: Expr) -> Expr:
+            pair = factors(expr, self.spec)
+            if pair and isinstance(expr, Binary) and depends(pair[1], recurrent):
+                return change(pair[0], expr, visit(pair[1]) if not isinstance(pair[1], Ref) else pair[1])
+            return with_parts(expr, visit)
+
+        self.visited(visit)
+        if not self.equations:
+            raise RnnspecError(f"{caller}: '{self.spec.name}' multiplies nothing that comes from the step before by a matrix of parameters.")
+
+    def sums(self, change: Callable[[Equation, list[Expr]], Expr | None]) -> None:
+        """Every outermost sum with a product with a matrix in it, changed."""
+        for equation in self.spec.equations:
+
+            def visit(expr: Expr, equation: Equation = equation) -> Expr:
+                terms = terms_of(expr)
+                if any(products_in(t, self.spec) for t in terms):
+                    return change(equation, terms) or expr
+                return with_parts(expr, visit)
+
+            self.visited(visit, (equation,))
+
+    def visited(self, visit: Callable[[Expr], Expr], equations: Iterable[Equation] | None = None) -> None:
+        """Every expression of the step, changed."""
+        for equation in self.spec.equations if equations is None else equations:
+            value = visit(equation.value)
+            if equation.timed and value != equation.value:
+                self.equations[equation.target] = line(replace(equation, value=value))
+
+    def made(self, suffix: str, words: str) -> Spec:
+        """The cell with all that, its name and title saying what was done."""
+        return made(self.spec, suffix, words, self.equations, self.declared)
+
+
+def made(spec: Spec, suffix: str, words: str, equations: Mapping[str, str], declared: Mapping[str, Mapping[str, str]] | None = None) -> Spec:
+    name = f"{spec.name}_{suffix}"
+    try:
+        return rewrite(spec, name, f"{spec.title}, {words}", equations, declared or {})
+    except SpecError as error:
+        raise RnnspecError(f"'{spec.name}' can't be made {words}: {error.errors[0].message}") from error

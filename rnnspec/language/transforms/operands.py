@@ -1,0 +1,74 @@
+"""What the products of a cell with its parameters read of the step before."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from rnnspec.language.equations import Binary, Call, Expr, Ref, Unary, walk
+from rnnspec.language.spec import Spec
+
+
+class Operands:
+    """Of one cell. An operand carries a state where it reads the old value: itself, concatenated with others, or scaled by a gate."""
+
+    def __init__(self, spec: Spec):
+        self.spec = spec
+        self.equations = {e.target: e for e in spec.equations}
+        self.scaled: dict[str, tuple[str, ...]] = {}  # intermediate values that are old states, scaled or concatenated, and which
+        for e in spec.equations:
+            if e.timed and e.target not in spec.states and not any(isinstance(n, Binary) and n.op in "+-@" for n in walk(e.value)):
+                self.scaled[e.target] = self.carries(e.value)
+
+    def carries(self, expr: Expr) -> tuple[str, ...]:
+        """The names whose value at an earlier step an operand is made of; none where a product stands between."""
+        if any(isinstance(n, Binary) and n.op == "@" for n in walk(expr)):
+            return ()
+        found: dict[str, None] = {}
+        for n in walk(expr):
+            if isinstance(n, Ref) and n.time is not None and n.name not in self.spec.inputs:
+                found |= dict.fromkeys([n.name] if n.time < 0 else self.scaled.get(n.name, ()))
+        return tuple(found)
+
+    def concatenation(self, operand: Expr) -> Call | None:
+        """The concat(...) that an operand is, itself or by its name."""
+        if isinstance(operand, Ref) and operand.time == 0 and operand.name in self.scaled:
+            return self.concatenation(self.equations[operand.name].value)
+        return operand if isinstance(operand, Call) and operand.function == "concat" else None
+
+    def mixes(self, operand: Expr) -> bool:
+        """Whether an operand concatenates old states with other things."""
+        inner = self.concatenation(operand)
+        return inner is not None and any(not self.carries(a) or self.mixes(a) for a in inner.args)
+
+    def products(self, expr: Expr, change: Callable[[Expr, Expr], tuple[Expr, Expr]]) -> Expr:
+        """The expression with the (matrix, operand) of every product with something that lasts changed."""
+        match expr:
+            case Binary("@", left, right):
+                left, right = self.products(left, change), self.products(right, change)
+                if self.lasts(left):
+                    left, right = change(left, right)
+                elif self.lasts(right):
+                    right, left = change(right, left)
+                return replace(expr, left=left, right=right)
+            case Binary(_, left, right):
+                return replace(expr, left=self.products(left, change), right=self.products(right, change))
+            case Unary(_, arg):
+                return replace(expr, arg=self.products(arg, change))
+            case Call(_, args):
+                return replace(expr, args=tuple(self.products(a, change) for a in args))
+        return expr
+
+    def lasts(self, expr: Expr) -> bool:
+        return all(n.time is None for n in walk(expr) if isinstance(n, Ref))
+
+    def carried(self) -> list[str]:
+        """The names that operands carry, states before others."""
+        found: dict[str, None] = {}
+
+        def collect(matrix: Expr, operand: Expr) -> tuple[Expr, Expr]:
+            found.update(dict.fromkeys(self.carries(operand)))
+            return matrix, operand
+
+        for equation in self.spec.equations:
+            self.products(equation.value, collect)
+        return [*(s for s in self.spec.states if s in found), *(n for n in found if n not in self.spec.states)]

@@ -1,0 +1,130 @@
+"""The recurrent layer of a run, and gates that keep a state for long from the start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rnnspec.errors import RnnspecError
+from rnnspec.language.equations import Binary, Call, Equation, Expr, Number, Ref, Unary
+from rnnspec.language.gates import SIGMOIDS
+from rnnspec.language.spec import Init, Spec
+from rnnspec.train.config import Config
+from rnnspec.train.errors import TrainError
+from rnnspec.train.fit import fitted
+from rnnspec.train.model import Layer
+from rnnspec.train.problem import MakeLayer
+
+
+def layer_maker(spec: Spec, config: Config, threads: int | None = None, *, chosen: bool = False) -> MakeLayer:
+    """make(width, seed): a layer of the configuration's cell, sizes and initial values for data of this width.
+
+    A cell that leaves the width no choice (x: H) makes one of its own width, `layer.input_size`; with `chosen`, the width was asked for by
+    name, and that is an error.
+    """
+    import rnnspec
+
+    cell = keeping(spec, config.retain) if config.retain else spec
+
+    def make(width: int, seed: int = config.seed) -> Layer:
+        width, sizes = fitted(spec, config.hidden, width, config.sizes, chosen=chosen)
+        more: dict[str, Any] = {"num_layers": config.layers} if config.layers > 1 else {}
+        more |= {"dropout": config.dropout} if config.dropout else {}
+        more |= {"bidirectional": True} if config.bidirectional else {}
+        try:
+            return rnnspec.Recurrent(cell, width, config.hidden, threads=threads, seed=seed, sizes=sizes, **more)
+        except (ValueError, TypeError) as error:  # the layer's own checks of sizes
+            hint = " On the command line: --size NAME=N, as in --size P=64." if "proj_size" in str(error) or "sizes=" in str(error) else ""
+            raise error if isinstance(error, RnnspecError) else TrainError(f"{error}{hint}") from error
+        except MemoryError:
+            raise TrainError(f"not enough memory for --hidden {config.hidden}") from None
+
+    return make
+
+
+@dataclass(frozen=True)
+class Keeper:
+    """A gate that decides how much of a state's old value stays: all of it where the gate is 1 (sign 1), or 0 (sign -1).
+    `writers`: other gates in the same sum, which let new values in."""
+
+    gate: str
+    sign: int
+    writers: tuple[str, ...] = ()
+
+
+def keeping(spec: Spec, steps: int) -> Spec:
+    """The cell with biases such that its gates keep states for between 1 and `steps` steps at first: b = log(uniform(1, steps - 1)).
+
+    Tallec & Ollivier 2018, equation 16 ("chrono"): the keeping gate has b, writing gates -b, and other weights are as they were.
+    Which gates keep and write follows from the equations; a cell without any is returned as it is.
+    """
+    init, places = dict(spec.init), list(spec.trained)
+    for keeper in keepers(spec):
+        for bias in _biases(spec, keeper.gate)[:1]:
+            init[bias] = Init("chrono", (float(keeper.sign * steps),))
+            for writer in keeper.writers:
+                init |= {b: Init("chrono", (-float(steps), float(places.index(bias)))) for b in _biases(spec, writer)[:1]}
+    return replace(spec, init=init)
+
+
+def keepers(spec: Spec) -> list[Keeper]:
+    """Of every state: the gates g in g * s[t-1] or (1 - g) * s[t-1] that are terms of its next value."""
+    by_name = {e.target: e for e in spec.equations}
+    found: dict[str, Keeper] = {}
+    for state in spec.states:
+        if state not in by_name:
+            continue
+        terms = [list(_factors(term)) for term in _terms(by_name[state].value)]
+        for term in terms:
+            if Ref(state, -1) not in term:
+                continue
+            for gate, sign in _gates(term, by_name):
+                others = [g for other in terms if other is not term for g, s in _gates(other, by_name) if s == 1 and g != gate]
+                found.setdefault(gate, Keeper(gate, sign, tuple(dict.fromkeys(others))))
+    return list(found.values())
+
+
+def _gates(factors: list[Expr], by_name: Mapping[str, Equation]) -> Iterator[tuple[str, int]]:
+    """Names of gates among factors: sign 1 for g, -1 for 1 - g, looked up through intermediates that are no more than that."""
+    for factor in factors:
+        sign = 1
+        while True:
+            match factor:
+                case Binary("-", Number(one), Ref() as inner) if one == 1:
+                    factor, sign = inner, -sign
+                case Ref(name, 0) if name in by_name and isinstance(by_name[name].value, Binary | Ref):
+                    factor = by_name[name].value
+                case _:
+                    break
+        if isinstance(factor, Ref) and factor.time == 0 and factor.name in by_name:
+            value = by_name[factor.name].value
+            if isinstance(value, Call) and value.function in SIGMOIDS:
+                yield factor.name, sign
+
+
+def _biases(spec: Spec, gate: str) -> list[str]:
+    """Vector parameters that are terms of what a gate squashes."""
+    value = next(e.value for e in spec.equations if e.target == gate)
+    terms = _terms(value.args[0]) if isinstance(value, Call) else ()
+    return [term.name for term in terms if isinstance(term, Ref) and len(spec.parameters.get(term.name, ())) == 1]
+
+
+def _terms(expr: Expr) -> Iterator[Expr]:
+    match expr:
+        case Binary("+" | "-", left, right):
+            yield from _terms(left)
+            yield from _terms(right)
+        case _:
+            yield expr
+
+
+def _factors(expr: Expr) -> Iterator[Expr]:
+    match expr:
+        case Binary("*", left, right):
+            yield from _factors(left)
+            yield from _factors(right)
+        case Unary("-", arg):
+            yield from _factors(arg)
+        case _:
+            yield expr

@@ -1,0 +1,94 @@
+"""What a task is to the loop, the checkpoint and the command: a `Task` is a row of the table, a `Problem` a task with its data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from rnnspec.train.batches import Batch, Cursor
+from rnnspec.train.config import Config
+from rnnspec.train.model import Layer, Model
+
+MakeLayer = Callable[..., Layer]  # (input_size, seed) -> layer
+
+
+@dataclass(frozen=True)
+class Metric:
+    """The score that decides: its name among the scores, its unit, and whether less is better."""
+
+    name: str
+    unit: str
+    less: bool = True
+
+    def better(self, new: float, old: float) -> bool:
+        return new < old if self.less else new > old
+
+
+class Problem(Protocol):
+    """A task with its data, for one configuration. Nothing in it changes while it is trained."""
+
+    @property
+    def loss_unit(self) -> str: ...
+    @property
+    def loss_scale(self) -> float:
+        """From what the model gives (nats, squared units) to loss_unit."""
+
+    @property
+    def metric(self) -> Metric: ...
+    @property
+    def baseline(self) -> tuple[str, float] | None:
+        """What can be had without reading the sequence, in loss_unit."""
+
+    @property
+    def digest(self) -> str:
+        """Of the data."""
+
+    @property
+    def memory(self) -> Mapping[str, Any]:
+        """JSON that a resumed run must be given back, such as a vocabulary."""
+
+    @property
+    def epoch_steps(self) -> int | None:
+        """Steps that go once through the data; None where it is made."""
+
+    def about(self) -> dict[str, Any]:
+        """The data, for metrics.json."""
+
+    def summary(self) -> str:
+        """The data, in one line."""
+
+    def model(self, make_layer: MakeLayer) -> Model: ...
+
+    def next(self, cursor: Cursor) -> tuple[Batch, Cursor]:
+        """The next batch and where to go on; the cursor {} is the start."""
+
+    def score(self, model: Any, quick: bool) -> dict[str, float]:
+        """Of held-out data: what `metric` names and other numbers; quick: a part of the data is enough."""
+
+    def sample(self, model: Any, length: int, temperature: float) -> str:
+        """Something to read that the model made; "" where there is nothing. `length` and `temperature` where they mean something."""
+
+    def confusion(self, model: Any) -> tuple[list[str], np.ndarray] | None:
+        """Names of the classes and counts [true, predicted], for tasks with classes."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One row of the table. `defaults`: the fields of Config that the task uses and sets otherwise than Config does; `fields`: those
+    of the optional ones (embed, length, bidirectional) that it has a use for; `options`: its own settings, by name, with defaults of
+    their type, and `about_options` what each means."""
+
+    name: str
+    shape: str  # "n to 1", ...
+    about: str
+    data: str  # what --data takes, and what is used without it
+    make: Callable[[Config, Mapping[str, Any]], Problem]  # of a configuration, and the memory of the run being resumed ({} for a new one)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    epochs: int = 0  # how often the data is gone through where no steps are given (0: a number of steps)
+    fields: tuple[str, ...] = ()
+    length: str = ""  # what --length means
+    options: Mapping[str, Any] = field(default_factory=dict)
+    about_options: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,141 @@
+"""What a run leaves in its folder: weights, a line of metrics for every step, a summary, and plots."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnspec.files import write_atomic
+from rnnspec.train import checkpoint, plots
+from rnnspec.train.errors import TrainError
+from rnnspec.train.loop import Report, Run, exhausted, fraction
+
+WEIGHTS, METRICS, LOG = "weights.npz", "metrics.json", "metrics.jsonl"
+LOSS, CONFUSION = "loss.png", "confusion.png"
+PLOTS = (LOSS, CONFUSION)
+RECENT = 50
+
+
+class MetricsLog:
+    """A JSON line for every report: step, loss, norm, rate, tokens, seconds, and at snapshots the scores.
+
+    Opened for a run that goes on at `step`, it keeps the lines up to there: those behind it are of steps that will be taken again.
+    """
+
+    def __init__(self, path: Path, step: int):
+        self.path = path
+        kept = _until(path, step) if path.exists() else b""
+        try:
+            write_atomic(path, lambda file: file.write(kept))
+            self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115, closed by __exit__
+        except OSError as error:
+            raise TrainError(f"can't write {path}: {error.strerror}") from None
+
+    def __enter__(self) -> MetricsLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def write(self, report: Report) -> None:
+        line = {"step": report.step, "loss": report.loss, "norm": report.norm, "rate": report.rate, "tokens": report.tokens, "seconds": report.seconds}
+        more = {**(report.scores or {}), **({"trouble": report.trouble} if report.trouble else {})}
+        self._file.write(json.dumps(finite(line | more)) + "\n")
+        self._file.flush()
+
+
+def _until(path: Path, step: int) -> bytes:
+    """The whole lines of steps up to `step`; a line that a killed writer left half is dropped."""
+    kept = []
+    for line in path.read_bytes().splitlines(keepends=True):
+        try:
+            if not line.endswith(b"\n") or json.loads(line)["step"] > step:
+                break
+        except (ValueError, KeyError, TypeError):
+            break
+        kept.append(line)
+    return b"".join(kept)
+
+
+def write_results(
+    run: Run, folder: Path, first: tuple[int, float, int], compiled: float, threads: int | None, writing: tuple[int, float]
+) -> dict[str, Any]:
+    """Scores all the held-out data, writes the files, and returns what `metrics.json` has under "final".
+
+    first: step, seconds and tokens when this session began. writing: characters and temperature of the sample.
+    """
+    checkpoint.save(folder / WEIGHTS, run)
+    scores = run.problem.score(run.model, quick=False)
+    recent = [loss for loss in run.history.loss[-RECENT:] if math.isfinite(loss)]
+    seconds = run.seconds - first[1]
+    final: dict[str, Any] = {
+        "step": run.step,
+        "finished": fraction(run) >= 1 or exhausted(run),
+        **scores,
+        "training_loss": sum(recent) / len(recent) if recent else None,
+        "seconds": run.seconds,
+        "compile_seconds": compiled,
+        "tokens_per_second": (run.tokens - first[2]) / seconds if seconds else None,
+        "skipped_steps": run.skipped,
+        "sample": run.problem.sample(run.model, *writing),
+    }
+    snapshots = run.history.snapshots
+    if not snapshots or snapshots[-1]["step"] != run.step:
+        snapshots.append({"step": run.step, **scores, "sample": final["sample"][:60]})
+        checkpoint.save(folder / WEIGHTS, run)
+    final["files"] = [METRICS, LOG, *draw(run, folder, scores), WEIGHTS]
+    metrics = {
+        "config": asdict(run.config),
+        "environment": environment(threads),
+        "data": run.problem.about(),
+        "loss_unit": run.problem.loss_unit,
+        "baseline": dict([run.problem.baseline]) if run.problem.baseline else {},
+        "history": asdict(run.history),
+        "final": final,
+    }
+    text = json.dumps(finite(metrics), indent=1, ensure_ascii=False, allow_nan=False)
+    write_atomic(folder / METRICS, lambda file: file.write(text.encode("utf-8", "replace")))
+    return final
+
+
+def draw(run: Run, folder: Path, scores: dict[str, float]) -> list[str]:
+    """The plots; returns their names."""
+    metric = run.problem.metric
+    name = f"{Path(run.config.cell).stem}, {run.config.hidden} units"
+    title = f"{name}: {plots.shown(scores[metric.name])} {metric.unit} held out"
+    plots.loss_curve(folder / LOSS, run.history, run.problem, title)
+    confusion = run.problem.confusion(run.model)
+    if confusion is None:
+        return [LOSS]
+    plots.confusion_matrix(folder / CONFUSION, *confusion, title)
+    return [LOSS, CONFUSION]
+
+
+def environment(threads: int | None) -> dict[str, Any]:
+    return {
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "threads": threads,
+    }
+
+
+def finite(value: Any) -> Any:
+    """JSON has no NaN: null instead."""
+    match value:
+        case float() | np.floating():
+            return float(value) if math.isfinite(value) else None
+        case dict():
+            return {key: finite(v) for key, v in value.items()}
+        case list() | tuple():
+            return [finite(v) for v in value]
+        case _:
+            return value

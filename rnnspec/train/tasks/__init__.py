@@ -1,0 +1,23 @@
+"""The tasks, one file each: a module of this folder that has a `TASK`. A new one is a new file."""
+
+from __future__ import annotations
+
+import pkgutil
+from difflib import get_close_matches
+from importlib import import_module
+
+from rnnspec.train.errors import TrainError
+from rnnspec.train.problem import Task
+
+
+def task_names() -> tuple[str, ...]:
+    """All tasks, in the order of the alphabet; nothing is imported."""
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")))
+
+
+def load_task(name: str) -> Task:
+    """The row of the table: TrainError if there is none of this name."""
+    if name not in task_names():
+        near = get_close_matches(name, task_names(), 1)
+        raise TrainError(f"unknown task {name!r}: {', '.join(task_names())}" + (f". Did you mean {near[0]!r}?" if near else ""))
+    return import_module(f"{__name__}.{name}").TASK

@@ -1,0 +1,117 @@
+"""Time series: the next value at every step (n to n), or the value some steps after a window (n to 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rnnspec.train import tables
+from rnnspec.train.batches import Batch, Cursor, Shuffled, in_order
+from rnnspec.train.config import Config
+from rnnspec.train.errors import TrainError
+from rnnspec.train.losses import Loss
+from rnnspec.train.model import SequenceModel
+from rnnspec.train.problem import MakeLayer, Metric, Task
+from rnnspec.train.tasks._parts import EVALUATION, Plain
+
+TESTED = 0.2
+MADE = 3000
+TAU, BETA, GAMMA, POWER = 17, 0.2, 0.1, 10  # Mackey & Glass 1977: mildly chaotic at this delay
+
+
+class ForecastProblem(Plain):
+    """A table [N, columns], standardised by the mean and deviation of its first four fifths; windows of the last fifth are held out."""
+
+    loss_unit = "squared error, in variances"
+    metric = Metric("error", "root mean squared, in deviations")
+
+    def __init__(self, config: Config, series: np.ndarray, names: list[str], digest: str):
+        self.config, self.names, self.digest = config, names, digest
+        self.every, self.horizon = config.options["to"] == "every", int(config.options["horizon"])
+        self.cut = len(series) - round(TESTED * len(series))
+        reach = config.length + self.horizon
+        if self.cut < reach or len(series) - self.cut < reach:
+            raise TrainError(f"{config.data or 'the series'} has {len(series):,} rows; windows of {config.length} and a horizon of {self.horizon} "
+                             f"need {int(reach / TESTED) + 1:,}. Give a longer series or a smaller --length")
+        mean, deviation = series[: self.cut].mean(axis=0), series[: self.cut].std(axis=0)
+        for name, d in zip(names, deviation):
+            if not d > 0:
+                raise TrainError(f"{config.data or 'the series'}: the column {name} doesn't change in its first {self.cut:,} rows: nothing to forecast")
+        self.values = ((series - mean) / deviation).astype(np.float32)
+        self.starts = np.arange(self.cut - reach + 1)
+        self.tests = np.arange(self.cut, len(series) - reach + 1)
+        self.order = Shuffled(np.full(len(self.starts), config.length), config.batch, config.seed)
+        batch = self._batch(self.tests)
+        last = batch.x if self.every else batch.x[-1]
+        self.naive = float(np.sqrt(np.mean((batch.target - last) ** 2, dtype=np.float64)))
+        self.baseline = ("the value stays", self.naive**2)
+
+    @property
+    def epoch_steps(self) -> int:
+        return len(self.order)
+
+    def about(self) -> dict[str, Any]:
+        return {"file": self.config.data, "columns": self.names, "rows": len(self.values), "held_out": len(self.values) - self.cut,
+                "error_if_it_stays": self.naive}  # fmt: skip
+
+    def summary(self) -> str:
+        name = self.config.data or "a Mackey-Glass series"
+        what = "at every step" if self.every else "at the end"
+        return (
+            f"{name}: {len(self.values):,} rows of {len(self.names)}, the last {len(self.values) - self.cut:,} held out; "
+            f"{self.horizon} steps ahead {what} of {self.config.length}; an error of {self.naive:.3f} if the value stays"
+        )
+
+    def model(self, make_layer: MakeLayer) -> SequenceModel:
+        width = len(self.names)
+        loss = Loss("squared_error", "average" if self.every else "last")
+        return SequenceModel(make_layer(width), width, features=width, loss=loss, seed=self.config.seed)
+
+    def next(self, cursor: Cursor) -> tuple[Batch, Cursor]:
+        places, after = self.order.next(cursor)
+        return self._batch(self.starts[places]), after
+
+    def score(self, model: SequenceModel, quick: bool) -> dict[str, float]:
+        total = 0.0
+        for places in in_order(len(self.tests), EVALUATION):
+            batch = self._batch(self.tests[places])
+            total += float(np.sum(np.mean((model.outputs(batch.x)[0] - batch.target) ** 2, axis=(0, -1) if self.every else -1, dtype=np.float64)))
+        return {"error": (total / len(self.tests)) ** 0.5}
+
+    def _batch(self, starts: np.ndarray) -> Batch:
+        steps = np.arange(self.config.length)[:, None] + starts
+        ahead = steps + self.horizon
+        return Batch(self.values[steps], self.values[ahead if self.every else ahead[-1]])
+
+
+def mackey_glass(count: int, seed: int) -> np.ndarray:
+    """x' = beta x(t - tau) / (1 + x(t - tau)**n) - gamma x, one Euler step of 1 after another from random values: [count]."""
+    rng = np.random.default_rng([seed, 8])
+    x = list(1.2 + 0.2 * (rng.random(TAU + 1) - 0.5))
+    for _ in range(count + 300):
+        x.append(x[-1] + BETA * x[-1 - TAU] / (1 + x[-1 - TAU] ** POWER) - GAMMA * x[-1])
+    return np.array(x[-count:])
+
+
+def make(config: Config, memory: Mapping[str, Any]) -> ForecastProblem:
+    if config.options["to"] not in ("every", "last") or int(config.options["horizon"]) < 1:
+        raise TrainError(f"to must be every or last, and horizon at least 1; got {config.options['to']!r} and {config.options['horizon']}")
+    if config.data is None:
+        return ForecastProblem(config, mackey_glass(MADE, config.seed)[:, None], ["x"], "made")
+    return ForecastProblem(config, *tables.read_numbers(config.data))
+
+
+TASK = Task(
+    name="forecast",
+    shape="n to n, or n to 1",
+    about="values of a time series some steps ahead; scored by the root mean squared error in deviations",
+    data="a CSV file or .npy array of numbers, a step a row, all columns forecast; the last fifth is held out (default: a Mackey-Glass series)",
+    make=make,
+    defaults={"hidden": 32, "length": 64, "batch": 32, "steps": 1000, "lr": 5e-3, "clip": 1.0},
+    fields=("length",),
+    length="steps of a window",
+    options={"to": "every", "horizon": 6},
+    about_options={"to": "every: forecast at every step of a window; last: at its end only", "horizon": "steps ahead"},
+)
