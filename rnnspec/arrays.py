@@ -143,3 +143,14 @@ def check_lengths(lengths: Any, steps: int, rows: int) -> Array | None:
             raise ValueError(f"lengths[{row}] is {n}, but a row takes between 0 and {steps} steps.")
     whole = array.astype(np.int64)
     return None if (whole == steps).all() else whole
+
+
+def as_resets(resets: Any) -> Array:
+    """Resets as an array of booleans, of whatever shape they have."""
+    try:
+        array = np.asarray(resets)
+    except ValueError as error:  # a ragged list
+        raise ShapeError(f"resets must be an array of booleans [T, B]: {error}") from None
+    if array.dtype != np.bool_:
+        raise DtypeError(f"resets must be booleans, true before each step at which a row restarts; got dtype {array.dtype}.")
+    return array

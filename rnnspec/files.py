@@ -1,7 +1,9 @@
 """Files that are whole or not there: written beside their place, then renamed."""
 from __future__ import annotations
 
+import errno
 import os
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +13,9 @@ from typing import IO
 def write_atomic(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> None:
     """Calls write(file) on a temporary file beside `path` and renames it to `path`; on any error `path` is as it was."""
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    if path.is_dir():  # "." too, which has no name to put anything beside
+        raise IsADirectoryError(errno.EISDIR, "it is a folder, and a file was to be written", str(path))
+    temporary = path.with_name(f".{path.name}.{threading.get_ident()}.{os.getpid()}.tmp")  # its own in each thread too
     try:
         with open(temporary, "wb") as file:
             write(file)

@@ -146,7 +146,7 @@ def backward(stack: Stack, run: StackRun, outputs: Named, final: tuple[Array | N
         if depth:
             dy = {} if below is None else {stack.emitted[depth - 1][0]: below}
         elif below is not None:
-            inputs[layer.main] = below
+            _add(inputs, layer.main, below)  # a layer above may read it too, beside what comes from below
     return {n: params[n] for n in stack.shapes}, {n: inputs[n] for n in run.given if n in inputs}, before
 
 

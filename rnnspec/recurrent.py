@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnspec.arrays import as_array, check_lengths
+from rnnspec.arrays import as_array, as_resets, check_lengths
 from rnnspec.errors import ShapeError
 from rnnspec.files import write_atomic
 from rnnspec.kernel import Kernel
@@ -195,7 +195,10 @@ class Recurrent:
     def load(self, path: str | os.PathLike[str]) -> None:
         """Replaces all weights by those of a file that `save` wrote; errors as of `load_state_dict`, ValueError for a file that is none."""
         try:
-            with np.load(path, allow_pickle=False) as file:
+            file = np.load(path, allow_pickle=False)
+            if isinstance(file, np.ndarray):
+                raise ValueError("it holds one array, without a name")
+            with file:
                 weights = {name: file[name] for name in file.files}
         except FileNotFoundError:
             raise
@@ -236,7 +239,7 @@ class Recurrent:
         return self.stack.states_in(state, None if single else rows), _lengths(lengths, single)
 
     def _resets(self, resets: Any, single: bool) -> Array | None:
-        return None if resets is None else self._swapped(np.atleast_1d(resets), single)
+        return None if resets is None else self._swapped(np.atleast_1d(as_resets(resets)), single)
 
     def _time_first(self, what: str, value: Any, single: bool) -> Array:
         array = as_array(what, value, self.stack.dtype)

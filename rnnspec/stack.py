@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rnnspec import kept, passes
-from rnnspec.arrays import as_array, check_lengths
+from rnnspec.arrays import as_array, as_resets, check_lengths
 from rnnspec.errors import DtypeError, ShapeError
 from rnnspec.kernel import Kernel, compile
 from rnnspec.language.faults import did_you_mean
@@ -364,7 +364,7 @@ def _recorded(asked: bool | Sequence[str], specs: Sequence[Spec]) -> list[tuple[
     """The values that each layer records."""
     if isinstance(asked, bool | np.bool_):
         return [tuple(spec.states) if asked else () for spec in specs]
-    if isinstance(asked, str) or not all(isinstance(name, str) for name in asked):
+    if isinstance(asked, str) or not isinstance(asked, Iterable) or not all(isinstance(name, str) for name in asked):
         raise TypeError(f"return_all_states must be True, False or a list of names of states and intermediate values, got {asked!r}.")
     timed = [{e.target for e in spec.equations if e.timed} for spec in specs]
     for name in asked:
@@ -392,9 +392,7 @@ def _kernels(specs: Sequence[Spec], recorded: Sequence[tuple[str, ...]], **optio
 def _resets(resets: Any, steps: int, rows: int) -> Array | None:
     if resets is None:
         return None
-    array = np.asarray(resets)
-    if array.dtype != np.bool_:
-        raise DtypeError(f"resets must be booleans, true before each step at which a row restarts; got dtype {array.dtype}.")
+    array = as_resets(resets)
     if array.shape != (steps, rows):
         raise ShapeError(f"resets must have shape ({steps}, {rows}) = [T, B], got {array.shape}.")
     return array if array.any() else None

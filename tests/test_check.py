@@ -331,6 +331,21 @@ def test_an_error_in_a_kernel_is_a_failure():
     assert caught(known, "against the reference") == "ZeroDivisionError: lost"
 
 
+@pytest.mark.parametrize("name", ["thread independence", "against the reference"])
+def test_a_cell_without_finite_values_fails_and_nothing_is_raised(name):
+    spec = loads(cell("h[t] = log(-1 - x[t] * x[t]) + h[t-1]", inputs="{x: H}", states="{h: H}"))
+    result = check_property(spec, name, "float64")
+    assert not result.passed and result.detail == "NoSampleError: no point found in 40 draws: its values are not finite"
+
+
+def test_gradients_that_vanish_are_no_error_of_differences():
+    """Of a chain of saturating tanh: 1e-15, of values near 1 whose differences are rounding."""
+    equations = "s[t, 0] = w * x[t] + h[t-1]\nfor k in 1..40:\n  s[t, k] = tanh(1.5 * s[t, k-1] + 0.01)\nh[t] = s[t, 40]"
+    spec = loads(cell(equations, inputs="{x: H}", states="{h: H}", parameters="{w: [H]}"))
+    result = check_property(spec, "central differences", "float64")
+    assert result.passed and not result.skipped, result.detail
+
+
 def test_a_failure_is_shrunk_and_its_snippet_repeats_it(monkeypatch):
     """Wrong from the second step on, for two or more units: that is the smallest case, and nothing of rows or inputs is needed for it."""
     def breaks(self, params, inputs, states=None, lengths=None):

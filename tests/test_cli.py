@@ -196,12 +196,33 @@ def test_check_exits_with_the_verdict(passed, code, monkeypatch, capsys):
     assert text == "verdict" and json.loads(rest) == {"passed": passed}
 
 
-def test_check_writes_junit_or_nothing(monkeypatch, tmp_path):
+def test_check_writes_junit_or_nothing(monkeypatch, tmp_path, capsys):
     report = types.SimpleNamespace(passed=True, to_text=lambda: "verdict", to_junit=lambda: "<testsuites/>")
     monkeypatch.setitem(sys.modules, "rnnspec.check", types.SimpleNamespace(check_cells=lambda cells, progress: report))
     assert run("check", "lstm", "--junit", str(tmp_path / "out.xml")) == 0
     assert (tmp_path / "out.xml").read_text() == "<testsuites/>"
-    assert run("check", "lstm", "--junit", str(tmp_path / "no" / "out.xml")) == 2
+    monkeypatch.setitem(sys.modules, "rnnspec.check", types.SimpleNamespace(check_cells=None))  # what can't be written is said before anything is checked
+    for path in (tmp_path / "no" / "out.xml", tmp_path):
+        assert run("check", "lstm", "--junit", str(path)) == 2 and "--junit: " in capsys.readouterr().err
+    assert not list(tmp_path.glob("**/*.tmp"))
+
+
+def test_a_report_is_shown_where_its_junit_can_not_be_written(monkeypatch, tmp_path, capsys):
+    report = types.SimpleNamespace(passed=True, to_text=lambda: "verdict", to_junit=lambda: "<testsuites/>")
+
+    def check_cells(cells, progress):
+        (tmp_path / "here").rmdir()
+        return report
+
+    monkeypatch.setitem(sys.modules, "rnnspec.check", types.SimpleNamespace(check_cells=check_cells))
+    (tmp_path / "here").mkdir()
+    assert run("check", "lstm", "--junit", str(tmp_path / "here" / "out.xml")) == 2
+    assert "verdict" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("path", [".", ""])
+def test_a_folder_is_no_picture(path, capsys):
+    assert run("show", "rnn", "--svg", path) == 2 and "it is a folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("args, message", [

@@ -9,7 +9,7 @@ import pytest
 from cells import LINEAR, LINEAR_ROWS, spec_of
 from tolerances import HAND, REFERENCE, assert_close, assert_same
 
-from rnnspec import Recurrent
+from rnnspec import Recurrent, ShapeError
 
 LENGTHS = np.array([7, 3, 5, 1])
 
@@ -253,6 +253,8 @@ def test_H75_H80_states_of_layers_are_named_with_what_was_expected():
         layer(x, resets=np.zeros((3, 5), bool))
     with pytest.raises(TypeError, match=r"resets must be booleans.*float64"):
         layer(x, resets=np.zeros((5, 3)))
+    with pytest.raises(ShapeError, match=r"resets must be an array of booleans \[T, B\]"):
+        layer(x, resets=[[True], [True, False]])
 
 
 def test_H81_layers_that_do_not_fit_one_another():

@@ -157,3 +157,15 @@ def test_H41_division_of_literals_is_exact_in_both_dtypes():
     for dtype in DTYPES:
         of = kernel(cell("h[t] = 1/2*x[t] + x[t]*(1/4)"), dtype)
         assert of.forward({}, {"x": np.full((1, 1), 3.0, dtype)}).outputs["h"][0, 0] == 2.25
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_bits_of_a_row_do_not_depend_on_how_many_rows_there_are(dtype: str) -> None:
+    """`reassoc` let LLVM round d_a_z * z * (1 - z) of mut1_raw otherwise in the copies of an unrolled loop over rows."""
+    own = rnnspec.compile("mut1_raw", dtype=dtype, threads=1)
+    rng, params = np.random.default_rng(0), own.init(H=3, seed=0)
+    x, h, dy = (rng.standard_normal(shape).astype(dtype) for shape in ((1, 8, 3), (8, 3), (1, 8, 3)))
+    whole = own.backward(own.forward(params, {"x": x}, {"h": h}), {"h": dy}).inputs["x"]
+    for b in range(8):
+        alone = own.backward(own.forward(params, {"x": x[:, b : b + 1]}, {"h": h[b : b + 1]}), {"h": dy[:, b : b + 1]}).inputs["x"]
+        assert np.array_equal(alone[:, 0], whole[:, b])

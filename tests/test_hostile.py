@@ -78,6 +78,8 @@ HOSTILE = {
     "its own parent": "rnnspec: 1\nname: hostile\nextends: hostile.yaml\n",
     "a huge tap": cell("h[t] = x[t-999999999]"),
     "a huge size": cell("h[t] = W @ x[t]", inputs="{x: 99999999999999}", parameters="{W: [99999999999999, 99999999999999]}"),
+    "escapes for the terminal": cell("h[t] = x[t]", title='"\\e[2J\\e[31mred"'),
+    "writing turned round": cell("h[t] = x[t]", notes='"\\u202Etxet"'),
     "characters that are none": "rnnspec: 1\nname: \"\\uD800\\x00\"\n",
 }
 

@@ -348,6 +348,16 @@ def test_T_and_B_of_zero_and_rows_of_no_length():
     assert (x.grad == 0).all() and (h.grad[:, 1] == 1).all()
 
 
+@pytest.mark.parametrize("rows", [1, 2])
+def test_one_step_backwards(rows):
+    """Its gradient is an array that NumPy calls contiguous, with a negative stride along its one step: torch refused it."""
+    back, on = Recurrent("gru", 3, 4, go_backwards=True, **DOUBLE), Recurrent("gru", 3, 4, **DOUBLE)
+    back.load_state_dict(on.state_dict())
+    x = normal(1, rows, 3).requires_grad_()
+    a, b = (torch.autograd.grad(layer(x)[0].square().sum(), [x, *layer.parameters()]) for layer in (back, on))
+    assert all(torch.equal(*pair) for pair in zip(a, b))
+
+
 def test_H16_what_lies_in_the_padding_does_not_matter():
     ours, _ = pair(**BOTH, **DOUBLE)
     found = []
@@ -420,6 +430,24 @@ def test_a_weight_changed_before_backward_is_noticed():
         ours.weight_hh_l0.mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         y.sum().backward()
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_arrays_of_lengths_and_resets_may_be_used_again_before_backward(bidirectional):
+    """Their memory was shared, so that backward cut the rows elsewhere, and said nothing."""
+    layer, x = Recurrent("lstm", 3, 4, bidirectional=bidirectional, **DOUBLE), normal(5, 2, 3).requires_grad_()
+    lengths, resets = np.array([5, 3]), np.array([[0, 0], [0, 1], [0, 0], [1, 0], [0, 0]], bool)
+
+    def gradients(change: bool) -> Any:
+        found = []
+        for given in ({"lengths": lengths.copy()}, {"resets": resets.copy()}):
+            y = layer(x, **given)[0]
+            for array in given.values() if change else ():
+                array[:] = array[::-1].copy()
+            found.append(torch.autograd.grad(y.square().sum(), x)[0])
+        return found
+
+    assert all(torch.equal(a, b) for a, b in zip(gradients(True), gradients(False)))
 
 
 def test_H82_weights_changed_in_place_or_loaded_are_used_at_once():
@@ -544,6 +572,7 @@ def messages(call: Any) -> str:
     ((normal(5, 2, 3), (normal(1, 3, 4), normal(1, 2, 4))), ["state 'h'", "(1, 2, 4)", "(1, 3, 4)"]),
     ((normal(5, 2, 3), (normal(2, 4), normal(1, 2, 4))), ["state 'h'", "(1, 2, 4)", "(2, 4)"]),
     ((normal(5, 2, 3), (normal(1, 2, 4), normal(1, 2, 5))), ["state 'c'", "(1, 2, 4)", "(1, 2, 5)"]),
+    ((normal(5, 3), (normal(1, 1, 4), normal(1, 1, 4))), ["state 'h' must have shape (1, 4), got (1, 1, 4)"]),
     ((normal(5, 2, 3), normal(1, 2, 4)), ["state must be", "tuple of 2 tensors (h, c)"]),
     ((normal(5, 2, 3), None, [4, 6]), ["lengths[1] is 6", "between 0 and 5"]), ((normal(5, 2, 3), None, [4, -1]), ["lengths[1] is -1"]),
     ((normal(5, 2, 3), None, [4]), ["lengths", "(2,)", "(1,)"]), ((normal(5, 2, 3), None, [4.0, 2.5]), ["lengths must be integers"]),
@@ -555,6 +584,15 @@ def test_H15_H75_H80_what_does_not_fit_is_named(args, words):
         with mode():
             said = messages(lambda: layer(*args))
         assert all(w in said for w in words), said
+
+
+@pytest.mark.parametrize("shape", [(1, 5, 4), (1, 2, 4), (1, 4), (2, 3, 4)])
+def test_H75_states_of_another_batch_are_refused_beside_packed_rows(shape):
+    """Sorting them took the first rows of a state of too many."""
+    for lengths in ([4, 2, 1], [2, 4, 1]):
+        packed = pack_padded_sequence(normal(4, 3, 3), lengths, enforce_sorted=lengths[0] == 4)
+        said = messages(lambda packed=packed: Recurrent("gru", 3, 4, **DOUBLE)(packed, normal(*shape)))
+        assert "state 'h' must have shape (1, 3, 4)" in said and str(shape) in said
 
 
 def test_H31_other_dtypes_and_autocast():
@@ -596,3 +634,16 @@ def test_devices_without_kernels_and_mixed_ones():
 def test_H81_arguments_are_checked_at_once(change, error, words):
     with pytest.raises(error, match=words):
         Recurrent(**{"cell": "lstm", "input_size": 3, "hidden_size": 4} | change)
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_the_threads_of_a_module_are_those_of_its_stack(grad: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rnnspec.interop import _torch_ops
+
+    seen: list[int] = []
+    made = _torch_ops.stack_of
+    monkeypatch.setattr(_torch_ops, "stack_of", lambda config, dtype, threads: seen.append(threads) or made(config, dtype, threads))
+    with torch.set_grad_enabled(grad):
+        Recurrent("lstm", 3, 5, threads=3, **DOUBLE)(torch.ones(2, 1, 3, **DOUBLE))
+        Recurrent("lstm", 3, 5, **DOUBLE)(torch.ones(2, 1, 3, **DOUBLE))
+    assert [n for n in seen if n is not None] == [3, torch.get_num_threads()]

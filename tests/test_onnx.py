@@ -257,6 +257,14 @@ def test_other_operators_and_forms_of_nodes():
         run(onnx.helper.make_node("RNN", list("abcdefgh"), ["Y"]), {})
     with pytest.raises(NodeError, match=r"asks for none of the outputs Y, Y_h"):
         run(onnx.helper.make_node("RNN", ["X", "W", "R"], [""]), {})
+    with pytest.raises(NodeError, match=r"two outputs of the node have one name: a, a"):
+        run(onnx.helper.make_node("RNN", ["X", "W", "R"], ["a", "a"]), {})
+    with pytest.raises(NodeError, match=r"'direction' of RNN is no text"):
+        run(onnx.helper.make_node("RNN", ["X", "W", "R"], ["Y"], direction=b"\xff"), {})
+    node = node_of("RNN", ("X", "W", "R"), clip=1.0)
+    node.attribute.append(onnx.helper.make_attribute("clip", 2.0))
+    with pytest.raises(NodeError, match=r"'clip' of RNN is given twice"):
+        run(node, {})
     node = node_of("RNN", ("X", "W", "R"))
     node.attribute.append(onnx.AttributeProto(name="clip", ref_attr_name="outer", type=onnx.AttributeProto.FLOAT))
     with pytest.raises(NodeError, match=r"'clip' of RNN stands for 'outer'"):

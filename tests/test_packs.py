@@ -208,11 +208,16 @@ WRONG = {
     "unknown name": ("def adapter(case): return {'outputs/y': case['inputs/x']}", 1, "outputs/y is not known"),
     "shape": ("def adapter(case): return {'outputs/h': case['inputs/x'][0]}", 1, "outputs/h has the shape (3, 3), not (5, 3, 4)"),
     "NaN": ("import numpy as np\ndef adapter(case): return {'outputs/h': np.full(case['shapes']['outputs/h'], np.nan)}", 1, "outputs/h is inf off"),
+    "leaves": ("def adapter(case): raise SystemExit(0)", 1, "the adapter raised SystemExit: 0"),
+    "raises what can't be shown": ("class E(Exception):\n    def __str__(self): raise ValueError\ndef adapter(case): raise E", 1, "the adapter raised my.E"),
+    "complex": ("def adapter(case): return {k: s * [1j] for k, s in [('outputs/h', 1)]}", 1, "outputs/h has the dtype complex128"),
+    "text": ("def adapter(case): return {'outputs/h': '0.5'}", 1, "outputs/h has the dtype <U3"),
     "tries nothing": ("def adapter(case): raise NotImplementedError('no LSTM here')", 1, "an implementation that tries nothing does not pass"),
     "no function": ("adapter = 3", 1, "the adapter raised TypeError"),
     "no such name": ("", 2, "can't be loaded: AttributeError"),
     "broken module": ("import nothing_of_this_name", 2, "can't be loaded: ModuleNotFoundError"),
     "syntax": ("def", 2, "can't be loaded: SyntaxError"),
+    "module that leaves": ("raise SystemExit(0)", 2, "can't be loaded: SystemExit"),
 }
 
 
@@ -226,7 +231,7 @@ def test_wrong_adapters_are_reported(lstm_pack, what, capsys):
 
 
 def test_results_for_machines(lstm_pack, capsys):
-    Path("my.py").write_text(LSTM.format(**RIGHT))
+    Path("my.py").write_text("print('importing')\n" + LSTM.format(**RIGHT))
     assert verify(lstm_pack, "--adapter", "my:lstm", "--dtype", "float64", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["passed"] and [r["case"] for r in found["results"]] == [p.name for p in packs.PLANS]
@@ -267,6 +272,21 @@ def test_pack_by_command(capsys):
     assert "h[t] = relu(W @ x[t] + U @ h[t-1] + b)" in text and PACK["float32"][1] in text and "`lengths`: rows of a batch" in text
 
 
+def edit(folder, change):
+    about = json.loads((folder / "pack.json").read_text())
+    change(about)
+    (folder / "pack.json").write_text(json.dumps(about))
+
+
+def rewrite(folder, key, value):
+    """The first case with other values of one array; None: without it."""
+    path = folder / "cases" / "plain.npz"
+    with np.load(path) as file:
+        arrays = {k: file[k] for k in file.files}
+    arrays[key] = value
+    np.savez(path, **{k: a for k, a in arrays.items() if a is not None})
+
+
 @pytest.mark.parametrize(("damage", "words"), [
     (lambda f: (f / "pack.json").unlink(), "is no conformance pack"),
     (lambda f: (f / "pack.json").write_text("[1, 2"), "is no conformance pack"),
@@ -274,12 +294,31 @@ def test_pack_by_command(capsys):
     (lambda f: (f / "cases" / "plain.npz").write_bytes((f / "cases" / "plain.npz").read_bytes()[:100]), "is a damaged pack"),
     (lambda f: (f / "cases" / "plain.npz").unlink(), "is a damaged pack"),
     (lambda f: (f / "spec.yaml").unlink(), "is a damaged pack"),
+    (lambda f: rewrite(f, "expected/outputs/h", np.nan), "the case 'plain' expects no outputs, or what is no number"),
+    (lambda f: rewrite(f, "expected/outputs/h", None), "the case 'plain' expects no outputs, or what is no number"),
+    (lambda f: rewrite(f, "given/inputs/x", np.array([{}])), "is a damaged pack: ValueError: Object arrays cannot be loaded"),
+    (lambda f: edit(f, lambda about: about["cases"][0].update(name="../cases/plain")), "the case '../cases/plain' is not in the folder 'cases'"),
+    (lambda f: edit(f, lambda about: about.update(cases=3)), "is a damaged pack: TypeError"),
+    (lambda f: edit(f, lambda about: about.update(tolerances=[])), "is a damaged pack: TypeError"),
+    (lambda f: edit(f, lambda about: about["tolerances"]["float32"].update(relative="wide")), "is a damaged pack: ValueError"),
+    (lambda f: (f / "pack.json").write_text("[" * 100_000), "is no conformance pack"),
 ])
 def test_what_is_no_pack_is_said(tmp_path, damage, words, capsys):
     packs.write_pack(rnnspec.loads(cell("h[t] = tanh(w * x[t] + u * h[t-1])", parameters="{w: [], u: []}")), tmp_path / "p")
     damage(tmp_path / "p")
     assert verify("p") == 2
     assert words in capsys.readouterr().err
+
+
+    if (tmp_path / "p" / "cases" / "plain.npz").exists() and "damaged" in words:  # the runner in the pack says it too
+        done = subprocess.run([sys.executable, "p/runner.py", "math:sqrt", "--dtype", "float32"], capture_output=True, text=True, check=False)
+        assert done.returncode == 2 and "Traceback" not in done.stderr, done
+
+
+def test_a_cell_without_finite_values_has_no_pack(tmp_path, capsys):
+    Path("nowhere.yaml").write_text(cell("h[t] = log(-1 - x[t]*x[t]) + h[t-1]", name="nowhere"))
+    assert main(["pack", "nowhere.yaml"]) == 2 and "'nowhere': no point found in 40 draws: its values are not finite" in capsys.readouterr().err
+    assert os.listdir() == ["nowhere.yaml"]
 
 
 QUICK = ("antisymmetric_rnn", "qrnn")

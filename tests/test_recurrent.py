@@ -166,6 +166,7 @@ def test_H80_arrays_of_a_kernel_are_named():
     ({"cell": ["lstm", "gru"], "num_layers": 3}, ValueError, "num_layers is 3.*2 cells"), ({"cell": []}, TypeError, "cell"),
     ({"cell": 3}, TypeError, "cell.*int"), ({"cell": ["rnn", "gru"], "phi": "relu"}, TypeError, "phi.*list of cells"),
     ({"return_all_states": ["z"]}, ValueError, "'z'.*There are: c, f, g"), ({"return_all_states": "c"}, TypeError, "return_all_states"),
+    ({"return_all_states": 3}, TypeError, "return_all_states must be .* got 3"),
 ])  # fmt: skip
 def test_H81_arguments_are_checked_at_once_and_by_name(change, error, words):
     given = {"cell": "lstm", "input_size": 3, "hidden_size": 4} | change
@@ -278,6 +279,13 @@ def test_the_same_seed_gives_the_same_weights_whatever_the_dtype():
     a, b, c = (Recurrent("lstm", 3, 4, dtype=d, seed=s) for d, s in (("float32", 1), ("float64", 1), ("float32", 2)))
     assert_same(a.params, {n: p.astype(np.float32) for n, p in b.params.items()})
     assert not np.array_equal(a.params["weight_ih_l0"], c.params["weight_ih_l0"])
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru", "rnn"])
+def test_a_layer_starts_with_the_parameters_of_its_cell(name):
+    """A bias that torch has in two places is their sum: not twice what the cell's `init` says."""
+    layer = Recurrent(name, 3, 4, seed=1)
+    assert_same(dict(layer.stack.weights(layer.params).cells[0]), layer.kernel.init(D=3, H=4, seed=1))
 
 
 def test_a_spec_that_was_loaded_takes_no_more_settings():

@@ -6,6 +6,8 @@ import pickle
 import re
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
+from typing import IO
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from tolerances import DIFFERENCE_STEP, DIFFERENCES, HAND, REFERENCE, assert_clo
 
 import rnnspec
 from rnnspec import DtypeError, Recurrent, ShapeError
+from rnnspec.files import write_atomic
 from rnnspec.pieces import cut
 from rnnspec.stack import Stack
 
@@ -130,6 +133,19 @@ def test_every_layer_reads_the_inputs_after_the_first():
         layer({"x": X, "m": m[:4]})
 
 
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_a_layer_above_may_read_the_first_input_of_all_too(bidirectional):
+    """Its gradient is the sum of both: that of the layer above was lost."""
+    skipping = cell("h[t] = tanh(W @ x[t] + V @ z[t] + U @ h[t-1])", name="skipping", inputs="{z: E, x: D}", states="{h: H}",
+                    parameters="{W: [H, D], V: [H, E], U: [H, H]}")
+    layer = Recurrent(["rnn", spec_of(skipping)], 3, 4, dtype="float64", bidirectional=bidirectional, sizes={"D": 3})
+    y, _ = layer(X, lengths=[5, 2])
+    dx, _ = layer.backward(y)
+    direction = np.random.default_rng(2).normal(size=X.shape)
+    ends = [0.5 * (layer.infer(X + s * direction, lengths=[5, 2])[0] ** 2).sum() for s in (DIFFERENCE_STEP, -DIFFERENCE_STEP)]
+    assert_close(np.vdot(dx, direction), (ends[0] - ends[1]) / (2 * DIFFERENCE_STEP), DIFFERENCES)
+
+
 def test_inputs_with_defaults_go_by_step_in_either_direction():
     layer = Recurrent(spec_of(TIMED), 3, 4, 2, dtype="float64", bidirectional=True)
     s = np.broadcast_to(np.arange(5.0)[:, None], (5, 2))
@@ -232,12 +248,30 @@ def test_weights_go_to_a_file_and_back(tmp_path, monkeypatch):
         layer.load(path)
     with pytest.raises(FileNotFoundError):
         layer.load(tmp_path / "none.npz")
+    np.save(tmp_path / "one.npy", X)
+    with pytest.raises(ValueError, match=r"one.npy is no .npz file of weights.*one array, without a name"):
+        layer.load(tmp_path / "one.npy")
     monkeypatch.undo()
     for wrong, error, words in ((Recurrent("gru", 3, 4, dtype="float64"), ShapeError, "missing 'weight_ih_l0_reverse'"),
                                 (Recurrent("gru", 3, 4, 2, bidirectional=True, learn_initial=True), DtypeError, "float32.*float64")):
         wrong.save(path)
         with pytest.raises(error, match=words):
             layer.load(path)
+
+
+def test_threads_that_write_one_file_leave_a_whole_one(tmp_path):
+    path = tmp_path / "weights.npz"
+
+    def beside(file: IO[bytes]) -> None:
+        file.write(b"first ")
+        other = Thread(target=write_atomic, args=(path, lambda file: file.write(b"other")))
+        other.start()
+        other.join()
+        assert path.read_bytes() == b"other"
+        file.write(b"half")
+
+    write_atomic(path, beside)
+    assert path.read_bytes() == b"first half" and list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("how", [copy.deepcopy, lambda thing: pickle.loads(pickle.dumps(thing))])
@@ -277,6 +311,9 @@ def test_packed_weights_go_where_weights_go():
     run = stack.forward(packed, X)
     assert_same(run.outputs, stack.forward(params, X).outputs)
     assert_same(stack.backward(run, np.ones((5, 2, 8))).params, stack.backward(stack.forward(params, X), np.ones((5, 2, 8))).params)
+    for array in params.values():  # they are copies, initial states too
+        array += 1
+    assert_same(stack.forward(packed, X).outputs, run.outputs)
 
 
 # --- what layers need of kernels

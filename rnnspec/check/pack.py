@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
@@ -115,7 +114,10 @@ class _Maker:
         """Arrays of a case, exact in float32, whose comparisons are all decided by more than the margin, or are of zeros."""
         offset = int.from_bytes(hashlib.sha256(plan.name.encode()).digest()[:3], "big")
         for attempt in range(40):
-            case = draw(self.spec, self.graph, plan.shapes, self.seed + offset + attempt, "float32", PACK_MARGIN).map(lambda a: a.astype(np.float64))
+            try:
+                case = draw(self.spec, self.graph, plan.shapes, self.seed + offset + attempt, "float32", PACK_MARGIN).map(lambda a: a.astype(np.float64))
+            except NoSampleError as error:
+                raise NoSampleError(f"'{self.spec.name}': {error}") from None
             if "initial-states" not in plan.tags:
                 case = replace(case, states={n: np.zeros_like(a) for n, a in case.states.items()})
             if plan.lengths:
@@ -210,14 +212,14 @@ def verify(folder: Path, adapter: Callable[[Any], Any] | None = None, dtypes: It
     folder = Path(folder)
     try:
         version = json.loads((folder / "pack.json").read_text(encoding="utf-8"))["rnnspec_pack"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RnnspecError(f"'{folder}' is no conformance pack: {error}. `rnnspec pack CELL` writes one.") from error
     if version != FORMAT:
         raise RnnspecError(f"'{folder}' is a pack of format {version}, and this rnnspec reads format {FORMAT}.")
     for dtype in dtypes:
         try:
             yield from pack_runner.run(folder, adapter or own_kernel, dtype)
-        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+        except Exception as error:  # those of an adapter are results: what is left comes from reading the files
             raise RnnspecError(f"'{folder}' is a damaged pack: {type(error).__name__}: {error}") from error
 
 

@@ -8,6 +8,7 @@ import argparse
 import importlib
 import json
 import sys
+import traceback
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +19,13 @@ def read_cases(folder, dtype):
     pack = json.loads((Path(folder) / "pack.json").read_text(encoding="utf-8"))
     spec = (Path(folder) / "spec.yaml").read_text(encoding="utf-8")
     for case in pack["cases"]:
+        if Path(case["name"]).name != case["name"]:
+            raise ValueError(f"the case {case['name']!r} is not in the folder 'cases'")
         with np.load(Path(folder) / "cases" / f"{case['name']}.npz", allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
         expected = {k.removeprefix("expected/"): a for k, a in arrays.items() if k.startswith("expected/")}
+        if not any(k.startswith("outputs/") for k in expected) or not all(np.isfinite(a).all() for a in expected.values()):
+            raise ValueError(f"the case {case['name']!r} expects no outputs, or what is no number")  # with which anything would agree
         given = {k.removeprefix("given/"): a if a.dtype.kind == "i" else a.astype(dtype) for k, a in arrays.items() if k.startswith("given/")}
         yield case["name"], {**given, "spec": spec, "dtype": dtype, "sizes": case["sizes"], "shapes": {k: a.shape for k, a in expected.items()}}, expected
 
@@ -31,8 +36,10 @@ def compare(found, expected, tolerance):
     scales = {kind: max(abs(a).max(initial=0) for k, a in expected.items() if k.startswith("gradients/") == kind) for kind in (False, True)}
     worst = 0.0
     for key in [k for k in expected if k in found]:
-        array, right, scale = np.asarray(found[key], np.float64), expected[key], scales[key.startswith("gradients/")]
-        if array.shape != right.shape:
+        array, right, scale = np.asarray(found[key]), expected[key], scales[key.startswith("gradients/")]
+        if array.dtype.kind != "f":  # a complex number would lose its imaginary part
+            wrong.append(f"{key} has the dtype {array.dtype}, not a floating-point one")
+        elif array.shape != right.shape:
             wrong.append(f"{key} has the shape {array.shape}, not {right.shape}")
         elif array.size:
             gap = np.where(np.isfinite(array), abs(array - right), np.inf) / (scale or 1.0)
@@ -50,7 +57,7 @@ def group(key):
 
 def run(folder, adapter, dtype):
     """A dict for every case: "status" ok, FAILED or not tried, "largest" difference, "wrong": what differs, "absent": what was not given."""
-    tolerance = json.loads((Path(folder) / "pack.json").read_text(encoding="utf-8"))["tolerances"][dtype]["relative"]
+    tolerance = float(json.loads((Path(folder) / "pack.json").read_text(encoding="utf-8"))["tolerances"][dtype]["relative"])
     for name, given, expected in read_cases(folder, dtype):
         result = {"case": name, "dtype": dtype, "status": "ok", "largest": None, "wrong": [], "absent": []}
         try:
@@ -60,8 +67,8 @@ def run(folder, adapter, dtype):
             result["status"] = "FAILED" if result["wrong"] else "ok"
         except NotImplementedError as reason:
             result.update(status="not tried", wrong=[str(reason)])
-        except Exception as error:  # an adapter's error is a result like any other
-            result.update(status="FAILED", wrong=[f"the adapter raised {type(error).__name__}: {error}"])
+        except (Exception, SystemExit) as error:  # an adapter's error is a result like any other
+            result.update(status="FAILED", wrong=[f"the adapter raised {''.join(traceback.format_exception_only(error)).strip()}"])
         yield result
 
 
@@ -79,9 +86,12 @@ if __name__ == "__main__":
     args, results = parser.parse_args(), []
     try:
         adapter = find_adapter(args.adapter)
-    except (ImportError, AttributeError, ValueError) as error:
-        parser.error(str(error))
-    for result in run(Path(__file__).parent, adapter, args.dtype):
-        results.append(result["status"])
-        print(f"{result['status']:<10}{result['case']:<16}{result['largest'] or 0:.1e}  {'; '.join(result['wrong'])}")
+    except (Exception, SystemExit) as error:  # importing runs the module's own code
+        parser.error(f"{args.adapter} can't be loaded: {type(error).__name__}: {error}")
+    try:
+        for result in run(Path(__file__).parent, adapter, args.dtype):
+            results.append(result["status"])
+            print(f"{result['status']:<10}{result['case']:<16}{result['largest'] or 0:.1e}  {'; '.join(result['wrong'])}")
+    except Exception as error:  # those of an adapter are results
+        parser.error(f"this pack is damaged: {type(error).__name__}: {error}")
     sys.exit(0 if "ok" in results and "FAILED" not in results else 1)

@@ -12,6 +12,7 @@ import numpy as np
 import sympy
 
 from rnnspec.backends import reference
+from rnnspec.errors import RnnspecError
 from rnnspec.language.functions import FUNCTIONS
 from rnnspec.language.sizes import evaluate_size, size_names
 from rnnspec.language.spec import Shape, Spec
@@ -23,7 +24,7 @@ Array = np.ndarray
 ATTEMPTS = 40
 
 
-class NoSampleError(Exception):
+class NoSampleError(RnnspecError):
     """No point was found at which the property can be checked."""
 
 

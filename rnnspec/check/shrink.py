@@ -30,7 +30,10 @@ def smallest(check: Sized, known: Subject, failure: Outcome) -> Outcome:
     failure: without shapes, where the check raised an error; then the first sizes that raise one are looked for.
     """
     if failure.shapes is None:
-        numbered = (replace(s, number=n) for n, s in enumerate(check.shapes(known)))
+        try:
+            numbered = [replace(s, number=n) for n, s in enumerate(check.shapes(known))]
+        except Exception:  # the very sizes are asked of a point that can't be found: what failed is known already
+            return failure
         failure = next((o for o in (_at(check, known, s) for s in numbered) if _fails(o)), failure)
     if failure.shapes is None:
         return failure

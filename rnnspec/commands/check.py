@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -41,12 +42,11 @@ def _refuse_mixtures(args: argparse.Namespace) -> None:
 def _battery(args: argparse.Namespace, cells: Sequence[str]) -> int:
     from rnnspec.check import check_cells
 
+    junit = Path(args.junit) if args.junit else None
+    if junit and (junit.is_dir() or not os.access(junit.absolute().parent, os.W_OK)):  # said now, not after an hour of checks
+        raise RnnspecError(f"--junit: '{junit}' can't be written. Give a file in a folder that exists.")
     with checking() as progress:
         report = check_cells(cells, progress)
-    if args.junit:
-        from rnnspec.files import write_atomic
-
-        write_atomic(Path(args.junit), lambda file: file.write(report.to_junit().encode()))
     if args.json:
         print(report.to_json())
     elif sys.stdout.isatty():
@@ -58,6 +58,10 @@ def _battery(args: argparse.Namespace, cells: Sequence[str]) -> int:
         print(report.summary())
     else:
         print(report.to_text())
+    if junit:
+        from rnnspec.files import write_atomic
+
+        write_atomic(junit, lambda file: file.write(report.to_junit().encode()))
     return 0 if report.passed else 1
 
 

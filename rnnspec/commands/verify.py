@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,11 @@ from rnnspec.errors import RnnspecError
 def run(args: argparse.Namespace) -> int:
     """0 all that was tried agrees, 1 something differs or nothing was tried; a pack or an adapter that can't be read is an error, 2."""
     results = []
-    for result in verify(Path(args.pack), _adapter(args.adapter) if args.adapter else None, args.dtype or ("float32", "float64")):
-        results.append(result)
-        if not args.json:
-            print("\n".join(_lines(result)), flush=True)
+    with redirect_stdout(sys.stderr) if args.json else nullcontext():  # what an adapter prints is no part of the object
+        for result in verify(Path(args.pack), _adapter(args.adapter) if args.adapter else None, args.dtype or ("float32", "float64")):
+            results.append(result)
+            if not args.json:
+                print("\n".join(_lines(result)), flush=True)
     failed, tried = sum(r["status"] == "FAILED" for r in results), sum(r["status"] != "not tried" for r in results)
     if args.json:
         print(json.dumps({"passed": tried > 0 and not failed, "results": results}, indent=1))
@@ -30,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
 def _adapter(text: str) -> Any:
     try:
         return find_adapter(text)
-    except Exception as error:  # importing runs the module's own code
+    except (Exception, SystemExit) as error:  # importing runs the module's own code
         raise RnnspecError(f"the adapter '{text}' can't be loaded: {type(error).__name__}: {error}. Give MODULE:FUNCTION, the module in this folder "
                            "or installed.") from error
 

@@ -55,7 +55,8 @@ def _array(tensor: Tensor) -> Array:
 
 
 def _tensors(arrays: Sequence[Array]) -> list[Tensor]:
-    return [torch.from_numpy(np.asarray(a, order="C")) for a in arrays]
+    """The same memory. NumPy calls an axis of one step contiguous whatever its stride, and torch takes no negative ones."""
+    return [torch.from_numpy(np.asarray(a, order="C") if min(a.strides, default=0) >= 0 else a.copy()) for a in arrays]
 
 
 def bits(known: Iterable[str], given: Collection[str]) -> int:

@@ -18,7 +18,7 @@ from rnnspec.arrays import as_array, check_lengths
 from rnnspec.errors import DtypeError, ShapeError
 from rnnspec.interop.onnx_cells import DIRECTIONS, OPERATORS, Form, NodeError, Operator, forms_of, read_attributes
 from rnnspec.kernel import Kernel, compile
-from rnnspec.language.faults import did_you_mean, listed
+from rnnspec.language.faults import listed
 from rnnspec.language.layouts import unpack
 from rnnspec.language.spec import Spec
 from rnnspec.pieces import cut
@@ -90,6 +90,8 @@ def read_node(node: Any) -> Node:
         raise NodeError(f"{node.op_type} needs the inputs X, W and R; the node lacks {listed(missing)}.")
     if not named["output"]:
         raise NodeError(f"the node asks for none of the outputs {listed(roles['output'])}.")
+    if len(set(named["output"].values())) < len(named["output"]):
+        raise NodeError(f"two outputs of the node have one name: {listed(named['output'].values())}.")
     return Node(node.op_type, own, attributes, named["input"], named["output"])
 
 
@@ -101,7 +103,7 @@ def _named(read: Node, node: Any, inputs: Mapping[str, Any] | Sequence[Any]) -> 
             raise ShapeError(f"the node has {len(names)} inputs ({', '.join(names)}); got {len(inputs)} arrays.")
         inputs = dict(zip(names, inputs))
     wrong = [f"'{n}' is missing" for n in dict.fromkeys(names) if n not in inputs]
-    wrong += [f"'{n}' is no input of the node.{did_you_mean(n, names)}" for n in inputs if n not in names]
+    wrong += [f"'{n}' is no input of the node, which has {', '.join(names)}" for n in inputs if n not in names]
     if wrong:
         raise ShapeError(f"inputs of {read.op}: {'; '.join(wrong)}.")
     return {role: inputs[name] for role, name in read.inputs.items()}

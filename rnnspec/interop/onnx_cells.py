@@ -102,8 +102,13 @@ def read_attributes(node: object) -> dict[str, object]:
         kind, field = _FIELDS.get(attribute.type, ("another kind", ""))
         if kind != kinds[name]:
             raise NodeError(f"the attribute '{name}' of {op} must be {kinds[name]}, and is {kind}.")
+        if name in found:
+            raise NodeError(f"the attribute '{name}' of {op} is given twice.")
         value = getattr(attribute, field)
-        found[name] = value.decode() if kind == "string" else [v.decode() for v in value] if kind == "strings" else list(value) if field == kind else value
+        try:
+            found[name] = value.decode() if kind == "string" else [v.decode() for v in value] if kind == "strings" else list(value) if field == kind else value
+        except UnicodeDecodeError:
+            raise NodeError(f"the attribute '{name}' of {op} is no text: {value!r}.") from None
     _in_range(op, found)
     return found
 

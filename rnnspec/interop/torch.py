@@ -104,7 +104,7 @@ def recurrent(config: Config, weights: Mapping[str, Tensor], input: Any, hx: Any
     params, states = _weights(config, weights), _states(config, hx, single)
     _check({f"weight {n!r}": t for n, t in params.items()} | {f"input {n!r}": t for n, t in inputs.items()} | {f"state {n!r}": t for n, t in states.items()})
     tensors = [list(group.values()) for group in (params, inputs, states)]
-    again = None if resets is None else _time_first(torch.as_tensor(resets), single, batch_first)
+    again = None if resets is None else _time_first(_own(resets), single, batch_first)
     seed = torch.randint(2**63 - 1, ()) if training and config.random else None
     fed, given = _torch_ops.bits(dict(config.inputs), inputs), _torch_ops.bits(dict(config.states), states)
     found = _operator(tensors, training)(config.text, *tensors, fed, given, _lengths(lengths, single), again, seed, threads or 0)
@@ -169,16 +169,30 @@ def _states(config: Config, hx: Any, single: bool) -> dict[str, Tensor]:
     """The states that are given, with a batch axis."""
     if hx is None:
         return {}
+    given = _given(config, hx, () if single else None)
+    return {n: t.unsqueeze(1) if single else t for n, t in given.items()}
+
+
+def _given(config: Config, hx: Any, rows: tuple[int, ...] | None) -> dict[str, Tensor]:
+    """The states that are given, by name, and checked against the axis of rows, where it is known here and not only to the operator."""
     given = _by_name(hx, [n for n, _ in config.states], "state")
-    tensors = {n: _tensor(f"state {n!r}", t) for n, t in given.items() if t is not None}
-    return {n: t.unsqueeze(1) if single else t for n, t in tensors.items()}
+    found = {n: _tensor(f"state {n!r}", t) for n, t in given.items() if t is not None}
+    for name, (first, *rest) in config.states:
+        if rows is not None and name in found and tuple(found[name].shape) != (first, *rows, *rest):
+            raise ShapeError(f"state {name!r} must have shape {(first, *rows, *rest)}, got {tuple(found[name].shape)}.")
+    return found
 
 
 def _lengths(lengths: Any, single: bool) -> Tensor | None:
     if lengths is None:
         return None
-    tensor = torch.as_tensor(lengths)
+    tensor = _own(lengths)
     return tensor.unsqueeze(0) if single and tensor.dim() == 0 else tensor
+
+
+def _own(value: Any) -> Tensor:
+    """A tensor as it is, whose changes autograd notices; a copy of anything else, for backward reads it again."""
+    return value if isinstance(value, Tensor) else torch.as_tensor(value).clone()
 
 
 def _tensor(what: str, value: Any) -> Tensor:
@@ -239,8 +253,8 @@ def _packed(config: Config, weights: Mapping[str, Tensor], x: PackedSequence, hx
                                "(torch.nn.utils.rnn.pad_packed_sequence).")
     padded, steps = pad_packed_sequence(PackedSequence(x.data, x.batch_sizes))
     if hx is not None and x.sorted_indices is not None:
-        given = _by_name(hx, [n for n, _ in config.states], "state")
-        hx = tuple(None if s is None else s.index_select(1, x.sorted_indices) for s in given.values())
+        given = _given(config, hx, (padded.shape[1],))  # before they are sorted: of too many rows that would take some
+        hx = tuple(s.index_select(1, x.sorted_indices) if (s := given.get(n)) is not None else None for n, _ in config.states)
     outputs, states, *recorded = recurrent(config, weights, padded, hx, steps, **options)
 
     def packed(y: Any) -> Any:

@@ -26,6 +26,8 @@ MAX_DEPTH = 40
 MAX_ALIASES = 100
 MAX_NODES = 30_000  # with every alias written out
 
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # and the marks that turn the direction of writing
+
 
 class _LimitError(Exception):
     def __init__(self, message: str, index: int):
@@ -67,6 +69,8 @@ class _Loader(Reader, Scanner, Parser, Composer, BaseResolver):
         self.open.append(getattr(event, "anchor", None) or "")
         node = Composer.compose_node(self, parent, index)
         self.open.pop()
+        if isinstance(node, ScalarNode) and (odd := _CONTROL.search(node.value)):  # of an escape: "\e[31m"
+            raise _LimitError(f"the character {odd.group()!a} is not allowed: it would control the terminal that shows it.", at)
         if node is not None and id(node) not in self.expanded:
             below = [] if isinstance(node, ScalarNode) else node.value
             parts = [part for pair in below for part in (pair if isinstance(pair, tuple) else (pair,))]

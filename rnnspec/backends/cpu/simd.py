@@ -4,8 +4,9 @@ In: the machine as Numba sees it (NUMBA_CPU_NAME and NUMBA_CPU_FEATURES included
 kernel's compilation next to nothing. float32 and float64; a vector fills one register. No matrix products (tile.py) and no function
 bodies (vector_math.py).
 
-Arithmetic carries `reassoc contract arcp nsz` and never `nnan` or `ninf`: NaN and infinity must survive. Loads and stores assume
-no more alignment than one element's.
+Arithmetic carries `contract arcp nsz` and never `nnan` or `ninf`: NaN and infinity must survive. Nor `reassoc`: in a loop over rows that
+LLVM unrolls it may write (a * b) * c otherwise from one copy of the body to the next, and a row's bits must not depend on its place. Loads
+and stores assume no more alignment than one element's.
 
 Why not plain loops: LLVM's vectoriser gives up on the gate arithmetic (possible aliasing, math.exp), which made an LSTM 1.3 to 2.5
 times slower.
@@ -28,7 +29,7 @@ from rnnspec.backends.cpu.machine import ITEMSIZE, Host, host  # noqa: F401  als
 from rnnspec.backends.cpu.vector_math import PRIMITIVES
 
 I1, I32, I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
-FLAGS = ("reassoc", "contract", "arcp", "nsz")
+FLAGS = ("contract", "arcp", "nsz")
 SCALARS = {"float32": ir.FloatType(), "float64": ir.DoubleType()}
 
 
