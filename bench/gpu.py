@@ -21,7 +21,7 @@ from bench.machine import describe
 from bench.timing import measure, repeats
 from rnnspec.device import DeviceKernel
 from rnnspec.errors import BackendUnavailable, RnnspecError
-from rnnspec.language.sizes import evaluate_size
+from rnnspec.language.sizes import evaluate_size, with_default_sizes
 
 EXAMPLE = "python -m bench gpu --minutes 8"
 SHAPES = ((128, 1, 64), (128, 64, 64), (1024, 16, 64), (128, 256, 112), (128, 64, 256), (64, 64, 1024))  # T, B, D = H
@@ -74,8 +74,7 @@ def difference(name: str, steps: int = 7, rows: int = 5) -> float:
     own, cpu = rnnspec.compile(name, backend="cuda"), rnnspec.compile(name)
     sizes = {n: 12 for n, size in own.spec.sizes.items() if size.default is None}
     params, rng = own.init(seed=1, **sizes), np.random.default_rng(1)
-    for n, size in own.spec.sizes.items():
-        sizes.setdefault(n, evaluate_size(size.default or "12", sizes))
+    sizes = with_default_sizes(own.spec.sizes, sizes)
 
     def draw(lead: tuple[int, ...], shapes: Any) -> dict[str, np.ndarray]:
         return {n: rng.uniform(-1, 1, (*lead, *(evaluate_size(s, sizes) for s in shape))).astype(np.float32) for n, shape in shapes.items()}

@@ -104,7 +104,8 @@ class DeviceKernel(Kernel):
 
     def step(self, params: Given | Weights, inputs: Given, states: Given | None = None) -> State:
         call = self._check(params, inputs, states, None, "mean", lead=("B",))
-        grown = {n: a.reshape(1, *a.shape) for n, a in call.inputs.items()}
+        given: dict[str, Any] = {n: self._rows(f"input '{n}'", a).reshape(1, *a.shape) if on_device(a) else a[None] for n, a in call.inputs.items()}
+        grown = checked.with_defaults(self.spec, given, (1, call.rows), call.sizes, self.dtype)
         _, outputs, final = self._forward("infer", replace(call, inputs=grown), None)
         state = State(final)
         state.outputs = {n: a.reshape(*a.shape[1:]) for n, a in outputs.items()}
@@ -123,7 +124,7 @@ class DeviceKernel(Kernel):
 
     def backward(self, run: Run, outputs: Given | None = None, *, final: Given | None = None, out: Mapping[str, Array] | None = None) -> Gradients:
         dy, dfinal = self._checked_gradients(run, _shadows(outputs), _shadows(final))
-        dy, dfinal = _restored(dy, outputs), _restored(dfinal, final)
+        dy, dfinal = self._restored(dy, outputs), self._restored(dfinal, final)
         before: Execution = run._tape.execution  # type: ignore[union-attr]
         stay = any(map(on_device, (*dy.values(), *dfinal.values())))
         given = {f"gradient of {o}": self._rows(f"the gradient of output '{o}'", a, run._pieces) for o, a in dy.items()}
@@ -174,8 +175,13 @@ class DeviceKernel(Kernel):
             raise UnsupportedError("rows that run in pieces (resets, the reverse direction with lengths) are cut on the host: give them NumPy arrays.")
         own = params if isinstance(params, Weights) else _shadows(params)
         call = super()._check(own, _shadows(inputs), _shadows(states), lengths, noise, lead, pieces)
-        kept = call.params if isinstance(call.params, Weights) or isinstance(params, Weights) else _restored(call.params, params)
-        return replace(call, params=kept, inputs=_restored(call.inputs, inputs), states=_restored(call.states, states))
+        kept = call.params if isinstance(call.params, Weights) or isinstance(params, Weights) else self._restored(call.params, params)
+        return replace(call, params=kept, inputs=self._restored(call.inputs, inputs), states=self._restored(call.states, states))
+
+    def _restored(self, arrays: Any, given: Given | None) -> dict[str, Any]:
+        """The checked arrays, in place of shadows what they stood for."""
+        found = {} if given is None else {n: a for n, a in given.items() if on_device(a)}
+        return {n: foreign(f"'{n}'", found[n], self.dtype, self.device, self.launcher.stream) if n in found else a for n, a in arrays.items()}
 
     def pack(self, params: Given | Weights, noise: Seed | str = "mean") -> Weights:
         return super().pack(params if isinstance(params, Weights) else {n: self._host(f"parameter '{n}'", a) for n, a in params.items()}, noise)
@@ -279,10 +285,6 @@ def _shadows(arrays: Given | None) -> Any:
 
 def _shadow(told: Mapping[str, Any]) -> Array:
     return np.broadcast_to(np.zeros((), np.dtype(told["typestr"])), told["shape"])
-
-
-def _restored(checked_arrays: Any, given: Given | None) -> dict[str, Any]:
-    return {n: given[n] if given is not None and n in given and on_device(given[n]) else a for n, a in checked_arrays.items()}
 
 
 def _steps_of(pieces: Pieces) -> tuple[Array, Array]:

@@ -168,8 +168,8 @@ def test_a_kernel_runs():
     ("st.shared.u32 [sm], %r1;", "races"),  # all threads write one word
     ("st.shared.u32 [%rd3], %r1; ld.shared.u32 %r2, [sm];", "races"),  # one reads what another writes
     ("st.global.u32 [%rd1], %r1;", "races"),
-    ("ld.shared.u32 %r2, [%rd3];", "uninitialised"),
-    (f"{GLOBAL} ld.global.u32 %r2, [%rd4];", "uninitialised"),
+    ("ld.shared.u32 %r2, [%rd3]; add.s32 %r3, %r2, 1;", "uninitialised"),
+    (f"{GLOBAL} ld.global.u32 %r2, [%rd4]; add.s32 %r3, %r2, 1;", "uninitialised"),
 ])
 def test_races_and_uninitialised_reads_are_found(body, found):
     assert getattr(run(body)[0], found)
