@@ -20,7 +20,7 @@ def named(known: Subject) -> Outcome:
     spec = known.spec
     unsaid = [n for n, size in spec.sizes.items() if not size.meaning and size.default is None and n not in ("D", "H")]
     if unsaid:
-        return Outcome(1.0, 0.0, f"say under sizes what {', '.join(unsaid)} mean")
+        return Outcome(1.0, 0.0, f"say under sizes what {', '.join(unsaid)} mean{'s' * (len(unsaid) == 1)}")
     return Outcome(detail=f"{len(spec.equations)} equations, {len(spec.trained)} parameters, {len(spec.examples)} examples")
 
 

@@ -1,0 +1,22 @@
+"""A machine on which no GPU can be seen: the CPU works, and asking for a GPU says why there is none. Needs no compiler for GPUs."""
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+
+def test_H70_without_a_gpu_the_cpu_works_and_cuda_says_why() -> None:
+    code = """
+import numpy, rnnspec
+try:
+    rnnspec.compile("rnn", backend="cuda")
+except rnnspec.BackendUnavailable as error:
+    print(error)
+kernel = rnnspec.compile("rnn", backend="auto")
+kernel.infer(kernel.init(D=2, H=3), {"x": numpy.ones((1, 1, 2), numpy.float32)})
+print(type(kernel).__name__)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+    reason, chosen = done.stdout.splitlines()
+    assert "NVIDIA GPU" in reason and "backend='cpu'" in reason and chosen == "Kernel"
