@@ -7,13 +7,13 @@ product left in the loop because none of its products lies on such a path.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rnnspec.errors import UnsupportedError
 from rnnspec.language.sizes import canonical_size
 from rnnspec.lowering.program import Accumulation, Buffer, OuterSum, Panel, Place, Program, Stage, State, Term
 from rnnspec.lowering.taps import Taps, taps_of
-from rnnspec.symbolic.expressions import Value, is_cheap
+from rnnspec.symbolic.expressions import Value, is_cheap, symbol
 from rnnspec.symbolic.graph import Concat, CumSum, Diag, Graph, Node, Outer, Part, Pointwise, Product, Read, Reduce, Transpose, fresh, node_text, operands
 
 Key = tuple[str, int, str]  # phase, level, size of a stage
@@ -24,7 +24,7 @@ ROWWISE = "rowwise"  # in place of a size
 def schedule(graph: Graph, *, saved: frozenset[str] | None = None, tape: Program | None = None) -> Program:
     """The program of a forward graph (`saved`: values to keep for the adjoint beside the states; None keeps no tape) or of
     an adjoint cut at its tape (`tape`: the forward program that wrote it), which runs backwards."""
-    work = _Work(graph, saved or frozenset(), saved is not None)
+    work = _Work(_with_copies(graph) if tape else graph, saved or frozenset(), saved is not None)
     work.check()
     work.classify()
     work.find_accumulations()
@@ -32,6 +32,20 @@ def schedule(graph: Graph, *, saved: frozenset[str] | None = None, tape: Program
     program = _assemble(work, tape)
     program.verify()
     return program
+
+
+def _with_copies(graph: Graph) -> Graph:
+    """An adjoint whose outer products read copies of its states: backwards, the state of a row that has ended is the gradient it starts
+    from, and an outer product reads all rows of a chunk, so that they must be zero there."""
+    read = {o for node in graph.nodes.values() if isinstance(node, Outer) for o in (node.left, node.right)}
+    nodes: dict[str, Node] = {}
+    shapes, copies = dict(graph.shapes), dict[str, str]()
+    for name, node in graph.nodes.items():
+        nodes[name] = Outer(copies.get(node.left, node.left), copies.get(node.right, node.right)) if isinstance(node, Outer) else node
+        if name in read and isinstance(node, Read) and node.kind == "state":
+            copies[name] = fresh(f"{name}_copy", shapes)
+            nodes[copies[name]], shapes[copies[name]] = Pointwise(symbol(name)), shapes[name]
+    return replace(graph, nodes=nodes, shapes=shapes) if copies else graph
 
 
 @dataclass
