@@ -15,6 +15,7 @@ from typing import Any
 
 import mpmath
 import numpy as np
+import sympy
 
 from rnnspec.backends import reference
 from rnnspec.check.sampling import Case, NoSampleError, Shapes, draw
@@ -22,7 +23,7 @@ from rnnspec.errors import RnnspecError
 from rnnspec.language.equations import Call, Ref, walk
 from rnnspec.language.load import load, loads
 from rnnspec.language.rewrite import line, to_yaml
-from rnnspec.language.sizes import canonical_size, evaluate_size, with_default_sizes
+from rnnspec.language.sizes import canonical_size, evaluate_size, size_names, with_default_sizes
 from rnnspec.language.spec import Shape, Spec
 from rnnspec.symbolic.build import build
 from rnnspec.symbolic.expressions import Value
@@ -183,7 +184,7 @@ def _shown(shape: Shape) -> str:
 
 def _notes(pair: _Pair) -> tuple[str, ...]:
     def special(graph: Graph) -> set[str]:
-        return {type(part).__name__ for node in graph.nodes.values() if isinstance(node, Pointwise) for part in _parts(node.expr)} & OPAQUE
+        return {type(part).__name__ for node in graph.nodes.values() if isinstance(node, Pointwise) for part in sympy.preorder_traversal(node.expr)} & OPAQUE
 
     kinds = sorted((special(pair.graph_a) | special(pair.graph_b)) - {"shifted"})
     notes = [f"{' and '.join(kinds)}: the values were compared, the gradients may differ"] if kinds else []
@@ -191,12 +192,6 @@ def _notes(pair: _Pair) -> tuple[str, ...]:
         a, b = (f"{spec.noise[n].to_text()} in" if n in spec.noise else "no noise in" for spec, n in ((pair.a, ours), (pair.b, theirs)))
         notes += [f"{ours} was compared as a value: it is {a} '{pair.a.name}' and {b} '{pair.b.name}'"] if a != b else []
     return tuple(notes)
-
-
-def _parts(expr: Any) -> Iterator[Any]:
-    yield expr
-    for arg in expr.args:
-        yield from _parts(arg)
 
 
 # --- symbolically ----------------------------------------------------------------------------------------------------
@@ -341,7 +336,10 @@ def _view(array: Any, leaf: Leaf, sizes: Mapping[str, int]) -> Any:
 
 
 def _all_sizes(spec: Spec, known: Mapping[str, int]) -> dict[str, int]:
-    return with_default_sizes(spec.sizes, {"D": 2, "H": 2} | with_default_sizes(spec.sizes, known))
+    """Of those that nothing tells, 2."""
+    sizes = with_default_sizes(spec.sizes, known)
+    needed = {name for shape in spec.shapes.values() for size in shape for name in size_names(size)}
+    return dict.fromkeys(sorted(needed - set(sizes)), 2) | sizes
 
 
 def _errors(pair: _Pair, case: Case, proof: _Proof, numbers: reference.Numbers, seed: int | None = None) -> tuple[float, Difference | None]:

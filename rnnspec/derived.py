@@ -59,7 +59,7 @@ class Derived:
                 full = tuple(evaluate_size(s, sizes) for s in graph.shapes[graph.outputs[name]])
                 given[name] = _total(sums, name, full, self.dtype)
             more = reference.once_gradients(reverse, params, given, sizes)
-            whole = {name: (array + more[name]).astype(self.dtype) for name, array in whole.items()}
+            whole |= {name: (whole[name] + array).astype(self.dtype) for name, array in more.items() if name in whole}
         return whole
 
 

@@ -1,18 +1,15 @@
 """The list of known faults of engines like this one, and which tests stand for each: `python tests/faults.py` prints the table.
 
-A test stands for a case if its name has the case's number (`test_H05_...`), or a parameter's name begins with it. What has no test waits for a part
-that does not exist yet, and says for which; as soon as that part is there, tests/test_faults_table.py asks for the test.
+A test stands for a case if its name has the case's number (`test_H05_...`), or a parameter's name begins with it.
 """
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent
-PACKAGE = TESTS.parent / "rnnspec"
 
 # number, what part of an engine it is about, severity (S1 silently wrong or a security hole, S2 crash or hang, S3 unclear message), title
 CASES = (
@@ -100,11 +97,6 @@ CASES = (
     ("H82", "API", "S1", "Weights changed in place are used by the next call"),
 )
 
-# part -> the file with which it comes; and which cases wait for it
-PARTS = {"dropout between layers": "stack.py", "the CUDA backend": "backends/cuda/launch.py"}
-WAITING = {"H23": "dropout between layers", "H79": "dropout between layers",
-           **dict.fromkeys(("H66", "H67", "H68", "H69", "H70", "H71"), "the CUDA backend")}
-
 _NAME = re.compile(r"(?:^|_)[Hh]([0-9]{2})(?=_|$)")
 _ID = re.compile(r"H([0-9]{2})\b")
 
@@ -125,21 +117,16 @@ def tested() -> dict[str, list[str]]:
     return {case: sorted(files) for case, files in found.items()}
 
 
-def waiting(files: Mapping[str, list[str]]) -> dict[str, str]:
-    """The cases that no test stands for, and the part that each waits for; "" where it waits for none, or for one that is there."""
-    return {number: part if (part := WAITING.get(number, "")) and not (PACKAGE / PARTS[part]).exists() else ""
-            for number, *_ in CASES if number not in files}
+def without() -> list[str]:
+    """The cases that no test stands for."""
+    return [number for number, *_ in CASES if number not in tested()]
 
 
 def table() -> str:
-    """Every case and the files with its tests, or what it waits for, in Markdown."""
-    files = tested()
-    waits = waiting(files)
+    """Every case and the files with its tests, in Markdown."""
     lines = ["| case | about | severity | | tests |", "|---|---|---|---|---|"]
-    for number, about, severity, title in CASES:
-        where = ", ".join(files[number]) if number in files else f"waits for {waits[number] or 'a test: the part is there'}"
-        lines.append(f"| {number} | {about} | {severity} | {title} | {where} |")
-    return "\n".join([*lines, "", f"{len(CASES) - len(waits)} of {len(CASES)} have tests."])
+    lines += [f"| {number} | {about} | {severity} | {title} | {', '.join(tested().get(number, ['none']))} |" for number, about, severity, title in CASES]
+    return "\n".join([*lines, "", f"{len(CASES) - len(without())} of {len(CASES)} have tests."])
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ calls the kernels.
 """
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -55,8 +56,12 @@ class Mutant:
             for row in PROPERTIES:
                 if row.needs_kernel == (known.kernel is not None) and (not first_only or row.name == self.caught):
                     outcome = attempt(lambda row=row: row.check(known))  # type: ignore[misc]
-                    found += [row.name] if not outcome.passed and not outcome.skipped else []
+                    raised = " raised" * bool(RAISED.match(outcome.detail))  # a mutant that can't run shows nothing of what a property compares
+                    found += [f"{row.name}{raised}"] if not outcome.passed and not outcome.skipped else []
         return found
+
+
+RAISED = re.compile(r"\w+(Error|Exception|Interrupt): ")
 
 
 def spec_of(name: str) -> Any:

@@ -172,3 +172,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
 
 def test_it_is_public():
     assert rnnspec.diff is diff
+
+
+def test_a_size_that_one_cell_alone_has() -> None:
+    assert not diff("rnn", "low_rank_rnn").same and not diff("low_rank_rnn", "rnn").same

@@ -207,24 +207,3 @@ def test_units_do_not_mix():
         alone = one.changed(lambda a, unit=unit: a[..., [unit]], sizes={"H": 1})
         for kind in KINDS:
             assert_close({n: g[..., [unit]] for n, g in getattr(whole, kind).items()}, getattr(alone.backward(), kind), HAND["float64"])
-
-
-def test_a_tap_of_a_product_where_rows_end_early() -> None:
-    """once[t-1] is a state whose gradient an outer product reads: rows that have ended held the gradient they start from there, and were cleared."""
-    text = """rnnspec: 1
-name: small
-inputs: {x: D}
-states: {h: H}
-parameters: {B: [H, P], W: [H, D], V: [P, H]}
-equations: |
-  once[t] = h[t-1] @ B
-  h[t] = 0.9 * tanh(W @ x[t-1]) + 0.1 * (V.T @ once[t-1])
-outputs: [h]
-"""
-    from rnnspec.check.sampling import Shapes
-    from rnnspec.check.subject import run_kernel, run_reference, subject, with_kernel, worst
-    from rnnspec.language.load import loads
-
-    known = with_kernel(subject(loads(text)), "float64")
-    drawn = known.draw(Shapes(5, 4, (8, 7, 17), ragged=True), "ragged")
-    assert worst(run_kernel(known.compiled(), drawn), run_reference(known, drawn))[0] < 1e-12

@@ -107,7 +107,7 @@ def test_noise_has_no_default():
     ("leak: {alfa: 0.1}", "leak takes no argument 'alfa'. Did you mean 'alpha'? It takes: alpha, state.", 16),
     ("couple_gates: [f, o, i]", "couple_gates takes at most 2 arguments by position. It takes: gate, other.", 30),
     ("drop_gate", "drop_gate needs gate. Write drop_gate: {gate: ...}.", 9),
-    ("drop_gate: g", "'g' is no sigmoid of something in 'made'", 9),
+    ("drop_gate: g", "'g' is nothing between 0 and 1 that something is multiplied by in 'made'", 9),
     ("state_noise: 0, " * 17, "apply has 17 entries; at most 16 are offered.", 265),
 ])
 def test_what_is_wrong_in_apply_is_said_with_its_place(says, message, column):

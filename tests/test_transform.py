@@ -11,6 +11,7 @@ from rnnspec import transform
 from rnnspec.compare import diff
 from rnnspec.errors import RnnspecError
 from rnnspec.language.load import digest, load, loads, spec_names
+from rnnspec.language.rewrite import to_yaml
 from rnnspec.pipeline import stages
 from rnnspec.show import show
 from rnnspec.symbolic.build import build
@@ -119,7 +120,8 @@ def test_they_go_one_after_another():
 
 
 @pytest.mark.parametrize("change, message", [
-    (lambda: transform.drop_gate(load("lstm"), "g"), "'g' is no sigmoid of something in 'lstm', so it is no gate. Its gates: i, f, o."),
+    (lambda: transform.drop_gate(load("lstm"), "g"), "'g' is nothing between 0 and 1 that something is multiplied by in 'lstm', so it is no gate. "
+     "Its gates: i, f, o."),
     (lambda: transform.drop_gate(load("rnn"), "h"), "'h' is a state in 'rnn', so it is no gate. Its gates: none."),
     (lambda: transform.couple_gates(load("lstm"), "f", "f"), "can't be coupled to itself"),
     (lambda: transform.peepholes(load("gru")), "'gru' has no cell state"),
@@ -144,3 +146,13 @@ def test_the_base_is_left_alone():
     before = dataclasses.replace(base)
     transform.drop_gate(base, "i")
     assert base == before and rnnspec.transform is transform
+
+
+def test_products_inside_functions_along_features_are_changed_too() -> None:
+    assert not [n for n, shape in transform.diagonal_recurrence(load("on_lstm")).parameters.items() if shape == ("H", "H")]
+    assert not [n for n, shape in transform.low_rank_recurrence(load("on_lstm"), rank=2).parameters.items() if shape == ("H", "H")]
+
+
+def test_a_readout_between_0_and_1_is_no_gate() -> None:
+    cell = loads(to_yaml(load("rnn")).replace("outputs: [h]", "outputs: [y]").replace("equations: |", "equations: |\n  y[t] = sigmoid(h[t])"))
+    assert transform.gates(cell) == []

@@ -342,13 +342,14 @@ def once(graph: Graph, params: Arrays, sizes: Mapping[str, int], numbers: Number
 
 
 def once_gradients(reverse: Graph, params: Arrays, gradients: Arrays, sizes: Mapping[str, int], numbers: Numbers = FLOAT64) -> dict[str, Array]:
-    """What the gradients of those values, summed over batch and time by the step, add to the gradients of the parameters.
+    """What the gradients of those values, summed over batch and time by the step, add to the gradients of the parameters that they depend on.
 
     reverse: the adjoint of the `once` graph.
     """
     given = {gradient_of(name): numbers.array(gradient)[None] for name, gradient in gradients.items()}
     values = evaluate(reverse, Step(given, {}, params, {}, 0), numbers, sizes)
-    sums = {p: numbers.array(np.zeros(np.shape(params[p]))) for p in params}
+    wholes = dict.fromkeys(reverse.pieces[p].parameter if p in reverse.pieces else p for p in reverse.sums)
+    sums = {p: numbers.array(np.zeros(np.shape(params[p]))) for p in wholes}
     for p, group in reverse.sums.items():
         piece = reverse.pieces.get(p)
         total = view(sums[piece.parameter if piece else p], piece, sizes)

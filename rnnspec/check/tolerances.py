@@ -4,6 +4,9 @@ from __future__ import annotations
 
 REFERENCE = "reference"
 
+LEAST = 1e-3
+"""What derivatives of random specs are measured by that are smaller still: nothing there is of that size but by cancellation."""
+
 KERNEL = {"float64": 1e-9, "float32": 2e-6}
 """Kernel against the float64 reference, values and gradients. Rounding is 1e-16 and 6e-8 an operation; sums here have a few hundred
 terms, and sampled weights are scaled by 1/sqrt(size), so that errors do not grow from step to step."""

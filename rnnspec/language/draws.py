@@ -2,7 +2,8 @@
 
     noise: {keep_h: bernoulli(0.1), mask_h: dropout(0.25) per sequence, mask_U: dropout(0.5)}
 
-In: the text of one entry. Out: what it says. The kinds are one table; a new one is one row. Arrays are drawn in `rnnspec/noise.py`.
+In: the text of one entry. Out: what it says. The kinds are one table: a new one of two values is one row, another
+needs its generator too, in `rnnspec/noise.py`, where arrays are drawn.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Kind:
     rest are 0; None where the values are not two."""
 
     argument: str
-    below: Callable[[float], bool]
+    allows: Callable[[float], bool]
     mean: Callable[[float], float]
     chance: Callable[[float], float] | None = None
     value: Callable[[float], float] | None = None
@@ -87,7 +88,7 @@ def drawn(says: Stated, constants: Mapping[str, Fraction], is_parameter: bool) -
     number = constants.get(says.argument) if isinstance(says.argument, str) else says.argument
     if number is None:
         return f"'{says.argument}' is no number and no constant.{did_you_mean(str(says.argument), constants)} Known here: {listed(constants)}."
-    if not KINDS[says.kind].below(float(number)):
+    if not KINDS[says.kind].allows(float(number)):
         return f"{says.kind}({float(number):g}): the number is {KINDS[says.kind].argument}."
     if is_parameter and says.per not in ("", "call"):
         return f"a parameter is one for all steps and rows, so it can't be drawn per {says.per}. Declare it as an input, or leave out 'per {says.per}'."

@@ -9,8 +9,8 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 
@@ -163,6 +163,18 @@ def walk(expr: Expr) -> Iterator[Expr]:
                 waiting += reversed(args)
             case Ref():
                 waiting += [e for e in (node.delay, node.index) if e is not None]
+
+
+def with_parts(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """The expression with its parts changed; names and numbers have none (an index or a delay stays)."""
+    match expr:
+        case Unary(_, arg):
+            return replace(expr, arg=change(arg))
+        case Binary(_, left, right):
+            return replace(expr, left=change(left), right=change(right))
+        case Call(_, args):
+            return replace(expr, args=tuple(change(a) for a in args))
+    return expr
 
 
 def names_in(equation: Equation) -> set[str]:

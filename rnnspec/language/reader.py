@@ -17,7 +17,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from rnnspec.errors import Problem, SpecError
 from rnnspec.language.draws import Stated, stated
-from rnnspec.language.equations import Binary, Call, Equation, Expr, Number, Place, Ref, Unary, decimal, parse_equations, parse_expression
+from rnnspec.language.equations import Equation, Expr, Place, Ref, decimal, parse_equations, parse_expression, with_parts
 from rnnspec.language.faults import Faults, bad_name, did_you_mean, listed
 from rnnspec.language.functions import FEATURES, FUNCTIONS
 from rnnspec.language.sizes import SizeError, canonical_size
@@ -479,18 +479,10 @@ def _moved(equation: Equation, place: Callable[[int, int, int], Place]) -> Equat
 
     def tree(expr: Expr) -> Expr:
         match expr:
-            case Number():
-                return dataclasses.replace(expr, at=at(expr.at))
             case Ref():
                 index, delay = (e and tree(e) for e in (expr.index, expr.delay))
                 return dataclasses.replace(expr, at=at(expr.at), index=index, delay=delay)
-            case Unary(op, arg):
-                return Unary(op, tree(arg), at(expr.at))
-            case Binary(op, left, right):
-                return Binary(op, tree(left), tree(right), at(expr.at))
-            case Call(function, args):
-                return Call(function, tuple(tree(a) for a in args), at(expr.at))
-        raise TypeError(f"not an expression: {expr!r}")
+        return dataclasses.replace(with_parts(expr, tree), at=at(expr.at))
 
     index, loop = equation.index and tree(equation.index), equation.loop and dataclasses.replace(equation.loop, at=at(equation.loop.at))
     return dataclasses.replace(equation, value=tree(equation.value), at=at(equation.at), index=index, loop=loop)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rnnspec.language.equations import Binary, Call, Equation, Expr, Number, Place, Ref, Unary, to_text, walk
+from rnnspec.language.equations import Binary, Call, Equation, Expr, Number, Place, Ref, Unary, to_text, walk, with_parts
 from rnnspec.language.faults import Faults
 from rnnspec.language.features import FeatureError, described, feature_shape, shown
 from rnnspec.language.functions import FEATURES
@@ -227,19 +227,11 @@ def pull_factors(expr: Expr, shapes: Mapping[str, Shape], sizes: Collection[str]
 
 
 def _pulled_everywhere(expr: Expr, checker: _Checker) -> Expr:
-    match expr:
-        case Binary("@", left, right):
-            left, right = _pulled_everywhere(left, checker), _pulled_everywhere(right, checker)
-            for matrix in (left, right):
-                if not isinstance(matrix, Ref) and checker.rank(matrix) == 2:
-                    return _pulled(matrix, replace(expr, left=left, right=right), matrix is left, checker)
-            return replace(expr, left=left, right=right)
-        case Unary(_, arg):
-            return replace(expr, arg=_pulled_everywhere(arg, checker))
-        case Binary(_, left, right):
-            return replace(expr, left=_pulled_everywhere(left, checker), right=_pulled_everywhere(right, checker))
-        case Call(_, args):
-            return replace(expr, args=tuple(_pulled_everywhere(a, checker) for a in args))
+    expr = with_parts(expr, lambda part: _pulled_everywhere(part, checker))
+    if isinstance(expr, Binary) and expr.op == "@":
+        for matrix in (expr.left, expr.right):
+            if not isinstance(matrix, Ref) and checker.rank(matrix) == 2:
+                return _pulled(matrix, expr, matrix is expr.left, checker)
     return expr
 
 

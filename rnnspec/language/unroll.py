@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from rnnspec.errors import RnnspecError
-from rnnspec.language.equations import Binary, Call, Equation, Expr, Number, Place, Ref, Unary, to_text, walk
+from rnnspec.language.equations import Binary, Equation, Expr, Number, Place, Ref, Unary, to_text, walk, with_parts
 from rnnspec.language.faults import Faults, bad_name, listed
 from rnnspec.language.reader import RESERVED, Document, Entry
 from rnnspec.language.sizes import SizeError, canonical_size, size_names, substituted
@@ -254,13 +254,6 @@ def lower_taps(equations: list[Equation], taken: set[str], faults: Faults) -> li
 
 
 def _shorter(expr: Expr, chain: Mapping[tuple[str, int], str]) -> Expr:
-    match expr:
-        case Ref(name, time) if time is not None and (name, time) in chain:
-            return replace(expr, name=chain[name, time], time=-1)
-        case Unary(_, arg):
-            return replace(expr, arg=_shorter(arg, chain))
-        case Binary(_, left, right):
-            return replace(expr, left=_shorter(left, chain), right=_shorter(right, chain))
-        case Call(_, args):
-            return replace(expr, args=tuple(_shorter(a, chain) for a in args))
-    return expr
+    if isinstance(expr, Ref) and expr.time is not None and (expr.name, expr.time) in chain:
+        return replace(expr, name=chain[expr.name, expr.time], time=-1)
+    return with_parts(expr, lambda part: _shorter(part, chain))

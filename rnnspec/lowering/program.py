@@ -159,6 +159,8 @@ class Program:
                 assert value in available and place.buffer in self.buffers, f"{self.name}: {value} can't be stored"
         for outer in self.outers:
             assert outer.left in self.places and outer.right in self.places, f"{self.name}: {outer} has no operands"
+            read = {self.places[outer.left].buffer, self.places[outer.right].buffer}
+            assert not (self.reverse and read & {s.buffer for s in self.states}), f"{self.name}: {outer} reads a state where rows that ended hold gradients"
 
     def to_text(self) -> str:
         """The program as a listing, phase by phase."""

@@ -35,9 +35,8 @@ def schedule(graph: Graph, *, saved: frozenset[str] | None = None, tape: Program
 
 
 def _with_copies(graph: Graph) -> Graph:
-    """An adjoint whose outer products read copies of its states: backwards, the state of a row that has ended is the gradient it starts
-    from, and an outer product reads all rows of a chunk, so that they must be zero there."""
-    read = {o for node in graph.nodes.values() if isinstance(node, Outer) for o in (node.left, node.right)}
+    """An adjoint in which what sums read whole is no state, but a copy of it; see `_read_whole`."""
+    read = _read_whole(graph)
     nodes: dict[str, Node] = {}
     shapes, copies = dict(graph.shapes), dict[str, str]()
     for name, node in graph.nodes.items():
@@ -46,6 +45,13 @@ def _with_copies(graph: Graph) -> Graph:
             copies[name] = fresh(f"{name}_copy", shapes)
             nodes[copies[name]], shapes[copies[name]] = Pointwise(symbol(name)), shapes[name]
     return replace(graph, nodes=nodes, shapes=shapes) if copies else graph
+
+
+def _read_whole(graph: Graph) -> set[str]:
+    """The operands of outer products that are summed, which read all rows of a chunk: those that have ended must be zero there. Backwards, a
+    row that has ended holds in a state's history the gradient that it starts from; so none of these may lie in one."""
+    summed = [graph.nodes[name] for group in graph.sums.values() for name in group]
+    return {o for node in summed if isinstance(node, Outer) for o in (node.left, node.right)}
 
 
 @dataclass
@@ -157,7 +163,7 @@ class _Work:
                                        if self.term_phase(p, phase) == phase)
             else:
                 self.level[name] = max((self.wait(name, o) for o in self.resolved_operands(name)), default=0)
-        self.level = {name: self.level[name] for name in self.graph.nodes if name in self.level}
+        self.level = {name: self.level[name] for name in self.graph.nodes if name in self.level}  # in the graph's order again: so kernels are emitted
 
     def arrival(self, name: str, phase: str) -> int:
         """The level of a phase at which an earlier step's value is there for all rows of a chunk: a tap's, one after it was written."""
@@ -330,9 +336,7 @@ class _Layout:
         """Places of inputs, states, and of what lies on the tape."""
         work, graph = self.work, self.work.graph
         prefix = "d_" if self.tape else ""
-        # Backwards, a row that has ended holds the gradient it starts from where others have their next value; an outer
-        # product reads all rows, so its operands lie in buffers of their own, which are zero there.
-        apart = {o for node in graph.nodes.values() if isinstance(node, Outer) for o in (node.left, node.right)} if self.tape else set()
+        apart = _read_whole(graph) if self.tape else set()
         for state, value in graph.states.items():
             name = self.add(f"{prefix}{state}_history", work.size(value), "history", saved=work.keeps_tape)
             self.states.append(State(state, name, work.size(value)))

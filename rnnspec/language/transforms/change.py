@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 
 from rnnspec.errors import RnnspecError, SpecError
 from rnnspec.language.draws import KINDS
-from rnnspec.language.equations import Binary, Call, Equation, Expr, Ref, Unary, walk
+from rnnspec.language.equations import Binary, Equation, Expr, Ref, Unary, walk, with_parts
 from rnnspec.language.faults import did_you_mean, listed
-from rnnspec.language.functions import FEATURES
 from rnnspec.language.rewrite import line, rewrite, shape_text
 from rnnspec.language.spec import Shape, Spec
+from rnnspec.language.transforms.operands import lasts
 
 # --- what depends on what --------------------------------------------------------------------------------------------
 
@@ -44,11 +44,6 @@ def depends(expr: Expr, recurrent: set[str]) -> bool:
     return any(isinstance(n, Ref) and n.time is not None and (n.time < 0 or n.name in recurrent) for n in walk(expr))
 
 
-def multiplied(spec: Spec) -> set[str]:
-    """The names in the vectors of all products with matrices of parameters."""
-    return {n.name for e in spec.equations for p in walk(e.value) if (pair := factors(p, spec)) for n in walk(pair[1]) if isinstance(n, Ref)}
-
-
 def factors(expr: Expr, spec: Spec) -> tuple[str, Expr] | None:
     """The parameter and the other factor of W @ v, or v @ W."""
     if not isinstance(expr, Binary) or expr.op != "@":
@@ -59,21 +54,17 @@ def factors(expr: Expr, spec: Spec) -> tuple[str, Expr] | None:
     return None
 
 
-def products_in(expr: Expr, spec: Spec) -> list[Expr]:
+def products_in(expr: Expr) -> list[Expr]:
     """The vectors of the products with parameters in an expression, but for those inside an activation."""
     match expr:
         case Binary("@", left, right):
-            matrices = [m for m in (left, right) if all(n.time is None for n in walk(m) if isinstance(n, Ref))]
+            matrices = [m for m in (left, right) if lasts(m)]
             return [right if matrices[0] is left else left] if matrices else []
         case Binary("+" | "-" | "*" | "/", left, right):
-            return products_in(left, spec) + products_in(right, spec)
+            return products_in(left) + products_in(right)
         case Unary(_, arg):
-            return products_in(arg, spec)
+            return products_in(arg)
     return []
-
-
-def shown(shape: Shape) -> str:
-    return f"[{', '.join(shape)}]"
 
 
 # --- sums ------------------------------------------------------------------------------------------------------------
@@ -95,30 +86,9 @@ def sum_of(terms: list[Expr]) -> Expr:
     return whole
 
 
-def with_parts(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
-    """The expression with its parts changed."""
-    match expr:
-        case Unary(_, arg):
-            return replace(expr, arg=change(arg))
-        case Binary(_, left, right):
-            return replace(expr, left=change(left), right=change(right))
-        case Call(function, args) if function not in FEATURES or function in ("layer_norm", "softmax"):
-            return replace(expr, args=tuple(change(a) for a in args))
-    return expr
-
-
 def with_refs(expr: Expr, change: Callable[[Ref], Expr]) -> Expr:
     """The expression with every name that it reads changed."""
-    match expr:
-        case Ref():
-            return change(expr)
-        case Unary(_, arg):
-            return replace(expr, arg=with_refs(arg, change))
-        case Binary(_, left, right):
-            return replace(expr, left=with_refs(left, change), right=with_refs(right, change))
-        case Call(_, args):
-            return replace(expr, args=tuple(with_refs(a, change) for a in args))
-    return expr
+    return change(expr) if isinstance(expr, Ref) else with_parts(expr, lambda part: with_refs(part, change))
 
 
 def numbers_by_name(caller: str, one: float | None, given: Mapping[str, float], known: Iterable[str], what: str, kind: str) -> dict[str, float]:
@@ -132,9 +102,9 @@ def numbers_by_name(caller: str, one: float | None, given: Mapping[str, float], 
             raise RnnspecError(f"{caller}: '{name[:40]}' is no {what} here.{did_you_mean(name, known)} Known here: {listed(known)}.")
     wanted = dict(given) if one is None else dict.fromkeys(known, one) | dict(given)
     for name, number in wanted.items():
-        if isinstance(number, bool) or not isinstance(number, int | float) or not row.below(number):
+        if isinstance(number, bool) or not isinstance(number, int | float) or not row.allows(number):
             raise RnnspecError(f"{caller}: {number!r} for '{name}' is out of range. It is {row.argument}.")
-    return {n: float(number) for n, number in wanted.items() if number is not None}
+    return {n: float(number) for n, number in wanted.items()}
 
 
 @dataclass
@@ -144,7 +114,7 @@ class Change:
     spec: Spec
     equations: dict[str, str] = field(default_factory=dict)
     declared: dict[str, dict[str, str]] = field(default_factory=dict)
-    known: dict[object, str] = field(default_factory=dict)
+    known: dict[str, str] = field(default_factory=dict)
 
     def name(self, wanted: str) -> str:
         """The name, or one like it that the cell does not have."""
@@ -190,7 +160,7 @@ class Change:
 
             def visit(expr: Expr, equation: Equation = equation) -> Expr:
                 terms = terms_of(expr)
-                if any(products_in(t, self.spec) for t in terms):
+                if any(products_in(t) for t in terms):
                     return change(equation, terms) or expr
                 return with_parts(expr, visit)
 

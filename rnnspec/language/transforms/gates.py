@@ -7,15 +7,16 @@ from fractions import Fraction
 from rnnspec.errors import RnnspecError
 from rnnspec.language.equations import Binary, Call, Equation, Expr, Number, Ref, walk
 from rnnspec.language.faults import did_you_mean, listed
-from rnnspec.language.gates import SIGMOIDS
-from rnnspec.language.rewrite import line
+from rnnspec.language.gates import SIGMOIDS, gate_names
+from rnnspec.language.rewrite import line, shape_text
 from rnnspec.language.spec import Spec
-from rnnspec.language.transforms.change import Change, made, multiplied, shown, sum_of, terms_of, within_step
+from rnnspec.language.transforms.change import Change, made, sum_of, terms_of, within_step
+from rnnspec.language.transforms.operands import cell_states
 
 
 def gates(spec: Spec) -> list[str]:
-    """The intermediates that are a sigmoid of something."""
-    return [e.target for e in spec.equations if isinstance(e.value, Call) and e.value.function in SIGMOIDS and e.target not in spec.states]
+    """The gates that are no states: values between 0 and 1 that something is multiplied by."""
+    return [name for name in gate_names(spec) if name not in spec.states]
 
 
 def drop_gate(spec: Spec, gate: str) -> Spec:
@@ -29,7 +30,7 @@ def couple_gates(spec: Spec, gate: str, other: str) -> Spec:
     if gate == other:
         raise RnnspecError(f"couple_gates: '{gate}' can't be coupled to itself. Give two gates of '{spec.name}': {listed(gates(spec))}.")
     if spec.shapes[gate] != spec.shapes[other]:
-        raise RnnspecError(f"couple_gates: '{gate}' is {shown(spec.shapes[gate])} and '{other}' {shown(spec.shapes[other])}: they need one shape.")
+        raise RnnspecError(f"couple_gates: '{gate}' is {shape_text(spec.shapes[gate])} and '{other}' {shape_text(spec.shapes[other])}: they need one shape.")
     if gate in within_step(spec, other):
         raise RnnspecError(f"couple_gates: '{other}' of '{spec.name}' is computed from '{gate}', so '{gate}' can't be computed from it.")
     value = Binary("-", Number(Fraction(1)), Ref(other, 0 if others.timed else None))
@@ -39,7 +40,7 @@ def couple_gates(spec: Spec, gate: str, other: str) -> Spec:
 def peepholes(spec: Spec, on: bool = True) -> Spec:
     """The cell whose gates see the cell state, each through a vector of weights: the old one, or the new one where it is known by then.
     on=False: without them."""
-    cells = [s for s in spec.states if s not in multiplied(spec)]
+    cells = cell_states(spec)
     if not cells:
         raise RnnspecError(f"peepholes: '{spec.name}' has no cell state: every state ({listed(spec.states)}) is read by a product with a matrix already.")
     return _with_peepholes(spec, cells) if on else _without_peepholes(spec, cells)
@@ -51,16 +52,22 @@ def gate_of(spec: Spec, gate: str) -> Equation:
     """The gate's equation."""
     known = gates(spec)
     if gate not in known:
-        what = "a state" if gate in spec.states else "no sigmoid of something" if gate in spec.shapes else "no value of it"
+        what = "a state" if gate in spec.states else "nothing between 0 and 1 that something is multiplied by" if gate in spec.shapes else "no value of it"
         raise RnnspecError(f"'{gate}' is {what} in '{spec.name}', so it is no gate.{did_you_mean(gate, known)} Its gates: {listed(known)}.")
     return next(e for e in spec.equations if e.target == gate)
 
 
+def _squashed(spec: Spec) -> list[Equation]:
+    """The equations of the gates that are sigmoids of something, every step."""
+    return [e for e in spec.equations if e.target in gates(spec) and e.timed and isinstance(e.value, Call) and e.value.function in SIGMOIDS]
+
+
 def _with_peepholes(spec: Spec, cells: list[str]) -> Spec:
-    work = Change(spec)
+    work, squashed = Change(spec), _squashed(spec)
     for equation in spec.equations:
-        if equation.target not in gates(spec) or not isinstance(equation.value, Call):
+        if equation not in squashed:
             continue
+        assert isinstance(equation.value, Call)
         fitting = [c for c in cells if spec.states[c] == spec.shapes[equation.target]]
         seen = {n.name for n in walk(equation.value) if isinstance(n, Ref)}
         if not fitting or fitting[0] in seen:
@@ -84,8 +91,8 @@ def _without_peepholes(spec: Spec, cells: list[str]) -> Spec:
         names = [n.name for n in walk(term) if isinstance(n, Ref)]
         return isinstance(term, Binary) and term.op == "*" and len(names) == 2 and any(n in cells for n in names) and any(n in spec.parameters for n in names)
 
-    for equation in spec.equations:
-        if equation.target in gates(spec) and isinstance(equation.value, Call):
+    for equation in _squashed(spec):
+        if isinstance(equation.value, Call):
             inside, *rest = equation.value.args
             terms = terms_of(inside)
             kept = [t for t in terms if not is_peephole(t)]

@@ -4,8 +4,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from rnnspec.language.equations import Binary, Call, Expr, Ref, Unary, walk
+from rnnspec.language.equations import Binary, Call, Expr, Ref, walk, with_parts
 from rnnspec.language.spec import Spec
+
+
+def lasts(expr: Expr) -> bool:
+    """Whether a value is the same at every step."""
+    return all(n.time is None for n in walk(expr) if isinstance(n, Ref))
+
+
+def cell_states(spec: Spec) -> list[str]:
+    """The states that no product with a matrix reads."""
+    carried = Operands(spec).carried()
+    return [s for s in spec.states if s not in carried]
 
 
 class Operands:
@@ -42,24 +53,15 @@ class Operands:
 
     def products(self, expr: Expr, change: Callable[[Expr, Expr], tuple[Expr, Expr]]) -> Expr:
         """The expression with the (matrix, operand) of every product with something that lasts changed."""
-        match expr:
-            case Binary("@", left, right):
-                left, right = self.products(left, change), self.products(right, change)
-                if self.lasts(left):
-                    left, right = change(left, right)
-                elif self.lasts(right):
-                    right, left = change(right, left)
-                return replace(expr, left=left, right=right)
-            case Binary(_, left, right):
-                return replace(expr, left=self.products(left, change), right=self.products(right, change))
-            case Unary(_, arg):
-                return replace(expr, arg=self.products(arg, change))
-            case Call(_, args):
-                return replace(expr, args=tuple(self.products(a, change) for a in args))
+        expr = with_parts(expr, lambda part: self.products(part, change))
+        if isinstance(expr, Binary) and expr.op == "@":
+            left, right = expr.left, expr.right
+            if lasts(left):
+                left, right = change(left, right)
+            elif lasts(right):
+                right, left = change(right, left)
+            return replace(expr, left=left, right=right)
         return expr
-
-    def lasts(self, expr: Expr) -> bool:
-        return all(n.time is None for n in walk(expr) if isinstance(n, Ref))
 
     def carried(self) -> list[str]:
         """The names that operands carry, states before others."""

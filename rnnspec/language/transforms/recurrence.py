@@ -7,10 +7,10 @@ from fractions import Fraction
 from rnnspec.errors import RnnspecError
 from rnnspec.language.equations import Binary, Call, Equation, Expr, Number, Ref, to_text
 from rnnspec.language.faults import did_you_mean, listed
-from rnnspec.language.rewrite import line
+from rnnspec.language.rewrite import line, shape_text
 from rnnspec.language.shapes import shape_of
 from rnnspec.language.spec import Spec
-from rnnspec.language.transforms.change import Change, depends, made, products_in, recurrent_values, shown, sum_of
+from rnnspec.language.transforms.change import Change, depends, made, products_in, recurrent_values, sum_of
 
 
 def diagonal_recurrence(spec: Spec) -> Spec:
@@ -20,7 +20,7 @@ def diagonal_recurrence(spec: Spec) -> Spec:
     def change(matrix: str, product: Binary, vector: Expr) -> Expr:
         shape = spec.parameters[matrix]
         if shape[0] != shape[1]:
-            raise RnnspecError(f"diagonal_recurrence: {matrix} of '{spec.name}' is {shown(shape)}, in {to_text(product)}; only a square matrix has a "
+            raise RnnspecError(f"diagonal_recurrence: {matrix} of '{spec.name}' is {shape_text(shape)}, in {to_text(product)}; only a square matrix has a "
                                f"diagonal. Where it multiplies a concatenation, write one product for each part.")
         return Binary("*", Ref(work.new(matrix.lower() if matrix.lower() != matrix else f"{matrix}_diagonal", shape[:1], matrix)), vector)
 
@@ -49,8 +49,8 @@ def multiplicative_integration(spec: Spec) -> Spec:
     recurrent = recurrent_values(spec)
 
     def change(equation: Equation, terms: list[Expr]) -> Expr | None:
-        inner = [t for t in terms if products_in(t, spec)]
-        right = [t for t in inner if any(depends(p, recurrent) for p in products_in(t, spec))]
+        inner = [t for t in terms if products_in(t)]
+        right = [t for t in inner if any(depends(p, recurrent) for p in products_in(t))]
         left = [t for t in inner if t not in right]
         if not left or not right:
             return None
@@ -70,7 +70,7 @@ def layer_norm(spec: Spec, eps: float = 1e-5) -> Spec:
     work = Change(spec)
 
     def change(equation: Equation, terms: list[Expr]) -> Expr | None:
-        inner = [t for t in terms if products_in(t, spec)]
+        inner = [t for t in terms if products_in(t)]
         shape = shape_of(sum_of(inner), spec.shapes, spec.sizes) if inner else ()
         if len(shape) != 1:
             return None

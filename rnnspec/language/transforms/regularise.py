@@ -139,7 +139,7 @@ def candidate_dropout(spec: Spec, rate: float, value: str | None = None, per: st
     a gate's, of a product with a matrix, and that a state is computed from."""
     written = set().union(*(within_step(spec, s) for s in spec.states)) - set(spec.states)
     likely = [e.target for e in spec.equations if e.target in written and isinstance(e.value, Call) and e.value.function not in SIGMOIDS
-              and e.value.function not in FEATURES and e.timed and any(products_in(a, spec) for a in e.value.args)]
+              and e.value.function not in FEATURES and e.timed and any(products_in(a) for a in e.value.args)]
     known = [e.target for e in spec.equations if e.timed and e.target not in spec.states]
     chosen = likely if value is None else [value]
     if len(chosen) != 1 or chosen[0] not in known:
