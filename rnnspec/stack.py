@@ -227,17 +227,17 @@ class Stack:
         booleans, whether a row restarts at the initial state before that step. training: whether dropout and noise act, drawn from
         `seed` (a whole number, or several). The same arguments give the same numbers, for any number of threads.
         """
-        return passes.forward(self, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=seeds(seed), call=Kernel.forward)
+        return passes.forward(self, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=seeds(seed), call="forward")
 
     def infer(self, params: Mapping[str, Any] | StackWeights, x: Any, state: Any = None, lengths: Any = None, *, resets: Any = None,
               training: bool = False, seed: Seed = 0) -> StackRun:
         """The same without tapes: the StackRun that comes back is not for `backward`."""
-        return passes.forward(self, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=seeds(seed), call=Kernel.infer)
+        return passes.forward(self, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=seeds(seed), call="infer")
 
     def record(self, params: Mapping[str, Any] | StackWeights, x: Any, state: Any = None, lengths: Any = None, *, resets: Any = None,
                training: bool = True, seed: Seed = 0) -> tuple[StackRun, list[Array]]:
         """`forward` for who keeps what backward needs himself: rows of bytes, uint8 [n], that `resume` takes."""
-        run = passes.forward(self, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=seeds(seed), call=Kernel.record)
+        run = passes.forward(self, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=seeds(seed), call="record")
         return run, kept.pack(self, run)
 
     def resume(self, params: Mapping[str, Any] | StackWeights, x: Any, state: Any, lengths: Any, arrays: list[Array], *, resets: Any = None,

@@ -19,6 +19,7 @@ from tolerances import DIFFERENCE_STEP, DIFFERENCES, HAND, REFERENCE, assert_clo
 import rnnspec
 from rnnspec import DtypeError, Recurrent, ShapeError
 from rnnspec.files import write_atomic
+from rnnspec.kernel import Kernel
 from rnnspec.pieces import cut
 from rnnspec.stack import Stack
 
@@ -406,3 +407,39 @@ def test_the_examples_of_the_readme_run(tmp_path, monkeypatch):
     for block in blocks:
         exec(block, names)
     assert (tmp_path / "gru.npz").exists() and "window" in names
+
+
+def test_layers_call_the_methods_of_their_kernels():
+    """A kernel of another backend is a subclass: its own forward and infer were passed by."""
+    called = []
+
+    class Elsewhere(Kernel):
+        def forward(self, *args, **options):
+            called.append("forward")
+            return super().forward(*args, **options)
+
+        def infer(self, *args, **options):
+            called.append("infer")
+            return super().infer(*args, **options)
+
+        def record(self, *args, **options):
+            called.append("record")
+            return super().record(*args, **options)
+
+        def backward(self, *args, **options):
+            called.append("backward")
+            return super().backward(*args, **options)
+
+    stack = Stack("gru", 3, 4, dtype="float64")
+    own = stack.layers[0].kernel
+    elsewhere = Elsewhere(own.spec, own.dtype, None)
+    elsewhere._codes = own._codes
+    params = stack.init()
+    right = stack.forward(params, X)
+    stack.layers[0].kernel = elsewhere
+    run = stack.forward(params, X)
+    assert_same(run.outputs, right.outputs)
+    stack.backward(run, run.outputs["h"])
+    assert stack.infer(params, X).kept == ()
+    stack.record(params, X)
+    assert called == ["forward", "backward", "infer", "record"]
