@@ -37,7 +37,8 @@ def compile(spec: Spec | str | os.PathLike[str], /, *, dtype: str = "float32", b
     """A Kernel for a cell.
 
     spec: a Spec, or a name or path for `load` (`settings` are its choices and constants). dtype: "float32" or "float64".
-    backend: "cpu"; "cuda", an NVIDIA GPU (see rnnspec.device); "auto", a GPU where there is one that will do, else the CPU.
+    backend: "cpu"; "cuda", an NVIDIA GPU (see rnnspec.device); "auto", a GPU where there is one that will do, else the CPU, and the CPU
+    too where `threads` or memory="low" ask for it.
     threads: how many threads of the CPU a call may use; None for all processors this process may use.
     memory: what `forward` keeps for `backward`. "full": what it computed; "low": the states of some sqrt(T) steps, from which `backward`
     runs forward once more (a third more time, and inputs must not be changed in between). tier: which kernels a GPU runs, as `rnnspec show NAME
@@ -71,7 +72,7 @@ def compile(spec: Spec | str | os.PathLike[str], /, *, dtype: str = "float32", b
 
 def _cpu(spec: Spec, dtype: np.dtype, threads: int | None, memory: str, tier: int | None) -> Kernel:
     if tier is not None:
-        raise ValueError("tier chooses among the kernels of a GPU: leave it out with backend='cpu'.")
+        raise ValueError("tier chooses among the kernels of a GPU: leave it out on the CPU.")
     return Kernel(spec, dtype, threads, memory)
 
 
@@ -86,6 +87,8 @@ def _cuda(spec: Spec, dtype: np.dtype, threads: int | None, memory: str, tier: i
 
 
 def _auto(spec: Spec, dtype: np.dtype, threads: int | None, memory: str, tier: int | None) -> Kernel:
+    if threads is not None or memory != "full":  # no GPU has these, so they ask for the CPU
+        return _cpu(spec, dtype, threads, memory, tier)
     try:
         return _cuda(spec, dtype, threads, memory, tier)
     except BackendUnavailable:
