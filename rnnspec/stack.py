@@ -265,7 +265,7 @@ class Stack:
         inputs = self.inputs_in(x)
         steps, rows = next(iter(inputs.values())).shape[:2]
         checked = check_lengths(lengths, steps, rows)
-        again = _resets(resets, steps, rows)
+        again = resets_in(resets, steps, rows)
         pieces = {}
         for reverse in {d.reverse for d in self.directions}:
             split = again is not None or (reverse and checked is not None)
@@ -389,7 +389,8 @@ def _kernels(specs: Sequence[Spec], recorded: Sequence[tuple[str, ...]], **optio
     return kernels
 
 
-def _resets(resets: Any, steps: int, rows: int) -> Array | None:
+def resets_in(resets: Any, steps: int, rows: int) -> Array | None:
+    """Resets as booleans [T, B], checked; None where there are none."""
     if resets is None:
         return None
     array = as_resets(resets)
