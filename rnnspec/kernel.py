@@ -187,13 +187,13 @@ class Kernel:
         """
         call = self._check(params, inputs, states, lengths, noise, pieces=pieces)
         plans = self._plans(("forward", "backward"), call)
-        return self._run(call, plans[1], *self._record(call, plans[0], out))
+        return self._run(call, plans[1], *self._record(call, plans[0], out, watch=True))
 
     def record(self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None,
                lengths: Any = None, *, noise: Seed | str | None = None, pieces: Pieces | None = None, out: Mapping[str, Array] | None = None) -> Taped:
         """`forward` for who keeps the tape himself: it comes as an array, and `resume` makes a Run of it. Arguments as for `forward`."""
         call = self._check(params, inputs, states, lengths, noise, pieces=pieces)
-        outputs, final, tape = self._record(call, self._plans(("forward", "backward"), call)[0], out)
+        outputs, final, tape = self._record(call, self._plans(("forward", "backward"), call)[0], out, watch=False)
         return Taped(outputs, final, tape.kept())
 
     def resume(self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], tape: Array, lengths: Any = None, *,
@@ -201,7 +201,7 @@ class Kernel:
         """The Run for `backward` of an earlier `record`, by a kernel of the same spec, dtype, memory and number of threads, from the same arguments.
 
         It has no outputs and no final states. The tape is not copied, and must not be written to. Of inputs only the shapes are read, unless memory
-        is "low". Raises ShapeError where the tape is not one of these arguments.
+        is "low": then they are read again, and that they are as they were at `record` is the caller's to see to. Raises ShapeError where the tape is not one of these arguments.
         """
         from rnnspec.backends.cpu import launch, segments
 
@@ -211,15 +211,16 @@ class Kernel:
             return self._run(call, backward, {}, {}, segments.restored(plan, self._packed("forward", call.sizes, call.params), call.inputs, tape))
         return self._run(call, backward, {}, {}, launch.restored(plan, tape))
 
-    def _record(self, call: _Call, plan: Plan, out: Mapping[str, Array] | None) -> tuple[dict[str, Array], dict[str, Array], Tape | Segments]:
-        """Outputs, final states and the tape of a call."""
+    def _record(self, call: _Call, plan: Plan, out: Mapping[str, Array] | None, *,
+                watch: bool) -> tuple[dict[str, Array], dict[str, Array], Tape | Segments]:
+        """Outputs, final states and the tape of a call. watch: see Segments."""
         from rnnspec.backends.cpu import launch, segments
 
         outputs, packed = self._outputs(call, out), self._packed("forward", call.sizes, call.params)
         tape: Tape | Segments
         if self.memory == "low":
             tape = segments.Segments(plan, packed, call.inputs)
-            final = tape.forward(outputs, call.states)
+            final = tape.forward(outputs, call.states, watch)
         else:
             tape = launch.new_tape(plan)
             final, _ = launch.execute(plan, packed, call.inputs, outputs, call.states, tape)
