@@ -83,7 +83,7 @@ def forward(stack: Stack, weights: StackWeights, inputs: Named, state: tuple[Arr
             main = np.multiply(main, own.mask, order="C")
         own.main = main if depth and stack.memory == "low" else None
         given = read_by(layer, main, inputs)
-        arrays, targets = _targets(stack, depth, steps, rows, lengths is not None)
+        arrays, targets = _targets(stack, depth, steps, rows)
         for d, direction in enumerate(stack.directions):
             split = pieces[direction.reverse]
             place = depth * len(stack.directions) + d
@@ -198,7 +198,7 @@ def _turned(arrays: Named, turn: bool) -> Named:
     return {name: array[::-1] for name, array in arrays.items()} if turn else arrays
 
 
-def _targets(stack: Stack, depth: int, steps: int, rows: int, short: bool) -> tuple[Named, list[Named]]:
+def _targets(stack: Stack, depth: int, steps: int, rows: int) -> tuple[Named, list[Named]]:
     """Where a layer's outputs go: the merged arrays, and for each direction the array that its kernel writes."""
     layer, many = stack.layers[depth], len(stack.directions)
     arrays: Named = {}
