@@ -213,7 +213,9 @@ class Stack:
     def pack(self, params: Mapping[str, Any]) -> StackWeights:
         """Copies of the weights, packed for the kernels once: go in place of params to calls that use the same ones again."""
         own = self.weights(params)
-        cells = [self.layers[depth].kernel.pack(values) for (depth, _), values in zip(self.places(), own.cells)]
+        cells: list[Mapping[str, Array] | Weights] = []
+        for (depth, d), values in zip(self.places(), own.cells):
+            cells.append(cells[-1] if self.share_directions and d else self.layers[depth].kernel.pack(values))
         return StackWeights(tuple(cells), tuple({n: a.copy() for n, a in values.items()} for values in own.initial))
 
     # --- calls

@@ -482,3 +482,13 @@ def test_matrices_of_no_steps_or_rows(steps, rows):
     y, _, recorded = layer(np.ones((steps, rows, 3)))
     assert recorded["A_l0_reverse"].shape == (steps, rows, 4, 4)
     assert layer.backward(y, dsteps=recorded)[0].shape == (steps, rows, 3)
+
+
+def test_shared_directions_are_packed_once():
+    stack = Stack("gru", 3, 4, 2, bidirectional=True, share_directions=True, dtype="float64")
+    params = stack.init()
+    packed = stack.pack(params)
+    assert packed.cells[0] is packed.cells[1] and packed.cells[2] is packed.cells[3] and packed.cells[0] is not packed.cells[2]
+    assert_same(stack.infer(packed, X).outputs, stack.infer(params, X).outputs)
+    run, right = stack.forward(packed, X), stack.forward(params, X)
+    assert_same(stack.backward(run, run.outputs["h"]).params, stack.backward(right, right.outputs["h"]).params)
