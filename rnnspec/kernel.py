@@ -169,7 +169,10 @@ class Kernel:
         """
         if isinstance(rows, bool) or not isinstance(rows, int | np.integer) or rows < 0:
             raise ValueError(f"rows must be a whole number of at least 0, got {rows!r}.")
-        return Stream(self, self._weights(params), int(rows), sizes, states)
+        return self._stream(self._weights(params), int(rows), sizes, states)
+
+    def _stream(self, weights: Weights, rows: int, sizes: Mapping[str, int], states: Mapping[str, Any] | None) -> Stream:
+        return Stream(self, weights, rows, sizes, states)
 
     def forward(self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None,
                 lengths: Any = None, *, noise: Seed | str | None = None, pieces: Pieces | None = None, out: Mapping[str, Array] | None = None) -> Run:
