@@ -401,8 +401,7 @@ def test_the_examples_of_the_readme_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
     blocks = [b for b in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "rnnspec.Recurrent(" in b and "num_layers" in b]
-    if not blocks:
-        pytest.skip("the README has no example with num_layers")
+    assert blocks, "the README has no example with num_layers"
     names: dict[str, object] = {}
     for block in blocks:
         exec(block, names)
