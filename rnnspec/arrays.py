@@ -76,8 +76,10 @@ def ready(shapes: Mapping[str, tuple[int, ...]], given: Mapping[str, Array] | No
             continue
         if type(array) is not np.ndarray or array.dtype != dtype or array.shape != shape or not array.flags.writeable:
             raise ShapeError(f"out {name!r} must be a writable array of shape {shape} and dtype {dtype}.")
-        if (len(shape) > 3 and not array.flags.c_contiguous) or (numbered and not _is_numbered(array)):
-            raise ShapeError(f"out {name!r} must have its {'numbers' if len(shape) > 3 else 'rows, step after step,'} one after another in memory.")
+        if len(shape) > 3 and not array[:1, :1].flags.c_contiguous:
+            raise ShapeError(f"out {name!r} must have the numbers of a step and row one after another in memory.")
+        if numbered and not _is_numbered(array):
+            raise ShapeError(f"out {name!r} must have its rows, step after step, one after another in memory.")
         if zero:
             array[...] = 0
         found[name] = array

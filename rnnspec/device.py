@@ -111,10 +111,8 @@ class DeviceKernel(Kernel):
         state.outputs = {n: a.reshape(*a.shape[1:]) for n, a in outputs.items()}
         return state
 
-    def stream(self, params: Given | Weights, states: Given | None = None, *, rows: int = 1, **sizes: int) -> Stream:
-        if isinstance(rows, bool) or not isinstance(rows, int | np.integer) or rows < 0:
-            raise ValueError(f"rows must be a whole number of at least 0, got {rows!r}.")
-        return DeviceStream(self, self._weights(params), int(rows), sizes, states)
+    def _stream(self, weights: Weights, rows: int, sizes: Mapping[str, int], states: Given | None) -> Stream:
+        return DeviceStream(self, weights, rows, sizes, states)
 
     def record(self, *args: Any, **options: Any) -> Any:
         raise UnsupportedError("on a GPU the tape stays on the device: use forward(...) and keep the Run.")

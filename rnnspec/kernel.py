@@ -37,7 +37,8 @@ def compile(spec: Spec | str | os.PathLike[str], /, *, dtype: str = "float32", b
     """A Kernel for a cell.
 
     spec: a Spec, or a name or path for `load` (`settings` are its choices and constants). dtype: "float32" or "float64".
-    backend: "cpu"; "cuda", an NVIDIA GPU (see rnnspec.device); "auto", a GPU where there is one that will do, else the CPU.
+    backend: "cpu"; "cuda", an NVIDIA GPU (see rnnspec.device); "auto", a GPU where there is one that will do, else the CPU, and the CPU
+    too where `threads` or memory="low" ask for it.
     threads: how many threads of the CPU a call may use; None for all processors this process may use.
     memory: what `forward` keeps for `backward`. "full": what it computed; "low": the states of some sqrt(T) steps, from which `backward`
     runs forward once more (a third more time, and inputs must not be changed in between). tier: which kernels a GPU runs, as `rnnspec show NAME
@@ -71,7 +72,7 @@ def compile(spec: Spec | str | os.PathLike[str], /, *, dtype: str = "float32", b
 
 def _cpu(spec: Spec, dtype: np.dtype, threads: int | None, memory: str, tier: int | None) -> Kernel:
     if tier is not None:
-        raise ValueError("tier chooses among the kernels of a GPU: leave it out with backend='cpu'.")
+        raise ValueError("tier chooses among the kernels of a GPU: leave it out on the CPU.")
     return Kernel(spec, dtype, threads, memory)
 
 
@@ -86,6 +87,8 @@ def _cuda(spec: Spec, dtype: np.dtype, threads: int | None, memory: str, tier: i
 
 
 def _auto(spec: Spec, dtype: np.dtype, threads: int | None, memory: str, tier: int | None) -> Kernel:
+    if threads is not None or memory != "full":  # no GPU has these, so they ask for the CPU
+        return _cpu(spec, dtype, threads, memory, tier)
     try:
         return _cuda(spec, dtype, threads, memory, tier)
     except BackendUnavailable:
@@ -166,7 +169,10 @@ class Kernel:
         """
         if isinstance(rows, bool) or not isinstance(rows, int | np.integer) or rows < 0:
             raise ValueError(f"rows must be a whole number of at least 0, got {rows!r}.")
-        return Stream(self, self._weights(params), int(rows), sizes, states)
+        return self._stream(self._weights(params), int(rows), sizes, states)
+
+    def _stream(self, weights: Weights, rows: int, sizes: Mapping[str, int], states: Mapping[str, Any] | None) -> Stream:
+        return Stream(self, weights, rows, sizes, states)
 
     def forward(self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None,
                 lengths: Any = None, *, noise: Seed | str | None = None, pieces: Pieces | None = None, out: Mapping[str, Array] | None = None) -> Run:
@@ -184,13 +190,13 @@ class Kernel:
         """
         call = self._check(params, inputs, states, lengths, noise, pieces=pieces)
         plans = self._plans(("forward", "backward"), call)
-        return self._run(call, plans[1], *self._record(call, plans[0], out))
+        return self._run(call, plans[1], *self._record(call, plans[0], out, watch=True))
 
     def record(self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None,
                lengths: Any = None, *, noise: Seed | str | None = None, pieces: Pieces | None = None, out: Mapping[str, Array] | None = None) -> Taped:
         """`forward` for who keeps the tape himself: it comes as an array, and `resume` makes a Run of it. Arguments as for `forward`."""
         call = self._check(params, inputs, states, lengths, noise, pieces=pieces)
-        outputs, final, tape = self._record(call, self._plans(("forward", "backward"), call)[0], out)
+        outputs, final, tape = self._record(call, self._plans(("forward", "backward"), call)[0], out, watch=False)
         return Taped(outputs, final, tape.kept())
 
     def resume(self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], tape: Array, lengths: Any = None, *,
@@ -198,7 +204,8 @@ class Kernel:
         """The Run for `backward` of an earlier `record`, by a kernel of the same spec, dtype, memory and number of threads, from the same arguments.
 
         It has no outputs and no final states. The tape is not copied, and must not be written to. Of inputs only the shapes are read, unless memory
-        is "low". Raises ShapeError where the tape is not one of these arguments.
+        is "low": then they are read again, and that they are as they were at `record` is the caller's to see to. Raises ShapeError where the tape is
+        not one of these arguments.
         """
         from rnnspec.backends.cpu import launch, segments
 
@@ -208,15 +215,16 @@ class Kernel:
             return self._run(call, backward, {}, {}, segments.restored(plan, self._packed("forward", call.sizes, call.params), call.inputs, tape))
         return self._run(call, backward, {}, {}, launch.restored(plan, tape))
 
-    def _record(self, call: _Call, plan: Plan, out: Mapping[str, Array] | None) -> tuple[dict[str, Array], dict[str, Array], Tape | Segments]:
-        """Outputs, final states and the tape of a call."""
+    def _record(self, call: _Call, plan: Plan, out: Mapping[str, Array] | None, *,
+                watch: bool) -> tuple[dict[str, Array], dict[str, Array], Tape | Segments]:
+        """Outputs, final states and the tape of a call. watch: see Segments."""
         from rnnspec.backends.cpu import launch, segments
 
         outputs, packed = self._outputs(call, out), self._packed("forward", call.sizes, call.params)
         tape: Tape | Segments
         if self.memory == "low":
             tape = segments.Segments(plan, packed, call.inputs)
-            final = tape.forward(outputs, call.states)
+            final = tape.forward(outputs, call.states, watch)
         else:
             tape = launch.new_tape(plan)
             final, _ = launch.execute(plan, packed, call.inputs, outputs, call.states, tape)

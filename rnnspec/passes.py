@@ -5,19 +5,18 @@ steps, else as pieces (pieces.py). Outputs are written where they belong in the 
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from rnnspec import noise
 from rnnspec.arrays import with_defaults
-from rnnspec.kernel import Kernel
 from rnnspec.language.draws import Draw
 from rnnspec.layer import Layer
 from rnnspec.pieces import Pieces
-from rnnspec.run import Inference, Run, Taped
+from rnnspec.run import Run, Taped
 from rnnspec.weights import Weights
 
 if TYPE_CHECKING:
@@ -70,8 +69,8 @@ class StackRun:
 
 
 def forward(stack: Stack, weights: StackWeights, inputs: Named, state: tuple[Array | None, ...], lengths: Array | None,
-            pieces: Mapping[bool, Pieces | None], *, training: bool, seed: tuple[int, ...], call: Callable[..., Run | Taped | Inference]) -> StackRun:
-    """All layers. See `Stack.forward`. call: Kernel.forward, Kernel.record or Kernel.infer."""
+            pieces: Mapping[bool, Pieces | None], *, training: bool, seed: tuple[int, ...], call: Literal["forward", "record", "infer"]) -> StackRun:
+    """All layers. See `Stack.forward`. call: the method of the layers' kernels, whatever backend they are of."""
     steps, rows = next(iter(inputs.values())).shape[:2]
     final = tuple(np.empty((shape[0], rows, *shape[1:]), stack.dtype) for shape in stack.states.values())
     recorded: Named = {}
@@ -84,7 +83,7 @@ def forward(stack: Stack, weights: StackWeights, inputs: Named, state: tuple[Arr
             main = np.multiply(main, own.mask, order="C")
         own.main = main if depth and stack.memory == "low" else None
         given = read_by(layer, main, inputs)
-        arrays, targets = _targets(stack, depth, steps, rows, lengths is not None)
+        arrays, targets = _targets(stack, depth, steps, rows)
         for d, direction in enumerate(stack.directions):
             split = pieces[direction.reverse]
             place = depth * len(stack.directions) + d
@@ -92,7 +91,7 @@ def forward(stack: Stack, weights: StackWeights, inputs: Named, state: tuple[Arr
             before = _before(layer, own_state, weights.initial[place], split, rows)
             turn = direction.reverse and split is None
             params, streams = call_inputs(layer, weights.cells[place], given, (steps, rows), turn, (*seed, depth, d) if training else None)
-            run = call(layer.kernel, params, streams, before, None if split is not None else lengths, pieces=split, out=_turned(targets[d], turn))
+            run = getattr(layer.kernel, call)(params, streams, before, None if split is not None else lengths, pieces=split, out=_turned(targets[d], turn))
             for name, array in run.final.items():
                 index, at = stack.state_place(depth, d, name)
                 final[index][at] = array if split is None else array[split.last]
@@ -109,7 +108,7 @@ def forward(stack: Stack, weights: StackWeights, inputs: Named, state: tuple[Arr
         if stack.residual and depth:
             main += below
         kept.append(own)
-    return StackRun(outputs, final, recorded, steps, rows, tuple(inputs), tuple(kept) if call is not Kernel.infer else (), pieces)
+    return StackRun(outputs, final, recorded, steps, rows, tuple(inputs), tuple(kept) if call != "infer" else (), pieces)
 
 
 def backward(stack: Stack, run: StackRun, outputs: Named, final: tuple[Array | None, ...],
@@ -199,7 +198,7 @@ def _turned(arrays: Named, turn: bool) -> Named:
     return {name: array[::-1] for name, array in arrays.items()} if turn else arrays
 
 
-def _targets(stack: Stack, depth: int, steps: int, rows: int, short: bool) -> tuple[Named, list[Named]]:
+def _targets(stack: Stack, depth: int, steps: int, rows: int) -> tuple[Named, list[Named]]:
     """Where a layer's outputs go: the merged arrays, and for each direction the array that its kernel writes."""
     layer, many = stack.layers[depth], len(stack.directions)
     arrays: Named = {}

@@ -16,7 +16,7 @@ from rnnspec.kernel import Kernel
 from rnnspec.language.spec import Spec
 from rnnspec.noise import Seed
 from rnnspec.passes import StackRun
-from rnnspec.stack import Cell, Stack
+from rnnspec.stack import Cell, Stack, resets_in
 
 Array = np.ndarray
 
@@ -166,7 +166,7 @@ class Recurrent:
         inputs, single = self._inputs(x)
         total, rows = next(iter(inputs.values())).shape[:2]
         ends = check_lengths(_lengths(lengths, single), total, rows)
-        again = self._resets(resets, single)
+        again = resets_in(self._resets(resets, single), total, rows)  # all of them: a window would take its part of too many
         for start in range(0, total, steps):
             part = slice(start, min(start + steps, total))
             given = {n: self._as_given(a[part], single) for n, a in inputs.items()}

@@ -213,7 +213,9 @@ class Stack:
     def pack(self, params: Mapping[str, Any]) -> StackWeights:
         """Copies of the weights, packed for the kernels once: go in place of params to calls that use the same ones again."""
         own = self.weights(params)
-        cells = [self.layers[depth].kernel.pack(values) for (depth, _), values in zip(self.places(), own.cells)]
+        cells: list[Mapping[str, Array] | Weights] = []
+        for (depth, d), values in zip(self.places(), own.cells):
+            cells.append(cells[-1] if self.share_directions and d else self.layers[depth].kernel.pack(values))
         return StackWeights(tuple(cells), tuple({n: a.copy() for n, a in values.items()} for values in own.initial))
 
     # --- calls
@@ -227,17 +229,17 @@ class Stack:
         booleans, whether a row restarts at the initial state before that step. training: whether dropout and noise act, drawn from
         `seed` (a whole number, or several). The same arguments give the same numbers, for any number of threads.
         """
-        return passes.forward(self, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=seeds(seed), call=Kernel.forward)
+        return passes.forward(self, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=seeds(seed), call="forward")
 
     def infer(self, params: Mapping[str, Any] | StackWeights, x: Any, state: Any = None, lengths: Any = None, *, resets: Any = None,
               training: bool = False, seed: Seed = 0) -> StackRun:
         """The same without tapes: the StackRun that comes back is not for `backward`."""
-        return passes.forward(self, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=seeds(seed), call=Kernel.infer)
+        return passes.forward(self, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=seeds(seed), call="infer")
 
     def record(self, params: Mapping[str, Any] | StackWeights, x: Any, state: Any = None, lengths: Any = None, *, resets: Any = None,
                training: bool = True, seed: Seed = 0) -> tuple[StackRun, list[Array]]:
         """`forward` for who keeps what backward needs himself: rows of bytes, uint8 [n], that `resume` takes."""
-        run = passes.forward(self, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=seeds(seed), call=Kernel.record)
+        run = passes.forward(self, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=seeds(seed), call="record")
         return run, kept.pack(self, run)
 
     def resume(self, params: Mapping[str, Any] | StackWeights, x: Any, state: Any, lengths: Any, arrays: list[Array], *, resets: Any = None,
@@ -265,7 +267,7 @@ class Stack:
         inputs = self.inputs_in(x)
         steps, rows = next(iter(inputs.values())).shape[:2]
         checked = check_lengths(lengths, steps, rows)
-        again = _resets(resets, steps, rows)
+        again = resets_in(resets, steps, rows)
         pieces = {}
         for reverse in {d.reverse for d in self.directions}:
             split = again is not None or (reverse and checked is not None)
@@ -389,7 +391,8 @@ def _kernels(specs: Sequence[Spec], recorded: Sequence[tuple[str, ...]], **optio
     return kernels
 
 
-def _resets(resets: Any, steps: int, rows: int) -> Array | None:
+def resets_in(resets: Any, steps: int, rows: int) -> Array | None:
+    """Resets as booleans [T, B], checked; None where there are none."""
     if resets is None:
         return None
     array = as_resets(resets)

@@ -12,7 +12,7 @@ from tolerances import CUDA, assert_close
 import rnnspec
 from rnnspec.backends.cuda import driver
 from rnnspec.backends.cuda.memory import new_array
-from rnnspec.device import gathered, scattered
+from rnnspec.device import DeviceStream, gathered, scattered
 from rnnspec.errors import BackendUnavailable, DtypeError, UnsupportedError
 from rnnspec.pieces import cut
 
@@ -256,7 +256,27 @@ def test_steps_and_streams_go_through_a_sequence():
             assert_close(state.outputs["h"], whole.outputs["h"][t], CUDA["float32"])
             assert_close(stream.step({"x": c.inputs["x"][t]})["h"], whole.outputs["h"][t], CUDA["float32"])
         assert_close(stream.states, whole.final, CUDA["float32"])
-        assert stream.t == 3
+        assert stream.t == 3 and type(stream) is DeviceStream
+        with pytest.raises(ValueError, match="rows must be a whole number of at least 0"):
+            kernel.stream(weights, rows=-1)
+
+
+@pytest.mark.parametrize("lengths", [None, [3, 1]])
+def test_layers_run_on_the_device(lengths):
+    """They were run by the CPU's code, which a device's kernel has not."""
+    x = np.random.default_rng(0).normal(size=(3, 2, 3)).astype(np.float32)
+    on_host = rnnspec.Recurrent("lstm", 3, 4, 2, bidirectional=True)
+    with gpu() as library:
+        layer = rnnspec.Recurrent("lstm", 3, 4, 2, bidirectional=True, backend="cuda")
+        for call in ("__call__", "infer"):
+            library.reports.clear()
+            y, state = getattr(layer, call)(x, lengths=lengths)
+            assert_clean(library)
+            right, final = getattr(on_host, call)(x, lengths=lengths)
+            assert_close(y, right, CUDA["float32"])
+            assert_close(dict(enumerate(state)), dict(enumerate(final)), CUDA["float32"])
+        assert_close(layer.backward(y)[0], on_host.backward(right)[0], CUDA["float32"])
+        assert_close(layer.grads, on_host.grads, CUDA["float32"])
 
 
 def test_states_of_every_step_and_outputs_in_arrays_of_the_caller():

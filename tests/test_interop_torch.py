@@ -647,3 +647,13 @@ def test_the_threads_of_a_module_are_those_of_its_stack(grad: bool, monkeypatch:
         Recurrent("lstm", 3, 5, threads=3, **DOUBLE)(torch.ones(2, 1, 3, **DOUBLE))
         Recurrent("lstm", 3, 5, **DOUBLE)(torch.ones(2, 1, 3, **DOUBLE))
     assert [n for n in seen if n is not None] == [3, torch.get_num_threads()]
+
+
+@pytest.mark.parametrize("make", [Recurrent, describe])
+def test_another_backend_than_the_cpu_is_refused(make):
+    """It was accepted, and every call failed."""
+    for backend in ("cuda", "auto", "tpu"):
+        with pytest.raises(UnsupportedError, match=f"backend='{backend}'.*kernels for the CPU alone"):
+            make("lstm", 3, 4, backend=backend)
+    own = make("lstm", 3, 4, backend="cpu")
+    assert getattr(own, "config", own) == describe("lstm", 3, 4)

@@ -10,6 +10,7 @@ from test_recurrent import FORMS
 from tolerances import REFERENCE, assert_close
 
 import rnnspec
+from rnnspec.backends.cpu import segments
 
 
 def low(name, **settings):
@@ -55,6 +56,18 @@ def test_an_input_that_was_changed_is_noticed():
         run.states["h"]
     c.inputs["x"][4, 1, 0] -= 1
     own.backward(run, c.dy)
+
+
+def test_inputs_are_summed_only_where_a_change_can_be_found(monkeypatch):
+    passes, made = [], segments._checksums
+    monkeypatch.setattr(segments, "_checksums", lambda arrays: passes.append(1) or made(arrays))
+    own = low("gru")
+    c = case(own, 9, 2)
+    tape = own.record(c.params, c.inputs).tape
+    own.backward(own.resume(c.params, c.inputs, tape), c.dy)
+    assert not passes
+    own.backward(own.forward(c.params, c.inputs), c.dy)
+    assert len(passes) == 2
 
 
 def test_the_setting():

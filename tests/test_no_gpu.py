@@ -16,7 +16,13 @@ except rnnspec.BackendUnavailable as error:
 kernel = rnnspec.compile("rnn", backend="auto")
 kernel.infer(kernel.init(D=2, H=3), {"x": numpy.ones((1, 1, 2), numpy.float32)})
 print(type(kernel).__name__)
+print(rnnspec.compile("rnn", backend="auto", threads=1).threads, rnnspec.compile("rnn", backend="auto", memory="low").memory)
+try:
+    rnnspec.compile("rnn", backend="auto", threads=1, tier=1)
+except ValueError as error:
+    print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
-    reason, chosen = done.stdout.splitlines()
+    reason, chosen, asked, clash = done.stdout.splitlines()
     assert "NVIDIA GPU" in reason and "backend='cpu'" in reason and chosen == "Kernel"
+    assert asked == "1 low" and "tier chooses among the kernels of a GPU" in clash

@@ -19,6 +19,7 @@ from tolerances import DIFFERENCE_STEP, DIFFERENCES, HAND, REFERENCE, assert_clo
 import rnnspec
 from rnnspec import DtypeError, Recurrent, ShapeError
 from rnnspec.files import write_atomic
+from rnnspec.kernel import Kernel
 from rnnspec.pieces import cut
 from rnnspec.stack import Stack
 
@@ -400,9 +401,93 @@ def test_the_examples_of_the_readme_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
     blocks = [b for b in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "rnnspec.Recurrent(" in b and "num_layers" in b]
-    if not blocks:
-        pytest.skip("the README has no example with num_layers")
+    assert blocks, "the README has no example with num_layers"
     names: dict[str, object] = {}
     for block in blocks:
         exec(block, names)
     assert (tmp_path / "gru.npz").exists() and "window" in names
+
+
+def test_layers_call_the_methods_of_their_kernels():
+    """A kernel of another backend is a subclass: its own forward and infer were passed by."""
+    called = []
+
+    class Elsewhere(Kernel):
+        def forward(self, *args, **options):
+            called.append("forward")
+            return super().forward(*args, **options)
+
+        def infer(self, *args, **options):
+            called.append("infer")
+            return super().infer(*args, **options)
+
+        def record(self, *args, **options):
+            called.append("record")
+            return super().record(*args, **options)
+
+        def backward(self, *args, **options):
+            called.append("backward")
+            return super().backward(*args, **options)
+
+    stack = Stack("gru", 3, 4, dtype="float64")
+    own = stack.layers[0].kernel
+    elsewhere = Elsewhere(own.spec, own.dtype, None)
+    elsewhere._codes = own._codes
+    params = stack.init()
+    right = stack.forward(params, X)
+    stack.layers[0].kernel = elsewhere
+    run = stack.forward(params, X)
+    assert_same(run.outputs, right.outputs)
+    stack.backward(run, run.outputs["h"])
+    assert stack.infer(params, X).kept == ()
+    stack.record(params, X)
+    assert called == ["forward", "backward", "infer", "record"]
+
+
+@pytest.mark.parametrize("lengths", [None, [5, 5], [5, 2], [0, 3]])
+def test_matrices_are_recorded_in_both_directions(lengths):
+    """Each direction is what it is alone, the reverse one on every row turned around."""
+    both = Recurrent("fast_weights", 3, 4, bidirectional=True, return_all_states=True, dtype="float64", seed=1)
+    rng, ends = np.random.default_rng(0), [5, 5] if lengths is None else lengths
+    dy, d_A, d_back = rng.normal(size=(5, 2, 8)), rng.normal(size=(5, 2, 4, 4)), rng.normal(size=(5, 2, 4, 4))
+
+    def turned(a):
+        found = np.zeros_like(a)
+        for b, n in enumerate(ends):
+            found[:n, b] = a[:n, b][::-1]
+        return found
+
+    y, _, steps = both(X, lengths=lengths)
+    dx, _ = both.backward(dy, dsteps={"A_l0": d_A, "A_l0_reverse": d_back})
+    inferred, _, again = both.infer(X, lengths=lengths)
+    assert_close(inferred, y, HAND["float64"])
+    assert_close(again, steps, HAND["float64"])
+    total = np.zeros_like(dx)
+    for end, columns, gradient, turn in (("", slice(0, 4), d_A, lambda a: a), ("_reverse", slice(4, 8), d_back, turned)):
+        alone = Recurrent("fast_weights", 3, 4, return_all_states=True, dtype="float64")
+        alone.load_state_dict({n: both.params[f"{n}{end}"] for n in alone.params})
+        h, _, recorded = alone(turn(X), lengths=lengths)
+        assert_close(y[..., columns], turn(h), HAND["float64"])
+        assert_close(steps[f"A_l0{end}"], turn(recorded["A_l0"]), HAND["float64"])
+        assert steps[f"A_l0{end}"][: max(ends)].any()
+        total += turn(alone.backward(turn(dy[..., columns]), dsteps={"A_l0": turn(gradient)})[0])
+        assert_close({n: both.grads[f"{n}{end}"] for n in alone.grads}, alone.grads, HAND["float64"])
+    assert_close(dx, total, HAND["float64"])
+
+
+@pytest.mark.parametrize(("steps", "rows"), [(0, 2), (3, 0), (0, 0)])
+def test_matrices_of_no_steps_or_rows(steps, rows):
+    layer = Recurrent("fast_weights", 3, 4, bidirectional=True, return_all_states=True, dtype="float64")
+    y, _, recorded = layer(np.ones((steps, rows, 3)))
+    assert recorded["A_l0_reverse"].shape == (steps, rows, 4, 4)
+    assert layer.backward(y, dsteps=recorded)[0].shape == (steps, rows, 3)
+
+
+def test_shared_directions_are_packed_once():
+    stack = Stack("gru", 3, 4, 2, bidirectional=True, share_directions=True, dtype="float64")
+    params = stack.init()
+    packed = stack.pack(params)
+    assert packed.cells[0] is packed.cells[1] and packed.cells[2] is packed.cells[3] and packed.cells[0] is not packed.cells[2]
+    assert_same(stack.infer(packed, X).outputs, stack.infer(params, X).outputs)
+    run, right = stack.forward(packed, X), stack.forward(params, X)
+    assert_same(stack.backward(run, run.outputs["h"]).params, stack.backward(right, right.outputs["h"]).params)

@@ -9,11 +9,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from train_parts import TEXT, mini_config, mini_run
 
+from rnnspec import files
 from rnnspec.files import sweep
 from rnnspec.train import checkpoint, train
 from rnnspec.train.results import MetricsLog
@@ -93,6 +95,13 @@ def test_a_writer_that_is_killed_leaves_a_whole_checkpoint(tmp_path):
     own.write_bytes(b"being written")
     sweep(path)
     assert sorted(p.name for p in tmp_path.iterdir()) == [own.name, "weights.npz"]
+
+
+def test_no_process_is_sent_a_signal_where_that_is_more_than_a_probe(monkeypatch):
+    assert files._alive(str(os.getpid()))
+    assert not files._alive("weights") and not files._alive("9" * 30)
+    monkeypatch.setattr(files, "os", SimpleNamespace(name="nt", kill=lambda *_: pytest.fail("Ctrl+C was sent")))
+    assert files._alive("1")
 
 
 FULL = """

@@ -29,7 +29,7 @@ from rnnspec.stack import Cell, Stack
 __all__ = ["Config", "Recurrent", "describe", "recurrent"]
 
 DTYPES = {torch.float32: "float32", torch.float64: "float64"}
-OPTIONS = [n for n, p in inspect.signature(Stack).parameters.items() if p.kind is p.KEYWORD_ONLY and n not in ("dtype", "threads")]
+OPTIONS = [n for n, p in inspect.signature(Stack).parameters.items() if p.kind is p.KEYWORD_ONLY and n not in ("dtype", "threads", "backend")]
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
@@ -59,12 +59,21 @@ class Config:
 
 def describe(cell: Cell | Sequence[Cell], input_size: int, hidden_size: int, num_layers: int | None = None, bias: bool = True, dropout: float = 0.0,
              bidirectional: bool = False, proj_size: int = 0, **options: Any) -> Config:
-    """The Config of layers. Arguments, and errors, as of rnnspec.Recurrent, but for batch_first, dtype, threads and seed, which are no part of it."""
+    """The Config of layers. Arguments, and errors, as of rnnspec.Recurrent, but for batch_first, dtype, threads and seed, which are no part of it;
+    UnsupportedError for another backend than the CPU."""
     given: dict[str, Any] = {"input_size": input_size, "hidden_size": hidden_size, "bias": bias, "dropout": dropout, "bidirectional": bidirectional,
                              "proj_size": proj_size}
     if unwanted := [n for n in ("dtype", "threads") if n in options]:
         raise TypeError(f"{' and '.join(unwanted)}: a Config has none; the dtype is that of the weights, and `recurrent` takes threads.")
+    _no_other_backend(options)
     return _config(Stack(cell, num_layers=num_layers, **given, **options), given, options)
+
+
+def _no_other_backend(options: dict[str, Any]) -> None:
+    """Takes `backend` out of the options, which may say what is so anyway."""
+    if (backend := options.pop("backend", "cpu")) != "cpu":
+        raise UnsupportedError(f"backend={backend!r}: the operators of torch have kernels for the CPU alone. Leave it out here; for a GPU "
+                               "rnnspec.compile(cell, backend='cuda') takes torch's tensors.")
 
 
 def _config(stack: Stack, given: Mapping[str, Any], options: Mapping[str, Any]) -> Config:
@@ -287,6 +296,7 @@ class Recurrent(torch.nn.Module):
         kind = torch.get_default_dtype() if dtype is None else dtype
         given: dict[str, Any] = {"input_size": input_size, "hidden_size": hidden_size, "bias": bias, "dropout": dropout, "bidirectional": bidirectional,
                                  "proj_size": proj_size}
+        _no_other_backend(options)
         stack = Stack(cell, num_layers=num_layers, dtype=_dtype_name(kind), threads=threads, **given, **options)
         self.config = _config(stack, given, options)
         self.batch_first, self.threads = batch_first, threads

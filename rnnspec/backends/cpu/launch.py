@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -259,7 +260,7 @@ class Bound:
                     fields: tuple[int, ...] = (0, 0, 0, 0)
                 else:
                     if array.ndim > 3:  # matrices, row after row; of an output, which is ours, a view
-                        array = array.reshape(*array.shape[:2], -1)
+                        array = array.reshape(*array.shape[:2], math.prod(array.shape[2:]))  # -1 is undefined of no steps or rows
                         self.flat.append(array)
                     t, b, *d = array.strides
                     if self.plan.pieces:  # numbered through: step t of row b is number t * B + b

@@ -25,10 +25,11 @@ def segment_steps(steps: int) -> int:
 
 
 class Segments:
-    """See the module. The caller's inputs are kept as they are, not copied: `check` raises if they were changed since."""
+    """See the module. The caller's inputs are kept as they are, not copied; where `forward` was told to watch them, every later call raises if they
+    were changed since."""
 
     def __init__(self, forward: Plan, packed: Packed, inputs: Mapping[str, Array]):
-        self.inputs, self.sums = dict(inputs), _checksums(inputs)
+        self.inputs, self.sums = dict(inputs), dict[str, int]()
         self.tape = new_tape(forward)
         self.bound = Bound(forward)
         self.bound.use(packed, self.tape)
@@ -45,8 +46,10 @@ class Segments:
         """What was kept as one row of bytes, for `restored` with equal arguments."""
         return np.concatenate([np.empty(0, np.uint8), *(a.reshape(-1).view(np.uint8) for start in self.starts for a in start.values())])
 
-    def forward(self, outputs: Mapping[str, Array], states: Mapping[str, Array]) -> dict[str, Array]:
-        """All segments from the first to the last; returns the states after the last step, [B, width]."""
+    def forward(self, outputs: Mapping[str, Array], states: Mapping[str, Array], watch: bool) -> dict[str, Array]:
+        """All segments from the first to the last; returns the states after the last step, [B, width]. watch: the inputs, at one pass over them here
+        and one in each later call; of no use where the caller goes on with `kept`."""
+        self.sums = _checksums(self.inputs) if watch else {}
         self.bound.point(self.inputs, outputs)
         self.bound.load(states)
         for segment in range(self.count):
@@ -93,8 +96,8 @@ class Segments:
             self._run(segment, {})
 
     def _check(self) -> None:
-        changed = [name for name, now in _checksums(self.inputs).items() if now != self.sums[name]]
-        if changed:
+        now = _checksums(self.inputs) if self.sums else {}
+        if changed := [name for name in now if now[name] != self.sums[name]]:
             raise ValueError(f"input {', '.join(map(repr, changed))} was changed after forward(...). With memory='low' the kernel keeps no copy of its "
                              "inputs and needs them again: leave them as they are until backward, or compile with memory='full'.")
 
