@@ -234,6 +234,18 @@ def test_generate_only_writes_from_a_trained_text_model(command, monkeypatch):
     assert all(np.array_equal(before[n], after[n]) for n in before.files if n.startswith("model/"))
 
 
+def test_a_run_is_resumed_on_its_own_task(command, monkeypatch):
+    """Another task starts from the weights, with what it remembers of its own data."""
+    monkeypatch.setitem(vars(rnnspec), "Recurrent", MiniLayer)
+    Path("text.txt").write_text("to be or not to be " * 300)
+    assert command("rnn", "--text", "text.txt", *SMALL, "--embed", "4", "--length", "8")[0] == 0
+    code, _, err = command("--resume", "runs/rnn", "--task", "copy", "--steps", "20")
+    assert code == 2 and "runs/rnn was trained on the task text; another task starts from its weights with --from" in err
+    Path("pairs.tsv").write_text("".join(f"{w}\t{w.upper()}\n" for w in "abcdefghijklmnopqrst"))
+    code, _, err = command("--from", "runs/rnn", "--task", "translate", "--data", "pairs.tsv")
+    assert code == 2 and "Traceback" not in err and "has no" in err and "encoder" in err
+
+
 def test_a_run_that_stopped_early_is_finished_until_more_patience_is_given(command):
     few = ("--length", "4", "--every", "2", "--batch", "2", "--threads", "1", "--lr", "9", "--out", "run")  # far too large: the first look is the best
     code, out, _ = command("gru", "--task", "adding", "--patience", "1", *few)
@@ -257,6 +269,7 @@ def test_a_run_that_stopped_early_is_finished_until_more_patience_is_given(comma
         (("rnn", "--task", "copy", "--set", "items=0"), "items must be at least 1"),
         (("rnn", "--task", "forecast", "--set", "to=all"), "to must be every or last"),
         (("rnn", "--task", "adding", "--epochs", "2"), "makes its data step by step and has no epochs"),
+        (("rnn", "--task", "reber", "--steps", "5", "--epochs", "2"), "--steps and --epochs both say how long to train"),
         (("rnn", "--task", "adding", "--schedule", "steep"), "unknown schedule 'steep'"),
         (("rnn", "--task", "adding", "--momentum", "0.9"), "momentum has no effect on adam"),
         (("rnn", "--task", "classify", "--data", "absent.csv"), "no file"),
