@@ -108,6 +108,24 @@ def test_gradients_of_two_directions_and_the_last_step():
         assert not np.allclose(model.outputs(changed, None, lengths)[0][0], before[0])
 
 
+def test_two_directions_of_a_cell_with_two_outputs():
+    """Their halves lie side by side in each output: h forward, h reverse, c forward, c reverse. Each is that of a layer in one direction."""
+    both = rnnspec.Recurrent("highway_lstm", 2, 3, bidirectional=True, dtype="float64", threads=1)
+    forward, reverse = (rnnspec.Recurrent("highway_lstm", 2, 3, dtype="float64", threads=1, go_backwards=backwards) for backwards in (False, True))
+    for name in forward.params:
+        forward.params[name][...], reverse.params[name][...] = both.params[name], both.params[f"{name}_reverse"]
+    model = SequenceModel(both, 4, features=2, loss=Loss(over="last"), two_ways=True)
+    model.head = {"weight": np.random.default_rng(3).standard_normal((4, 12)), "bias": np.zeros(4)}
+    x, lengths = np.random.default_rng(2).standard_normal((5, 3, 2)), np.array([5, 2, 1])
+    (h, c), (h_reverse, c_reverse) = forward.infer(x, None, lengths)[0], reverse.infer(x, None, lengths)[0]
+    ends = np.concatenate([a[lengths - 1, range(3)] if last else a[0] for a, last in ((h, True), (h_reverse, False), (c, True), (c_reverse, False))], axis=1)
+    np.testing.assert_allclose(model.outputs(x, None, lengths)[0], ends @ model.head["weight"].T, rtol=1e-12)
+    batch = Batch(x, np.array([0, 3, 1]), lengths)
+    _, grads, _ = model.gradients(batch)
+    for name in ("layer.W_d_l0", "layer.q_d_l0_reverse", "layer.p_d_l0", "layer.b_d_l0_reverse"):
+        np.testing.assert_allclose(grads[name], numeric(lambda: model.gradients(batch)[0], model.params[name]), atol=GRADIENT_TOLERANCE, err_msg=name)
+
+
 # what the batches are
 
 
