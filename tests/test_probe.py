@@ -121,7 +121,8 @@ def test_the_command_prints_and_draws(tmp_path, monkeypatch, capsys):
 
 def test_a_trained_run_is_probed_on_its_own_data(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["train", "gru", "--task", "reber", "--set", "strings=40", "--batch", "40", "--hidden", "6", "--steps", "8", "--threads", "1", "--out", "run"]) == 0
+    small = ("--batch", "40", "--hidden", "6", "--steps", "8", "--threads", "1", "--out", "run")
+    assert main(["train", "gru", "--task", "reber", "--set", "strings=40", *small]) == 0
     assert main(["probe", "gru", "--run", "run", "--length", "6", "--hidden", "6", "--inputs", "7"]) == 0
     out = capsys.readouterr().out
     assert "gru, trained on reber" in out and "z (sigmoid)" in out

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tiny import cell
 from train_parts import GRADIENT_TOLERANCE, MiniLayer, numeric, task_config
 
 import rnnspec
@@ -198,6 +199,21 @@ def test_gradients_of_encoder_and_decoder():
 def test_which_gates_keep_a_state_follows_from_the_equations(cell, gate, sign, writers):
     assert [(k.gate, k.sign, k.writers) for k in keepers(rnnspec.load(cell))] == [(gate, sign, writers)]
     assert keepers(rnnspec.load("rnn")) == []
+
+
+@pytest.mark.parametrize("update, sign", [
+    ("h[t-1] - z[t] * h[t-1] + z[t] * n[t]", -1), ("z[t] * n[t] + (-z[t] * h[t-1] + h[t-1])", -1), ("n[t] - (z[t] * h[t-1] - h[t-1])", -1),
+    ("h[t-1] - (1 - z[t]) * h[t-1] + n[t]", 1), ("n[t] - z[t] * h[t-1]", 1), ("z[t] * h[t-1] + n[t]", 1),
+])  # fmt: skip
+def test_a_gate_that_takes_a_part_of_the_state_away_keeps_it_at_zero(update, sign):
+    """Its bias begins on the side where the state stays. A bias that is subtracted would end up on the other one, and is left alone."""
+    def spec(bias):
+        equations = f"z[t] = sigmoid(w * x[t] {bias} b)\nn[t] = tanh(u * x[t])\nh[t] = {update}"
+        return rnnspec.loads(cell(equations, inputs="{x: H}", states="{h: H}", parameters="{w: H, u: H, b: H}"))
+
+    assert [(k.gate, k.sign) for k in keepers(spec("+"))] == [("z", sign)]
+    assert keeping(spec("+"), 100).init["b"].args == (sign * 100.0,)
+    assert keeping(spec("-"), 100) == spec("-")
 
 
 def test_keeping_gates_begin_open_and_writing_ones_closed():
