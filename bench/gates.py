@@ -119,8 +119,10 @@ def render(report: dict[str, Any], as_markdown: bool = False) -> str:
         return machine.line(report)
     first = rows[0]
     head = ["cell", "parameters", "FLOP a step", "ns a step", "tape bytes a step", f"{first['task']}: {first['metric']}", "parameters of it", "s to train"]
-    lines = [[r["cell"], *("?" if r[count] is None else f"{r[count]:,}" for count in ("parameters", "flop")),
-              f"{r['seconds'] * 1e9:.0f}", f"{r['tape_bytes']:.0f}", f"{r['score']:.4g}", f"{r['model_parameters']:,}", f"{r['train_seconds']:.1f}"] for r in rows]
+    counts = [["?" if r[count] is None else f"{r[count]:,}" for count in ("parameters", "flop")] for r in rows]
+    lines = [[r["cell"], *own,
+              f"{r['seconds'] * 1e9:.0f}", f"{r['tape_bytes']:.0f}", f"{r['score']:.4g}", f"{r['model_parameters']:,}", f"{r['train_seconds']:.1f}"]
+             for own, r in zip(counts, rows)]
     about = (f"D = H = {SIZE}; time and tape of forward and backward per step and row, T = {T}, B = {B}, float32, {report['settings']['threads']} thread(s). "
              f"Score: {first['unit']}, task {first['task']}, {first['train_steps']:,} steps, its own sizes.")
     return "\n\n".join([machine.line(report), about, table(head, lines, as_markdown)])
