@@ -96,7 +96,7 @@ def tape_bytes(layer: Any) -> int:
 
 
 def score(name: str, task_name: str, steps: int | None, threads: int) -> dict[str, Any]:
-    """The task's score after its default run, and the seconds of it."""
+    """The task's score after its default run, and the seconds of it: those of its looks at held-out data (the first, early ones, the last) too."""
     from rnnspec.language.load import load
     from rnnspec.train import Config, layer_maker, load_task, start_run, train
 
@@ -124,5 +124,6 @@ def render(report: dict[str, Any], as_markdown: bool = False) -> str:
               f"{r['seconds'] * 1e9:.0f}", f"{r['tape_bytes']:.0f}", f"{r['score']:.4g}", f"{r['model_parameters']:,}", f"{r['train_seconds']:.1f}"]
              for own, r in zip(counts, rows)]
     about = (f"D = H = {SIZE}; time and tape of forward and backward per step and row, T = {T}, B = {B}, float32, {report['settings']['threads']} thread(s). "
-             f"Score: {first['unit']}, task {first['task']}, {first['train_steps']:,} steps, its own sizes.")
+             f"Score: {first['unit']}, task {first['task']}, {first['train_steps']:,} steps, its own sizes; "
+             "the time to train has the looks at held-out data in it, at the first and last step and a few early ones.")
     return "\n\n".join([machine.line(report), about, table(head, lines, as_markdown)])

@@ -147,6 +147,17 @@ def test_copy_asks_for_what_it_showed():
     assert problem.baseline[1] == pytest.approx(3 * np.log(8) / 10)  # Arjovsky et al. 2016, section 4.1
 
 
+def test_what_a_copy_recalls_is_scored_where_symbols_are_asked():
+    """Says blank everywhere but at the last step of the three, and there the right symbol: a third is recalled, although most steps are right."""
+    problem = load_task("copy").make(task_config("copy", length=4, options={"items": 3}), {})
+    said = np.where(np.arange(10)[:, None] == 9, problem.test.target, 0)
+    model = SequenceModel(MiniLayer("mini", 16, 4), 10, symbols=10)
+    model.outputs = lambda x, state, lengths: (np.eye(10, dtype=np.float32)[said], None)
+    scores = problem.score(model, quick=False)
+    assert scores["recalled"] == pytest.approx(1 / 3)
+    assert scores["held_out_loss"] == pytest.approx(np.log(np.e + 9) - 0.8)  # logits 1 and 0; eight of ten steps are right
+
+
 def test_reber_strings_are_legal_and_changed_ones_are_not():
     rng = np.random.default_rng(0)
     strings = [reber.draw(rng) for _ in range(200)]
