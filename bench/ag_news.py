@@ -169,9 +169,11 @@ class Theirs:
     def __init__(self, own: Ours, threads: int):
         import torch
 
+        from bench.peers import torch_nn
+
         torch.set_num_threads(threads)
         self.problem, cell = own.problem, own.run.config.cell
-        self.layer = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU, "rnn": torch.nn.RNN}[cell](EMBED, HIDDEN)
+        self.layer = torch_nn.LAYERS[cell](EMBED, HIDDEN)
         self.embed = torch.nn.Embedding(len(own.problem.words), EMBED)
         self.head = torch.nn.Linear(HIDDEN, len(own.problem.names))
         for module, name in ((self.embed, "embed"), (self.layer, "layer"), (self.head, "head")):

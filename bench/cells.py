@@ -70,8 +70,8 @@ def one(name: str) -> dict[str, Any]:
     from bench.peak import peak
     from bench.timing import measure as measured
     from bench.timing import repeats
-    from rnnspec.commands.list_cells import known_sizes
     from rnnspec.pipeline import stages
+    from rnnspec.show import known_sizes
 
     spec = rnnspec.load(name)
     kernel = rnnspec.compile(spec, threads=1)

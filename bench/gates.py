@@ -57,13 +57,10 @@ def _rows(names: list[str], task: str, steps: int | None, threads: int) -> Itera
 
 def measure(name: str, task: str, steps: int | None, threads: int) -> Iterator[dict[str, Any]]:
     """One record, made in a process of its own."""
-    from rnnspec.commands.list_cells import count_operations, count_parameters, known_sizes
+    from rnnspec.commands.list_cells import counts
     from rnnspec.language.load import load
 
-    spec = load(name)
-    sizes = known_sizes(spec, SIZE)
-    counts = {"parameters": count_parameters(spec, sizes), "flop": count_operations(spec, sizes)}
-    yield {"cell": name} | counts | speed(name, threads) | score(name, task, steps, threads)
+    yield {"cell": name} | counts(load(name), SIZE) | speed(name, threads) | score(name, task, steps, threads)
 
 
 def speed(name: str, threads: int) -> dict[str, Any]:
@@ -99,7 +96,7 @@ def tape_bytes(layer: Any) -> int:
 
 
 def score(name: str, task_name: str, steps: int | None, threads: int) -> dict[str, Any]:
-    """The task's score after its default run, and the seconds of it."""
+    """The task's score after its default run, and the seconds of it: those of its looks at held-out data (the first, early ones, the last) too."""
     from rnnspec.language.load import load
     from rnnspec.train import Config, layer_maker, load_task, start_run, train
 
@@ -122,8 +119,11 @@ def render(report: dict[str, Any], as_markdown: bool = False) -> str:
         return machine.line(report)
     first = rows[0]
     head = ["cell", "parameters", "FLOP a step", "ns a step", "tape bytes a step", f"{first['task']}: {first['metric']}", "parameters of it", "s to train"]
-    lines = [[r["cell"], f"{r['parameters']:,}", f"{r['flop']:,}" if r["flop"] is not None else "?", f"{r['seconds'] * 1e9:.0f}", f"{r['tape_bytes']:.0f}",
-              f"{r['score']:.4g}", f"{r['model_parameters']:,}", f"{r['train_seconds']:.1f}"] for r in rows]
+    counts = [["?" if r[count] is None else f"{r[count]:,}" for count in ("parameters", "flop")] for r in rows]
+    lines = [[r["cell"], *own,
+              f"{r['seconds'] * 1e9:.0f}", f"{r['tape_bytes']:.0f}", f"{r['score']:.4g}", f"{r['model_parameters']:,}", f"{r['train_seconds']:.1f}"]
+             for own, r in zip(counts, rows)]
     about = (f"D = H = {SIZE}; time and tape of forward and backward per step and row, T = {T}, B = {B}, float32, {report['settings']['threads']} thread(s). "
-             f"Score: {first['unit']}, task {first['task']}, {first['train_steps']:,} steps, its own sizes.")
+             f"Score: {first['unit']}, task {first['task']}, {first['train_steps']:,} steps, its own sizes; "
+             "the time to train has the looks at held-out data in it, at the first and last step and a few early ones.")
     return "\n\n".join([machine.line(report), about, table(head, lines, as_markdown)])

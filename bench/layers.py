@@ -9,14 +9,15 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from bench import machine
-from bench.case import Array, Case
+from bench.case import Case
 from bench.compare import positive, shape
+from bench.peers import Prepared
 from bench.progress import progress
 from bench.report import add_json, finish
 from bench.rows import TOLERANCES, difference
@@ -63,7 +64,7 @@ def measure(cases: list[dict[str, Any]], layers: int, directions: int, threads: 
     torch.set_num_threads(threads)
     for fields in cases:
         work = Work(Case(**fields), layers, directions, threads)
-        ours, theirs = work.module(work.ours()), work.module(work.theirs())
+        ours, theirs = work.passes(work.ours()), work.passes(work.theirs())
         apart = difference(ours.values(), theirs.values(), TOLERANCES["float32"])
         against, many = {}, repeats(ours.call)
         for who, call in (("bare", work.bare()), ("torch", theirs.call)):
@@ -72,12 +73,6 @@ def measure(cases: list[dict[str, Any]], layers: int, directions: int, threads: 
             against[who] = {"pairs": found, "ratio": statistics.median(other / own for other, own in found)}
         seconds = statistics.median(own for peer in against.values() for _, own in peer["pairs"])
         yield fields | {"layers": layers, "directions": directions, "threads": threads, "difference": apart, "seconds": seconds, "against": against}
-
-
-@dataclass(frozen=True)
-class Timed:
-    call: Callable[[], object]
-    values: Callable[[], dict[str, Array]]
 
 
 class Work:
@@ -92,9 +87,10 @@ class Work:
     def theirs(self) -> Any:
         import torch
 
+        from bench.peers import torch_nn
+
         torch.manual_seed(0)
-        kind = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU, "rnn": torch.nn.RNN}[self.case.cell]
-        return kind(self.case.D, self.case.H, self.layers, bidirectional=self.directions == 2)
+        return torch_nn.LAYERS[self.case.cell](self.case.D, self.case.H, self.layers, bidirectional=self.directions == 2)
 
     def ours(self) -> Any:
         from rnnspec.interop.torch import Recurrent
@@ -103,29 +99,10 @@ class Work:
         layer.load_state_dict(self.theirs().state_dict())
         return layer
 
-    def module(self, layer: Any) -> Timed:
-        """Inference without gradients, or forward and backward of all weights and of x."""
-        import torch
+    def passes(self, layer: Any) -> Prepared:
+        from bench.peers import torch_nn
 
-        x, dy = torch.tensor(self.x, requires_grad=self.case.mode == "training"), torch.tensor(self.dy)
-
-        def infer() -> torch.Tensor:
-            with torch.inference_mode():
-                return layer(x)[0]
-
-        def train() -> torch.Tensor:
-            layer.zero_grad()
-            x.grad = None
-            y = layer(x)[0]
-            y.backward(dy)
-            return y
-
-        def values() -> dict[str, Array]:
-            found = {"y": call().detach().numpy()}
-            return found if call is infer else found | {"x": x.grad.numpy()} | {n: p.grad.numpy() for n, p in layer.named_parameters()}
-
-        call = train if self.case.mode == "training" else infer
-        return Timed(call, values)
+        return torch_nn.passes(layer, self.x, self.dy if self.case.mode == "training" else None)
 
     def bare(self) -> Callable[[], object]:
         """A call of every kernel, on random inputs of the layer's width: all forward, then all backward, for that is how a stack must run."""

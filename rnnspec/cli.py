@@ -235,7 +235,7 @@ def _run_show(args: argparse.Namespace) -> int:
     if args.stage or args.latex or args.json:
         raise RnnspecError("--svg draws a picture and prints nothing: give it without --stage, --latex and --json")
     from rnnspec.diagram import svg
-    from rnnspec.train.checkpoint import write_atomic
+    from rnnspec.files import write_atomic
 
     text = svg(load(args.cell))
     write_atomic(args.svg, lambda file: file.write(text.encode()))

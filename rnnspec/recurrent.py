@@ -1,6 +1,7 @@
 """Recurrent: a cell as a layer, or several, with weights, and with the conventions and weight names of torch.nn.LSTM."""
 from __future__ import annotations
 
+import math
 import os
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -103,8 +104,8 @@ class Recurrent:
 
     @property
     def output_size(self) -> int:
-        """The width of y."""
-        return sum(shape[0] if shape else 1 for shape in self.stack.outputs.values())
+        """Numbers of a step and row in y, all outputs together."""
+        return sum(math.prod(shape) for shape in self.stack.outputs.values())
 
     def train(self, mode: bool = True) -> Recurrent:
         """Whether calls are training: dropout and noise act. They do from the start; `infer` never is."""

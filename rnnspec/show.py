@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rnnspec.symbolic.graph import Graph
 
 STAGES = ("spec", "graph", "adjoint", "program", "cpu", "cuda")
-SIZE = 128
+SIZE, OTHER = 128, 8
 STAGES_NOTE = "products that wait for one another in a step; 0 means elementwise recurrence"
 
 
@@ -41,6 +41,12 @@ def show(spec: Spec, stage: str | None = None, latex: bool = False, as_json: boo
 
         return align(spec, *_graphs(spec))
     return json.dumps(facts(spec), indent=1, ensure_ascii=False, default=float) if as_json else page(spec)
+
+
+def known_sizes(spec: Spec, size: int = SIZE) -> dict[str, int]:
+    """The sizes that a cell is counted at: D and H are `size`, others what their default says, or 8. SizeError where a default has no value."""
+    free = {n: size if n in ("D", "H") else OTHER for n, s in _sizes(spec).items() if n in ("D", "H") or s.default is None}
+    return with_default_sizes(spec.sizes, free)
 
 
 def parameter_count(spec: Spec, sizes: Mapping[str, int]) -> int:
@@ -263,15 +269,23 @@ def facts(spec: Spec) -> dict[str, Any]:
 
 
 def _count_at(spec: Spec) -> dict[str, Any]:
-    sizes = {n: SIZE for n in _size_names(spec) if n in ("D", "H") or n not in spec.sizes or spec.sizes[n].default is None}
     try:
-        return {"at": sizes, "count": parameter_count(spec, sizes)}
+        sizes = known_sizes(spec)
     except SizeError:
-        return {"at": sizes, "count": None}
+        return {"at": {}, "count": None}
+    return {"at": {n: sizes[n] for n in _sizes(spec)}, "count": parameter_count(spec, sizes)}
+
+
+def _at(sizes: Mapping[str, int]) -> str:
+    """Names of equal sizes together: "D = H = 128, P = 8"."""
+    together: dict[int, list[str]] = {}
+    for name, size in sizes.items():
+        together.setdefault(size, []).append(name)
+    return ", ".join(" = ".join([*names, str(size)]) for size, names in together.items())
 
 
 def _size_names(spec: Spec) -> list[str]:
-    found = dict.fromkeys(n for group in (spec.inputs, spec.states, spec.parameters) for shape in group.values() for s in shape
+    found = dict.fromkeys(n for group in (spec.inputs, spec.states, spec.parameters, spec.shapes) for shape in group.values() for s in shape
                           for n in sorted(size_names(s)))
     return list(dict.fromkeys([*found, *spec.sizes]))
 
@@ -322,7 +336,7 @@ def page(spec: Spec) -> str:
     """The default page of `rnnspec show`."""
     known = facts(spec)
     count, back = known["parameter_count"], known["backward"]
-    number = f" ({count['count']:,} at {' = '.join([*count['at'], str(SIZE)])})" if count["at"] and count["count"] is not None else ""
+    number = f" ({count['count']:,} at {_at(count['at'])})" if count["at"] and count["count"] is not None else ""
     parts = [
         [f"{spec.name}: {spec.title}", *([spec.source] if spec.source else [])],
         _section("equations", known["equations"]),

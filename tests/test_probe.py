@@ -15,9 +15,10 @@ from rnnspec.cli import main
 from rnnspec.errors import UnsupportedError
 from rnnspec.probe import initial, probe
 from rnnspec.probe.measure import jacobian
-from rnnspec.probe.subject import own_parameters
+from rnnspec.probe.subject import of_run, own_parameters
 from rnnspec.symbolic.adjoint import adjoint
 from rnnspec.symbolic.build import build
+from rnnspec.train import checkpoint, load_task
 
 
 def subject(cell, **changed):
@@ -120,7 +121,20 @@ def test_the_command_prints_and_draws(tmp_path, monkeypatch, capsys):
 
 def test_a_trained_run_is_probed_on_its_own_data(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["train", "gru", "--task", "reber", "--hidden", "6", "--steps", "8", "--threads", "1", "--out", "run"]) == 0
+    small = ("--batch", "40", "--hidden", "6", "--steps", "8", "--threads", "1", "--out", "run")
+    assert main(["train", "gru", "--task", "reber", "--set", "strings=40", *small]) == 0
     assert main(["probe", "gru", "--run", "run", "--length", "6", "--hidden", "6", "--inputs", "7"]) == 0
     out = capsys.readouterr().out
     assert "gru, trained on reber" in out and "z (sigmoid)" in out
+    lengths = load_task("reber").make(checkpoint.load(Path("run/weights.npz")).config, {}).next({})[0].lengths
+    assert lengths.min() < lengths.max()  # the shorter rows are padded with zeros, which are no symbols
+    whole = of_run("run", steps=1000, rows=1000)
+    assert whole.inputs["x"].shape == (lengths.min(), len(lengths), 7) and (whole.inputs["x"].sum(axis=-1) == 1).all()
+
+
+def test_a_run_in_two_directions_can_not_be_probed(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    small = ("--hidden", "6", "--embed", "4", "--steps", "1", "--threads", "1", "--out", "run")
+    assert main(["train", "gru", "--task", "classify", "--bidirectional", *small]) == 0
+    assert main(["probe", "--run", "run"]) == 2
+    assert "run has 1 layer in two directions; a run with one layer in one direction can be probed" in capsys.readouterr().err

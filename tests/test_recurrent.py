@@ -237,6 +237,11 @@ def test_two_outputs_are_a_tuple():
     assert_close(both, parts[0] + parts[1], HAND["float64"])
 
 
+def test_a_matrix_counts_with_all_its_elements():
+    text = cell("M[t] = M[t-1] + outer(x[t], x[t])\nn[t] = sum(x[t])", inputs="{x: D}", states="{M: [D, D]}", outputs="[M, n]")
+    assert Recurrent(spec_of(text), 3, 3, dtype="float64").output_size == 3 * 3 + 1
+
+
 def test_several_inputs_come_as_a_dict_or_a_tuple():
     layer = Recurrent(spec_of(FORMS["several inputs, one without a gradient"]), 3, 4, dtype="float64", sizes={"E": 2}, batch_first=True)
     x, z, m = np.ones((2, 5, 3)), np.ones((2, 5, 2)), np.ones((2, 5))

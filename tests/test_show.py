@@ -9,6 +9,7 @@ import pytest
 from cells import CORE
 from tiny import cell
 
+from rnnspec.commands.list_cells import counts
 from rnnspec.language.functions import FEATURES, FUNCTIONS
 from rnnspec.language.load import load, loads, spec_names
 from rnnspec.language.sizes import SizeError
@@ -26,6 +27,16 @@ def test_parameters_are_counted(name, formula, count):
     assert parameter_count(spec, {"D": 128, "H": 128}) == count
     assert facts(spec)["parameter_count"] == {"formula": formula, "at": {"D": 128, "H": 128}, "count": count, "depends_on_T": False}
     assert f"{count:,} at D = H = 128" in show(spec)
+
+
+def test_a_count_is_the_one_of_the_list_and_names_its_sizes():
+    """A size that nothing tells is 8, one with a default is what that says."""
+    text = cell("h[t] = V @ tanh(W @ x[t]) + U @ h[t-1]", inputs="{x: D}", states="{h: H}", parameters="{W: [K, D], V: [H, K], U: [H, H]}")
+    found = facts(loads(text))["parameter_count"]
+    assert found["at"] == {"D": 128, "H": 128, "K": 8} and found["count"] == 2 * 8 * 128 + 128 * 128 == counts(loads(text))["parameters"]
+    assert f"{found['count']:,} at D = H = 128, K = 8)" in show(loads(text))
+    of_default = loads(text.replace("name: tested", "name: tested\nsizes: {K: {meaning: inner, default: 2*H}}"))
+    assert "128, K = 256)" in show(of_default) and counts(of_default)["parameters"] == 2 * 256 * 128 + 128 * 128
 
 
 @pytest.mark.parametrize("name", CORE)

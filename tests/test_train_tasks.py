@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tiny import cell
 from train_parts import GRADIENT_TOLERANCE, MiniLayer, numeric, task_config
 
 import rnnspec
@@ -108,6 +109,24 @@ def test_gradients_of_two_directions_and_the_last_step():
         assert not np.allclose(model.outputs(changed, None, lengths)[0][0], before[0])
 
 
+def test_two_directions_of_a_cell_with_two_outputs():
+    """Their halves lie side by side in each output: h forward, h reverse, c forward, c reverse. Each is that of a layer in one direction."""
+    both = rnnspec.Recurrent("highway_lstm", 2, 3, bidirectional=True, dtype="float64", threads=1)
+    forward, reverse = (rnnspec.Recurrent("highway_lstm", 2, 3, dtype="float64", threads=1, go_backwards=backwards) for backwards in (False, True))
+    for name in forward.params:
+        forward.params[name][...], reverse.params[name][...] = both.params[name], both.params[f"{name}_reverse"]
+    model = SequenceModel(both, 4, features=2, loss=Loss(over="last"), two_ways=True)
+    model.head = {"weight": np.random.default_rng(3).standard_normal((4, 12)), "bias": np.zeros(4)}
+    x, lengths = np.random.default_rng(2).standard_normal((5, 3, 2)), np.array([5, 2, 1])
+    (h, c), (h_reverse, c_reverse) = forward.infer(x, None, lengths)[0], reverse.infer(x, None, lengths)[0]
+    ends = np.concatenate([a[lengths - 1, range(3)] if last else a[0] for a, last in ((h, True), (h_reverse, False), (c, True), (c_reverse, False))], axis=1)
+    np.testing.assert_allclose(model.outputs(x, None, lengths)[0], ends @ model.head["weight"].T, rtol=1e-12)
+    batch = Batch(x, np.array([0, 3, 1]), lengths)
+    _, grads, _ = model.gradients(batch)
+    for name in ("layer.W_d_l0", "layer.q_d_l0_reverse", "layer.p_d_l0", "layer.b_d_l0_reverse"):
+        np.testing.assert_allclose(grads[name], numeric(lambda: model.gradients(batch)[0], model.params[name]), atol=GRADIENT_TOLERANCE, err_msg=name)
+
+
 # what the batches are
 
 
@@ -126,6 +145,17 @@ def test_copy_asks_for_what_it_showed():
     assert batch.x.shape == (10, 64) and (batch.x[3:6] == 0).all() and (batch.x[6] == 1).all() and (batch.x[7:] == 0).all()
     assert (batch.target[-3:] == batch.x[:3]).all() and (batch.target[:-3] == 0).all() and batch.x[:3].min() == 2
     assert problem.baseline[1] == pytest.approx(3 * np.log(8) / 10)  # Arjovsky et al. 2016, section 4.1
+
+
+def test_what_a_copy_recalls_is_scored_where_symbols_are_asked():
+    """Says blank everywhere but at the last step of the three, and there the right symbol: a third is recalled, although most steps are right."""
+    problem = load_task("copy").make(task_config("copy", length=4, options={"items": 3}), {})
+    said = np.where(np.arange(10)[:, None] == 9, problem.test.target, 0)
+    model = SequenceModel(MiniLayer("mini", 16, 4), 10, symbols=10)
+    model.outputs = lambda x, state, lengths: (np.eye(10, dtype=np.float32)[said], None)
+    scores = problem.score(model, quick=False)
+    assert scores["recalled"] == pytest.approx(1 / 3)
+    assert scores["held_out_loss"] == pytest.approx(np.log(np.e + 9) - 0.8)  # logits 1 and 0; eight of ten steps are right
 
 
 def test_reber_strings_are_legal_and_changed_ones_are_not():
@@ -182,6 +212,21 @@ def test_which_gates_keep_a_state_follows_from_the_equations(cell, gate, sign, w
     assert keepers(rnnspec.load("rnn")) == []
 
 
+@pytest.mark.parametrize("update, sign", [
+    ("h[t-1] - z[t] * h[t-1] + z[t] * n[t]", -1), ("z[t] * n[t] + (-z[t] * h[t-1] + h[t-1])", -1), ("n[t] - (z[t] * h[t-1] - h[t-1])", -1),
+    ("h[t-1] - (1 - z[t]) * h[t-1] + n[t]", 1), ("n[t] - z[t] * h[t-1]", 1), ("z[t] * h[t-1] + n[t]", 1),
+])  # fmt: skip
+def test_a_gate_that_takes_a_part_of_the_state_away_keeps_it_at_zero(update, sign):
+    """Its bias begins on the side where the state stays. A bias that is subtracted would end up on the other one, and is left alone."""
+    def spec(bias):
+        equations = f"z[t] = sigmoid(w * x[t] {bias} b)\nn[t] = tanh(u * x[t])\nh[t] = {update}"
+        return rnnspec.loads(cell(equations, inputs="{x: H}", states="{h: H}", parameters="{w: H, u: H, b: H}"))
+
+    assert [(k.gate, k.sign) for k in keepers(spec("+"))] == [("z", sign)]
+    assert keeping(spec("+"), 100).init["b"].args == (sign * 100.0,)
+    assert keeping(spec("-"), 100) == spec("-")
+
+
 def test_keeping_gates_begin_open_and_writing_ones_closed():
     from rnnspec.initialise import initialise
 
@@ -234,6 +279,18 @@ def test_generate_only_writes_from_a_trained_text_model(command, monkeypatch):
     assert all(np.array_equal(before[n], after[n]) for n in before.files if n.startswith("model/"))
 
 
+def test_a_run_is_resumed_on_its_own_task(command, monkeypatch):
+    """Another task starts from the weights, with what it remembers of its own data."""
+    monkeypatch.setitem(vars(rnnspec), "Recurrent", MiniLayer)
+    Path("text.txt").write_text("to be or not to be " * 300)
+    assert command("rnn", "--text", "text.txt", *SMALL, "--embed", "4", "--length", "8")[0] == 0
+    code, _, err = command("--resume", "runs/rnn", "--task", "copy", "--steps", "20")
+    assert code == 2 and "runs/rnn was trained on the task text; another task starts from its weights with --from" in err
+    Path("pairs.tsv").write_text("".join(f"{w}\t{w.upper()}\n" for w in "abcdefghijklmnopqrst"))
+    code, _, err = command("--from", "runs/rnn", "--task", "translate", "--data", "pairs.tsv")
+    assert code == 2 and "Traceback" not in err and "has no" in err and "encoder" in err
+
+
 def test_a_run_that_stopped_early_is_finished_until_more_patience_is_given(command):
     few = ("--length", "4", "--every", "2", "--batch", "2", "--threads", "1", "--lr", "9", "--out", "run")  # far too large: the first look is the best
     code, out, _ = command("gru", "--task", "adding", "--patience", "1", *few)
@@ -257,6 +314,7 @@ def test_a_run_that_stopped_early_is_finished_until_more_patience_is_given(comma
         (("rnn", "--task", "copy", "--set", "items=0"), "items must be at least 1"),
         (("rnn", "--task", "forecast", "--set", "to=all"), "to must be every or last"),
         (("rnn", "--task", "adding", "--epochs", "2"), "makes its data step by step and has no epochs"),
+        (("rnn", "--task", "reber", "--steps", "5", "--epochs", "2"), "--steps and --epochs both say how long to train"),
         (("rnn", "--task", "adding", "--schedule", "steep"), "unknown schedule 'steep'"),
         (("rnn", "--task", "adding", "--momentum", "0.9"), "momentum has no effect on adam"),
         (("rnn", "--task", "classify", "--data", "absent.csv"), "no file"),

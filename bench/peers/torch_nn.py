@@ -1,6 +1,8 @@
 """torch.nn.LSTM, GRU and RNN (inference_mode, or autograd in training), and their Cell classes for single steps."""
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 
 from bench.case import CHECKED_STEPS, Array, Case, Data
@@ -27,36 +29,44 @@ def prepare(case: Case, data: Data, threads: int) -> Prepared:
     layer = LAYERS[case.cell](case.D, case.H, dtype=dtype)
     layer.load_state_dict({f"{n}_l0": a for n, a in blocks.items()})
     layer.flatten_parameters()
-    return _inference(layer, data) if case.mode == "inference" else _training(layer, data)
+    if case.mode == "inference":
+        layer.eval()
+    made = passes(layer, data.x, data.dy if case.mode == "training" else None)
+    return Prepared(made.call, lambda: _named(made.values(), data, LAYOUTS[case.cell]))
 
 
-def _inference(layer: torch.nn.Module, data: Data) -> Prepared:
-    layer.eval()
-    x = torch.tensor(data.x)
+def passes(layer: torch.nn.Module, x: Array, dy: Array | None) -> Prepared:
+    """Inference without gradients, or with dy forward and backward, for gradients of all weights and of x.
 
-    def call() -> torch.Tensor:
+    x [T, B, D], dy as the output. Values: "y", and with dy the gradients by names, "x" and the layer's own.
+    """
+    inputs, d_outputs = torch.tensor(x, requires_grad=dy is not None), None if dy is None else torch.tensor(dy)
+
+    def infer() -> torch.Tensor:
         with torch.inference_mode():
-            return layer(x)[0]
+            return layer(inputs)[0]
 
-    return Prepared(call, lambda: {"h": call().numpy()})
-
-
-def _training(layer: torch.nn.Module, data: Data) -> Prepared:
-    x, dy = torch.tensor(data.x, requires_grad=True), torch.tensor(data.dy)
-
-    def call() -> torch.Tensor:
+    def train() -> torch.Tensor:
         layer.zero_grad()
-        x.grad = None
-        y = layer(x)[0]
-        y.backward(dy)
+        inputs.grad = None
+        y = layer(inputs)[0]
+        y.backward(d_outputs)
         return y
 
-    def values() -> dict[str, Array]:
-        y = call().detach().numpy()
-        gradients = {n.removesuffix("_l0"): p.grad.numpy() for n, p in layer.named_parameters()}
-        return {"h": y, "x": x.grad.numpy()} | named(data.spec.layouts[LAYOUTS[data.case.cell]], gradients)
+    def gradients() -> dict[str, Array]:
+        y = train().detach().numpy()
+        return {"y": y, "x": inputs.grad.numpy()} | {n: p.grad.numpy() for n, p in layer.named_parameters()}
 
-    return Prepared(call, values)
+    return Prepared(infer, lambda: {"y": infer().numpy()}) if dy is None else Prepared(train, gradients)
+
+
+def _named(values: Mapping[str, Array], data: Data, layout: str) -> dict[str, Array]:
+    """By the spec's names, from those of a layer of torch.nn."""
+    found = {"h": values["y"]}
+    if len(values) == 1:
+        return found
+    blocks = {n.removesuffix("_l0"): a for n, a in values.items() if n.endswith("_l0")}
+    return found | {"x": values["x"]} | named(data.spec.layouts[layout], blocks)
 
 
 def _step(cell: torch.nn.Module, data: Data) -> Prepared:

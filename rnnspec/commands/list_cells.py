@@ -9,6 +9,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from rnnspec.errors import RnnspecError, UnsupportedError
@@ -18,10 +19,10 @@ from rnnspec.language.functions import FEATURES
 from rnnspec.language.gates import gate_names
 from rnnspec.language.load import digest, load, spec_names
 from rnnspec.language.shapes import shape_of
-from rnnspec.language.sizes import SizeError, evaluate_size, size_names
+from rnnspec.language.sizes import SizeError, evaluate_size
 from rnnspec.language.spec import Shape, Spec
+from rnnspec.show import SIZE, known_sizes, parameter_count
 
-SIZE, OTHER = 128, 8
 COLUMNS: Mapping[str, Callable[[Any], str]] = {
     "name": str,
     "year": lambda year: str(year or ""),
@@ -61,7 +62,6 @@ def matches(spec: Spec, word: str | None) -> bool:
 
 def row(spec: Spec, stats: bool = False) -> dict[str, Any]:
     """The cell's row; "stages" only with `stats`, since it is built for it."""
-    sizes = known_sizes(spec)
     year = re.search(r"\b(1[89]|20)\d\d\b", spec.source)
     return {
         "name": spec.name,
@@ -69,8 +69,7 @@ def row(spec: Spec, stats: bool = False) -> dict[str, Any]:
         "year": int(year[0]) if year else None,
         "states": list(spec.states),
         "gates": gate_names(spec),
-        "parameters": count_parameters(spec, sizes),
-        "flop": count_operations(spec, sizes),
+        **counts(spec),
         **({"stages": recurrent_stages(spec)} if stats else {}),
         "libraries": sorted(spec.layouts),
         "outputs": list(spec.outputs),
@@ -85,44 +84,20 @@ def _order(value: Any) -> tuple[bool, Any]:
 # numbers
 
 
-def known_sizes(spec: Spec, size: int = SIZE) -> dict[str, int]:
-    """D and H are `size`, other sizes as their default says, or 8."""
-    every = {name for shape in spec.shapes.values() for axis in shape for name in size_names(axis)} | set(spec.sizes)
-    sizes = {name: size if name in ("D", "H") else OTHER for name in every if name in ("D", "H") or _default(spec, name) is None}
-    waiting = {name: _default(spec, name) or "" for name in every - set(sizes)}
-    while waiting:
-        ready = {}
-        for name, text in waiting.items():
-            try:
-                ready[name] = evaluate_size(text, sizes)
-            except SizeError:
-                continue
-        if not ready:
-            break
-        sizes |= ready
-        waiting = {name: text for name, text in waiting.items() if name not in ready}
-    return sizes
+def counts(spec: Spec, size: int = SIZE) -> dict[str, int | None]:
+    """How many numbers a layer trains and what a step of it takes, at `known_sizes`; None if one of these can't be evaluated."""
+    found: dict[str, int | None] = {"parameters": None, "flop": None}
+    with suppress(SizeError):
+        sizes = known_sizes(spec, size)
+        found["parameters"] = parameter_count(spec, sizes)
+        found["flop"] = count_operations(spec, sizes)
+    return found
 
 
-def _default(spec: Spec, name: str) -> str | None:
-    return spec.sizes[name].default if name in spec.sizes else None
-
-
-def count_parameters(spec: Spec, sizes: Mapping[str, int]) -> int | None:
-    """How many numbers a layer trains; None if a default can't be evaluated."""
-    try:
-        return sum(_count(shape, sizes) for shape in spec.trained.values())
-    except SizeError:
-        return None
-
-
-def count_operations(spec: Spec, sizes: Mapping[str, int]) -> int | None:
+def count_operations(spec: Spec, sizes: Mapping[str, int]) -> int:
     """Floating-point operations of a step of one row: two for each entry of a matrix in a product, one for each element of another
-    operation or function. What is computed once per sequence is not counted."""
-    try:
-        return sum(_operations(e.value, spec, sizes) for e in spec.equations if e.timed)
-    except SizeError:
-        return None
+    operation or function. What is computed once per sequence is not counted. SizeError where a size is not known."""
+    return sum(_operations(e.value, spec, sizes) for e in spec.equations if e.timed)
 
 
 def _count(shape: Shape, sizes: Mapping[str, int]) -> int:
@@ -154,7 +129,7 @@ def _operations(expr: Expr, spec: Spec, sizes: Mapping[str, int]) -> int:
 
 
 def _product(left: Shape, right: Shape, sizes: Mapping[str, int]) -> int:
-    return _count(left, sizes) * (_count(right[1:], sizes) if len(left) == 2 else 1) if len(left) == 2 else _count(right, sizes)
+    return _count(left, sizes) * _count(right[1:], sizes) if len(left) == 2 else _count(right, sizes)
 
 
 def recurrent_stages(spec: Spec) -> int | None:

@@ -82,8 +82,10 @@ def make_config(args: argparse.Namespace, task: Task, saved: checkpoint.Checkpoi
 def start_config(args: argparse.Namespace, task: Task, saved: checkpoint.Checkpoint | None) -> Config:
     if saved is None:
         return Config(**{"cell": args.cell, "task": task.name, **task.defaults, "options": dict(task.options)})
-    if task.name == saved.config.task or args.resume:
-        return replace(saved.config, task=task.name)
+    if task.name == saved.config.task:
+        return saved.config
+    if args.resume:
+        raise TrainError(f"{saved.path.parent} was trained on the task {saved.config.task}; another task starts from its weights with --from")
     return replace(saved.config, task=task.name, options=dict(task.options))
 
 
@@ -103,6 +105,8 @@ def options(task: Task, base: Config, settings: list[tuple[str, str]]) -> dict[s
 
 def duration(args: argparse.Namespace, config: Config, task: Task, saved: checkpoint.Checkpoint | None) -> dict[str, Any]:
     """steps and seconds: as given, else the saved run's, else the task's; a run that only starts from another for `generate` writes at once."""
+    if args.steps is not None and args.epochs is not None:
+        raise TrainError("--steps and --epochs both say how long to train: give one of them")
     if args.steps is not None or args.seconds is not None or args.epochs is not None:
         spent = saved.meta["seconds"] if saved and args.resume else 0.0
         return {"steps": args.steps, "seconds": None if args.seconds is None else spent + args.seconds}
@@ -115,7 +119,7 @@ def make_run(config: Config, spec: Spec, task: Task, saved: checkpoint.Checkpoin
     memory = saved.memory if saved else {}
     problem = task.make(config, memory)
     epochs = args.epochs or (task.epochs if config.steps is None and config.seconds is None else 0)
-    if epochs and args.steps is None:
+    if epochs:
         if problem.epoch_steps is None:
             raise TrainError(f"the task {task.name} makes its data step by step and has no epochs: give --steps")
         config = replace(config, steps=epochs * problem.epoch_steps)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,16 +51,19 @@ def initial(
     params = initialise(spec, known, seed, np.dtype(np.float64))
     rng = np.random.default_rng([seed, 7])
     drawn = {name: rng.standard_normal((steps, rows, *_full(shape, known))) for name, shape in spec.streams.items() if name not in spec.defaults}
-    name = Path(cell).stem if os.sep in cell or cell.endswith(".yaml") else cell
-    return _complete(name, spec, known, params, drawn)
+    return _complete(Path(cell).stem, spec, known, params, drawn)
 
 
 def of_run(folder: str | Path, *, steps: int = 100, rows: int = 4) -> Subject:
-    """The trained layer of a run, on the first steps of a batch of its own data (through its embedding, where it has one)."""
+    """The trained layer of a run, on the first steps of a batch of its own data (through its embedding, where it has one).
+
+    At most `rows` rows and `steps` steps, and no more steps than the shortest of those rows has: padding is not data.
+    """
     saved = checkpoint.load(Path(folder) / "weights.npz")
     config = saved.config
-    if config.layers > 1:
-        raise TrainError(f"{folder} has {config.layers} layers; a run with one layer can be probed")
+    if config.layers > 1 or config.bidirectional:
+        built = f"{config.layers} layer{'s' * (config.layers > 1)}{' in two directions' * config.bidirectional}"
+        raise TrainError(f"{folder} has {built}; a run with one layer in one direction can be probed")
     spec = load(config.cell, **config.choices)
     problem = load_task(config.task).make(config, saved.memory)
     if problem.digest != saved.meta["data_sha256"]:
@@ -71,6 +73,8 @@ def of_run(folder: str | Path, *, steps: int = 100, rows: int = 4) -> Subject:
         raise TrainError(f"{folder} is of the task {config.task}, whose model has two layers; probe a run of another task")
     checkpoint.fill(model.params, saved)
     batch, _ = problem.next({})
+    if batch.lengths is not None:
+        steps = min(steps, int(batch.lengths[:rows].min()))
     x = np.asarray(model.features(batch.x), np.float64)[:steps, :rows]
     params = own_parameters(spec, model.layer.params)
     known = _sizes(spec, config.hidden, x.shape[-1], fitted(spec, config.hidden, x.shape[-1], config.sizes)[1])

@@ -69,19 +69,20 @@ def keeping(spec: Spec, steps: int) -> Spec:
 
 
 def keepers(spec: Spec) -> list[Keeper]:
-    """Of every state: the gates g in g * s[t-1] or (1 - g) * s[t-1] that are terms of its next value."""
+    """Of every state: the gates g in g * s[t-1] or (1 - g) * s[t-1] that are terms of its next value; s[t-1] - g * s[t-1] is the latter."""
     by_name = {e.target: e for e in spec.equations}
     found: dict[str, Keeper] = {}
     for state in spec.states:
         if state not in by_name:
             continue
-        terms = [list(_factors(term)) for term in _terms(by_name[state].value)]
-        for term in terms:
+        terms = [(sign, list(_factors(term))) for sign, term in _terms(by_name[state].value)]
+        for added, term in terms:
             if Ref(state, -1) not in term:
                 continue
+            turned = -1 if (-added, [Ref(state, -1)]) in terms else 1
             for gate, sign in _gates(term, by_name):
-                others = [g for other in terms if other is not term for g, s in _gates(other, by_name) if s == 1 and g != gate]
-                found.setdefault(gate, Keeper(gate, sign, tuple(dict.fromkeys(others))))
+                others = [g for _, other in terms if other is not term for g, s in _gates(other, by_name) if s == 1 and g != gate]
+                found.setdefault(gate, Keeper(gate, turned * sign, tuple(dict.fromkeys(others))))
     return list(found.values())
 
 
@@ -104,19 +105,24 @@ def _gates(factors: list[Expr], by_name: Mapping[str, Equation]) -> Iterator[tup
 
 
 def _biases(spec: Spec, gate: str) -> list[str]:
-    """Vector parameters that are terms of what a gate squashes."""
+    """Vector parameters that are added in what a gate squashes."""
     value = next(e.value for e in spec.equations if e.target == gate)
     terms = _terms(value.args[0]) if isinstance(value, Call) else ()
-    return [term.name for term in terms if isinstance(term, Ref) and len(spec.parameters.get(term.name, ())) == 1]
+    return [term.name for sign, term in terms if sign == 1 and isinstance(term, Ref) and len(spec.parameters.get(term.name, ())) == 1]
 
 
-def _terms(expr: Expr) -> Iterator[Expr]:
+def _terms(expr: Expr, sign: int = 1) -> Iterator[tuple[int, Expr]]:
+    """The terms of a sum, each with 1 where it is added and -1 where it is subtracted."""
     match expr:
-        case Binary("+" | "-", left, right):
-            yield from _terms(left)
-            yield from _terms(right)
+        case Binary("+" | "-" as op, left, right):
+            yield from _terms(left, sign)
+            yield from _terms(right, sign if op == "+" else -sign)
+        case Unary("-", arg):
+            yield from _terms(arg, -sign)
+        case Binary("*", Unary("-", left), right):
+            yield from _terms(Binary("*", left, right), -sign)
         case _:
-            yield expr
+            yield sign, expr
 
 
 def _factors(expr: Expr) -> Iterator[Expr]:

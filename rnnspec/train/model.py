@@ -79,10 +79,11 @@ class SequenceModel:
         """The state goes in and comes out as a value: nothing flows back through it (truncated BPTT)."""
         y, state = self.layer(self.features(batch.x), state, batch.lengths)
         whole, last = joined(y), self.loss.over == "last"
-        used = self._at_last(whole, batch.lengths) if last else whole
+        reverse = self._of_reverse(y)
+        used = at_ends(whole, batch.lengths, reverse) if last else whole
         loss, d_outputs = self.loss(heads.linear(self.head, used), batch.target, None if last else batch.lengths)
         d_used, d_head = heads.linear_backward(self.head, used, d_outputs)
-        d_whole = self._at_last_backward(whole, batch.lengths, d_used) if last else d_used
+        d_whole = at_ends_backward(whole, batch.lengths, reverse, d_used) if last else d_used
         d_x, _ = self.layer.backward(parted(d_whole, y))
         d_embed = heads.embed_backward(self.embed, batch.x, d_x) if self.embed else {}
         d_map = heads.linear_backward(self.map, batch.x, d_x)[1] if self.map else {}
@@ -91,7 +92,7 @@ class SequenceModel:
     def outputs(self, x: np.ndarray, state: State = None, lengths: np.ndarray | None = None) -> tuple[np.ndarray, State]:
         """Outputs [T, B, C] (or [B, C]) of x, and the state after it; keeps nothing for a backward pass."""
         y, state = self.layer.infer(self.features(x), state, lengths)
-        used = self._at_last(joined(y), lengths) if self.loss.over == "last" else joined(y)
+        used = at_ends(joined(y), lengths, self._of_reverse(y)) if self.loss.over == "last" else joined(y)
         return heads.linear(self.head, used), state
 
     def at_step(self, number: int) -> None:
@@ -101,21 +102,12 @@ class SequenceModel:
         self.outputs(batch.x, None, batch.lengths)
         self.gradients(batch)
 
-    def _at_last(self, y: np.ndarray, lengths: np.ndarray | None) -> np.ndarray:
-        """What was read of the whole sequence: of a layer in two directions, the last valid step of the one and the first of the other."""
-        last = heads.at_last(y, lengths)
-        if self.two_ways:
-            half = y.shape[-1] // 2
-            last[:, half:] = y[0, :, half:]
-        return last
-
-    def _at_last_backward(self, y: np.ndarray, lengths: np.ndarray | None, d_last: np.ndarray) -> np.ndarray:
+    def _of_reverse(self, y: Outputs) -> np.ndarray | None:
+        """Which columns of `joined(y)` the reverse direction made: the second half of every output. None for a layer in one direction."""
         if not self.two_ways:
-            return heads.at_last_backward(y, lengths, d_last)
-        half = y.shape[-1] // 2
-        d_y = np.concatenate([heads.at_last_backward(y[..., :half], lengths, d_last[:, :half]), np.zeros_like(y[..., half:])], axis=-1)
-        d_y[0, :, half:] = d_last[:, half:]
-        return d_y
+            return None
+        widths = [part.shape[-1] for part in (y if isinstance(y, tuple) else (y,))]
+        return np.concatenate([np.arange(width) >= width // 2 for width in widths])
 
     def features(self, x: np.ndarray) -> np.ndarray:
         """What goes into the layer: [T, B, features]."""
@@ -190,6 +182,21 @@ def parted(d_features: np.ndarray, y: Outputs) -> Outputs:
     ends = np.cumsum([int(np.prod(part.shape[2:])) for part in outputs])[:-1]
     parts = tuple(d.reshape(part.shape) for d, part in zip(np.split(d_features, ends, axis=-1), outputs))
     return parts if isinstance(y, tuple) else parts[0]
+
+
+def at_ends(y: np.ndarray, lengths: np.ndarray | None, reverse: np.ndarray | None) -> np.ndarray:
+    """What was read of the whole sequence, [B, F] of y [T, B, F]: a row's last valid step, and the first in the columns that `reverse` tells."""
+    last = heads.at_last(y, lengths)
+    return last if reverse is None else np.where(reverse, y[0], last)
+
+
+def at_ends_backward(y: np.ndarray, lengths: np.ndarray | None, reverse: np.ndarray | None, d_ends: np.ndarray) -> np.ndarray:
+    """The gradient of y from that of `at_ends(y, lengths, reverse)`."""
+    if reverse is None:
+        return heads.at_last_backward(y, lengths, d_ends)
+    d_y = heads.at_last_backward(y, lengths, np.where(reverse, 0, d_ends))
+    d_y[0] += np.where(reverse, d_ends, 0)
+    return d_y
 
 
 def join(groups: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:

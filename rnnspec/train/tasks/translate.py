@@ -46,7 +46,7 @@ class TranslateProblem(Plain):
     def __init__(self, config: Config, pairs: list[tuple[list[str], list[str]]], digest: str, memory: Mapping[str, Any]):
         self.config, self.digest = config, digest
         self.train, self.test = split(len(pairs), float(config.options["held_out"]), config.seed)
-        self.memory = memory or {
+        self.memory = memory if "source" in memory else {
             side: list(vocabulary.of_words([pairs[i][at] for i in self.train], 50_000, SPECIAL).names)
             for at, side in enumerate(("source", "target"))
         }
