@@ -120,8 +120,7 @@ def rows(settings: dict[str, Any], failures: list[str]) -> Iterator[dict[str, An
 
 def wrong(measured: Sequence[dict[str, Any]]) -> list[str]:
     """What failed, our own errors and the peers' mismatches among it."""
-    found = [f"{goals.label(r)}: {r['error']}" for r in measured if "error" in r]
-    return found + [f"{goals.label(r)}: {name}: {p['error']}" for r in measured for name, p in r["peers"].items() if "error" in p]
+    return [f"{goals.label(r)}: {r['error']}" for r in measured if "error" in r] + goals.uncounted(measured)
 
 
 def render(report: dict[str, Any], as_markdown: bool = False, with_goals: bool = True) -> str:

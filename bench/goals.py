@@ -108,6 +108,11 @@ def judge(goal: Goal, rows: Sequence[Row]) -> Verdict:
     return Verdict(goal, max(numbers) if goal.at_most else min(numbers), mean, len(found), short, not short and enough)
 
 
+def uncounted(rows: Sequence[Row]) -> list[str]:
+    """Comparisons that have no ratio, because the values differ or the peer failed, and why."""
+    return [f"{label(r)}: {name}: {p['error']}" for r in rows for name, p in r.get("peers", {}).items() if "error" in p]
+
+
 def number(goal: Goal, value: float | None) -> str:
     return "" if value is None else f"{100 * value:.0f} %" if goal.percent else f"{value:.2f}"
 
@@ -127,6 +132,8 @@ def summary(rows: Sequence[Row], as_markdown: bool = False) -> str:
         if v.short:
             parts.append("\n".join([f"{mark}Short of {v.goal.title}", *([""] if as_markdown else []),
                                     *(f"{item}{number(v.goal, value) if as_markdown else number(v.goal, value).rjust(5)}  {text}" for text, value in v.short)]))
+    if lost := uncounted(rows):
+        parts.append("\n".join([f"{mark}Not counted: what a peer gave can't be compared", *([""] if as_markdown else []), *(f"{item}{text}" for text in lost)]))
     return "\n\n".join(parts)
 
 
