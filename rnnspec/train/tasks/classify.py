@@ -40,7 +40,6 @@ class ClassifyProblem(Stored):
         self.order = Shuffled(self._lengths(self.train), config.batch, config.seed)
         counts = np.bincount(labels[self.test], minlength=len(names))
         self.share = float(counts.max() / counts.sum())
-        self.baseline = None
 
     def about(self) -> dict[str, Any]:
         counts = {"train": len(self.train), "held_out": len(self.test), "words": len(self.words), "mean_words": self.mean_words}
