@@ -98,10 +98,10 @@ def tape_bytes(layer: Any) -> int:
 def score(name: str, task_name: str, steps: int | None, threads: int) -> dict[str, Any]:
     """The task's score after its default run, and the seconds of it: those of its looks at held-out data (the first, early ones, the last) too."""
     from rnnspec.language.load import load
-    from rnnspec.train import Config, layer_maker, load_task, start_run, train
+    from rnnspec.train import layer_maker, load_task, start_run, train
 
     task = load_task(task_name)
-    config = Config(**{"cell": name, "task": task_name, **task.defaults, "options": dict(task.options), "every": 10**9})
+    config = task.config(name, every=10**9)
     problem = task.make(config, {})
     steps = steps or config.steps or task.epochs * (problem.epoch_steps or 0)
     run = start_run(replace(config, steps=steps), problem, problem.model(layer_maker(load(name), config, threads)))

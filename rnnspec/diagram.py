@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from rnnspec.language.equations import Binary, Equation, Expr, Ref, to_text
 from rnnspec.language.spec import Spec
+from rnnspec.show import left_side
 
 WRAP, LINES = 34, 4  # letters in a line of a box, lines at most
 LETTER, ROW, PAD = 7.2, 15.0, 8.0  # of 11 px monospace, the widest in use
@@ -65,7 +66,7 @@ def _boxes(spec: Spec) -> dict[str, Box]:
             if key not in boxes and key not in made:
                 boxes[key] = Box(key, "input" if ref.name in spec.inputs and not ref.time else "state")
             reads[key] = reads.get(key, False) or product
-        name = _left(equation)
+        name = left_side(equation)
         boxes[equation.target] = Box(name, "value" if equation.timed else "once", _wrapped(equation), reads=reads)
     for state in spec.states:
         boxes[f"{state}[t+1]"] = Box(f"{state}, to the next step", "state", reads={state: False})
@@ -75,11 +76,7 @@ def _boxes(spec: Spec) -> dict[str, Box]:
 
 
 def _time(ref: Ref) -> str:
-    return "t" if not ref.time and ref.delay is None else f"t{ref.time or ''}{'' if ref.delay is None else '-' + to_text(ref.delay)}"
-
-
-def _left(equation: Equation) -> str:
-    return f"{equation.target}[t]" if equation.timed else equation.target
+    return f"t{ref.time or ''}"
 
 
 def _wrapped(equation: Equation) -> tuple[str, ...]:

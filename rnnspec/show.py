@@ -84,11 +84,12 @@ def _spec_text(spec: Spec) -> str:
     groups = {"input": spec.inputs, "state": spec.states, "parameter": spec.parameters}
     lines = [f"{kind} {name} {_shape(shape)}{f' {spec.noise[name].to_text()}' if name in spec.noise else ''}"
              for kind, group in groups.items() for name, shape in group.items()]
-    lines += [f"{_left(spec, e)} = {to_text(e.value)}    # {_shape(spec.shapes[e.target])}" for e in spec.equations]
+    lines += [f"{left_side(e)} = {to_text(e.value)}    # {_shape(spec.shapes[e.target])}" for e in spec.equations]
     return "\n".join([f"spec {spec.name}", *(f"  {line}" for line in lines), f"  output {', '.join(spec.outputs)}"])
 
 
-def _left(spec: Spec, equation: Equation) -> str:
+def left_side(equation: Equation) -> str:
+    """What stands before the = of an equation: h[t], or W of what is computed once per sequence."""
     return f"{equation.target}[t]" if equation.timed else equation.target
 
 

@@ -57,9 +57,7 @@ def mini_run(config=None, text=TEXT, layer=MiniLayer):
 
 def task_config(name, cell="mini", **changed):
     """A configuration of a task: its defaults, with changes; `options` adds to the task's."""
-    task = load_task(name)
-    options = dict(task.options) | changed.pop("options", {})
-    return Config(**{"cell": cell, "task": name, **task.defaults, "options": options, **changed})
+    return load_task(name).config(cell, **changed)
 
 
 def numeric(f, array):

@@ -81,7 +81,7 @@ def make_config(args: argparse.Namespace, task: Task, saved: checkpoint.Checkpoi
 
 def start_config(args: argparse.Namespace, task: Task, saved: checkpoint.Checkpoint | None) -> Config:
     if saved is None:
-        return Config(**{"cell": args.cell, "task": task.name, **task.defaults, "options": dict(task.options)})
+        return task.config(args.cell)
     if task.name == saved.config.task:
         return saved.config
     if args.resume:

@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
         this.model.warm_up(this.problem.next({})[0])
         compiled = time.perf_counter() - began
     make_folder(folder)
-    first, code, trouble = (this.step, this.seconds, this.tokens), 0, ""
+    first, code, trouble = (this.seconds, this.tokens), 0, ""
     with stop_signals() as stopped:
         try:
             follow(this, folder, lambda: stopped.number is not None)

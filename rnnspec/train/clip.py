@@ -8,8 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from rnnspec.train.errors import TrainError
-
-PIECE = 2**15
+from rnnspec.train.optimise import PIECE
 
 
 def global_norm(grads: Mapping[str, np.ndarray]) -> float:

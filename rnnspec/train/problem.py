@@ -92,3 +92,8 @@ class Task:
     length: str = ""  # what --length means
     options: Mapping[str, Any] = field(default_factory=dict)
     about_options: Mapping[str, str] = field(default_factory=dict)
+
+    def config(self, cell: str, **changed: Any) -> Config:
+        """A configuration of this task: its defaults, with changed fields; of `options`, those that are given change."""
+        options = dict(self.options) | changed.pop("options", {})
+        return Config(**{"cell": cell, "task": self.name, **self.defaults, "options": options, **changed})

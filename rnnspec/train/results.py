@@ -65,16 +65,16 @@ def _until(path: Path, step: int) -> bytes:
 
 
 def write_results(
-    run: Run, folder: Path, first: tuple[int, float, int], compiled: float, threads: int | None, writing: tuple[int, float]
+    run: Run, folder: Path, first: tuple[float, int], compiled: float, threads: int | None, writing: tuple[int, float]
 ) -> dict[str, Any]:
     """Scores all the held-out data, writes the files, and returns what `metrics.json` has under "final".
 
-    first: step, seconds and tokens when this session began. writing: characters and temperature of the sample.
+    first: seconds and tokens when this session began. writing: characters and temperature of the sample.
     """
     checkpoint.save(folder / WEIGHTS, run)
     scores = run.problem.score(run.model, quick=False)
     recent = [loss for loss in run.history.loss[-RECENT:] if math.isfinite(loss)]
-    seconds = run.seconds - first[1]
+    seconds = run.seconds - first[0]
     final: dict[str, Any] = {
         "step": run.step,
         "finished": fraction(run) >= 1 or exhausted(run),
@@ -82,7 +82,7 @@ def write_results(
         "training_loss": sum(recent) / len(recent) if recent else None,
         "seconds": run.seconds,
         "compile_seconds": compiled,
-        "tokens_per_second": (run.tokens - first[2]) / seconds if seconds else None,
+        "tokens_per_second": (run.tokens - first[1]) / seconds if seconds else None,
         "skipped_steps": run.skipped,
         "sample": run.problem.sample(run.model, *writing),
     }

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from rnnspec.train import losses
-from rnnspec.train.batches import Batch
+from rnnspec.train.batches import Batch, Cursor, Shuffled, made
+from rnnspec.train.config import Config
 from rnnspec.train.model import SequenceModel
 
 EVALUATION = 256  # rows of an evaluation batch
@@ -32,6 +33,42 @@ class Plain:
 
     def confusion(self, model: Any) -> tuple[list[str], np.ndarray] | None:
         return None
+
+
+class Stored(Plain):
+    """Data that is gone through in rounds. `train`: numbers of the rows to train on; `order`: in which order, by their place in `train`."""
+
+    train: np.ndarray
+    order: Shuffled
+
+    @property
+    def epoch_steps(self) -> int:
+        return len(self.order)
+
+    def next(self, cursor: Cursor) -> tuple[Batch, Cursor]:
+        places, after = self.order.next(cursor)
+        return self.batch(self.train[places]), after
+
+    def batch(self, rows: np.ndarray) -> Batch:
+        """The rows of these numbers."""
+        raise NotImplementedError
+
+
+class Drawn(Plain):
+    """Data that is made, or drawn at random from a file, batch by batch."""
+
+    config: Config
+
+    def next(self, cursor: Cursor) -> tuple[Batch, Cursor]:
+        rng, after = made(cursor, self.config.seed)
+        return self.draw(rng, self.config.batch), after
+
+    def held_out(self, count: int) -> Batch:
+        """The rows that are tested on: drawn as the others are, and the same for every run with this seed."""
+        return self.draw(np.random.default_rng([self.config.seed, 9]), count)
+
+    def draw(self, rng: np.random.Generator, count: int) -> Batch:
+        raise NotImplementedError
 
 
 def predictions(model: SequenceModel, batches: Iterable[Batch]) -> tuple[np.ndarray, np.ndarray, float]:

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 
 from rnnspec.train import tables
-from rnnspec.train.batches import Batch, Cursor, made
+from rnnspec.train.batches import Batch
 from rnnspec.train.config import Config
 from rnnspec.train.errors import TrainError
 from rnnspec.train.losses import Loss
 from rnnspec.train.model import SequenceModel
 from rnnspec.train.problem import MakeLayer, Metric, Task
-from rnnspec.train.tasks._parts import Plain
+from rnnspec.train.tasks._parts import Drawn
 
 TESTED = 1000
 
 
-class AddingProblem(Plain):
+class AddingProblem(Drawn):
     """`values`: [N, T] of a file, whose rows are drawn at random and marked; None: uniform numbers."""
 
     loss_unit = "mean squared error"
@@ -30,7 +30,7 @@ class AddingProblem(Plain):
         self.config, self.values, self.digest = config, values, digest
         spread = 1 / 12 if values is None else float(values.var())
         self.baseline = ("always the mean", 2 * spread)
-        self.test = self._draw(np.random.default_rng([config.seed, 9]), TESTED)
+        self.test = self.held_out(TESTED)
 
     def about(self) -> dict[str, Any]:
         return {"steps": self.config.length if self.values is None else self.values.shape[1], "file": self.config.data}
@@ -42,15 +42,11 @@ class AddingProblem(Plain):
     def model(self, make_layer: MakeLayer) -> SequenceModel:
         return SequenceModel(make_layer(2), 1, features=2, loss=Loss("squared_error", "last"), seed=self.config.seed)
 
-    def next(self, cursor: Cursor) -> tuple[Batch, Cursor]:
-        rng, after = made(cursor, self.config.seed)
-        return self._draw(rng, self.config.batch), after
-
     def score(self, model: SequenceModel, quick: bool) -> dict[str, float]:
         outputs, _ = model.outputs(self.test.x)
         return {"error": float(np.mean((outputs - self.test.target) ** 2, dtype=np.float64))}
 
-    def _draw(self, rng: np.random.Generator, count: int) -> Batch:
+    def draw(self, rng: np.random.Generator, count: int) -> Batch:
         if self.values is None:
             values = rng.random((self.config.length, count), dtype=np.float32)
         else:

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from rnnspec.train import tables, vocabulary
-from rnnspec.train.batches import Batch, Cursor, Shuffled, in_order, padded, split
+from rnnspec.train.batches import Batch, Shuffled, in_order, padded, split
 from rnnspec.train.config import Config
 from rnnspec.train.errors import TrainError
 from rnnspec.train.losses import Loss
 from rnnspec.train.model import SequenceModel
 from rnnspec.train.problem import MakeLayer, Metric, Task
-from rnnspec.train.tasks._parts import EVALUATION, Plain, predictions, text_of
+from rnnspec.train.tasks._parts import EVALUATION, Stored, predictions, text_of
 
 COLUMNS = 3  # class, title, description: AG_NEWS
 TOPICS = ("compound", "debugger", "formatstrings", "string-methods")  # long chapters behind help() that every Python has
@@ -22,7 +22,7 @@ PIECE = 30  # words of one of their pieces
 MOST = 160  # pieces of a chapter
 
 
-class ClassifyProblem(Plain):
+class ClassifyProblem(Stored):
     """Texts as word ids, and their classes from 0."""
 
     metric = Metric("accuracy", "of the texts", less=False)
@@ -40,11 +40,6 @@ class ClassifyProblem(Plain):
         self.order = Shuffled(self._lengths(self.train), config.batch, config.seed)
         counts = np.bincount(labels[self.test], minlength=len(names))
         self.share = float(counts.max() / counts.sum())
-        self.baseline = None
-
-    @property
-    def epoch_steps(self) -> int:
-        return len(self.order)
 
     def about(self) -> dict[str, Any]:
         counts = {"train": len(self.train), "held_out": len(self.test), "words": len(self.words), "mean_words": self.mean_words}
@@ -61,10 +56,6 @@ class ClassifyProblem(Plain):
         config, symbols = self.config, len(self.words)
         loss = Loss(over="last", smoothing=float(config.options["smoothing"]))
         return SequenceModel(make_layer(config.embed), len(self.names), symbols=symbols, loss=loss, seed=config.seed, two_ways=config.bidirectional)
-
-    def next(self, cursor: Cursor) -> tuple[Batch, Cursor]:
-        places, after = self.order.next(cursor)
-        return self.batch(self.train[places]), after
 
     def score(self, model: SequenceModel, quick: bool) -> dict[str, float]:
         predicted, true, loss = predictions(model, self.batches())

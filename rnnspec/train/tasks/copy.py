@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 
 from rnnspec.train import tables, vocabulary
-from rnnspec.train.batches import Batch, Cursor, made
+from rnnspec.train.batches import Batch
 from rnnspec.train.config import Config
 from rnnspec.train.errors import TrainError
 from rnnspec.train.losses import Loss
 from rnnspec.train.model import SequenceModel
 from rnnspec.train.problem import MakeLayer, Metric, Task
-from rnnspec.train.tasks._parts import EVALUATION, Plain, predictions
+from rnnspec.train.tasks._parts import EVALUATION, Drawn, predictions
 
 BLANK, GO = 0, 1  # ids; the symbols follow
 
 
-class CopyProblem(Plain):
+class CopyProblem(Drawn):
     """`rows`: ids [N, items] of a file, drawn from at random; None: random symbols."""
 
     metric = Metric("recalled", "of the symbols", less=False)
@@ -31,7 +31,7 @@ class CopyProblem(Plain):
         self.items, self.memory = int(config.options["items"]), {"symbols": names}
         steps = config.length + 2 * self.items
         self.baseline = ("no memory", self.items * math.log(len(names)) / steps)
-        self.test = self._draw(np.random.default_rng([config.seed, 9]), EVALUATION)
+        self.test = self.held_out(EVALUATION)
 
     def about(self) -> dict[str, Any]:
         return {"symbols": len(self.names), "items": self.items, "delay": self.config.length, "file": self.config.data}
@@ -45,15 +45,11 @@ class CopyProblem(Plain):
         config, symbols = self.config, len(self.names) + 2
         return SequenceModel(make_layer(config.embed), symbols, symbols=symbols, loss=Loss(), seed=config.seed)
 
-    def next(self, cursor: Cursor) -> tuple[Batch, Cursor]:
-        rng, after = made(cursor, self.config.seed)
-        return self._draw(rng, self.config.batch), after
-
     def score(self, model: SequenceModel, quick: bool) -> dict[str, float]:
         predicted, true, loss = predictions(model, [self.test])
         return {"recalled": float((predicted == true)[true != BLANK].mean()), "held_out_loss": loss}
 
-    def _draw(self, rng: np.random.Generator, count: int) -> Batch:
+    def draw(self, rng: np.random.Generator, count: int) -> Batch:
         items, delay = self.items, self.config.length
         if self.rows is None:
             shown = rng.integers(2, 2 + len(self.names), (items, count))

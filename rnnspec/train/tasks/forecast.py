@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 
 from rnnspec.train import tables
-from rnnspec.train.batches import Batch, Cursor, Shuffled, in_order
+from rnnspec.train.batches import Batch, Shuffled, in_order
 from rnnspec.train.config import Config
 from rnnspec.train.errors import TrainError
 from rnnspec.train.losses import Loss
 from rnnspec.train.model import SequenceModel
 from rnnspec.train.problem import MakeLayer, Metric, Task
-from rnnspec.train.tasks._parts import EVALUATION, Plain
+from rnnspec.train.tasks._parts import EVALUATION, Stored
 
 TESTED = 0.2
 MADE = 3000
 TAU, BETA, GAMMA, POWER = 17, 0.2, 0.1, 10  # Mackey & Glass 1977: mildly chaotic at this delay
 
 
-class ForecastProblem(Plain):
+class ForecastProblem(Stored):
     """A table [N, columns], standardised by the mean and deviation of its first four fifths; windows of the last fifth are held out."""
 
     loss_unit = "squared error, in variances"
@@ -40,17 +40,13 @@ class ForecastProblem(Plain):
             if not d > 0:
                 raise TrainError(f"{config.data or 'the series'}: the column {name} doesn't change in its first {self.cut:,} rows: nothing to forecast")
         self.values = ((series - mean) / deviation).astype(np.float32)
-        self.starts = np.arange(self.cut - reach + 1)
-        self.tests = np.arange(self.cut, len(series) - reach + 1)
-        self.order = Shuffled(np.full(len(self.starts), config.length), config.batch, config.seed)
-        batch = self._batch(self.tests)
+        self.train = np.arange(self.cut - reach + 1)
+        self.test = np.arange(self.cut, len(series) - reach + 1)
+        self.order = Shuffled(np.full(len(self.train), config.length), config.batch, config.seed)
+        batch = self.batch(self.test)
         last = batch.x if self.every else batch.x[-1]
         self.naive = float(np.sqrt(np.mean((batch.target - last) ** 2, dtype=np.float64)))
         self.baseline = ("the value stays", self.naive**2)
-
-    @property
-    def epoch_steps(self) -> int:
-        return len(self.order)
 
     def about(self) -> dict[str, Any]:
         return {"file": self.config.data, "columns": self.names, "rows": len(self.values), "held_out": len(self.values) - self.cut,
@@ -69,19 +65,16 @@ class ForecastProblem(Plain):
         loss = Loss("squared_error", "average" if self.every else "last")
         return SequenceModel(make_layer(width), width, features=width, loss=loss, seed=self.config.seed)
 
-    def next(self, cursor: Cursor) -> tuple[Batch, Cursor]:
-        places, after = self.order.next(cursor)
-        return self._batch(self.starts[places]), after
-
     def score(self, model: SequenceModel, quick: bool) -> dict[str, float]:
         total = 0.0
-        for places in in_order(len(self.tests), EVALUATION):
-            batch = self._batch(self.tests[places])
+        for places in in_order(len(self.test), EVALUATION):
+            batch = self.batch(self.test[places])
             total += float(np.sum(np.mean((model.outputs(batch.x)[0] - batch.target) ** 2, axis=(0, -1) if self.every else -1, dtype=np.float64)))
-        return {"error": (total / len(self.tests)) ** 0.5}
+        return {"error": (total / len(self.test)) ** 0.5}
 
-    def _batch(self, starts: np.ndarray) -> Batch:
-        steps = np.arange(self.config.length)[:, None] + starts
+    def batch(self, rows: np.ndarray) -> Batch:
+        """Windows by their first row."""
+        steps = np.arange(self.config.length)[:, None] + rows
         ahead = steps + self.horizon
         return Batch(self.values[steps], self.values[ahead if self.every else ahead[-1]])
 

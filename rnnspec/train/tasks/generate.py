@@ -6,18 +6,18 @@ It is the `text` task's model. With `from` a trained run of that task it only wr
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from rnnspec.train.config import Config
 from rnnspec.train.model import SequenceModel
-from rnnspec.train.problem import Task
 from rnnspec.train.sample import generate
-from rnnspec.train.tasks.text import TextProblem, corpus
+from rnnspec.train.tasks import text
 
 COLDEST, HOTTEST = 0.5, 1.2
 
 
-class GenerateProblem(TextProblem):
+class GenerateProblem(text.TextProblem):
     """The text problem, whose sample starts from one symbol."""
 
     def sample(self, model: SequenceModel, length: int, temperature: float) -> str:
@@ -33,17 +33,15 @@ class GenerateProblem(TextProblem):
 
 
 def make(config: Config, memory: Mapping[str, Any]) -> GenerateProblem:
-    return GenerateProblem(config, corpus(config, memory))
+    return GenerateProblem(config, text.corpus(config, memory))
 
 
-TASK = Task(
+TASK = replace(
+    text.TASK,
     name="generate",
     shape="1 to n",
     about="write on from one symbol, drawn at several temperatures, with a model trained like that of the task text",
-    data="a UTF-8 text (default: the manual behind Python's help())",
     make=make,
-    fields=("embed", "length"),
-    length="steps that the gradient goes back",
     options={"prompt": "\n"},
     about_options={"prompt": "what the text starts with"},
 )

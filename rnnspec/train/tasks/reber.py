@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from rnnspec.train import losses, tables
-from rnnspec.train.batches import Batch, Cursor, Shuffled, in_order, padded, split
+from rnnspec.train.batches import Batch, Shuffled, in_order, padded, split
 from rnnspec.train.config import Config
 from rnnspec.train.errors import TrainError
 from rnnspec.train.losses import Loss
 from rnnspec.train.model import SequenceModel
 from rnnspec.train.problem import MakeLayer, Metric, Task
-from rnnspec.train.tasks._parts import EVALUATION, Plain
+from rnnspec.train.tasks._parts import EVALUATION, Stored
 
 SYMBOLS = "BTPSXVE"
 SHORTEST = 9  # BTBTXSETE
@@ -52,42 +52,35 @@ def legal(string: str) -> list[str]:
     return allowed[1:]
 
 
-class ReberProblem(Plain):
+class ReberProblem(Stored):
     """Strings to train on and held out, of the embedded grammar."""
 
     metric = Metric("strings", "of the strings right", less=False)
 
-    def __init__(self, config: Config, train: list[str], test: list[str], digest: str):
-        self.config, self.train, self.test, self.digest = config, train, test, digest
-        self.order = Shuffled(np.array([len(s) - 1 for s in train]), config.batch, config.seed)
-
-    @property
-    def epoch_steps(self) -> int:
-        return len(self.order)
+    def __init__(self, config: Config, strings: list[str], train: np.ndarray, test: np.ndarray, digest: str):
+        self.config, self.strings, self.train, self.test, self.digest = config, strings, train, test, digest
+        self.lengths = np.array([len(s) for s in strings])
+        self.order = Shuffled(self.lengths[train] - 1, config.batch, config.seed)
 
     def about(self) -> dict[str, Any]:
-        return {"train": len(self.train), "held_out": len(self.test), "longest": max(map(len, self.train)), "file": self.config.data}
+        return {"train": len(self.train), "held_out": len(self.test), "longest": int(self.lengths[self.train].max()), "file": self.config.data}
 
     def summary(self) -> str:
-        return f"{len(self.train):,} strings to train on, {len(self.test):,} held out, up to {max(map(len, self.train))} symbols"
+        return f"{len(self.train):,} strings to train on, {len(self.test):,} held out, up to {self.lengths[self.train].max()} symbols"
 
     def model(self, make_layer: MakeLayer) -> SequenceModel:
         count, seed = len(SYMBOLS), self.config.seed
         return SequenceModel(make_layer(count), count, features=count, loss=Loss(over="steps"), seed=seed)
 
-    def next(self, cursor: Cursor) -> tuple[Batch, Cursor]:
-        rows, after = self.order.next(cursor)
-        return batch_of([self.train[i] for i in rows]), after
-
     def score(self, model: SequenceModel, quick: bool) -> dict[str, float]:
         """strings: those where, at every step, each symbol that may follow is likelier than each that may not (the paper's
         criterion); outer: those whose last symbol but one is foretold."""
         right = outer = 0
-        for rows in in_order(len(self.test), EVALUATION, np.array([len(s) for s in self.test])):
-            strings = [self.test[i] for i in rows]
-            batch = batch_of(strings)
+        for places in in_order(len(self.test), EVALUATION, self.lengths[self.test]):
+            rows = self.test[places]
+            batch = self.batch(rows)
             logits, _ = model.outputs(batch.x, None, batch.lengths)
-            for b, string in enumerate(strings):
+            for b, string in enumerate(self.strings[i] for i in rows):
                 allowed = legal(string)
                 may = np.array([[symbol in now for symbol in SYMBOLS] for now in allowed])
                 own = logits[: len(allowed), b]
@@ -95,20 +88,20 @@ class ReberProblem(Plain):
                 outer += SYMBOLS[own[-2].argmax()] == string[-2]
         return {"strings": right / len(self.test), "outer": outer / len(self.test)}
 
-
-def batch_of(strings: list[str]) -> Batch:
-    """One-hot symbols [T, B, 7] and the symbols that follow [T, B]."""
-    ids = [np.array([SYMBOLS.index(symbol) for symbol in string]) for string in strings]
-    x, lengths = padded([np.eye(len(SYMBOLS), dtype=np.float32)[row[:-1]] for row in ids])
-    target, _ = padded([row[1:] for row in ids], losses.IGNORE)
-    return Batch(x, target, lengths)
+    def batch(self, rows: np.ndarray) -> Batch:
+        """Strings by number: one-hot symbols [T, B, 7] and the symbols that follow [T, B]."""
+        ids = [np.array([SYMBOLS.index(symbol) for symbol in self.strings[i]]) for i in rows]
+        x, lengths = padded([np.eye(len(SYMBOLS), dtype=np.float32)[row[:-1]] for row in ids])
+        target, _ = padded([row[1:] for row in ids], losses.IGNORE)
+        return Batch(x, target, lengths)
 
 
 def make(config: Config, memory: Mapping[str, Any]) -> ReberProblem:
     if config.data is None:
         rng = np.random.default_rng([config.seed, 8])
-        strings = [draw(rng) for _ in range(int(config.options["strings"]) + TESTED)]
-        return ReberProblem(config, strings[:-TESTED], strings[-TESTED:], "made")
+        count = int(config.options["strings"])
+        strings = [draw(rng) for _ in range(count + TESTED)]
+        return ReberProblem(config, strings, np.arange(count), np.arange(count, count + TESTED), "made")
     lines, digest = tables.read_lines(config.data)
     for row, line in lines:
         try:
@@ -116,8 +109,7 @@ def make(config: Config, memory: Mapping[str, Any]) -> ReberProblem:
         except ValueError as error:
             raise TrainError(f"{config.data}, row {row}: {line.strip()[:40]!r} is not of the embedded Reber grammar: {error}") from None
     strings = [line.strip() for _, line in lines]
-    train, test = split(len(strings), 0.1, config.seed)
-    return ReberProblem(config, [strings[i] for i in train], [strings[i] for i in test], digest)
+    return ReberProblem(config, strings, *split(len(strings), 0.1, config.seed), digest)
 
 
 TESTED = 500

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from rnnspec.train import losses, tables, vocabulary
-from rnnspec.train.batches import Batch, Cursor, Shuffled, in_order, padded, split
+from rnnspec.train.batches import Batch, Shuffled, in_order, padded, split
 from rnnspec.train.config import Config
 from rnnspec.train.errors import TrainError
 from rnnspec.train.losses import Loss
 from rnnspec.train.model import EncoderDecoder
 from rnnspec.train.problem import MakeLayer, Metric, Task
-from rnnspec.train.tasks._parts import EVALUATION, Plain
+from rnnspec.train.tasks._parts import EVALUATION, Stored
 
 START, END = "<start>", "<end>"
 SPECIAL = (vocabulary.UNKNOWN, START, END)
@@ -38,7 +38,7 @@ def in_words(n: int) -> str:
     return f"{in_words(n // 1000)} thousand" + ("" if not rest else f" and {in_words(rest)}" if rest < 100 else f" {in_words(rest)}")
 
 
-class TranslateProblem(Plain):
+class TranslateProblem(Stored):
     """Pairs of symbol lists."""
 
     metric = Metric("exact", "of the targets right", less=False)
@@ -55,10 +55,6 @@ class TranslateProblem(Plain):
         self.longest = max(len(b) for _, b in self.pairs)
         self.order = Shuffled(np.array([len(self.pairs[i][0]) for i in self.train]), config.batch, config.seed)
 
-    @property
-    def epoch_steps(self) -> int:
-        return len(self.order)
-
     def about(self) -> dict[str, Any]:
         counts = {"train": len(self.train), "held_out": len(self.test), "source_symbols": len(self.source), "target_symbols": len(self.target)}
         return {"file": self.config.data, **counts}
@@ -71,10 +67,6 @@ class TranslateProblem(Plain):
         config = self.config
         layers = make_layer(config.embed), make_layer(config.embed, config.seed + 1)
         return EncoderDecoder(*layers, (len(self.source), len(self.target)), Loss(), config.seed)
-
-    def next(self, cursor: Cursor) -> tuple[Batch, Cursor]:
-        places, after = self.order.next(cursor)
-        return self.batch(self.train[places]), after
 
     def score(self, model: EncoderDecoder, quick: bool) -> dict[str, float]:
         """The part of the held-out pairs whose target is written without a mistake; the decoder reads what it wrote."""
