@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rnnspec import arrays as checked
-from rnnspec.backends.cuda.choice import Choice, choose
+from rnnspec.backends.cuda.choice import TIERS, Choice
 from rnnspec.backends.cuda.driver import Device, device
 from rnnspec.backends.cuda.interface import interface, on_device
 from rnnspec.backends.cuda.launch import Code, Execution, Launcher
@@ -39,12 +39,13 @@ class DeviceKernel(Kernel):
     """The kernels of one cell on the first GPU. Raises BackendUnavailable, with the reason, where there is none that will do.
 
     tier: which kernels run the time loop (`rnnspec show NAME --stage cuda` lists them), None for what fits the sizes and the device.
-    Machine code is made at the first call of each kind, tier 1's once for each set of sizes, and kept on disk.
+    Machine code is made at the first call of each kind, that of tiers 1 and 2 once for each set of sizes, and kept on disk. A call in tier 2
+    waits for the device.
     """
 
     def __init__(self, spec: Spec, dtype: np.dtype, tier: int | None = None, stream: int = 0):
-        if tier not in (None, 1, 3):
-            raise ValueError(f"tier must be 1, 3 or None, got {tier!r}.")
+        if tier not in (None, *TIERS):
+            raise ValueError(f"tier must be {', '.join(map(str, TIERS))} or None, got {tier!r}.")
         super().__init__(spec, dtype, None)
         self.tier = tier
         self.launcher = Launcher(device(), dtype, stream)
@@ -74,8 +75,7 @@ class DeviceKernel(Kernel):
 
     def choice(self, mode: str, rows: int, **sizes: int) -> Choice:
         """Which tier runs a kernel ("forward", "backward" or "infer") for so many rows and these sizes, and why."""
-        device = self.device
-        return choose(self._device_codes[mode].facts, sizes, self.dtype.itemsize, rows, device.processors, device.shared, self.tier)
+        return self._device_codes[mode].choice(self.device, rows, sizes, self.tier)
 
     def source(self, mode: str = "forward") -> str:
         """The texts of a mode's kernels that do not depend on sizes, one after the other."""

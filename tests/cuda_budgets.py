@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import rnnspec
@@ -33,12 +34,12 @@ class Resources:
     shared: int
 
 
-def loop_kernel(cell: str, mode: str, size: int, arch: str = "sm_90", dtype: str = "float32") -> Source | None:
-    """Tier 1's kernel with every free size `size`; None where tier 1 does not fit."""
+def loop_kernel(cell: str, mode: str, size: int, arch: str = "sm_90", dtype: str = "float32", tier: int | None = None) -> Source | None:
+    """The loop's kernel with every free size `size`; None where none fits. tier: 1, 2, or what is chosen."""
     spec = rnnspec.load(cell)
     facts = Facts(getattr(stages(spec), mode))
     sizes = dict.fromkeys(spec.sizes, size) | {"D": size, "H": size}
-    choice = choose(facts, sizes, 4 if dtype == "float32" else 8, MANY_ROWS, *DEVICES[arch])
+    choice = choose(facts, sizes, 4 if dtype == "float32" else 8, MANY_ROWS, *DEVICES[arch], tier)
     return loop_source(facts.program, facts, choice.shape, sizes, dtype) if choice.shape else None
 
 
@@ -71,8 +72,8 @@ def ptxas() -> str | None:
     return next((str(e.locate()) for e in entries if e.name == "ptxas"), None)
 
 
-def measure(cell: str, mode: str, size: int, arch: str) -> Resources | None:
-    source = loop_kernel(cell, mode, size, arch)
+def measure(cell: str, mode: str, size: int, arch: str, tier: int | None = None) -> Resources | None:
+    source = loop_kernel(cell, mode, size, arch, tier=tier)
     return None if source is None else assemble(ptx_of(source, arch), arch, 4 * source.shared)
 
 
@@ -81,11 +82,15 @@ TABLE: dict[tuple[str, str, int], dict[str, tuple[int, int]]] = {
     ("lstm", "forward", 64): {"sm_80": (126, 8192), "sm_90": (128, 8192)},
 }
 
+# the same of tier 2, sizes at which several blocks share up to 16 rows
+GRID_SIZES = (128, 256)
+GRID_TABLE: dict[tuple[str, str, int], dict[str, tuple[int, int]]] = {
+}
+
 if __name__ == "__main__":
-    for cell in STANDARD:
-        for mode in MODES:
-            for size in SIZES:
-                found = {arch: measure(cell, mode, size, arch) for arch in DEVICES}
-                shown = ", ".join(f'"{a}": ({r.registers}, {r.shared})' if r else f'"{a}": None' for a, r in found.items())
-                spilled = [a for a, r in found.items() if r and r.spilled]
-                print(f'    ("{cell}", "{mode}", {size}): {{{shown}}},{f"  # spills: {spilled}" if spilled else ""}', flush=True)
+    for tier, cell, mode in product((1, 2), STANDARD, MODES):
+        for size in SIZES if tier == 1 else GRID_SIZES:
+            found = {arch: measure(cell, mode, size, arch, tier) for arch in DEVICES}
+            shown = ", ".join(f'"{a}": ({r.registers}, {r.shared})' if r else f'"{a}": None' for a, r in found.items())
+            spilled = [a for a, r in found.items() if r and r.spilled]
+            print(f'    ("{cell}", "{mode}", {size}): {{{shown}}},{f"  # spills: {spilled}" if spilled else ""}', flush=True)

@@ -59,9 +59,9 @@ def test_columns_whose_terms_are_shared(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("size", "tier"), [(64, 1), (112, 1), (128, 3), (256, 3)])
+@pytest.mark.parametrize(("size", "tier"), [(64, 1), (112, 1), (128, 2), (256, 3)])
 def test_lstm_at_larger_sizes(size, tier):
-    """Weights in registers, in shared memory, and beyond tier 1."""
+    """Weights in registers, in shared memory, in that of two blocks, and beyond that."""
     with gpu(seed=size) as library:
         kernel = rnnspec.compile("lstm", backend="cuda")
         assert kernel.choice("forward", 3, D=3, H=size).tier == tier

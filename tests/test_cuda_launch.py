@@ -39,7 +39,7 @@ def test_options_of_the_other_backend_are_refused():
     with gpu(), pytest.raises(UnsupportedError, match="memory='low'"):
         cuda("rnn", memory="low")
     with gpu(), pytest.raises(ValueError, match="tier must be"):
-        cuda("rnn", tier=2)
+        cuda("rnn", tier=4)
     with pytest.raises(ValueError, match="tier"):
         rnnspec.compile("rnn", tier=1)
     with pytest.raises(BackendUnavailable, match="choose 'cpu', 'cuda', 'auto'"):

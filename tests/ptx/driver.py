@@ -11,8 +11,8 @@ from ptx.machine import Machine, Report
 from ptx.module import Module, parse
 from ptx.space import Global
 
-SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, INVALID_IMAGE = 0, 1, 2, 200
-ATTRIBUTES = {75: 0, 76: 0, 16: 2, 97: 0, 115: 1}  # see rnnspec/backends/cuda/driver.py
+SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, INVALID_IMAGE, TOO_LARGE = 0, 1, 2, 200, 720
+ATTRIBUTES = {75: 0, 76: 0, 16: 2, 95: 1, 97: 0, 115: 1}  # see rnnspec/backends/cuda/driver.py
 
 
 class FakeLibrary:
@@ -93,14 +93,21 @@ class FakeLibrary:
         return SUCCESS
 
     def cuLaunchKernel(self, function: Any, *args: Any) -> int:
-        blocks, by, bz, threads, ty, tz, shared, _stream, pointers, _extra = (a.value if hasattr(a, "value") else a for a in args)
+        return self._launch(function, *args[:-1])
+
+    def cuLaunchCooperativeKernel(self, function: Any, *args: Any) -> int:
+        """One block to a processor, as it is with the shared memory or registers that such kernels take."""
+        return TOO_LARGE if args[0].value > self.attributes[16] else self._launch(function, *args, together=True)
+
+    def _launch(self, function: Any, *args: Any, together: bool = False) -> int:
+        blocks, by, bz, threads, ty, tz, shared, _stream, pointers = (a.value if hasattr(a, "value") else a for a in args)
         fits = shared <= self.shared_limits.get(function.value, 48 * 1024) and 0 < threads <= 1024 and 0 < blocks < 2**31
         if not fits or (by, bz, ty, tz) != (1, 1, 1, 1):
             return INVALID_VALUE
         module, constants = self.modules[function.value - 1]
         values = [ctypes.c_uint64.from_address(p).value for p in pointers]
         self.seed += 1
-        self.reports.append(Machine(module, self.memory, blocks, threads, shared, values, self.seed, constants).run())
+        self.reports.append(Machine(module, self.memory, blocks, threads, shared, values, self.seed, constants, together).run())
         return SUCCESS
 
     # --- memory ------------------------------------------------------------------------------------------------------

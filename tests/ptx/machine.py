@@ -2,7 +2,8 @@
 
 Blocks run ahead of one another at random, and within a block threads between two barriers. What would not be the same on every run of a
 GPU is found and reported: races in shared and in global memory, reads of what nobody wrote, accesses outside arrays, barriers that not all
-threads reach. Not modelled: the GPU's memory model, its approximate functions bit for bit, and its speed.
+threads reach. Blocks of a cooperative launch may wait for each other (grid.py). Not modelled: the GPU's memory model, its approximate
+functions bit for bit, and its speed.
 """
 from __future__ import annotations
 
@@ -11,12 +12,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ptx.grid import GridTracker, Order
 from ptx.module import Module, PtxError
 from ptx.operations import compile_instruction
 from ptx.space import Global, Tracker
 
 MOST_REPORTS = 20
 AHEAD = 60  # basic blocks that some blocks of threads run ahead, at most
+IN_VAIN = 100_000  # rounds in which all that runs looks whether others have come
 
 
 @dataclass
@@ -34,10 +37,10 @@ class Report:
 
 
 class Machine:
-    """One launch. arguments: one number of eight bytes for each parameter."""
+    """One launch. arguments: one number of eight bytes for each parameter; together: it is a cooperative one."""
 
     def __init__(self, module: Module, memory: Global, blocks: int, threads: int, shared: int, arguments: list[int], seed: int,
-                 constants: dict[str, int]):
+                 constants: dict[str, int], together: bool = False):
         if threads > module.threads:
             raise PtxError("a block larger than the launch bounds")
         if len(arguments) != len(module.parameters):
@@ -53,11 +56,13 @@ class Machine:
         self.shared = np.zeros((blocks, -(-shared // 4) + 4), np.uint32)
         self.shared_written = np.zeros(self.shared.shape, bool)
         self.shared_tracker = Tracker(self.shared.size)
-        self.tracker = Tracker(memory.top // 4)
+        self.order = Order(self.block, blocks, memory.top // 4) if together else None
+        self.tracker = Tracker(memory.top // 4) if self.order is None else GridTracker(memory.top // 4, self.order)
         self.local = np.zeros((self.n, max(1, module.local_bytes)), np.uint8)
         self.registers: dict[str, np.ndarray] = {}
         self.special = self._special(threads, blocks, shared)
         self.report = Report(module.entry)
+        self.in_vain = 0
         self.random = np.random.default_rng(seed)
         self.current = ""
 
@@ -73,23 +78,21 @@ class Machine:
         stop = np.full(count + 1, count)
         for i in range(count - 1, -1, -1):
             stop[i] = i + 1 if i + 1 in starts else stop[i + 1]
-        self.pc, self.done, self.waiting = np.zeros(self.n, np.int64), np.zeros(self.n, bool), np.zeros(self.n, bool)
+        self.pc, (self.done, self.waiting, self.polling) = np.zeros(self.n, np.int64), np.zeros((3, self.n), bool)
         chosen, left = np.ones(self.blocks, bool), 0
         with np.errstate(all="ignore"):
-            while True:
-                ready = ~self.done & ~self.waiting
-                if not ready.any():
-                    if self.done.all():
-                        return self.report
-                    self._release()
-                    continue
+            while not self.done.all():
+                ready = ~self.done & ~self.waiting & ~self.polling
                 left -= 1
                 if left <= 0:
                     chosen, left = self.random.random(self.blocks) < 0.5, int(self.random.integers(1, AHEAD))
                 some = ready & chosen[self.block]
+                if not some.any() and (self.order is not None or not ready.any()) and (self._release() or not ready.any()):
+                    continue
                 self._advance(steps, stop, some if some.any() else ready)
                 if self.report.instructions > most:
                     raise PtxError("no end")
+        return self.report
 
     def _advance(self, steps: list[Callable], stop: np.ndarray, ready: np.ndarray) -> None:
         """One basic block for the threads at one place of those that are ready, or some of them."""
@@ -111,10 +114,11 @@ class Machine:
         if at >= len(steps):
             self.done[where] = True
 
-    def _release(self) -> None:
-        """Lets the blocks go on all of whose threads wait."""
+    def _release(self) -> bool:
+        """Lets the blocks go on all of whose threads wait; where nothing else can, those that look whether others have come."""
         released = False
-        for b in range(self.blocks):
+        stopped = (self.waiting | self.done).reshape(self.blocks, self.threads).all(1)
+        for b in np.nonzero(stopped)[0].tolist():
             own = slice(b * self.threads, (b + 1) * self.threads)
             if not self.waiting[own].any():
                 continue
@@ -124,17 +128,26 @@ class Machine:
                 raise PtxError("threads of one block wait at different barriers")
             self.waiting[own] = False
             self.epoch[b] += 1
+            if self.order is not None:
+                self.order.barrier(b, range(own.start, own.stop))
             released = True
-        if not released:
-            raise PtxError("a deadlock")
+        if not released and not (~self.done & ~self.waiting & ~self.polling).any():
+            self.in_vain += 1
+            if not self.polling.any() or self.in_vain > IN_VAIN:
+                raise PtxError("a deadlock")
+            self.polling[:] = False
+        return released
 
     # --- memory ------------------------------------------------------------------------------------------------------
 
-    def load(self, space: str, address: np.ndarray, dtype: type, where: slice | np.ndarray, used: bool = True) -> np.ndarray:
+    def load(self, space: str, address: np.ndarray, dtype: type, where: slice | np.ndarray, used: bool = True, strong: bool = False) -> np.ndarray:
+        """strong: not from the cache of a processor."""
         width = np.dtype(dtype).itemsize
         if space == "local":
             return self._local(address, width, where).view(dtype).reshape(-1)
         words, table, written, tracker = self._space(space, address, width, where)
+        if isinstance(tracker, GridTracker) and self._polled(tracker, words, where, strong):
+            return self.memory.bytes.view(np.uint64)[words // 2].view(dtype)
         for extra in range(width // 4):
             self._note(space, tracker, words + extra, where, False)
             if used and not written[words + extra].all():
@@ -142,6 +155,37 @@ class Machine:
         if width == 4:
             return table[words].view(dtype)
         return (table[words].astype(np.uint64) | (table[words + 1].astype(np.uint64) << np.uint64(32))).view(dtype)
+
+    def _polled(self, tracker: GridTracker, words: np.ndarray, where: slice | np.ndarray, strong: bool) -> bool:
+        """Whether this reads counters; such a read orders, and does not race."""
+        counter = tracker.order.counters[words]
+        if strong and counter.all():
+            lanes = np.arange(self.n)[where]
+            for word, lane in zip(words.tolist(), lanes.tolist()):
+                tracker.order.read(word, lane)
+            self.polling[lanes] = True
+            return True
+        if not strong and (counter | tracker.elsewhere(words, self.block[where])).any():
+            _report(self.report.races, f"another block's, through the cache: {self.current}")
+        return False
+
+    def add(self, address: np.ndarray, value: np.ndarray, where: slice | np.ndarray) -> None:
+        """Adds to words of eight bytes, each in one piece."""
+        if self.order is None:
+            raise PtxError("blocks of an ordinary launch may not wait for each other")
+        words = self.memory.place(address, 8)
+        if not self.memory.written[words].all():
+            _report(self.report.uninitialised, f"global: {self.current}")
+        if (self.tracker.writer_block[words] >= 0).any():
+            _report(self.report.races, f"global: {self.current}")
+        np.add.at(self.memory.bytes.view(np.uint64), words // 2, value)
+        for word, lane in zip(words.tolist(), np.arange(self.n)[where].tolist()):
+            self.order.add(word, lane, self.epoch)
+        self.polling[:] = False
+
+    def fence(self, where: slice | np.ndarray) -> None:
+        if self.order is not None:
+            self.order.fence(np.arange(self.n)[where], self.epoch)
 
     def store(self, space: str, address: np.ndarray, value: np.ndarray, where: slice | np.ndarray) -> None:
         width = value.dtype.itemsize
@@ -153,6 +197,8 @@ class Machine:
         parts = np.ascontiguousarray(value).view(np.uint32).reshape(-1, width // 4)
         for extra in range(width // 4):
             self._note(space, tracker, words + extra, where, True)
+            if isinstance(tracker, GridTracker) and tracker.order.counters[words + extra].any():
+                _report(self.report.races, f"{space}: {self.current}")
             table[words + extra] = parts[:, extra]
             written[words + extra] = True
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Lanes = Any  # slice or index array
 Step = Callable[[Lanes], bool]
 Get = Callable[[Lanes], Any]
-IGNORED = {"membar", "fence"}
+STRONG = {"relaxed", "acquire", "volatile", "cg", "cv"}  # loads that the cache of a processor does not answer
 COMPARE = {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
            "lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal}
 ROUND = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
@@ -64,8 +64,10 @@ def _plain(machine: Machine, instruction: Instruction) -> Step:
             return _load(machine, opcode, operands)
         case "st":
             return _store(machine, opcode, operands)
-        case name if name in IGNORED:
-            return lambda lanes: False
+        case "red":
+            return _add(machine, opcode, operands)
+        case "membar" | "fence":
+            return lambda lanes: machine.fence(lanes) or False
         case "mov" if operands[0].startswith("{") or operands[1].startswith("{"):
             return _pack(machine, opcode, operands)
     compute = _compute(machine, opcode, operands)
@@ -169,12 +171,13 @@ def _load(machine: Machine, opcode: tuple[str, ...], operands: tuple[str, ...]) 
     address, width = _address(machine, operands[1]), np.uint64(np.dtype(dtype).itemsize)
     # a vector load may bring along a number that nobody uses, of what fills up a row
     used = [machine.module.mentions[name] > 1 for name in _list(operands[0])]
+    strong = bool(STRONG & set(opcode))
 
     def run(lanes: Lanes) -> bool:
         at = address(lanes)
         _aligned(at, width, len(targets))
         for i, put in enumerate(targets):
-            put(lanes, machine.load(space, at + width * np.uint64(i), dtype, lanes, used[i]))
+            put(lanes, machine.load(space, at + width * np.uint64(i), dtype, lanes, used[i], strong))
         return False
     return run
 
@@ -189,6 +192,19 @@ def _store(machine: Machine, opcode: tuple[str, ...], operands: tuple[str, ...])
         _aligned(at, width, len(sources))
         for i, get in enumerate(sources):
             machine.store(space, at + width * np.uint64(i), np.broadcast_to(np.asarray(get(lanes), dtype), at.shape), lanes)
+        return False
+    return run
+
+
+def _add(machine: Machine, opcode: tuple[str, ...], operands: tuple[str, ...]) -> Step:
+    """An atomic addition without a result."""
+    if not {"gpu", "global", "add", "u64"} <= set(opcode):
+        raise PtxError(f"unknown instruction {'.'.join(opcode)}")
+    address, value = _address(machine, operands[0]), _source(machine, operands[1], np.uint64)
+
+    def run(lanes: Lanes) -> bool:
+        at = address(lanes)
+        machine.add(at, np.broadcast_to(np.asarray(value(lanes), np.uint64), at.shape), lanes)
         return False
     return run
 

@@ -20,7 +20,7 @@ from rnnspec.errors import BackendUnavailable, RnnspecError
 LEAST = (8, 0)  # compute capability
 LEAST_DRIVER = 12000
 # CUdevice_attribute, CUfunction_attribute and CUmemPool_attribute, from cuda.h
-MAJOR, MINOR, PROCESSORS, SHARED_MOST, POOLS = 75, 76, 16, 97, 115
+MAJOR, MINOR, PROCESSORS, SHARED_MOST, POOLS, COOPERATIVE = 75, 76, 16, 97, 115, 95
 FUNCTION_SHARED = 8
 POOL_THRESHOLD = 4
 OUT_OF_MEMORY, NO_IMAGE, BAD_PTX, UNSUPPORTED_PTX = 2, 209, 218, 222
@@ -35,6 +35,10 @@ class CudaError(RnnspecError, RuntimeError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (CudaError, (str(self), self.code))
+
+
+class BlockedError(RnnspecError, RuntimeError):
+    """Blocks that wait for each other did not all come."""
 
 
 def _library() -> Any:
@@ -64,7 +68,9 @@ class Driver:
 
 class Device:
     """One GPU and its primary context, which other libraries use too. processors: how many blocks run at once, at least; shared: bytes of
-    shared memory that one block may have."""
+    shared memory that one block may have; cooperative: whether blocks may wait for each other."""
+
+    cooperative = False
 
     def __init__(self, driver: Driver, number: int = 0):
         self.call = driver
@@ -73,6 +79,7 @@ class Device:
         self.handle = handle
         self.capability = self._attribute(MAJOR), self._attribute(MINOR)
         self.processors, self.shared = self._attribute(PROCESSORS), self._attribute(SHARED_MOST)
+        self.cooperative = bool(self._attribute(COOPERATIVE))
         self.context = c_void_p()
         self.functions: dict[Hashable, c_void_p] = {}
         self.lock = threading.Lock()
@@ -118,10 +125,11 @@ class Device:
 
     def launch(self, function: c_void_p, blocks: int, threads: int, shared: int, stream: int, values: Sequence[int]) -> None:
         """Starts a kernel all of whose arguments are eight bytes wide."""
-        cells = (c_uint64 * len(values))(*values)
-        pointers = (c_void_p * len(values))(*(ctypes.addressof(cells) + 8 * i for i in range(len(values))))
-        self.call("cuLaunchKernel", function, c_uint(blocks), c_uint(1), c_uint(1), c_uint(threads), c_uint(1), c_uint(1), c_uint(shared),
-                  c_void_p(stream), pointers, c_void_p(None))
+        self.call("cuLaunchKernel", function, *_extent(blocks, threads, shared, stream), _pointers(values), c_void_p(None))
+
+    def launch_together(self, function: c_void_p, blocks: int, threads: int, shared: int, stream: int, values: Sequence[int]) -> None:
+        """The same with all blocks at once, or not at all: they may wait for each other (a cooperative launch)."""
+        self.call("cuLaunchCooperativeKernel", function, *_extent(blocks, threads, shared, stream), _pointers(values))
 
     def allocate(self, count: int, stream: int) -> int:
         address = c_uint64()
@@ -153,6 +161,18 @@ class Device:
 
     def synchronise(self, stream: int) -> None:
         self.call("cuStreamSynchronize", c_void_p(stream))
+
+
+def _extent(blocks: int, threads: int, shared: int, stream: int) -> tuple[Any, ...]:
+    return c_uint(blocks), c_uint(1), c_uint(1), c_uint(threads), c_uint(1), c_uint(1), c_uint(shared), c_void_p(stream)
+
+
+def _pointers(values: Sequence[int]) -> Any:
+    """Where the values of arguments lie. ctypes keeps what an array of pointers was made of only if it is told to."""
+    cells = (c_uint64 * len(values))(*values)
+    pointers = (c_void_p * len(values))(*(ctypes.addressof(cells) + 8 * i for i in range(len(values))))
+    pointers._keep = cells  # type: ignore[attr-defined]
+    return pointers
 
 
 def open_device(library: Any) -> Device:

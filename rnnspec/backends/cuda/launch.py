@@ -16,10 +16,11 @@ import numpy as np
 from rnnspec.backends.cpu.layout import layout
 from rnnspec.backends.cuda import products
 from rnnspec.backends.cuda.build import architecture, build
-from rnnspec.backends.cuda.choice import Choice
-from rnnspec.backends.cuda.driver import Device
+from rnnspec.backends.cuda.choice import Choice, choose
+from rnnspec.backends.cuda.driver import BlockedError, Device
 from rnnspec.backends.cuda.loop import loop_source
-from rnnspec.backends.cuda.loop_facts import Facts
+from rnnspec.backends.cuda.loop_facts import Facts, Shape
+from rnnspec.backends.cuda.loop_grid import APART
 from rnnspec.backends.cuda.memory import DeviceArray, new_array
 from rnnspec.backends.cuda.runtime import THREADS, runtime_source
 from rnnspec.backends.cuda.stage import THREADS as STAGE_THREADS
@@ -33,6 +34,7 @@ from rnnspec.symbolic.graph import Read, operands
 Array = np.ndarray
 BLOCKS = 8  # of a stage's kernel, for each processor, at most
 OUTER_ROWS = 256  # of one part of a sum of outer products, at least
+PATIENCE = 1 << 24  # how often a block looks whether the others have come: some seconds, and a step takes microseconds
 
 
 def up(count: int, size: int) -> int:
@@ -48,6 +50,7 @@ class Code:
     dtype: np.dtype
     digest: str
     sources: dict[Any, Source] = field(default_factory=dict)
+    choices: dict[Any, Choice] = field(default_factory=dict)
 
     @cached_property
     def facts(self) -> Facts:
@@ -79,9 +82,17 @@ class Code:
         """The texts of its stages' kernels."""
         return "\n".join(self.stage(stage).text for stage in self.program.stages() if has_work(stage))
 
+    def choice(self, device: Device, rows: int, sizes: Mapping[str, int], tier: int | None) -> Choice:
+        """Which kernels run the loop (choice.py)."""
+        key = (device, rows, tuple(sizes.items()), tier)
+        if key not in self.choices:
+            together = device.processors if device.cooperative else 1
+            self.choices[key] = choose(self.facts, sizes, self.dtype.itemsize, rows, device.processors, device.shared, tier, together)
+        return self.choices[key]
+
     def loop(self, choice: Choice, sizes: Mapping[str, int]) -> Source:
         assert choice.shape is not None
-        key = (choice.shape.rows, choice.shape.weights, tuple(sizes.items()))
+        key = (choice.shape.rows, choice.shape.blocks, choice.shape.weights, tuple(sizes.items()))
         if key not in self.sources:
             self.sources[key] = loop_source(self.program, self.facts, choice.shape, sizes, self.dtype.name, self.digest)
         return self.sources[key]
@@ -95,12 +106,13 @@ class Launcher:
     dtype: np.dtype
     stream: int
 
-    def __call__(self, source: Source, blocks: int, values: Mapping[str, int]) -> None:
-        """Starts a kernel; none, if it has no blocks. values: by the keys of its arguments."""
+    def __call__(self, source: Source, blocks: int, values: Mapping[str, int], *, together: bool = False) -> None:
+        """Starts a kernel; none, if it has no blocks. values: by the keys of its arguments; together: all blocks have to run at once."""
         if blocks:
             shared = source.shared * self.dtype.itemsize
             function = self.device.function(source, lambda: build(source, architecture(self.device.capability)), shared)
-            self.device.launch(function, blocks, source.threads, shared, self.stream, [values[k] for k in source.arguments])
+            launch = self.device.launch_together if together else self.device.launch
+            launch(function, blocks, source.threads, shared, self.stream, [values[k] for k in source.arguments])
 
     def move(self, name: str, numbers: int, /, **values: int) -> None:
         """Starts a kernel of runtime.py with a thread for each of so many numbers."""
@@ -112,6 +124,11 @@ class Launcher:
     def zeros(self, *shape: int) -> DeviceArray:
         array = self.new(*shape)
         self.device.zero(array.address, prod(shape) * self.dtype.itemsize, self.stream)
+        return array
+
+    def counters(self, count: int) -> DeviceArray:
+        array = new_array(self.device, (count,), np.dtype(np.uint64), self.stream)
+        self.device.zero(array.address, 8 * count, self.stream)
         return array
 
     def upload(self, array: Array) -> DeviceArray:
@@ -176,7 +193,7 @@ class Execution:
         for stage in program.before:
             self.stage(stage, 0, rows, 0)
         if self.n:
-            (self.block if self.choice.tier == 1 else self.step_by_step)()
+            (self.step_by_step if self.choice.tier == 3 else self.whole_loop)()
         for stage in program.after:
             self.stage(stage, 0, rows, 0)
         for outer in program.outers:
@@ -239,16 +256,36 @@ class Execution:
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 
-    def block(self) -> None:
-        """Tier 1."""
+    def whole_loop(self) -> None:
+        """Tiers 1 and 2."""
         assert self.choice.shape is not None
-        source, rows = self.code.loop(self.choice, self.sizes), self.choice.shape.rows
+        source, rows, blocks = self.code.loop(self.choice, self.sizes), self.choice.shape.rows, self.choice.shape.blocks
         tiles = up(self.n, rows)
         order = np.argsort(-self.ends, kind="stable")
         padded = np.zeros((2, tiles * rows), np.uint64)
         padded[0, : self.n], padded[1, : self.n] = order, self.ends[order]
         table = self.launcher.indices(padded)
-        self.launcher(source, tiles, self.values(source, n=self.n, order=table.address, tile_lengths=table.address + 8 * tiles * rows))
+        common = {"n": self.n, "order": table.address, "tile_lengths": table.address + 8 * tiles * rows}
+        if blocks == 1:
+            self.launcher(source, tiles, self.values(source, **common))
+        else:
+            self.groups(source, self.choice.shape, tiles, common)
+
+    def groups(self, source: Source, shape: Shape, tiles: int, common: dict[str, int]) -> None:
+        """Tier 2: as many tiles at once as there are processors for, one launch after another. Raises BlockedError, which takes waiting for
+        the device, where the blocks did not meet."""
+        at_once = min(tiles, self.launcher.device.processors // shape.blocks)
+        together = bool(shape.exchange)
+        if together:
+            exchange = self.launcher.zeros(at_once * 2 * shape.exchange)  # vectors of it are fetched with what fills up a row
+            counters = self.launcher.counters((tiles + 1) * APART)
+            common = common | {"exchange": exchange.address, "counters": counters.address, "patience": PATIENCE}
+        for tile in range(0, tiles, at_once):
+            count = min(at_once, tiles - tile) * shape.blocks
+            self.launcher(source, count, self.values(source, tile0=tile, **common), together=together)
+        if together and counters.numpy()[0]:
+            raise BlockedError(f"the GPU did not run all {at_once * shape.blocks} blocks of '{self.code.program.name}' at once, and gave up after "
+                               f"{PATIENCE:,} looks. Use tier=3, whose blocks do not wait for each other.")
 
     def step_by_step(self) -> None:
         """Tier 3."""

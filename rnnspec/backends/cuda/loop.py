@@ -1,4 +1,5 @@
-"""Program -> text of the kernel that runs the whole time loop, one block for each tile of batch rows (tier 1).
+"""Program -> text of the kernel that runs the whole time loop: one block for each tile of batch rows (tier 1), or several, each with a
+part of the units (tier 2; loop_grid.py has what that takes beside).
 
 Everything that lives from stage to stage lies in shared memory, recurrent weights in registers or shared memory. A stage: each thread
 sums whole columns of its products (a unit of one accumulation, for all rows of the tile), a barrier, then each thread does the pointwise
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 
 from rnnspec.backends.cpu.layout import barriers
 from rnnspec.backends.cuda.loop_facts import MOST_GROUP, Facts, Shape
+from rnnspec.backends.cuda.loop_grid import enter_whole, exchange_line, exchanged, grid_header
 from rnnspec.backends.cuda.loop_products import load_weights, product, product_sums
 from rnnspec.backends.cuda.loop_text import LoopText
 from rnnspec.backends.cuda.rowwise import Group, first_phase, second_phase, waiting
@@ -30,7 +32,10 @@ def loop_source(program: Program, facts: Facts, shape: Shape, sizes: Mapping[str
     work = LoopText(program, dtype, facts=facts, shape=shape, sizes=sizes)
     work.header("n", "order", "tile_lengths")
     work.line("thread = uint64(cuda.threadIdx.x)")
-    work.line(f"row0 = uint64(cuda.blockIdx.x) * {work.u(shape.rows)}")
+    if work.alone:
+        work.line(f"row0 = uint64(cuda.blockIdx.x) * {work.u(shape.rows)}")
+    else:
+        grid_header(work)
     work.line("sh = cuda.shared.array(0, real, alignment=16)")
     work.line("limit = tile_lengths[row0]  # rows lie in order of their lengths, the longest first")
     _items(work)
@@ -42,7 +47,8 @@ def loop_source(program: Program, facts: Facts, shape: Shape, sizes: Mapping[str
     work.line("cuda.syncthreads()")
     _steps(work)
     _leave(work)
-    return work.source(f"{shape.rows} rows a block, weights in {shape.weights}", digest, shape.threads, shape.shared, sizes=dict(sizes), rows=shape.rows)
+    title = f"{shape.rows} rows {'a block' if work.alone else f'to {shape.blocks} blocks'}, weights in {shape.weights}"
+    return work.source(title, digest, shape.threads, shape.shared, sizes=dict(sizes), rows=shape.rows, blocks=shape.blocks)
 
 
 def _sizes(work: LoopText) -> list[str]:
@@ -55,15 +61,21 @@ def _items(work: LoopText) -> None:
     """Which row and unit each item of a thread is. One that is none has no length and is never live."""
     for size in _sizes(work):
         for item in work.items(size):
-            r, u, b, length = (work.of_item(what, size, item) for what in ("r", "u", "b", "length"))
-            all_items = work.u(work.shape.rows * work.number(size))
+            r, u, j, b, length, mine = (work.of_item(what, size, item) for what in ("r", "u", "j", "b", "length", "mine"))
+            all_items, own = work.u(work.shape.rows * work.own(size)), work.u(work.own(size))
             work.line(f"e = thread + {work.u(item * work.shape.threads)}")
             if not work.whole(size, item):
                 work.line(f"e = e if e < {all_items} else {work.u(0)}")
-            work.line(f"{r}, {u} = e // {work.size(size)}, e % {work.size(size)}")
+            work.line(f"{r}, {j} = e // {own}, e % {own}")
+            if not work.alone:
+                work.line(f"{u} = {work.first(size)} + {j}")
+            if work.ragged(size):
+                work.line(f"{mine} = thread + {work.u(item * work.shape.threads)} < {all_items} and {u} < {work.size(size)}")
+                work.line(f"{u} = {u} if {u} < {work.size(size)} else {work.u(0)}")
             work.line(f"{b}, {length} = order[row0 + {r}], tile_lengths[row0 + {r}]")
             if not work.whole(size, item):
-                work.line(f"{length} = {length} if thread + {work.u(item * work.shape.threads)} < {all_items} else {work.u(0)}")
+                there = mine if work.ragged(size) else f"thread + {work.u(item * work.shape.threads)} < {all_items}"
+                work.line(f"{length} = {length} if {there} else {work.u(0)}")
     if any(stage.rowwise for stage in work.program.loop):
         group = work.u(_group(work))
         work.line(f"r = thread // {group}")
@@ -82,7 +94,8 @@ def _guarded(work: LoopText, size: str, item: int) -> Iterator[None]:
     """For the threads that have this item."""
     whole = work.whole(size, item)
     if not whole:
-        work.line(f"if thread < {work.u(work.shape.rows * work.number(size) - item * work.shape.threads)}:")
+        left = f"thread < {work.u(work.shape.rows * work.own(size) - item * work.shape.threads)}"
+        work.line(f"if {work.of_item('mine', size, item) if work.ragged(size) else left}:")
         work.indent += 1
     yield
     if not whole:
@@ -94,7 +107,7 @@ def _enter(work: LoopText) -> None:
     for state in work.program.states:
         given = work.argument(f"start {state.name}", f"{state.name}_start")
         for item in work.items(state.size):
-            r, u, b, length = (work.of_item(what, state.size, item) for what in ("r", "u", "b", "length"))
+            r, u, j, b, length = (work.of_item(what, state.size, item) for what in ("r", "u", "j", "b", "length"))
             with _guarded(work, state.size, item):
                 work.line("total = real(0.0)")
                 work.line(f"if row0 + {r} < n:")
@@ -103,19 +116,22 @@ def _enter(work: LoopText) -> None:
                     first = f"{length} * n + {b}" if work.program.reverse else b
                     base = work.pointer(Place(state.buffer, 1 if work.program.reverse else 0))
                     work.line(f"    {base}[({first}) * {work.size(state.size)} + {u}] = total")
-                work.line(f"{work.tile(f'state {state.name}', r, u, '')} = total")
+                if work.alone or not work.facts.tiles[f"state {state.name}"].whole:
+                    work.line(f"{work.tile(f'state {state.name}', r, u, '', j)} = total")
+    if not work.alone:
+        enter_whole(work)
 
 
 def _leave(work: LoopText) -> None:
     """The states after the last step."""
     for state in work.program.states:
         result = work.argument(f"final {state.name}", f"{state.name}_final")
-        copy = f"(limit & {work.u(1)}) * {work.u(work.copy(state.size))}"
+        copy = f"(limit & {work.u(1)}) * {work.u(work.copy(f'state {state.name}'))}"
         for item in work.items(state.size):
-            r, u, b = (work.of_item(what, state.size, item) for what in ("r", "u", "b"))
+            r, u, j, b = (work.of_item(what, state.size, item) for what in ("r", "u", "j", "b"))
             with _guarded(work, state.size, item):
                 work.line(f"if row0 + {r} < n:")
-                work.line(f"    {result}[{b} * {work.size(state.size)} + {u}] = {work.tile(f'state {state.name}', r, u, copy)}")
+                work.line(f"    {result}[{b} * {work.size(state.size)} + {u}] = {work.tile(f'state {state.name}', r, u, copy, j)}")
 
 
 def _fixed(work: LoopText, stage: Stage) -> list[str]:
@@ -144,10 +160,11 @@ def _steps(work: LoopText) -> None:
     work.indent += 1
     work.line(f"t = limit - {one} - s" if program.reverse else "t = s")
     for state in program.states:
-        copy = work.u(work.copy(state.size))
+        copy = work.u(work.copy(f"state {state.name}"))
         now, then = work.copies(f"state {state.name}")
         work.line(f"{now} = (s & {one}) * {copy}  # {state.name} before the step, and after it")
         work.line(f"{then} = {copy} - {now}")
+    exchange_line(work)
     for size in dict.fromkeys(s.size for s in program.loop if not s.rowwise):
         for item in work.items(size):
             live, row, at, u, b, length = (work.of_item(what, size, item) for what in ("live", "row", "at", "u", "b", "length"))
@@ -157,7 +174,9 @@ def _steps(work: LoopText) -> None:
         work.line("live, row = t < length, t * n + b")
     for number, stage in enumerate(program.loop):
         (_row_stage if stage.rowwise else _stage)(work, stage, number)
-        if barriers(program):
+        if not work.alone and work.facts.published(number):
+            exchanged(work, number)
+        elif barriers(program):
             work.line("cuda.syncthreads()")
     work.line(f"s += {one}")
     work.indent -= 1
@@ -216,7 +235,7 @@ def _global_loads(work: LoopText, stage: Stage, number: int, item: int) -> None:
 
 def _item(work: LoopText, stage: Stage, number: int, item: int) -> None:
     """The pointwise work of one item."""
-    r, u = (work.of_item(what, stage.size, item) for what in ("r", "u"))
+    r, u, j = (work.of_item(what, stage.size, item) for what in ("r", "u", "j"))
     own = {acc.value for _, _, acc in _accumulations(stage)}
     for name in work.outside(stage):
         if name in own or work.in_global(name):
@@ -224,23 +243,24 @@ def _item(work: LoopText, stage: Stage, number: int, item: int) -> None:
         if work.is_read(name, "step"):
             work.line(f"{work.value(name, str(item))} = {work.fixed(name, u, 't')}")
         elif not work.fixed(name, u, "t"):
-            work.line(f"{work.value(name, str(item))} = {work.element(name, r, work.u(0) if work.is_number(name, stage) else u)}")
+            work.line(f"{work.value(name, str(item))} = {work.element(name, r, work.u(0) if work.is_number(name, stage) else u, j)}")
     for index, gate, acc in _accumulations(stage):
         terms = [work.value(b, str(item)) for b in acc.biases] if acc.first else \
-            [_start(work, acc, item) if _starts_in_global(work, acc, number) else work.element(acc.value, r, u)]
-        terms += product_sums(work, stage, (number, index), gate, (r, u))
+            [_start(work, acc, item) if _starts_in_global(work, acc, number) else work.element(acc.value, r, u, j)]
+        terms += product_sums(work, stage, (number, index), gate, (r, j))
         work.line(f"{work.value(acc.value, str(item))} = {' + '.join(terms)}")
     work.compute(stage.nodes, str(item))
     _store(work, stage, number, item)
 
 
 def _store(work: LoopText, stage: Stage, number: int, item: int) -> None:
-    r, u, live, at = (work.of_item(what, stage.size, item) for what in ("r", "u", "live", "at"))
+    r, u, j, live, at = (work.of_item(what, stage.size, item) for what in ("r", "u", "j", "live", "at"))
+    published = () if work.alone else work.facts.published(number)
     to_global = []
     for value, place in dict.fromkeys(work.facts.stored(stage)):
         text = work.value(value, str(item))
-        unfinished = number in work.facts.parts.get(value, ()) and work.facts.parts[value][-1] != number
-        work.store(value, place, (r, u), text, "" if unfinished else live)
+        unfinished = work.facts.unfinished(value, number)
+        work.store(value, place, (r, u, j), text, "" if unfinished else live, () if unfinished else published)
         if place.buffer in work.facts.outside and not unfinished and (value, place) not in work.facts.carried(stage):
             to_global.append(f"{work.pointer(place)}[{at}] = {text}")
     if to_global:
@@ -251,7 +271,7 @@ def _store(work: LoopText, stage: Stage, number: int, item: int) -> None:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Elements of the row `r` of the tile."""
+    """Elements of the row `r` of the tile. Blocks that share it do all the same, and one of them writes to global memory."""
 
     work: LoopText
     stage: Stage
@@ -269,10 +289,10 @@ class _Rows:
         work = self.work
         if text != "total":
             work.line(f"total = {text}")
-        for place in dict.fromkeys([work.program.places[name], *(p for v, p in self.stage.stores if v == name)]):
-            work.store(name, place, ("r", index), "total", "live")
+        for place in work.facts.left(self.stage, name):
+            work.store(name, place, ("r", index, index), "total", "live")
             if place.buffer in work.facts.outside:
-                work.line("if live:")
+                work.line("if live:" if work.alone else f"if live and part == {work.u(0)}:")
                 work.line(f"    {work.pointer(place)}[row * {work.size(size_of(work.graph, name))} + {index}] = total")
 
 

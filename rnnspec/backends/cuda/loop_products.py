@@ -21,7 +21,8 @@ Key = tuple[int, int]  # stage, panel
 
 @dataclass(frozen=True)
 class _Product:
-    """A panel with its numbers. width: columns; share: threads to a column; cut: parts of an operand; terms: of a thread, of one operand."""
+    """A panel with its numbers. units: of the block; width: columns; share: threads to a column; cut: parts of an operand; terms:
+    of a thread, of one operand."""
 
     work: LoopText
     stage: Stage
@@ -30,11 +31,11 @@ class _Product:
 
     @property
     def units(self) -> int:
-        return self.work.number(self.stage.size)
+        return self.work.own(self.stage.size)
 
     @property
     def width(self) -> int:
-        return columns(self.panel, self.stage, self.work.sizes)
+        return columns(self.panel, self.stage, self.work.sizes, self.work.shape.blocks)
 
     @property
     def share(self) -> int:
@@ -148,12 +149,15 @@ def _load(own: _Product, turn: int, span: tuple[int, int], strides: tuple[str, s
 def _source(own: _Product, pairs: list[tuple[int, int]], inner: int) -> tuple[str, str]:
     """Lines that find matrix number `piece` and, in it, the unit of column `e`; returns how far apart its units lie, and its terms."""
     work, u = own.work, own.work.u
-    work.line(f"u = e % {u(own.units)}")
+    size, whole = own.stage.size, own.work.number(own.stage.size)
+    work.line(f"u = e % {u(own.units)}" if work.alone else f"u = {work.first(size)} + e % {u(own.units)}")
+    if work.ragged(size):
+        work.line(f"u = u if u < {u(whole)} else {u(0)}")
     terms = [own.panel.accumulations[gate].terms[i] for gate, i in pairs]
     mixed = len({t.transposed for t in terms}) > 1
     by_unit = by_term = 1
     for number, term in enumerate(terms):
-        by_unit, by_term = (1, own.units) if term.transposed else (inner, 1)
+        by_unit, by_term = (1, whole) if term.transposed else (inner, 1)
         inside = "    " * bool(number)
         if number:
             work.line(f"if piece == {u(number)}:")
@@ -181,7 +185,7 @@ def product(work: LoopText, stage: Stage, panel: Panel, key: Key) -> None:
 
 
 def product_sums(work: LoopText, stage: Stage, key: Key, gate: int, at: tuple[str, str]) -> list[str]:
-    """The texts of what has to be added for an item of an accumulation."""
+    """The texts of what has to be added for an item of an accumulation. at: its row, and the number of its unit in the block."""
     own = _Product(work, stage, stage.panels[key[1]], key)
     row, unit = at
     return [f"sh[{row} * {work.u(own.width * own.share)} + {work.u(work.shape.products[key] + part * own.width + gate * own.units)} + {unit}]"
@@ -190,7 +194,7 @@ def product_sums(work: LoopText, stage: Stage, key: Key, gate: int, at: tuple[st
 
 def _terms_shared_out(own: _Product, sums: list[str]) -> None:
     work, u = own.work, own.work.u
-    terms, stride = own.inner[0] // own.cut, work.shape.strides[size_of(work.graph, own.panel.operands[0])]
+    terms, stride = own.inner[0] // own.cut, work.shape.strides[work.facts.key(own.panel.operands[0])]
     state = work.facts.state_of(own.panel.operands[0])
     place = own.variable("operand")
     if state:

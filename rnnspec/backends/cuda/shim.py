@@ -1,6 +1,8 @@
 """The one place where the CUDA compiler is imported: numba-cuda, whose successor would be imported here too.
 
-Kernels are compiled to PTX; running them (driver.py) needs no compiler. `select` and `larger` are what texts call beside Python.
+Kernels are compiled to PTX; running them (driver.py) needs no compiler. What texts call beside Python: `select` and `larger`, and, for blocks
+that wait for each other, `arrive`, `arrived` and `fresh`, which the compiler neither moves nor drops, and which the cache of a processor does
+not answer.
 """
 from __future__ import annotations
 
@@ -21,14 +23,17 @@ if not hasattr(np, "row_stack"):  # numba-cuda 0.30 imports it; NumPy 2.5 took i
 try:
     import numba.cuda.dispatcher
     import numba_cuda  # noqa: F401 - Numba's own target, which it replaces, knows no launch bounds
+    from llvmlite import ir
     from numba import cuda, float32, float64, int32, types, uint32, uint64
+    from numba.cuda.extending import intrinsic
 except ImportError as error:
     raise BackendUnavailable(f"backend 'cuda' needs numba-cuda to compile its kernels, and importing it failed: {error}. "
                              "Install it with: pip install 'rnnspec[cuda]'.") from error
 
-__all__ = ["compile_ptx", "cuda", "float32", "float64", "int32", "larger", "select", "uint32", "uint64"]
+__all__ = ["arrive", "arrived", "compile_ptx", "cuda", "float32", "float64", "fresh", "int32", "larger", "select", "uint32", "uint64"]
 
 REALS = {"float32": float32, "float64": float64}
+IN_GLOBAL = 1  # the address space, as LLVM numbers them
 
 
 @cuda.jit(device=True)
@@ -40,6 +45,45 @@ def select(condition: Any, yes: Any, no: Any) -> Any:
 def larger(a: Any, b: Any) -> Any:
     """NaN if either is."""
     return a if a >= b or a != a else b
+
+
+def _instruction(text: str, constraints: str, result: Any, builder: Any, pointer: Any, index: Any) -> Any:
+    """Emits one PTX instruction that has the address of an element in global memory as its last operand."""
+    element = builder.gep(pointer, [index])
+    place = builder.addrspacecast(element, ir.PointerType(element.type.pointee, addrspace=IN_GLOBAL))
+    kind = ir.FunctionType(result, [place.type])
+    return builder.call(ir.InlineAsm(kind, text, f"{constraints}l,~{{memory}}", side_effect=True), [place])
+
+
+@intrinsic
+def arrive(typing: Any, counters: Any, index: Any) -> Any:
+    """arrive(counters, index): adds one."""
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _instruction("red.relaxed.gpu.global.add.u64 [$0], 1;", "", ir.VoidType(), builder, *args)
+        return context.get_dummy_value()
+    return types.void(counters, index), code
+
+
+@intrinsic
+def arrived(typing: Any, counters: Any, index: Any) -> Any:
+    """arrived(counters, index): what stands there now."""
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _instruction("ld.relaxed.gpu.global.u64 $0, [$1];", "=l,", ir.IntType(64), builder, *args)
+    return uint64(counters, index), code
+
+
+@intrinsic
+def fresh(typing: Any, values: Any, index: Any) -> Any:
+    """fresh(values, index): the 16 bytes from there on, as two or four numbers; they may be what another block has just written."""
+    real, letter, kind, count = (values.dtype, "f", "f32", 4) if values.dtype == float32 else (values.dtype, "d", "f64", 2)
+    found = types.UniTuple(real, count)
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        text = f"ld.relaxed.gpu.global.v{count}.{kind} {{{', '.join(f'${i}' for i in range(count))}}}, [${count}];"
+        result = ir.LiteralStructType([context.get_value_type(real)] * count)
+        loaded = _instruction(text, f"={letter}," * count, result, builder, *args)
+        return context.make_tuple(builder, found, [builder.extract_value(loaded, i) for i in range(count)])
+    return found(values, index), code
 
 
 @contextlib.contextmanager

@@ -16,9 +16,10 @@ from rnnspec.lowering.schedule import size_of
 from rnnspec.symbolic.graph import Graph, Pointwise, Read, fresh, node_text, operands
 
 FUNCTIONS = ("exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "erf", "tanh")
-HELPERS = ("cuda", "larger", "real", "select", "uint64")
-LOCALS = ("across", "at", "b", "block", "chunk", "count", "down", "e", "end", "first", "high", "item", "k", "kernel", "lane", "lengths", "limit", "live",
-          "low", "n", "np", "order", "part", "piece", "r", "row", "row0", "s", "sh", "source", "t", "t0", "thread", "total", "u", "while")
+HELPERS = ("arrive", "arrived", "cuda", "fresh", "larger", "real", "select", "uint64")
+LOCALS = ("across", "at", "b", "block", "chunk", "count", "counters", "down", "e", "end", "exchange", "expected", "first", "group", "high", "item", "k",
+          "kernel", "lane", "lengths", "limit", "live", "low", "n", "np", "order", "part", "patience", "piece", "r", "row", "row0", "s", "sh", "source",
+          "swap", "t", "t0", "thread", "tile0", "total", "turns", "u", "waited", "while")
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,6 @@ class Text:
 
 
 def _kind(key: str) -> str:
-    if key in ("lengths", "tile_lengths", "order"):
+    if key in ("lengths", "tile_lengths", "order", "counters"):
         return "index*"
-    return "real*" if key.split(" ")[0] in ("rows", "vector", "start", "final", "parts") else "index"
+    return "real*" if key.split(" ")[0] in ("rows", "vector", "start", "final", "parts", "exchange") else "index"
