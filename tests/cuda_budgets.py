@@ -82,7 +82,7 @@ TABLE: dict[tuple[str, str, int], dict[str, tuple[int, int]]] = {
     ("lstm", "forward", 64): {"sm_80": (126, 8192), "sm_90": (128, 8192)},
 }
 
-# the same of tier 2, sizes at which several blocks share up to 16 rows
+# the same of tier 2, sizes at which several blocks share up to 8 rows
 GRID_SIZES = (128, 256)
 GRID_TABLE: dict[tuple[str, str, int], dict[str, tuple[int, int]]] = {
 }

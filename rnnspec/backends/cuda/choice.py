@@ -12,7 +12,7 @@ REGISTERS = 65536  # of a processor, and so of a block
 MOST_REGISTERS = 255  # of a thread
 OTHER_REGISTERS = 44  # what a thread needs beside its weights and sums (the budget table in tests/ shows how it comes out)
 ROWS = (4, 2, 1)
-GRID_ROWS = (16, 8, 4, 2, 1)  # where several blocks share them
+GRID_ROWS = (8, 4, 2, 1)  # where several blocks share them
 DEVICES = {"sm_80": (108, 166912), "sm_90": (132, 232448)}  # processors of an A100 and an H100, and bytes of shared memory that a block may have
 TIERS = {1: "one block for each tile of rows runs the whole loop", 2: "several blocks share the units of a tile of rows, and wait for each other at every "
          "stage", 3: "a launch for each stage of each step"}

@@ -194,22 +194,17 @@ def product_sums(work: LoopText, stage: Stage, key: Key, gate: int, at: tuple[st
 
 def _terms_shared_out(own: _Product, sums: list[str]) -> None:
     work, u = own.work, own.work.u
-    terms, stride = own.inner[0] // own.cut, work.shape.strides[work.facts.key(own.panel.operands[0])]
-    state = work.facts.state_of(own.panel.operands[0])
-    place = own.variable("operand")
+    terms, operand = own.inner[0] // own.cut, own.panel.operands[0]
+    place, state = own.variable("operand"), work.facts.state_of(operand)
     if state:
         now, then = work.copies(f"state {state[0].name}")
-        work.line(f"e = {place} + {then if state[1] == 'then' else now}")
-        place = "e"
-    start = own.variable("weights") if own.stores else ""
+        place = f"{place} + {then if state[1] == 'then' else now}"
     for first in range(0, terms, UNROLLED if own.stores else terms):
-        for k in range(first, min(terms, first + UNROLLED) if own.stores else terms):
-            weight = own.weight(0, k)
-            if own.stores:
-                work.line(f"total = sh[{start} + {u(k * own.width)}]")
-                weight = "total"
-            for r, running in enumerate(sums):
-                work.line(f"{running} = {running} + {weight} * sh[{place} + {u(r * stride + k)}]")
+        span = range(first, min(terms, first + UNROLLED) if own.stores else terms)
+        weights = [own.weight(0, k) for k in span]
+        if own.stores:
+            weights = _stored(own, [f"{own.variable('weights')} + {u(k * own.width)}" for k in span])
+        _add(own, operand, f"{place} + {u(first)}", sums, weights)
 
 
 def _terms(own: _Product, turn: int, sums: list[str]) -> None:
@@ -218,9 +213,7 @@ def _terms(own: _Product, turn: int, sums: list[str]) -> None:
         if own.stores:
             _rounds(own, operand, inner, own.matrices + done * own.width + own.offset(turn), sums)
         else:
-            for k in range(inner):
-                for r, running in enumerate(sums):
-                    work.line(f"{running} = {running} + {own.weight(turn, done + k)} * {work.element(operand, r, k)}")
+            _add(own, operand, work.place(operand, 0, 0), sums, [own.weight(turn, done + k) for k in range(inner)])
         done += inner
 
 
@@ -232,13 +225,26 @@ def _rounds(own: _Product, operand: str, inner: int, place: int, sums: list[str]
         work.line(f"k = {u(0)}")
         work.line(f"while k < {u(whole)}:")
         work.indent += 1
-        for i in range(UNROLLED):
-            work.line(f"total = sh[k * {u(own.width)} + thread + {u(place + i * own.width)}]")
-            for r, running in enumerate(sums):
-                work.line(f"{running} = {running} + total * {work.element(operand, r, f'k + {u(i)}')}")
+        weights = _stored(own, [f"k * {u(own.width)} + thread + {u(place + i * own.width)}" for i in range(UNROLLED)])
+        _add(own, operand, work.place(operand, 0, "k"), sums, weights)
         work.line(f"k += {u(UNROLLED)}")
         work.indent -= 1
-    for k in range(whole, inner):
-        work.line(f"total = sh[thread + {u(place + k * own.width)}]")
-        for r, running in enumerate(sums):
-            work.line(f"{running} = {running} + total * {work.element(operand, r, k)}")
+    if whole < inner:
+        weights = _stored(own, [f"thread + {u(place + k * own.width)}" for k in range(whole, inner)])
+        _add(own, operand, work.place(operand, 0, whole), sums, weights)
+
+
+def _stored(own: _Product, places: list[str]) -> list[str]:
+    """Some weights from shared memory."""
+    names = [own.work.name(f"stored {i}", f"w_{i}") for i in range(len(places))]
+    for name, place in zip(names, places):
+        own.work.line(f"{name} = sh[{place}]")
+    return names
+
+
+def _add(own: _Product, operand: str, place: str, sums: list[str], weights: list[str]) -> None:
+    """Adds to the sums of all rows. place: of the first row's first term."""
+    work = own.work
+    stride, together = work.u(work.shape.strides[work.facts.key(operand)]), ", ".join(sums)
+    comma = "," * (len(sums) == 1)
+    work.line(f"{together}{comma} = add_products(sh, {place}, {stride}, ({together}{comma}), {', '.join(weights)})")

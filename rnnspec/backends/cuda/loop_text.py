@@ -66,8 +66,11 @@ class LoopText(Text):
     def tile(self, key: str, row: str | int, unit: str | int, copy: str, own: str = "") -> str:
         """The text of an element of a tile; what is known is folded into its place. copy: of a state, the variable that says which; own: the
         number of the unit among those of the block."""
+        return f"sh[{self._tile(key, row, unit, copy, own)}]"
+
+    def _tile(self, key: str, row: str | int, unit: str | int, copy: str, own: str = "") -> str:
         unit = unit if self.facts.tiles[key].whole or not own else own
-        return f"sh[{self._place(self.shape.tiles[key], self.shape.strides[key], row, unit, copy)}]"
+        return self._place(self.shape.tiles[key], self.shape.strides[key], row, unit, copy)
 
     def _place(self, known: int, stride: int, row: str | int, unit: str | int, copy: str) -> str:
         terms = []
@@ -94,8 +97,12 @@ class LoopText(Text):
 
     def element(self, name: str, row: str | int, unit: str | int, own: str = "") -> str:
         """The text of an element of a value that lies in shared memory."""
+        return f"sh[{self.place(name, row, unit, own)}]"
+
+    def place(self, name: str, row: str | int, unit: str | int, own: str = "") -> str:
+        """Where that lies."""
         key, state = self.facts.key(name), self.facts.state_of(name)
-        return self.tile(key, row, unit, self.copies(key)[state[1] == "then"] if state else "", own)
+        return self._tile(key, row, unit, self.copies(key)[state[1] == "then"] if state else "", own)
 
     def store(self, value: str, place: Place, at: tuple[str, str, str], text: str, live: str, published: Collection[str] = ()) -> None:
         """Leaves an element of a value (row, unit, number of the unit in the block) in shared memory, or, of a tile that is published, in the

@@ -1,8 +1,8 @@
 """The one place where the CUDA compiler is imported: numba-cuda, whose successor would be imported here too.
 
-Kernels are compiled to PTX; running them (driver.py) needs no compiler. What texts call beside Python: `select` and `larger`, and, for blocks
-that wait for each other, `arrive`, `arrived` and `fresh`, which the compiler neither moves nor drops, and which the cache of a processor does
-not answer.
+Kernels are compiled to PTX; running them (driver.py) needs no compiler. What texts call beside Python: `select` and `larger`; `add_products`, for
+which a thousand lines would take minutes to compile; and, for blocks that wait for each other, `arrive`, `arrived` and `fresh`, which the compiler
+neither moves nor drops, and which the cache of a processor does not answer.
 """
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ try:
     import numba.cuda.dispatcher
     import numba_cuda  # noqa: F401 - Numba's own target, which it replaces, knows no launch bounds
     from llvmlite import ir
-    from numba import cuda, float32, float64, int32, types, uint32, uint64
+    from numba import config, cuda, float32, float64, int32, types, uint32, uint64
+    from numba.cuda import cgutils
     from numba.cuda.extending import intrinsic
 except ImportError as error:
     raise BackendUnavailable(f"backend 'cuda' needs numba-cuda to compile its kernels, and importing it failed: {error}. "
                              "Install it with: pip install 'rnnspec[cuda]'.") from error
 
-__all__ = ["arrive", "arrived", "compile_ptx", "cuda", "float32", "float64", "fresh", "int32", "larger", "select", "uint32", "uint64"]
+__all__ = ["add_products", "arrive", "arrived", "compile_ptx", "cuda", "float32", "float64", "fresh", "int32", "larger", "select", "uint32", "uint64"]
 
 REALS = {"float32": float32, "float64": float64}
 IN_GLOBAL = 1  # the address space, as LLVM numbers them
@@ -45,6 +46,46 @@ def select(condition: Any, yes: Any, no: Any) -> Any:
 def larger(a: Any, b: Any) -> Any:
     """NaN if either is."""
     return a if a >= b or a != a else b
+
+
+@intrinsic
+def add_products(typing: Any, values: Any, at: Any, apart: Any, sums: Any, *weights: Any) -> Any:
+    """add_products(values, at, apart, sums, *weights) -> sums[r] + the sum over k of weights[k] * values[at + r * apart + k], for each r.
+
+    at and apart are whole vectors of 16 bytes, of which each is one load."""
+    whole = 128 // values.dtype.bitwidth
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        start = context.make_array(values)(context, builder, value=args[0]).data
+        totals, factors = (cgutils.unpack_tuple(builder, args[i], count) for i, count in ((3, len(sums)), (4, len(weights))))
+        rows = [builder.gep(start, [builder.add(args[1], builder.mul(args[2], args[2].type(r)))]) for r in range(len(totals))]
+        for first in range(0, len(factors), whole):
+            for r, row in enumerate(rows):
+                count, place = min(whole, len(factors) - first), builder.gep(row, [args[1].type(first)])
+                for factor, element in zip(factors[first:], _elements(builder, place, count, whole)):
+                    totals[r] = builder.fadd(totals[r], builder.fmul(factor, element))
+        return context.make_tuple(builder, sums, totals)
+    return sums(values, at, apart, sums, types.StarArgTuple(weights)), code
+
+
+def _elements(builder: Any, place: Any, count: int, whole: int) -> list[Any]:
+    """The first numbers of a vector."""
+    if count < whole:
+        return [builder.load(builder.gep(place, [ir.IntType(64)(i)])) for i in range(count)]
+    vector = builder.load(builder.bitcast(place, ir.VectorType(place.type.pointee, whole).as_pointer()), align=16)
+    return [builder.extract_element(vector, ir.IntType(32)(i)) for i in range(whole)]
+
+
+def _add_products(values: Any, at: int, apart: int, sums: tuple[float, ...], *weights: float) -> tuple[float, ...]:
+    found = list(sums)
+    for r in range(len(found)):
+        for k, weight in enumerate(weights):
+            found[r] = found[r] + weight * values[int(at + r * apart) + k]
+    return tuple(found)
+
+
+if config.ENABLE_CUDASIM:  # where Python itself runs the texts
+    add_products = _add_products
 
 
 def _instruction(text: str, constraints: str, result: Any, builder: Any, pointer: Any, index: Any) -> Any:

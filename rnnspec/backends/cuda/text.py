@@ -16,7 +16,7 @@ from rnnspec.lowering.schedule import size_of
 from rnnspec.symbolic.graph import Graph, Pointwise, Read, fresh, node_text, operands
 
 FUNCTIONS = ("exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "erf", "tanh")
-HELPERS = ("arrive", "arrived", "cuda", "fresh", "larger", "real", "select", "uint64")
+HELPERS = ("add_products", "arrive", "arrived", "cuda", "fresh", "larger", "real", "select", "uint64")
 LOCALS = ("across", "at", "b", "block", "chunk", "count", "counters", "down", "e", "end", "exchange", "expected", "first", "group", "high", "item", "k",
           "kernel", "lane", "lengths", "limit", "live", "low", "n", "np", "order", "part", "patience", "piece", "r", "row", "row0", "s", "sh", "source",
           "swap", "t", "t0", "thread", "tile0", "total", "turns", "u", "waited", "while")
