@@ -64,9 +64,11 @@ def _empty(facts: Facts, sizes: Mapping[str, int]) -> bool:
     return any(evaluate_size(s, sizes) == 0 for s in {*facts.program.sizes(), *(t.size for t in facts.tiles.values())})
 
 
-def _registers(facts: Facts, sizes: Mapping[str, int], item: int, shape: Shape) -> int:
-    """Of a thread, where weights lie in registers."""
-    return item // 4 * (weight_registers(facts, sizes, shape) + shape.rows) + OTHER_REGISTERS
+def _fits_registers(facts: Facts, sizes: Mapping[str, int], item: int, shape: Shape) -> bool:
+    """Whether weights may lie in registers. A processor gives them out to four warps at a time, eight to a thread."""
+    needed = item // 4 * (weight_registers(facts, sizes, shape) + shape.rows) + OTHER_REGISTERS
+    threads = -(-shape.threads // (4 * WARP)) * 4 * WARP
+    return needed <= min(MOST_REGISTERS, REGISTERS // threads // 8 * 8)
 
 
 def _block(facts: Facts, sizes: Mapping[str, int], item: int, most: int, shared: int) -> tuple[Shape | None, str]:
@@ -76,7 +78,7 @@ def _block(facts: Facts, sizes: Mapping[str, int], item: int, most: int, shared:
     for rows in (n for n in ROWS if n <= most):
         shape = layout(facts, sizes, item, rows, "registers")
         smallest = shape.shared * item
-        if _registers(facts, sizes, item, shape) <= min(MOST_REGISTERS, REGISTERS // shape.threads) and smallest <= shared:
+        if _fits_registers(facts, sizes, item, shape) and smallest <= shared:
             return shape, "weights fit registers"
         shape = layout(facts, sizes, item, rows, "shared")
         if shape.shared * item <= shared:
@@ -96,7 +98,7 @@ def _grid(facts: Facts, sizes: Mapping[str, int], item: int, rows: int, processo
         return None, "the device runs no blocks that wait for each other"
     best, least, smallest = None, 0.0, 0
     for shape in _shapes(facts, sizes, item, rows, processors):
-        if shape.weights == "registers" and _registers(facts, sizes, item, shape) > min(MOST_REGISTERS, REGISTERS // shape.threads):
+        if shape.weights == "registers" and not _fits_registers(facts, sizes, item, shape):
             continue
         need = shape.shared * item
         smallest = min(smallest or need, need)
