@@ -40,7 +40,7 @@ def choose(facts: Facts, sizes: Mapping[str, int], item: int, rows: int, process
     """
     if tier == 3:
         return Choice(3, None, "asked for")
-    whys = []
+    whys: list[str] = []
     for number in (1, 2) if tier is None else (tier,):
         if number == 1:
             shape, why = _block(facts, sizes, item, _rows_per_block(rows, processors), shared)

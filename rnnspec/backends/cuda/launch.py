@@ -27,7 +27,7 @@ from rnnspec.backends.cuda.stage import THREADS as STAGE_THREADS
 from rnnspec.backends.cuda.stage import has_work, stage_source, sums
 from rnnspec.backends.cuda.text import Source
 from rnnspec.language.sizes import evaluate_size
-from rnnspec.lowering.program import Panel, Place, Program, Stage
+from rnnspec.lowering.program import Panel, Place, Program, Stage, State
 from rnnspec.lowering.schedule import size_of
 from rnnspec.symbolic.graph import Read, operands
 
@@ -196,6 +196,8 @@ class Execution:
             (self.step_by_step if self.choice.tier == 3 else self.whole_loop)()
         for stage in program.after:
             self.stage(stage, 0, rows, 0)
+        for state in (s for s in program.states if s.name in self.code.facts.late or self.choice.tier == 3):
+            self.finish(state)
         for outer in program.outers:
             self.outer(outer.parameter, outer.left, outer.right)
         for name, value in program.outputs.items():
@@ -298,10 +300,12 @@ class Execution:
         for s in reversed(range(self.steps)) if program.reverse else range(self.steps):
             for stage, panels in zip(program.loop, ready):
                 self.stage(stage, s * self.n, self.n, s, panels)
-        for state in program.states:
-            self.launcher.move("move", self.n * self.size(state.size), target=self.final[state.name].address, at_target=0,
-                               source=self.buffer(state.buffer).address, at_source=1 - reverse, n=self.n, width=self.size(state.size),
-                               lengths=self.lengths_array.address)
+
+    def finish(self, state: State) -> None:
+        """The state after each row's last step, from its history."""
+        self.launcher.move("move", self.n * self.size(state.size), target=self.final[state.name].address, at_target=0,
+                           source=self.buffer(state.buffer).address, at_source=1 - int(self.code.program.reverse), n=self.n, width=self.size(state.size),
+                           lengths=self.lengths_array.address)
 
     # --- stages over rows --------------------------------------------------------------------------------------------
 

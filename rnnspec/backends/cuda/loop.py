@@ -123,8 +123,8 @@ def _enter(work: LoopText) -> None:
 
 
 def _leave(work: LoopText) -> None:
-    """The states after the last step."""
-    for state in work.program.states:
+    """The states after the last step, but those that only come later."""
+    for state in (s for s in work.program.states if s.name not in work.facts.late):
         result = work.argument(f"final {state.name}", f"{state.name}_final")
         copy = f"(limit & {work.u(1)}) * {work.u(work.copy(f'state {state.name}'))}"
         for item in work.items(state.size):

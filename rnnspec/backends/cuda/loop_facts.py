@@ -138,13 +138,20 @@ class Facts:
                 yield acc.value, self.program.places[acc.value]
         yield from dict.fromkeys([*stage.stores, *self.carried(stage)])
 
+    @cached_property
+    def late(self) -> frozenset[str]:
+        """The states that are computed after the loop, of all steps at once."""
+        made = {n for stage in self.program.after for n in (*stage.nodes, *stage.rowwise)}
+        made |= {acc.value for stage in self.program.after for panel in stage.panels for acc in panel.accumulations}
+        return frozenset(s.name for s in self.program.states if self.program.graph.states[s.name] in made)
+
     def carried(self, stage: Stage) -> list[tuple[str, Place]]:
         """States that were computed before the loop, for all steps: the first stage of their size takes them from global memory."""
         program, found = self.program, []
         for state in program.states:
             value, place = program.graph.states[state.name], Place(state.buffer, 1)
             first = next(s for s in program.loop if s.size == state.size and not s.rowwise) if program.places.get(value) == place else None
-            if value not in self.made and first is stage:
+            if value not in self.made and first is stage and state.name not in self.late:
                 found.append((value, place))
         return found
 

@@ -22,8 +22,7 @@ def grid_header(work: LoopText) -> None:
     work.header("tile0")
     work.line(f"group, part = uint64(cuda.blockIdx.x) // {blocks}, uint64(cuda.blockIdx.x) % {blocks}")
     work.line(f"row0 = (tile0 + group) * {u(work.shape.rows)}")
-    sizes = [s.size for s in (*work.program.loop, *work.program.states)]
-    for size in dict.fromkeys(sizes):
+    for size in dict.fromkeys([*(s.size for s in work.program.loop), *(s.size for s in work.program.states)]):
         work.line(f"{work.first(size)} = part * {u(work.own(size))}")
     if work.shape.exchange:
         work.header("exchange", "counters", "patience")
