@@ -190,6 +190,8 @@ class Execution:
     def run(self) -> None:
         """Fills `outputs`, `final`, `gradients` and the tape."""
         program, rows = self.code.program, self.steps * self.n
+        for state in (s for s in program.states if s.name in self.code.facts.early or self.choice.tier == 3):
+            self.begin(state)
         for stage in program.before:
             self.stage(stage, 0, rows, 0)
         if self.n:
@@ -292,14 +294,15 @@ class Execution:
     def step_by_step(self) -> None:
         """Tier 3."""
         program = self.code.program
-        reverse = int(program.reverse)
-        for state in program.states:
-            self.launcher.move("move", self.n * self.size(state.size), target=self.buffer(state.buffer).address, at_target=reverse,
-                               source=self.start[state.name].address, at_source=0, n=self.n, width=self.size(state.size), lengths=self.lengths_array.address)
         ready = [[self.panel(stage, panel) for panel in stage.panels] for stage in program.loop]
         for s in reversed(range(self.steps)) if program.reverse else range(self.steps):
             for stage, panels in zip(program.loop, ready):
                 self.stage(stage, s * self.n, self.n, s, panels)
+
+    def begin(self, state: State) -> None:
+        """The state before each row's first step, into its history."""
+        self.launcher.move("move", self.n * self.size(state.size), target=self.buffer(state.buffer).address, at_target=int(self.code.program.reverse),
+                           source=self.start[state.name].address, at_source=0, n=self.n, width=self.size(state.size), lengths=self.lengths_array.address)
 
     def finish(self, state: State) -> None:
         """The state after each row's last step, from its history."""

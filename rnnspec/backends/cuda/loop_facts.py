@@ -145,6 +145,13 @@ class Facts:
         made |= {acc.value for stage in self.program.after for panel in stage.panels for acc in panel.accumulations}
         return frozenset(s.name for s in self.program.states if self.program.graph.states[s.name] in made)
 
+    @cached_property
+    def early(self) -> frozenset[str]:
+        """The states that are read before the loop, those at its start included: they can't wait for it to put them into their history."""
+        places = self.program.places
+        read = {places[v].buffer for stage in self.program.before for v in self._read(stage) if v in places}
+        return frozenset(s.name for s in self.program.states if s.buffer in read)
+
     def carried(self, stage: Stage) -> list[tuple[str, Place]]:
         """States that were computed before the loop, for all steps: the first stage of their size takes them from global memory."""
         program, found = self.program, []
