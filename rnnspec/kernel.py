@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,8 +38,8 @@ def compile(spec: Spec | str | os.PathLike[str], /, *, dtype: str = "float32", b
     """A Kernel for a cell.
 
     spec: a Spec, or a name or path for `load` (`settings` are its choices and constants). dtype: "float32" or "float64".
-    backend: "cpu"; "cuda", an NVIDIA GPU (see rnnspec.device); "auto", a GPU where there is one that will do, else the CPU, and the CPU
-    too where `threads` or memory="low" ask for it.
+    backend: "cpu"; "cuda", an NVIDIA GPU (see rnnspec.device); "auto", a GPU where there is one that will do and numba-cuda is installed,
+    else the CPU, and the CPU too where `threads` or memory="low" ask for it.
     threads: how many threads of the CPU a call may use; None for all processors this process may use.
     memory: what `forward` keeps for `backward`. "full": what it computed; "low": the states of some sqrt(T) steps, from which `backward`
     runs forward once more (a third more time, and inputs must not be changed in between). tier: which kernels a GPU runs, as `rnnspec show NAME
@@ -89,6 +90,8 @@ def _cuda(spec: Spec, dtype: np.dtype, threads: int | None, memory: str, tier: i
 def _auto(spec: Spec, dtype: np.dtype, threads: int | None, memory: str, tier: int | None) -> Kernel:
     if threads is not None or memory != "full":  # no GPU has these, so they ask for the CPU
         return _cpu(spec, dtype, threads, memory, tier)
+    if find_spec("numba_cuda") is None:  # a driver alone compiles nothing
+        return _cpu(spec, dtype, threads, memory, None)
     try:
         return _cuda(spec, dtype, threads, memory, tier)
     except BackendUnavailable:

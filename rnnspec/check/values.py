@@ -11,6 +11,8 @@ from rnnspec.check.outcome import Outcome, at_sizes, largest
 from rnnspec.check.sampling import Shapes
 from rnnspec.check.subject import Array, Subject, Values, collect, run_kernel, run_reference, without_noise, worst
 from rnnspec.check.tolerances import EXAMPLE, KERNEL, KINK_COMPARISON, REFERENCE
+from rnnspec.errors import BackendUnavailable
+from rnnspec.kernel import Kernel, compile
 from rnnspec.language.sizes import evaluate_size
 from rnnspec.language.spec import Example, Shape, Spec
 
@@ -83,8 +85,20 @@ def _short(array: Array) -> str:
 @at_sizes(lambda known: known.shapes())
 def against_reference(known: Subject, shapes: Shapes) -> Outcome:
     """Values and all gradients of the kernel at awkward sizes, with given initial states and final gradients, one batch ragged."""
+    return _compared(known, shapes, known.compiled())
+
+
+@at_sizes(lambda known: known.shapes()[-1:])
+def on_a_gpu(known: Subject, shapes: Shapes) -> Outcome:
+    """The same of a GPU's kernel, where there is a GPU."""
+    try:
+        return _compared(known, shapes, compile(known.spec, dtype=known.dtype, backend="cuda"))
+    except BackendUnavailable as error:
+        return Outcome(skipped=str(error))
+
+
+def _compared(known: Subject, shapes: Shapes, kernel: Kernel) -> Outcome:
     case = known.draw(shapes, f"against the reference {shapes.number}", KINK_COMPARISON)
-    kernel = known.compiled()
     found = run_kernel(kernel, case)
     inferred = kernel.infer(case.params, case.inputs, case.states, case.lengths)
     again = {f"output {n}": a for n, a in inferred.outputs.items()} | {f"final {n}": a for n, a in inferred.final.items()}

@@ -21,12 +21,13 @@ if not hasattr(np, "row_stack"):  # numba-cuda 0.30 imports it; NumPy 2.5 took i
 try:
     import numba.cuda.dispatcher
     import numba_cuda  # noqa: F401 - Numba's own target, which it replaces, knows no launch bounds
-    from numba import cuda, float32, float64, int32, types, uint32, uint64
+    from numba import cuda, float32, float64, int32, int64, types, uint32, uint64
+    from numba.cuda import libdevice
 except ImportError as error:
     raise BackendUnavailable(f"backend 'cuda' needs numba-cuda to compile its kernels, and importing it failed: {error}. "
                              "Install it with: pip install 'rnnspec[cuda]'.") from error
 
-__all__ = ["compile_ptx", "cuda", "float32", "float64", "int32", "larger", "select", "uint32", "uint64"]
+__all__ = ["compile_ptx", "cuda", "float32", "float64", "int32", "int64", "larger", "libdevice", "select", "uint32", "uint64"]
 
 REALS = {"float32": float32, "float64": float64}
 
