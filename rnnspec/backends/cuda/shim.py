@@ -1,4 +1,4 @@
-"""The one place where the CUDA compiler is imported: numba-cuda, whose successor would be imported here too.
+"""The one place where the CUDA compiler is imported (with numba_passes.py, which makes it fast): numba-cuda, whose successor would be too.
 
 Kernels are compiled to PTX; running them (driver.py) needs no compiler. `select` and `larger` are what texts call beside Python.
 """
@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnspec.backends.cuda.numba_passes import few_passes
 from rnnspec.errors import BackendUnavailable
 
 if not hasattr(np, "row_stack"):  # numba-cuda 0.30 imports it; NumPy 2.5 took it away
@@ -63,7 +64,7 @@ def compile_ptx(kernel: Callable[..., None], dtype: str, kinds: Sequence[str], c
     real = REALS[dtype]
     kind_types = {"real*": types.CPointer(real), "real**": types.CPointer(types.CPointer(real)), "index*": types.CPointer(uint64), "index": uint64}
     try:
-        with _device(capability):
+        with _device(capability), few_passes():
             made, _ = cuda.compile(kernel, types.void(*(kind_types[k] for k in kinds)), cc=capability, device=False, abi="numba", output="ptx",
                                    launch_bounds=threads)
     except Exception as error:
