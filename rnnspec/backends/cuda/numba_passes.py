@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-
 _KNOWN: dict[Any, Any] = {}
 
 
