@@ -60,11 +60,12 @@ def assemble(ptx: bytes, arch: str) -> Assembled:
 
 
 class Recorder(Device):
-    """Compiles what it is asked to run, and runs nothing; results are zero. folder: where cubins go; None: PTX stays in the cache alone."""
+    """Compiles what it is asked to run, and runs nothing; results are zero. made: the PTX of every kernel, by its Source; folder: where
+    cubins go too, if there is one."""
 
     def __init__(self, capability: tuple[int, int], processors: int, shared: int, folder: Path | None = None):
         self.capability, self.processors, self.shared, self.folder = capability, processors, shared, folder
-        self.made: set[Hashable] = set()
+        self.made: dict[Hashable, bytes] = {}
         self.next = 1 << 20
 
     def use(self) -> None:
@@ -77,7 +78,7 @@ class Recorder(Device):
             if self.folder is not None:
                 target = architecture(self.capability)
                 store(self.folder, key, target, assemble(ptx, "sm_{}{}".format(*target)).cubin, entry)
-            self.made.add(key)
+            self.made[key] = ptx
 
     def launch(self, *args: Any, **options: Any) -> None:
         pass

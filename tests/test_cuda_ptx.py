@@ -40,9 +40,9 @@ def test_the_operand_of_a_loop_product_is_read_in_vectors():
 def test_ptxas_agrees_with_the_table_of_budgets(cell, mode, size, arch):
     if ptxas() is None:
         pytest.skip("ptxas is not installed")
-    registers, shared = TABLE[cell, mode, size][arch]
+    registers, shared, *spilled = TABLE[cell, mode, size][arch]
     found = measure(cell, mode, size, arch)
-    assert found.spilled == 0
+    assert found.spilled <= sum(spilled)
     assert found.registers <= registers and found.shared <= shared
     assert found.registers <= MOST and found.registers * found.threads <= REGISTERS and found.shared <= DEVICES[arch][1]
 
