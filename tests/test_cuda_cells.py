@@ -1,6 +1,6 @@
 """Every cell on the CUDA backend: its PTX, run in the interpreter, against the reference, with races, bounds and uninitialised reads found.
 
-Compiled and interpreted, not run on a GPU. Most cells carry the slow marker: `pytest -m slow` runs them.
+Compiled and interpreted, not run on a GPU.
 """
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from tolerances import CUDA, assert_close
 import rnnspec
 
 needs_compiler()
-FORMS = ("lstm", "gru_reset_before", "lstm_projected", "on_lstm", "mlstm_matrix", "tau_gru")  # every form of stage between them
 SCHEDULES = 3
 SM_80 = {"capability": (8, 0), "shared": 166912}
 
@@ -34,14 +33,14 @@ def check(name: str, library, kernel, lengths, schedules: int = 1, **sizes: int)
         assert_clean(library)
 
 
-@pytest.mark.parametrize("name", [n if n in FORMS else pytest.param(n, marks=pytest.mark.slow) for n in rnnspec.spec_names()])
+@pytest.mark.parametrize("name", rnnspec.spec_names())
 def test_a_cell_on_three_schedules(name):
     """In tier 1, two rows to a block, of which one is none."""
     with gpu(processors=1) as library:
         check(name, library, rnnspec.compile(name, backend="cuda"), (2, 4, 3), SCHEDULES)
 
 
-@pytest.mark.parametrize("name", [n if n in ("lstm", "on_lstm") else pytest.param(n, marks=pytest.mark.slow) for n in rnnspec.spec_names()])
+@pytest.mark.parametrize("name", rnnspec.spec_names())
 def test_a_cell_stage_by_stage(name):
     with gpu(seed=7, **SM_80) as library:
         check(name, library, rnnspec.compile(name, backend="cuda", tier=3), (2, 4, 3))

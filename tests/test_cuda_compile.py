@@ -18,7 +18,6 @@ from rnnspec.backends.cuda.choice import DEVICES, TIERS
 from rnnspec.backends.cuda.driver import standing_in
 
 needs_compiler()
-ALWAYS = ("lstm", "gru_reset_before", "lru", "on_lstm")
 
 
 def compiled(name: str, capability: tuple[int, int], tier: int, dtype: str = "float32") -> dict[str, str]:
@@ -32,7 +31,7 @@ def compiled(name: str, capability: tuple[int, int], tier: int, dtype: str = "fl
     return {f"{source.name} {number}": ptx.decode() for number, (source, ptx) in enumerate(device.made.items())}
 
 
-@pytest.mark.parametrize("name", [n if n in ALWAYS else pytest.param(n, marks=pytest.mark.slow) for n in rnnspec.spec_names()])
+@pytest.mark.parametrize("name", rnnspec.spec_names())
 def test_every_tier_and_pass_compiles_for_every_architecture(name):
     """Float32 kernels hold no float64, no local memory, and no approximations that nobody asked for."""
     for capability in ARCHITECTURES:
