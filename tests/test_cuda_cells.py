@@ -37,7 +37,7 @@ def check(name: str, library, kernel, lengths, schedules: int = 1, **sizes: int)
 def test_a_cell_on_three_schedules(name):
     """In tier 1, two rows to a block, of which one is none."""
     with gpu(processors=1) as library:
-        check(name, library, rnnspec.compile(name, backend="cuda"), (2, 4, 3), SCHEDULES)
+        check(name, library, rnnspec.compile(name, backend="cuda", tier=1), (2, 4, 3), SCHEDULES)
 
 
 @pytest.mark.parametrize("name", rnnspec.spec_names())
@@ -46,25 +46,30 @@ def test_a_cell_stage_by_stage(name):
         check(name, library, rnnspec.compile(name, backend="cuda", tier=3), (2, 4, 3))
 
 
-@pytest.mark.parametrize("name", [n if n == "gru" else pytest.param(n, marks=pytest.mark.slow) for n in STANDARD])
+@pytest.mark.parametrize("name", STANDARD)
 def test_a_standard_cell_in_float64_on_sm_80(name):
     for tier in (1, 3):
         with gpu(seed=tier, **SM_80) as library:
             check(name, library, rnnspec.compile(name, backend="cuda", dtype="float64", tier=tier), None)
 
 
-@pytest.mark.parametrize("name", ["lstm", *(pytest.param(n, marks=pytest.mark.slow) for n in STANDARD if n != "lstm")])
+@pytest.mark.parametrize("name", STANDARD)
 def test_columns_whose_terms_are_shared(name):
     """At H = 16 a block has threads to spare, and several take parts of the terms of one sum."""
     with gpu(seed=3) as library:
         check(name, library, rnnspec.compile(name, backend="cuda", tier=1), (4, 1, 2), H=16)
 
 
+@pytest.mark.parametrize("size", [64, 112])
+@pytest.mark.parametrize("name", STANDARD)
+def test_a_standard_cell_at_a_larger_size(name, size):
+    """Weights in registers, and in shared memory."""
+    with gpu(seed=size, processors=1) as library:
+        check(name, library, rnnspec.compile(name, backend="cuda", tier=1), (2, 4, 3), H=size)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("size", "tier"), [(64, 1), (112, 1), (128, 3), (256, 3)])
-def test_lstm_at_larger_sizes(size, tier):
-    """Weights in registers, in shared memory, and beyond tier 1."""
+@pytest.mark.parametrize("size", [128, 256])
+def test_lstm_beyond_one_block(size):
     with gpu(seed=size) as library:
-        kernel = rnnspec.compile("lstm", backend="cuda")
-        assert kernel.choice("forward", 3, D=3, H=size).tier == tier
-        check("lstm", library, kernel, (2, 4, 3), H=size)
+        check("lstm", library, rnnspec.compile("lstm", backend="cuda", tier=3), (2, 4, 3), H=size)
