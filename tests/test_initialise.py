@@ -58,7 +58,7 @@ def test_a_vector_is_no_matrix(init):
 
 
 def test_gains_are_one_number():
-    with pytest.raises(SpecError, match=r"unknown initialiser 'identity\(1,2\)'"):
+    with pytest.raises(SpecError, match=r"unknown initialiser 'identity\(1, 2\)'"):
         loads(cell("h[t] = W @ x[t]", inputs="{x: H}", states="{h: H}", parameters="{W: [H, H]}", init='{W: "identity(1, 2)"}'))
 
 

@@ -14,7 +14,7 @@ from rnnspec.backends import reference
 from rnnspec.compare import diff
 from rnnspec.errors import RnnspecError
 from rnnspec.language.load import digest, load, loads
-from rnnspec.language.sizes import evaluate_size
+from rnnspec.language.sizes import full_shape
 from rnnspec.language.spec import Spec
 from rnnspec.symbolic.adjoint import adjoint
 from rnnspec.symbolic.build import build
@@ -38,12 +38,9 @@ def arrays(spec, training: bool):
     """Parameters, inputs and states with the noise among them."""
     rng, sizes = np.random.default_rng(SEED), whole_sizes(spec)
 
-    def full(shape):
-        return tuple(evaluate_size(s, sizes) for s in shape)
-
-    params = {n: rng.uniform(-1, 1, full(s)) for n, s in spec.trained.items()}
-    inputs = {n: rng.uniform(-1, 1, (T, B, *full(s))) for n, s in spec.streams.items()}
-    states = {n: rng.uniform(-0.5, 0.5, (B, *full(s))) for n, s in spec.states.items()}
+    params = {n: rng.uniform(-1, 1, full_shape(s, sizes)) for n, s in spec.trained.items()}
+    inputs = {n: rng.uniform(-1, 1, (T, B, *full_shape(s, sizes))) for n, s in spec.streams.items()}
+    states = {n: rng.uniform(-0.5, 0.5, (B, *full_shape(s, sizes))) for n, s in spec.states.items()}
     made = noise.draw(spec, sizes, T, B, SEED, "float64") if training else noise.mean(spec, sizes, T, B, "float64")
     params |= {n: a for n, a in made.items() if n in spec.parameters}
     inputs |= {n: a for n, a in made.items() if n in spec.inputs}

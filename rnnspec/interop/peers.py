@@ -18,7 +18,7 @@ import numpy as np
 
 from rnnspec.kernel import Kernel, compile
 from rnnspec.language.layouts import pack, pack_gradients
-from rnnspec.language.sizes import evaluate_size
+from rnnspec.language.sizes import full_shape
 from rnnspec.language.spec import Shape, Spec
 
 Array = np.ndarray
@@ -126,7 +126,7 @@ def _draw(spec: Spec, kernel: Kernel, layout: str, attributes: Mapping[str, Any]
     sizes = dict(zip(names, PRIMES))
 
     def values(*lead: int, shape: Shape) -> Array:
-        return rng.uniform(-1, 1, (*lead, *(evaluate_size(s, sizes) for s in shape))).astype(kernel.dtype)
+        return rng.uniform(-1, 1, (*lead, *full_shape(shape, sizes))).astype(kernel.dtype)
 
     params = {n: values(shape=s) for n, s in spec.parameters.items()}
     lengths = np.array(LENGTHS)
