@@ -286,8 +286,7 @@ def _at(sizes: Mapping[str, int]) -> str:
 
 
 def _size_names(spec: Spec) -> list[str]:
-    shapes = [shape for group in (spec.inputs, spec.states, spec.parameters, spec.shapes) for shape in group.values()]
-    return list(dict.fromkeys([*sizes_in(shapes), *spec.sizes]))
+    return list(dict.fromkeys([*sizes_in(spec.shapes.values()), *spec.sizes]))
 
 
 def _sizes(spec: Spec) -> dict[str, Size]:

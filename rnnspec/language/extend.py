@@ -6,7 +6,7 @@ In: a Document and a way to read others. Out: one Document, as if all had been w
   state) leaves the old one. `outputs` and `no_gradient` are replaced as a whole.
 - What was inherited and nothing uses any more (parameters, inputs, constants, choices, functions, sizes, states and
   intermediates on no way to an output or to something this file says) is dropped, with its initialiser.
-- `defaults` and `init` are joined by name; a default goes with its input.
+- `defaults` and `init` are joined by name; a default goes with its input, and what was `like` a parameter that goes draws for itself.
 - `apply` adds to what the base applies, and all of it is done to the joined cell, in that order.
 - `title`, `source` and `notes` are inherited where the file gives none of its own; a layout is where it still places
   every parameter with its old shape and the file does not say `null` in its place; `examples` and `same_as` only where
