@@ -454,10 +454,11 @@ _INIT_FORMS = ("uniform_hidden, glorot_uniform, orthogonal, orthogonal(gain), id
 
 def _initialiser(text: str) -> Init | None:
     """`uniform(-1, 1)`, `zeros`, `0.5`, `chrono(-100) like b_f`: None where it is none of these."""
-    text, word, like = (part.replace(" ", "") for part in text.partition(" like "))
+    text, word, like = text.partition(" like ")
     if word:
-        init = _initialiser(text)
+        init, like = _initialiser(text), like.strip()
         return dataclasses.replace(init, like=like) if init is not None and init.kind == "chrono" and like.isidentifier() else None
+    text = text.replace(" ", "")
     if text in ("zeros", "ones"):
         return Init("constant", (float(text == "ones"),))
     number = decimal(text)
