@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from rnnspec.language.sizes import full_shape, unit_size
+from rnnspec.language.sizes import evaluate_size, full_shape, unit_axis
 from rnnspec.language.spec import Init, Spec
 
 Array = np.ndarray
@@ -20,8 +20,7 @@ def initialise(spec: Spec, sizes: Mapping[str, int], seed: int, dtype: np.dtype)
     """
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}.")
-    units = unit_size(spec)
-    hidden = max(1, sizes.get(units, 1)) if units else 1
+    hidden = max(1, evaluate_size(unit_axis(spec) or "1", sizes))
     streams = dict(zip(spec.trained, np.random.SeedSequence(int(seed)).spawn(len(spec.trained))))
     values = {}
     for name, shape in spec.trained.items():

@@ -123,13 +123,18 @@ def test_a_seed_is_a_whole_number(draw, seed):
 
 @pytest.mark.parametrize("states, parameters, units", [
     ("{h: K}", "{W: [K, K]}", 400), ("{h: H}", "{W: [H, K]}", 100), ("{n: [], h: K}", "{W: [K, K], a: []}", 400),
+    ("{h: K + H}", "{W: [K + H, K]}", 100),  # H, which `hidden_size` means, though the state has more units
+    ("{h: K + N}", "{W: [K + N, K]}", 425),
 ])
 def test_the_bound_of_uniform_hidden_is_that_of_the_units(states, parameters, units):
     """Of H where the cell has it, else of the size that `hidden_size` of a layer means."""
     more = "\nn[t] = a * n[t-1]" if "n:" in states else ""
-    spec = loads(cell("h[t] = tanh(W @ x[t] + h[t-1])" + (" + n[t]" if more else "") + more, inputs="{x: K}", states=states, parameters=parameters))
-    found = np.abs(initialise(spec, {"K": 400, "H": 100}, 0, FLOAT64)["W"]).max()
-    assert 0.99 < found * np.sqrt(units) <= 1 and {"K": 400, "H": 100}[unit_size(spec)] == units
+    told = next((f", told: {n}" for n in "NH" if n in states and f"h: {n}" not in states), "")  # a size must be an axis of its own somewhere
+    equations = "h[t] = tanh(W @ x[t] + h[t-1])" + (" + n[t]" if more else "") + (" + mean(told)" if told else "") + more
+    spec = loads(cell(equations, inputs="{x: K}", states=states, parameters=parameters[:-1] + told + "}"))
+    sizes = {"K": 400, "H": 100, "N": 25}
+    found = np.abs(initialise(spec, sizes, 0, FLOAT64)["W"]).max()
+    assert 0.99 < found * np.sqrt(units) <= 1 and sizes.get(unit_size(spec), 425) == units
 
 
 @pytest.mark.parametrize("name, biases", [

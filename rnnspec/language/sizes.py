@@ -117,11 +117,19 @@ def check_size_value(name: str, value: object) -> None:
         raise ValueError(f"size {name} must be a whole number of at least 0, got {value!r}.")
 
 
-def unit_size(spec: Spec) -> str | None:
-    """The size of a cell that a layer's `hidden_size` means: H where the cell has it, else the first axis of its first state that has a name."""
+def unit_axis(spec: Spec) -> str | None:
+    """The axis along which a cell's units lie: H where the cell has it, else the first axis of its first state for which that has a name, else
+    that of its first vector state, such as N + 1. None for a cell of numbers."""
     if "H" in sizes_in(spec.shapes.values()):
         return "H"
-    return next((shape[0] for shape in spec.states.values() if shape and shape[0].isidentifier()), None)
+    axes = [shape[0] for shape in spec.states.values() if shape]
+    return next((axis for axis in axes if axis.isidentifier()), next(iter(axes), None))
+
+
+def unit_size(spec: Spec) -> str | None:
+    """The size of a cell that a layer's `hidden_size` means: that of its units, where it has a name."""
+    axis = unit_axis(spec)
+    return axis if axis is not None and axis.isidentifier() else None
 
 
 def _term(names: tuple[str, ...], count: int) -> str:
