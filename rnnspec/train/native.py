@@ -26,15 +26,23 @@ def adam(arrays: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]
     """
     for dtype in dict.fromkeys(p.dtype for p, *_ in arrays):
         own = [four for four in arrays if four[0].dtype == dtype]
-        for p, *others in own:
-            if any(a.shape != p.shape for a in others):
-                raise TrainError(f"a parameter of shape {p.shape} has a gradient or moments of shape {', '.join(str(a.shape) for a in others)}")
+        _check(own)
         flat = [(_flat(p), np.asarray(_flat(g), dtype), _flat(m), _flat(v)) for p, g, m, v in own]
         _adam(_name(dtype), flat, np.array(numbers, dtype), threads)
         for (p, _, m, v), (p_flat, _, m_flat, v_flat) in zip(own, flat, strict=True):
             for array, found in ((p, p_flat), (m, m_flat), (v, v_flat)):
                 if not np.may_share_memory(array, found):
                     array[...] = found.reshape(array.shape)
+
+
+def _check(arrays: Sequence[tuple[np.ndarray, ...]]) -> None:
+    for p, g, *moments in arrays:
+        if any(a.shape != p.shape for a in (g, *moments)):
+            raise TrainError(f"a parameter of shape {p.shape} has a gradient of {g.shape} and moments of {', '.join(str(m.shape) for m in moments)}")
+        if any(m.dtype != p.dtype for m in moments):
+            raise TrainError(f"a parameter of {p.dtype} has moments of {', '.join(str(m.dtype) for m in moments)}; `init` makes them")
+        if not all(a.flags.writeable for a in (p, *moments)):
+            raise ValueError("a parameter or a moment is read-only")
 
 
 def _adam(dtype: str, flat: Sequence[tuple[np.ndarray, ...]], numbers: np.ndarray, threads: int) -> None:
