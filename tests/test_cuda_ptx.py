@@ -23,6 +23,19 @@ needs_compiler()
 REGISTERS, MOST = 65536, 255
 
 
+def test_the_compiler_of_others_is_left_as_it_was():
+    from numba.core.types.functions import BaseFunction
+    from numba.cuda import compiler
+
+    from rnnspec.backends.cuda.numba_passes import few_passes
+
+    before = compiler.CUDACompiler, BaseFunction.get_call_type
+    with pytest.raises(ZeroDivisionError), few_passes():
+        assert compiler.CUDACompiler is not before[0] and BaseFunction.get_call_type is not before[1]
+        raise ZeroDivisionError
+    assert (compiler.CUDACompiler, BaseFunction.get_call_type) == before
+
+
 @pytest.mark.parametrize("make", [products.product_source, products.outer_source])
 def test_products_load_vectors(make):
     ptx = build(make("float32"), (9, 0))[0].decode()
