@@ -108,10 +108,6 @@ def kept(path: Path) -> dict[tuple[Any, ...], dict[str, Any]]:
 
 def measure(path: str, trials: list[dict[str, Any]], threads: int) -> Iterator[dict[str, Any]]:
     """A record per trial: accuracy and loss on held-out rows after every epoch, seconds of training alone, for both libraries."""
-    import os
-
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # as `rnnspec train` does: more of NumPy's threads take the cores from the kernels
-    import rnnspec  # noqa: F401, after the environment
     with_torch = not peers.missing("torch")
     for fields in trials:
         trial = Trial(**fields)

@@ -2,25 +2,37 @@
 
 Peers, where torch is installed with CUDA: torch.nn (cuDNN) in float32 and with TF32 allowed, the same equations as a loop in torch, and that loop
 under torch.compile. Writes one dated JSON file and one Markdown table, whatever was done by the end of --minutes. Exits 1 if a cell is wrong.
+
+Compiling every cell takes longer than that: `python -m bench gpu --build FOLDER --arch sm_90`, on any machine with the extra cuda-test, compiles
+and assembles the kernels that this command runs, and --prebuilt FOLDER takes them from there, without numba-cuda or a CUDA toolkit.
 """
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from datetime import datetime, timezone
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import rnnspec
+from bench.cubins import Recorder
 from bench.machine import describe
 from bench.timing import measure, repeats
+from rnnspec.backends.cuda.build import prebuilt
+from rnnspec.backends.cuda.choice import DEVICES
+from rnnspec.backends.cuda.driver import Device, standing_in
 from rnnspec.device import DeviceKernel
 from rnnspec.errors import BackendUnavailable, RnnspecError
+from rnnspec.kernel import Kernel
 from rnnspec.language.sizes import evaluate_size, with_default_sizes
 
 EXAMPLE = "python -m bench gpu --minutes 8"
@@ -28,15 +40,26 @@ SHAPES = ((128, 1, 64), (128, 64, 64), (1024, 16, 64), (128, 256, 112), (128, 64
 CELLS = {"lstm": "LSTM", "gru": "GRU", "rnn": "RNN"}
 TOLERANCE = 1e-4  # of the largest number, float32: two backends' functions over some steps
 RUNS = 5
+FOR_CHECKS = 0.6  # of the time that compiling leaves
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--minutes", type=float, default=8.0, help="after which what is left is left out, and said to be (default 8)")
     parser.add_argument("--out", type=Path, default=Path("bench"), help="folder of the two files (default: bench)")
     parser.add_argument("--cells", nargs="*", metavar="NAME", help="the cells to check (default: all)")
+    parser.add_argument("--build", type=Path, metavar="FOLDER", help="compile and assemble the kernels into this folder, and run nothing")
+    parser.add_argument("--arch", choices=sorted(DEVICES), default="sm_90", help="what --build makes them for (default: sm_90)")
+    parser.add_argument("--processors", type=int, metavar="N", help="of the GPU that --build makes them for (default: sm_80 108, sm_90 132)")
+    parser.add_argument("--prebuilt", type=Path, metavar="FOLDER", help="where --build has put kernels")
 
 
 def main(args: argparse.Namespace) -> int:
+    if args.build:
+        return build(args)
+    if args.prebuilt:
+        if not args.prebuilt.is_dir():
+            raise SystemExit(f"--prebuilt: there is no folder '{args.prebuilt}'. `python -m bench gpu --build FOLDER` makes one.")
+        prebuilt([args.prebuilt])
     end = time.monotonic() + 60 * args.minutes
     try:
         device = rnnspec.compile("rnn", backend="cuda").device  # type: ignore[attr-defined]
@@ -44,7 +67,10 @@ def main(args: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
         return 1
     about = describe() | {"gpu": {"compute capability": "{}.{}".format(*device.capability), "processors": device.processors}}
-    checked = dict(correctness(args.cells or rnnspec.spec_names(), end))
+    names = args.cells or rnnspec.spec_names()
+    if not args.prebuilt:
+        compile_ahead(names, device)
+    checked = dict(correctness(names, time.monotonic() + FOR_CHECKS * (end - time.monotonic())))
     timed = list(speed(end))
     found = {"about": about, "checked": checked, "timed": timed}
     stem = args.out / f"gpu_{datetime.now(timezone.utc):%Y-%m-%d_%H%M}"
@@ -52,6 +78,45 @@ def main(args: argparse.Namespace) -> int:
     stem.with_suffix(".md").write_text(render(found))
     print(render(found))
     return int(any(isinstance(v, str) or v > TOLERANCE for v in checked.values() if v is not None))
+
+
+def build(args: argparse.Namespace) -> int:
+    """Fills the folder of --build with what `correctness` and `speed` would run on such a GPU."""
+    args.build.mkdir(parents=True, exist_ok=True)
+    processors, shared = DEVICES[args.arch]
+    device = Recorder((int(args.arch[3:-1]), int(args.arch[-1])), args.processors or processors, shared, args.build)
+    failed = False
+    for job in [*(args.cells or rnnspec.spec_names()), *((cell, shape) for cell in CELLS for shape in SHAPES)]:
+        problem = compiled(job, device)
+        failed = failed or bool(problem)
+        print(f"{job}: {problem or f'{len(device.made)} kernels so far'}", flush=True)
+    return int(failed)
+
+
+def compiled(job: Any, device: Recorder) -> str:
+    """Compiles all that a cell's check runs, or a pair of CELLS and SHAPES; returns what went wrong."""
+    with standing_in(device):
+        try:
+            if isinstance(job, str):
+                kernel = rnnspec.compile(job, backend="cuda")
+                results(kernel, draw(kernel))
+            else:
+                for call in Timed(*job).calls().values():
+                    call()
+        except (RnnspecError, ValueError, RuntimeError) as error:
+            return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def compile_ahead(names: list[str], device: Device) -> None:
+    """Everything, on all processors, into the cache: one at a time they would take longer than all the rest."""
+    about = device.capability, device.processors, device.shared
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+        list(pool.map(_compiled, [*((cell, shape) for cell in CELLS for shape in SHAPES), *names], repeat(about)))
+
+
+def _compiled(job: Any, about: tuple[Any, ...]) -> str:
+    return compiled(job, Recorder(*about))
 
 
 # --- right -----------------------------------------------------------------------------------------------------------
@@ -69,25 +134,46 @@ def correctness(names: list[str], end: float = float("inf")) -> Iterator[tuple[s
             yield name, f"{type(error).__name__}: {error}"
 
 
-def difference(name: str, steps: int = 7, rows: int = 5) -> float:
-    """Of one cell, forward and backward, ragged."""
-    own, cpu = rnnspec.compile(name, backend="cuda"), rnnspec.compile(name)
-    sizes = {n: 12 for n, size in own.spec.sizes.items() if size.default is None}
-    params, rng = own.init(seed=1, **sizes), np.random.default_rng(1)
-    sizes = with_default_sizes(own.spec.sizes, sizes)
+@dataclass(frozen=True)
+class Arguments:
+    """Of one call, forward and backward."""
 
-    def draw(lead: tuple[int, ...], shapes: Any) -> dict[str, np.ndarray]:
+    params: dict[str, np.ndarray]
+    inputs: dict[str, np.ndarray]
+    states: dict[str, np.ndarray]
+    lengths: np.ndarray
+    dy: dict[str, np.ndarray]
+    dfinal: dict[str, np.ndarray]
+
+
+def draw(kernel: Kernel, steps: int = 7, rows: int = 5) -> Arguments:
+    """Random and ragged."""
+    spec, rng = kernel.spec, np.random.default_rng(1)
+    sizes = {n: 12 for n, size in spec.sizes.items() if size.default is None}
+    params = kernel.init(seed=1, **sizes)
+    sizes = with_default_sizes(spec.sizes, sizes)
+
+    def some(lead: tuple[int, ...], shapes: Any) -> dict[str, np.ndarray]:
         return {n: rng.uniform(-1, 1, (*lead, *(evaluate_size(s, sizes) for s in shape))).astype(np.float32) for n, shape in shapes.items()}
 
-    inputs, states = draw((steps, rows), own.spec.inputs), draw((rows,), own.states)
+    inputs, states = some((steps, rows), spec.inputs), some((rows,), kernel.states)
     lengths = rng.integers(0, steps + 1, rows)
-    dy, dfinal = draw((steps, rows), {o: own.spec.shapes[o] for o in own.spec.outputs}), draw((rows,), own.states)
-    worst = 0.0
-    noise: dict[str, Any] = {"noise": "mean"} if own.spec.noise else {}
-    runs = [k.forward(params, inputs, states, lengths, **noise) for k in (own, cpu)]
-    grads = [k.backward(run, dy, final=dfinal) for k, run in zip((own, cpu), runs)]
-    for ours, theirs in ((runs[0].outputs, runs[1].outputs), (runs[0].final, runs[1].final), (grads[0].params, grads[1].params),
-                         (grads[0].inputs, grads[1].inputs), (grads[0].states, grads[1].states)):
+    return Arguments(params, inputs, states, lengths, some((steps, rows), {o: spec.shapes[o] for o in spec.outputs}), some((rows,), kernel.states))
+
+
+def results(kernel: Kernel, given: Arguments) -> list[Any]:
+    """Values and gradients, by kind and name."""
+    noise: dict[str, Any] = {"noise": "mean"} if kernel.spec.noise else {}
+    run = kernel.forward(given.params, given.inputs, given.states, given.lengths, **noise)
+    grad = kernel.backward(run, given.dy, final=given.dfinal)
+    return [run.outputs, run.final, grad.params, grad.inputs, grad.states]
+
+
+def difference(name: str) -> float:
+    """Of one cell, forward and backward, ragged."""
+    own, cpu = rnnspec.compile(name, backend="cuda"), rnnspec.compile(name)
+    given, worst = draw(own), 0.0
+    for ours, theirs in zip(results(own, given), results(cpu, given)):
         for n, a in theirs.items():
             if a.size:
                 worst = max(worst, float(np.nan_to_num(np.abs(ours[n] - a), nan=np.inf).max() / max(1.0, np.abs(a).max())))
@@ -107,26 +193,39 @@ def speed(end: float) -> Iterator[dict[str, Any]]:
             yield from rows_of(cell, shape, end)
 
 
+class Timed:
+    """One cell of ours at one shape, its arrays on the device."""
+
+    def __init__(self, cell: str, shape: tuple[int, int, int]):
+        kernel = rnnspec.compile(cell, backend="cuda")
+        assert isinstance(kernel, DeviceKernel)
+        self.kernel, (steps, rows, self.size), rng = kernel, shape, np.random.default_rng(0)
+        params = kernel.init(D=self.size, H=self.size)
+        self.gates = sum(a.shape[0] for n, a in params.items() if n.startswith("U")) // self.size
+        self.weights = kernel.pack(params)
+        self.x, self.dy = ({name: kernel.launcher.upload(rng.uniform(-1, 1, (steps, rows, self.size)).astype(np.float32))} for name in ("x", "h"))
+
+    def calls(self) -> dict[str, Callable[[], object]]:
+        """By what they do."""
+        return {"inference": self.inference, "training": self.training}
+
+    def inference(self) -> None:
+        self.kernel.infer(self.weights, self.x)
+        self.kernel.device.synchronise(self.kernel.launcher.stream)
+
+    def training(self) -> None:
+        self.kernel.backward(self.kernel.forward(self.weights, self.x), self.dy)
+        self.kernel.device.synchronise(self.kernel.launcher.stream)
+
+
 def rows_of(cell: str, shape: tuple[int, int, int], end: float) -> Iterator[dict[str, Any]]:
     steps, rows, size = shape
-    kernel = rnnspec.compile(cell, backend="cuda")
-    assert isinstance(kernel, DeviceKernel)
-    params, rng = kernel.init(D=size, H=size), np.random.default_rng(0)
-    weights = kernel.pack(params)
-    x = kernel.launcher.upload(rng.uniform(-1, 1, (steps, rows, size)).astype(np.float32))
-    dy = {"h": kernel.launcher.upload(rng.uniform(-1, 1, (steps, rows, size)).astype(np.float32))}
-    gates = sum(a.shape[0] for n, a in params.items() if n.startswith("U")) // size
-    for mode in ("inference", "training"):
-        def ours(mode: str = mode) -> None:
-            if mode == "inference":
-                kernel.infer(weights, {"x": x})
-            else:
-                kernel.backward(kernel.forward(weights, {"x": x}), dy)
-            kernel.device.synchronise(kernel.launcher.stream)
-
-        row: dict[str, Any] = {"cell": cell, "shape": shape, "mode": mode, "tier": kernel.choice("forward", rows, D=size, H=size).tier, "us": {}}
+    timed = Timed(cell, shape)
+    for mode, ours in timed.calls().items():
+        choice = timed.kernel.choice("forward", rows, D=size, H=size)
+        row: dict[str, Any] = {"cell": cell, "shape": shape, "mode": mode, "tier": choice.tier, "us": {}}
         row["us"]["rnnspec"] = microseconds(ours, steps)
-        products = 2.0 * gates * rows * size * 2 * size * (1 if mode == "inference" else 3)
+        products = 2.0 * timed.gates * rows * size * 2 * size * (1 if mode == "inference" else 3)
         row["gflops"] = products / row["us"]["rnnspec"] / 1000
         for name, call in peers(cell, shape, mode):
             if time.monotonic() > end:

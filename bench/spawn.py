@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class ChildFailed(RuntimeError):
@@ -29,6 +29,7 @@ def processors(threads: int) -> list[int]:
 
 def environment(threads: int) -> dict[str, str]:
     found = os.environ | dict.fromkeys(THREAD_VARIABLES, str(threads))
+    found["OPENBLAS_NUM_THREADS"] = "1"  # NumPy's, as `rnnspec train` sets it: its other threads go on spinning, and take the cores from whoever is next
     found["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     if threads == 1:
         found["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1".strip()

@@ -11,6 +11,7 @@ import tempfile
 import pytest
 
 _made: list[str] = []
+CELL_BY_CELL = ("test_cuda_cells.py", "test_cuda_compile.py")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -27,6 +28,19 @@ def pytest_configure(config: pytest.Config) -> None:
         chosen = tempfile.mkdtemp(prefix="rnnspec-tests-")
         _made.append(chosen)
     os.environ["RNNSPEC_CACHE_DIR"] = chosen
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """File by file, as --dist loadfile says, but the files that go over all cells cell by cell: one worker would have them for many minutes."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFileOrCell(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file, _, rest = nodeid.partition("::")
+            return f"cell {rest.partition('[')[2]}" if file.endswith(CELL_BY_CELL) else file
+
+    return ByFileOrCell(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

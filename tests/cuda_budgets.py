@@ -1,88 +1,96 @@
-"""What ptxas says of tier 1's kernels: registers of a thread and bytes of shared memory of a block, for the standard cells at 4 rows a block.
+"""What ptxas says of tier 1's kernels: registers of a thread and bytes of shared memory of a block, for the standard cells, with as many rows
+a block as fit (4, but where the table's comment says otherwise).
 
 `python tests/cuda_budgets.py` measures anew and prints the table, to be put below; ptxas of CUDA 13.0, kernels by numba-cuda 0.30.
 Compiled, not run on a GPU.
 """
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
-import tempfile
+import sys
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-import rnnspec
-from rnnspec.backends.cuda.build import build
-from rnnspec.backends.cuda.choice import DEVICES, choose
-from rnnspec.backends.cuda.loop import loop_source
-from rnnspec.backends.cuda.loop_facts import Facts
-from rnnspec.backends.cuda.text import Source
-from rnnspec.pipeline import stages
+from cuda_sources import loop_kernel, ptx_of
+
+from rnnspec.backends.cuda.choice import DEVICES
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))  # bench is not installed
+
+from bench.cubins import assemble
 
 STANDARD = ("lstm", "gru", "gru_reset_before", "rnn", "lstm_peephole", "lstm_projected", "indrnn")
 MODES = ("forward", "backward")
-SIZES = (64,)
-MANY_ROWS = 10**6  # so that a block has as many as it can
+SIZES = (16, 32, 64)
 
 
 @dataclass(frozen=True)
 class Resources:
+    """registers: of a thread; spilled: bytes of them; shared: bytes of a block."""
+
     registers: int
     spilled: int
     shared: int
-
-
-def loop_kernel(cell: str, mode: str, size: int, arch: str = "sm_90", dtype: str = "float32", tier: int | None = None) -> Source | None:
-    """The loop's kernel with every free size `size`; None where none fits. tier: 1, 2, or what is chosen."""
-    spec = rnnspec.load(cell)
-    facts = Facts(getattr(stages(spec), mode))
-    sizes = dict.fromkeys(spec.sizes, size) | {"D": size, "H": size}
-    choice = choose(facts, sizes, 4 if dtype == "float32" else 8, MANY_ROWS, *DEVICES[arch], tier)
-    return loop_source(facts.program, facts, choice.shape, sizes, dtype) if choice.shape else None
-
-
-def ptx_of(source: Source, arch: str = "sm_90") -> str:
-    return build(source, (int(arch[3]), int(arch[4])))[0].decode()
-
-
-def assemble(ptx: str, arch: str, shared: int) -> Resources:
-    """By ptxas. shared: bytes of dynamic shared memory, of which it knows nothing."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "kernel.ptx"
-        path.write_text(ptx)
-        done = subprocess.run([ptxas(), f"-arch={arch}", "-v", path, "-o", Path(folder) / "kernel.cubin"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    registers, spilled = re.search(r"Used (\d+) registers", done.stderr), re.search(r"(\d+) bytes spill stores", done.stderr)
-    assert registers and spilled
-    return Resources(int(registers[1]), int(spilled[1]), shared)
-
-
-def ptxas() -> str | None:
-    """The assembler: on the path, or of the package nvidia-cuda-nvcc."""
-    if found := shutil.which("ptxas"):
-        return found
-    from importlib.metadata import PackageNotFoundError, files
-
-    try:
-        entries = files("nvidia-cuda-nvcc") or []
-    except PackageNotFoundError:
-        return None
-    return next((str(e.locate()) for e in entries if e.name == "ptxas"), None)
+    threads: int
 
 
 def measure(cell: str, mode: str, size: int, arch: str, tier: int | None = None) -> Resources | None:
+    """By ptxas; None where the kernel of no tier fits, or not that of this one."""
     source = loop_kernel(cell, mode, size, arch, tier=tier)
-    return None if source is None else assemble(ptx_of(source, arch), arch, 4 * source.shared)
+    if source is None:
+        return None
+    made = assemble(ptx_of(source, arch).encode(), arch)
+    return Resources(made.registers, made.spilled, 4 * source.shared, source.threads)
 
 
-# (cell, mode, size) -> {architecture: (registers, bytes of shared memory)}
-TABLE: dict[tuple[str, str, int], dict[str, tuple[int, int]]] = {
+# (cell, mode, size) -> {architecture: (registers, bytes of shared memory, bytes spilled if any)}. What is spilled is one register of a kernel
+# that ptxas wants to have 64, so that four blocks fit a processor; nothing forces it to.
+TABLE: dict[tuple[str, str, int], dict[str, tuple[int, ...]]] = {
+    ("lstm", "forward", 16): {"sm_80": (64, 3072), "sm_90": (62, 3072)},
+    ("lstm", "forward", 32): {"sm_80": (64, 6144), "sm_90": (66, 6144)},
     ("lstm", "forward", 64): {"sm_80": (126, 8192), "sm_90": (128, 8192)},
+    ("lstm", "backward", 16): {"sm_80": (40, 4096), "sm_90": (40, 4096)},
+    ("lstm", "backward", 32): {"sm_80": (48, 8192), "sm_90": (48, 8192)},
+    ("lstm", "backward", 64): {"sm_80": (128, 12288), "sm_90": (128, 12288)},
+    ("gru", "forward", 16): {"sm_80": (56, 2048), "sm_90": (66, 2048)},
+    ("gru", "forward", 32): {"sm_80": (66, 4096), "sm_90": (80, 4096)},
+    ("gru", "forward", 64): {"sm_80": (132, 5120), "sm_90": (132, 5120)},
+    ("gru", "backward", 16): {"sm_80": (40, 3072), "sm_90": (40, 3072)},  # spills: ['sm_90']
+    ("gru", "backward", 32): {"sm_80": (48, 6144), "sm_90": (58, 6144)},
+    ("gru", "backward", 64): {"sm_80": (128, 9216), "sm_90": (132, 9216)},
+    ("gru_reset_before", "forward", 16): {"sm_80": (64, 2048), "sm_90": (64, 2048)},
+    ("gru_reset_before", "forward", 32): {"sm_80": (48, 6144), "sm_90": (64, 6144)},
+    ("gru_reset_before", "forward", 64): {"sm_80": (84, 8192), "sm_90": (80, 8192)},
+    ("gru_reset_before", "backward", 16): {"sm_80": (96, 3072), "sm_90": (96, 3072)},
+    ("gru_reset_before", "backward", 32): {"sm_80": (62, 8192), "sm_90": (60, 8192)},
+    ("gru_reset_before", "backward", 64): {"sm_80": (80, 16384), "sm_90": (80, 16384)},
+    ("rnn", "forward", 16): {"sm_80": (64, 1024), "sm_90": (64, 1024)},
+    ("rnn", "forward", 32): {"sm_80": (44, 3072), "sm_90": (44, 3072)},
+    ("rnn", "forward", 64): {"sm_80": (64, 6144), "sm_90": (64, 6144)},
+    ("rnn", "backward", 16): {"sm_80": (64, 1280), "sm_90": (64, 1280)},
+    ("rnn", "backward", 32): {"sm_80": (40, 3584), "sm_90": (40, 3584)},
+    ("rnn", "backward", 64): {"sm_80": (70, 7168), "sm_90": (64, 7168)},
+    ("lstm_peephole", "forward", 16): {"sm_80": (68, 3072), "sm_90": (64, 3072)},
+    ("lstm_peephole", "forward", 32): {"sm_80": (60, 6144), "sm_90": (60, 6144)},
+    ("lstm_peephole", "forward", 64): {"sm_80": (128, 8192), "sm_90": (128, 8192)},
+    ("lstm_peephole", "backward", 16): {"sm_80": (40, 4096), "sm_90": (40, 4096)},
+    ("lstm_peephole", "backward", 32): {"sm_80": (68, 8192), "sm_90": (64, 8192)},
+    ("lstm_peephole", "backward", 64): {"sm_80": (128, 12288), "sm_90": (128, 12288)},
+    ("lstm_projected", "forward", 16): {"sm_80": (66, 3328), "sm_90": (70, 3328)},
+    ("lstm_projected", "forward", 32): {"sm_80": (60, 6656), "sm_90": (68, 6656)},
+    ("lstm_projected", "forward", 64): {"sm_80": (128, 9216), "sm_90": (128, 9216)},
+    ("lstm_projected", "backward", 16): {"sm_80": (56, 4352), "sm_90": (58, 4352)},
+    ("lstm_projected", "backward", 32): {"sm_80": (64, 8704), "sm_90": (64, 8704, 4)},
+    ("lstm_projected", "backward", 64): {"sm_80": (128, 13312), "sm_90": (128, 13312)},
+    ("indrnn", "forward", 16): {"sm_80": (46, 512), "sm_90": (48, 512)},
+    ("indrnn", "forward", 32): {"sm_80": (63, 1024), "sm_90": (64, 1024)},
+    ("indrnn", "forward", 64): {"sm_80": (56, 2048), "sm_90": (56, 2048)},
+    ("indrnn", "backward", 16): {"sm_80": (48, 512), "sm_90": (54, 512)},
+    ("indrnn", "backward", 32): {"sm_80": (64, 1024), "sm_90": (64, 1024)},
+    ("indrnn", "backward", 64): {"sm_80": (56, 2048), "sm_90": (56, 2048)},
 }
 
-# the same of tier 2, sizes at which several blocks share up to 8 rows
+# the same of tier 2, at sizes where several blocks share up to 8 rows; nothing is spilled
 GRID_SIZES = (128, 256)
 GRID_TABLE: dict[tuple[str, str, int], dict[str, tuple[int, int]]] = {
 }
@@ -91,6 +99,5 @@ if __name__ == "__main__":
     for tier, cell, mode in product((1, 2), STANDARD, MODES):
         for size in SIZES if tier == 1 else GRID_SIZES:
             found = {arch: measure(cell, mode, size, arch, tier) for arch in DEVICES}
-            shown = ", ".join(f'"{a}": ({r.registers}, {r.shared})' if r else f'"{a}": None' for a, r in found.items())
-            spilled = [a for a, r in found.items() if r and r.spilled]
-            print(f'    ("{cell}", "{mode}", {size}): {{{shown}}},{f"  # spills: {spilled}" if spilled else ""}', flush=True)
+            shown = ", ".join(f'"{a}": ({r.registers}, {r.shared}{f", {r.spilled}" * bool(r.spilled)})' for a, r in found.items() if r)
+            print(f'    ("{cell}", "{mode}", {size}): {{{shown}}},', flush=True)

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from ptx.driver import FakeLibrary
 
-import rnnspec.device
-from rnnspec.backends.cuda.driver import open_device
+from rnnspec.backends.cuda.driver import open_device, standing_in
 from rnnspec.backends.cuda.runtime import runtime_source
 from rnnspec.errors import BackendUnavailable
 
@@ -37,12 +36,8 @@ def needs_compiler() -> None:
 def gpu(**options: Any) -> Iterator[FakeLibrary]:
     """In here `backend="cuda"` finds this device. options: as of FakeLibrary."""
     library = FakeLibrary(**options)
-    found, asked = open_device(library), rnnspec.device.device
-    rnnspec.device.device = lambda: found
-    try:
+    with standing_in(open_device(library)):
         yield library
-    finally:
-        rnnspec.device.device = asked
 
 
 def assert_clean(library: FakeLibrary) -> None:

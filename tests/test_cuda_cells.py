@@ -1,6 +1,6 @@
 """Every cell on the CUDA backend: its PTX, run in the interpreter, against the reference, with races, bounds and uninitialised reads found.
 
-Compiled and interpreted, not run on a GPU. Most cells carry the slow marker: `pytest -m slow` runs them.
+Compiled and interpreted, not run on a GPU.
 """
 from __future__ import annotations
 
@@ -13,56 +13,63 @@ from tolerances import CUDA, assert_close
 import rnnspec
 
 needs_compiler()
-FORMS = ("lstm", "gru_reset_before", "lstm_projected", "on_lstm", "mlstm_matrix", "tau_gru")  # every form of stage between them
 SCHEDULES = 3
+SM_80 = {"capability": (8, 0), "shared": 166912}
 
 
-def check(name: str, library, kernel, lengths, **sizes: int) -> None:
-    """Forward, inference and backward of a small ragged batch."""
+def check(name: str, library, kernel, lengths, schedules: int = 1, **sizes: int) -> None:
+    """Forward, inference and backward of a small ragged batch, each on some random schedules."""
     c = case(kernel, 4, 3, lengths=lengths, **sizes)
-    run = c.forward()
-    grad, inferred = c.backward(run), kernel.infer(c.params, c.inputs, c.states, c.lengths)
-    want = expected(c, name)
-    tolerance = CUDA[str(kernel.dtype)]
-    for got, right, what in ((run.outputs, want.outputs, "output"), (inferred.outputs, want.outputs, "inferred"), (run.final, want.final, "final state"),
-                             (grad.params, want.params, "gradient of"), (grad.inputs, {n: want.inputs[n] for n in grad.inputs}, "gradient of"),
-                             (grad.states, want.states, "gradient of state")):
-        assert_close(got, {n: right[n] for n in got}, tolerance, f"{name}: {what}")
-    assert_clean(library)
+    want, tolerance = expected(c, name), CUDA[str(kernel.dtype)]
+    for number in range(schedules):
+        library.seed += 1000 * number
+        run = c.forward()
+        grad = c.backward(run)
+        inferred = run if number else kernel.infer(c.params, c.inputs, c.states, c.lengths)
+        for got, right, what in ((run.outputs, want.outputs, "output"), (inferred.outputs, want.outputs, "inferred"),
+                                 (run.final, want.final, "final state"), (grad.params, want.params, "gradient of"),
+                                 (grad.inputs, {n: want.inputs[n] for n in grad.inputs}, "gradient of"), (grad.states, want.states, "gradient of state")):
+            assert_close(got, {n: right[n] for n in got}, tolerance, f"{name}: {what}")
+        assert_clean(library)
 
 
-@pytest.mark.parametrize("name", [n if n in FORMS else pytest.param(n, marks=pytest.mark.slow) for n in rnnspec.spec_names()])
+@pytest.mark.parametrize("name", rnnspec.spec_names())
 def test_a_cell_on_three_schedules(name):
-    for seed in range(SCHEDULES):
-        with gpu(seed=1000 * seed) as library:
-            check(name, library, rnnspec.compile(name, backend="cuda"), (2, 4, 3))
+    """In tier 1, two rows to a block, of which one is none."""
+    with gpu(processors=1) as library:
+        check(name, library, rnnspec.compile(name, backend="cuda", tier=1), (2, 4, 3), SCHEDULES)
 
 
-@pytest.mark.parametrize("name", [n if n in ("lstm", "on_lstm") else pytest.param(n, marks=pytest.mark.slow) for n in rnnspec.spec_names()])
+@pytest.mark.parametrize("name", rnnspec.spec_names())
 def test_a_cell_stage_by_stage(name):
-    with gpu(seed=7) as library:
+    with gpu(seed=7, **SM_80) as library:
         check(name, library, rnnspec.compile(name, backend="cuda", tier=3), (2, 4, 3))
 
 
-@pytest.mark.parametrize("name", [n if n == "gru" else pytest.param(n, marks=pytest.mark.slow) for n in STANDARD])
+@pytest.mark.parametrize("name", STANDARD)
 def test_a_standard_cell_in_float64_on_sm_80(name):
     for tier in (1, 3):
-        with gpu(seed=tier, capability=(8, 0), shared=166912) as library:
+        with gpu(seed=tier, **SM_80) as library:
             check(name, library, rnnspec.compile(name, backend="cuda", dtype="float64", tier=tier), None)
 
 
-@pytest.mark.parametrize("name", ["lstm", *(pytest.param(n, marks=pytest.mark.slow) for n in STANDARD if n != "lstm")])
+@pytest.mark.parametrize("name", STANDARD)
 def test_columns_whose_terms_are_shared(name):
     """At H = 16 a block has threads to spare, and several take parts of the terms of one sum."""
     with gpu(seed=3) as library:
         check(name, library, rnnspec.compile(name, backend="cuda", tier=1), (4, 1, 2), H=16)
 
 
+@pytest.mark.parametrize("size", [64, 112])
+@pytest.mark.parametrize("name", STANDARD)
+def test_a_standard_cell_at_a_larger_size(name, size):
+    """Weights in registers, and in shared memory."""
+    with gpu(seed=size, processors=1) as library:
+        check(name, library, rnnspec.compile(name, backend="cuda", tier=1), (2, 4, 3), H=size)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("size", "tier"), [(64, 1), (112, 1), (128, 2), (256, 3)])
-def test_lstm_at_larger_sizes(size, tier):
-    """Weights in registers, in shared memory, in that of two blocks, and beyond that."""
+@pytest.mark.parametrize("size", [128, 256])
+def test_lstm_beyond_one_block(size):
     with gpu(seed=size) as library:
-        kernel = rnnspec.compile("lstm", backend="cuda")
-        assert kernel.choice("forward", 3, D=3, H=size).tier == tier
-        check("lstm", library, kernel, (2, 4, 3), H=size)
+        check("lstm", library, rnnspec.compile("lstm", backend="cuda", tier=3), (2, 4, 3), H=size)

@@ -2,6 +2,10 @@
 (H66 to H71 of the project's list). Those that only a GPU can tell carry the marker gpu."""
 from __future__ import annotations
 
+import argparse
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from cells import case, expected
@@ -9,9 +13,14 @@ from emulated import assert_clean, gpu, needs_compiler
 from ptx.driver import FakeLibrary
 from tolerances import CUDA, assert_close
 
+sys.path.append(str(Path(__file__).resolve().parent.parent))  # bench is not installed
+
 import rnnspec
-from rnnspec.backends.cuda import driver
+from bench import cubins
+from bench import gpu as bench_gpu
+from rnnspec.backends.cuda import build, driver
 from rnnspec.backends.cuda.memory import new_array
+from rnnspec.check import check_property
 from rnnspec.device import DeviceStream, gathered, scattered
 from rnnspec.errors import BackendUnavailable, DtypeError, UnsupportedError
 from rnnspec.pieces import cut
@@ -38,6 +47,10 @@ def test_options_of_the_other_backend_are_refused():
         cuda("rnn", threads=2)
     with gpu(), pytest.raises(UnsupportedError, match="memory='low'"):
         cuda("rnn", memory="low")
+    with gpu():
+        for call in (cuda("rnn").record, cuda("rnn").resume):
+            with pytest.raises(UnsupportedError, match="use forward"):
+                call({}, {})
     with gpu(), pytest.raises(ValueError, match="tier must be"):
         cuda("rnn", tier=4)
     with pytest.raises(ValueError, match="tier"):
@@ -316,9 +329,46 @@ def test_H67_kernels_that_need_many_registers():
         assert_close(c.backward(run).params, cpu.backward(other, c.dy, final=c.dfinal).params, 1e-10)
 
 
-def test_bench_gpu_checks_cells_and_writes_its_table():
-    from bench import gpu as bench_gpu
+def test_cells_are_checked_on_a_gpu_where_there_is_one():
+    assert "NVIDIA GPU" in check_property("rnn", "on a GPU", "float32").detail
+    with gpu() as library:
+        found = check_property("rnn", "on a GPU", "float32")
+        assert found.passed and not found.skipped and found.measured is not None
+        assert_clean(library)
+    with gpu(change=lambda ptx: ptx.replace("fma.rn.f32", "mad.rn.f32").replace("add.f32", "sub.f32").replace("add.rn.f32", "sub.rn.f32")):
+        assert not check_property("rnn", "on a GPU", "float32").passed
 
+
+def test_bench_gpu_takes_kernels_that_were_built_elsewhere(tmp_path, monkeypatch, capsys):
+    """Assembled where there is an assembler; what runs here is their PTX."""
+    monkeypatch.setattr(bench_gpu, "SHAPES", ())
+    made = []
+
+    def assembled(ptx: bytes, arch: str) -> cubins.Assembled:
+        made.append(assemble(ptx, arch) if cubins.ptxas() else None)
+        return cubins.Assembled(ptx, 0, 0)
+
+    assemble = cubins.assemble
+    monkeypatch.setattr(cubins, "assemble", assembled)
+    parser = argparse.ArgumentParser()
+    bench_gpu.add_arguments(parser)
+    assert bench_gpu.main(parser.parse_args(["--build", str(tmp_path), "--cells", "rnn", "--processors", "2"])) == 0
+    assert len(list(tmp_path.glob("*_sm90_float32_*.cubin"))) == len(made) > 5
+    assert all(m is None or m.cubin.startswith(b"\x7fELF") for m in made)
+
+    def compiler(*args):
+        raise AssertionError("nothing is compiled")
+
+    monkeypatch.setattr(build, "kept", compiler)
+    build.prebuilt([tmp_path])
+    try:
+        with gpu():
+            assert dict(bench_gpu.correctness(["rnn"]))["rnn"] < bench_gpu.TOLERANCE
+    finally:
+        build.prebuilt([])
+
+
+def test_bench_gpu_checks_cells_and_writes_its_table():
     with gpu():
         checked = dict(bench_gpu.correctness(["rnn", "no_such_cell"]))
         assert checked["rnn"] < bench_gpu.TOLERANCE and "no_such_cell" in checked["no_such_cell"]

@@ -5,6 +5,11 @@ import os
 import subprocess
 import sys
 
+from emulated import gpu
+
+import rnnspec
+from rnnspec.device import DeviceKernel
+
 
 def test_H70_without_a_gpu_the_cpu_works_and_cuda_says_why() -> None:
     code = """
@@ -26,3 +31,12 @@ except ValueError as error:
     reason, chosen, asked, clash = done.stdout.splitlines()
     assert "NVIDIA GPU" in reason and "backend='cpu'" in reason and chosen == "Kernel"
     assert asked == "1 low" and "tier chooses among the kernels of a GPU" in clash
+
+
+def test_auto_takes_no_gpu_whose_kernels_can_not_be_compiled(monkeypatch) -> None:
+    """With a driver and a GPU, but without numba-cuda, `auto` was a kernel that failed at its first call."""
+    with gpu():
+        monkeypatch.setattr("rnnspec.kernel.find_spec", lambda name: None)
+        assert type(rnnspec.compile("rnn", backend="auto")) is rnnspec.kernel.Kernel
+        monkeypatch.setattr("rnnspec.kernel.find_spec", lambda name: object())
+        assert type(rnnspec.compile("rnn", backend="auto")) is DeviceKernel

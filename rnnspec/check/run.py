@@ -17,7 +17,7 @@ from rnnspec.check.shrink import attempt, smallest, snippet
 from rnnspec.check.subject import Subject, run_kernel, subject, with_kernel
 from rnnspec.check.tolerances import REFERENCE
 from rnnspec.check.usage import low_memory, saturation, second_run, step_by_step, strides, untouched, zero_sizes
-from rnnspec.check.values import against_reference, every_state, examples, named
+from rnnspec.check.values import against_reference, every_state, examples, named, on_a_gpu
 from rnnspec.errors import RnnspecError
 from rnnspec.language.load import load, spec_names
 from rnnspec.language.spec import Spec
@@ -69,6 +69,7 @@ PROPERTIES = (
     Property("low memory", low_memory, True),
     Property("step by step", step_by_step, True),
     Property("same as", same_as, True),
+    Property("on a GPU", on_a_gpu, True),
 )
 
 

@@ -1,6 +1,6 @@
 """Training: tasks, heads, losses, clipping, optimisers, schedules, data, and the loop that `rnnspec train` runs.
 
-NumPy over the kernels; matplotlib is imported when a plot is drawn.
+NumPy over the kernels, and compiled passes (native.py) over large parameters; matplotlib is imported when a plot is drawn.
 """
 
 from rnnspec.train.batches import Batch, Shuffled, padded

@@ -8,16 +8,16 @@ from collections.abc import Mapping
 import numpy as np
 
 from rnnspec.train.errors import TrainError
-from rnnspec.train.optimise import PIECE
+from rnnspec.train.native import sum_of_squares
 
 
 def global_norm(grads: Mapping[str, np.ndarray]) -> float:
     """||g|| = sqrt of the sum of g**2 over all arrays, in float64; inf or NaN if a gradient holds one."""
     with np.errstate(over="ignore"):
-        norm = math.sqrt(sum(_squares(g) for g in grads.values()))
+        norm = math.sqrt(sum(sum_of_squares(g) for g in grads.values()))
     if norm == math.inf and all(np.isfinite(g).all() for g in grads.values()):
         largest = max(float(np.abs(g).max()) for g in grads.values() if g.size)
-        norm = largest * math.sqrt(sum(_squares(g / largest) for g in grads.values()))  # squares over 1e308
+        norm = largest * math.sqrt(sum(sum_of_squares(g / largest) for g in grads.values()))  # squares over 1e308
     return norm
 
 
@@ -53,12 +53,3 @@ def clip_value(grads: Mapping[str, np.ndarray], bound: float) -> None:
 def not_finite(grads: Mapping[str, np.ndarray]) -> list[str]:
     """The names of the gradients that hold an inf or a NaN."""
     return [name for name, g in grads.items() if not np.isfinite(g).all()]
-
-
-def _squares(g: np.ndarray) -> float:
-    """The sum of g**2 in float64, in pieces: a whole copy of a large table in float64 costs more than the sum."""
-    flat = g.reshape(-1)
-    if flat.dtype == np.float64:
-        return float(flat @ flat)
-    pieces = (flat[i : i + PIECE].astype(np.float64) for i in range(0, flat.size, PIECE))
-    return sum(float(piece @ piece) for piece in pieces)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from rnnspec.train.native import add_rows
+
 Params = dict[str, np.ndarray]
 
 
@@ -30,12 +32,7 @@ def embed_backward(params: Params, ids: np.ndarray, dy: np.ndarray) -> Params:
     """
     weight = params["weight"]  # [V, E]
     d_weight = np.zeros(weight.shape, weight.dtype)  # from calloc, where zeros_like writes every zero
-    flat = ids.reshape(-1)
-    if flat.size:
-        # sorted runs summed by reduceat: 8 times as fast as np.add.at on rows (NumPy 2.4), and in a fixed order
-        order = np.argsort(flat, kind="stable")
-        symbols, starts = np.unique(flat[order], return_index=True)
-        d_weight[symbols] = np.add.reduceat(dy.reshape(flat.size, -1)[order], starts, axis=0)
+    add_rows(d_weight, ids.reshape(-1), dy.reshape(ids.size, -1) if ids.size else np.empty((0, weight.shape[1]), weight.dtype))
     return {"weight": d_weight}
 
 

@@ -7,15 +7,14 @@ is a matter of saving that dict. `step` changes the parameters and the dict in p
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from threading import Thread
 
 import numpy as np
 
+from rnnspec.train import native
 from rnnspec.train.errors import TrainError
 
-PIECE = 2**15  # elements: five float32 arrays of them fit a second-level cache
 Arrays = dict[str, np.ndarray]
 
 
@@ -69,20 +68,8 @@ class Adam:
         lr = self.lr if lr is None else lr
         root = math.sqrt(1 - b2**t)
         rate, eps, keep = lr * root / (1 - b1**t), self.eps * root, self._keep(lr)  # the formula with both roots taken out of the quotient
-
-        def update(p: np.ndarray, g: np.ndarray, m: np.ndarray, v: np.ndarray) -> None:
-            scratch = np.empty_like(p)
-            m += np.multiply(np.subtract(g, m, out=scratch), 1 - b1, out=scratch)
-            v *= b2
-            v += np.multiply(np.multiply(g, g, out=scratch), 1 - b2, out=scratch)
-            np.add(np.sqrt(v, out=scratch), eps, out=scratch)
-            np.multiply(np.divide(m, scratch, out=scratch), rate, out=scratch)
-            if keep != 1:
-                p *= keep
-            p -= scratch
-
-        pieces = [piece for name, p in params.items() for piece in _pieces(p, grads[name], state[f"m.{name}"], state[f"v.{name}"])]
-        _each(update, pieces, self.threads)
+        moments = [(p, grads[name], state[f"m.{name}"], state[f"v.{name}"]) for name, p in params.items()]
+        native.adam(moments, (1 - b1, b2, 1 - b2, eps, rate, keep), self.threads)
 
     def _keep(self, rate: float) -> float:
         """What is left of a weight before the step."""
@@ -113,30 +100,3 @@ def make_optimiser(name: str, lr: float, decay: float = 0.0, momentum: float = 0
         case "adamw":
             return AdamW(lr, decay=decay, threads=threads)
     raise TrainError(f"unknown optimiser {name!r}: sgd, adam or adamw")
-
-
-def _pieces(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
-    """The arrays, large ones in flat pieces that stay in cache from one pass to the next (each element is treated alike)."""
-    first = arrays[0]
-    if first.size <= PIECE or not first.flags.c_contiguous:
-        yield arrays
-        return
-    flat = [a.reshape(-1) for a in arrays]
-    for start in range(0, first.size, PIECE):
-        yield tuple(a[start : start + PIECE] for a in flat)
-
-
-def _each(function: Callable[..., None], pieces: Sequence[tuple[np.ndarray, ...]], threads: int) -> None:
-    """Calls the function on every piece. Threads are started anew each time (50 us), so that none is lost in a fork."""
-
-    def some(first: int) -> None:
-        for piece in pieces[first::threads]:
-            function(*piece)
-
-    threads = min(threads, len(pieces)) if sum(piece[0].size for piece in pieces) >= 4 * PIECE else 1
-    others = [Thread(target=some, args=(i,)) for i in range(1, threads)]
-    for thread in others:
-        thread.start()
-    some(0)
-    for thread in others:
-        thread.join()

@@ -62,8 +62,8 @@ def parse(text: str) -> Module:
         raise PtxError("no launch bounds")
     module = Module(entry, tuple(re.findall(r"\.param\s+\.(\w+)\s+([\w$]+)", parameters)), int(threads[1]), {})
     module.shared = set(re.findall(r"\.extern\s+\.shared\s+\.align\s+\d+\s+\.b8\s+([\w$]+)\[\]", text))
-    for name, values in re.findall(r"\.(?:global|const)\s+\.align\s+\d+\s+\.b8\s+([\w$]+)\[\d+\]\s*=\s*\{([^}]*)\}", text):
-        module.constants[name] = bytes(int(v) for v in values.split(","))
+    for name, size, values in re.findall(r"\.(?:global|const)\s+\.align\s+\d+\s+\.b8\s+([\w$]+)\[(\d+)\]\s*=\s*\{([^}]*)\}", text):
+        module.constants[name] = bytes(int(v) for v in values.split(",")).ljust(int(size), b"\0")  # zeros at the end are left out
     _body(module, body)
     return module
 

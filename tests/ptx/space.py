@@ -27,11 +27,14 @@ class Tracker:
             return (other_block != NOBODY) & ((other_block != block) | ((other_epoch == epoch) & (other != thread)))
 
         bad = apart(self.writer_block[words], self.writer[words], self.write_epoch[words])
-        order = np.argsort(words, kind="stable")
-        again = words[order][1:] == words[order][:-1]
+        again = None  # which of the words in order are there twice
+        if (words[1:] <= words[:-1]).any():
+            order = np.argsort(words, kind="stable")
+            again = words[order][1:] == words[order][:-1]
         if write:
             bad |= apart(self.reader_block[words], self.reader[words], self.read_epoch[words])
-            bad[order[1:]] |= again
+            if again is not None:
+                bad[order[1:]] |= again
             self.writer_block[words], self.writer[words], self.write_epoch[words] = block, thread, epoch
             return bad
         known = self.reader_block[words] != NOBODY
@@ -39,13 +42,10 @@ class Tracker:
         one = np.where(known & same_block & same_epoch & (self.reader[words] != thread), MANY, thread)
         home = np.where(known & ~same_block, MANY, block)
         self.reader[words], self.reader_block[words], self.read_epoch[words] = one, home, epoch
-        if again.any():
-            several = words[order][1:][again]
-            self.reader[several] = MANY
-            first = dict(zip(words.tolist(), block.tolist()))
-            for word, b in zip(words.tolist(), block.tolist()):
-                if first[word] != b:
-                    self.reader_block[word] = MANY
+        if again is not None and again.any():
+            several, homes = words[order][1:], block[order]
+            self.reader[several[again]] = MANY
+            self.reader_block[several[again & (homes[1:] != homes[:-1])]] = MANY
         return bad
 
 

@@ -1,8 +1,8 @@
-"""The runtime as generated kernels and the launcher see it: addresses of the C functions of tile.py and moves.py."""
+"""The runtime as generated kernels and the launcher see it: addresses of the C functions of tile.py, moves.py and steps.py."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 
 from rnnspec.backends.cpu.machine import ITEMSIZE
@@ -32,6 +32,27 @@ class Runtime:
     @property
     def outer_scratch(self) -> int:
         return BLOCK_K * (BLOCK_M + BLOCK_N) * ITEMSIZE[self.dtype]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Addresses of the C functions of steps.py."""
+
+    adam: int
+    squares: int
+    scatter_add: int
+
+
+@cache
+def steps(dtype: str) -> Steps:
+    """What training does beside the recurrence, for "float32" or "float64": compiled at the first use on a machine, read from disk after that."""
+    def make() -> bytes:
+        from rnnspec.backends.cpu.steps import source
+
+        return compiled(name, source(dtype, functions), functions)
+
+    name, functions = f"steps_{dtype}", tuple(field.name for field in fields(Steps))
+    return Steps(*addresses(name, f"runtime {name}", functions, make))
 
 
 @cache

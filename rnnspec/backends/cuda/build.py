@@ -1,11 +1,15 @@
 """Source -> PTX, kept on disk by text, architecture and the versions of everything that makes it: a kernel that was compiled once on a
-machine is read there, without importing the compiler."""
+machine is read there, without importing the compiler. Kernels that were assembled elsewhere lie in folders of their own (`prebuilt`)."""
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from rnnspec.backends.cuda.text import Source
+from rnnspec.files import write_atomic
 from rnnspec.modules import import_source, kept, uncollected
 
 COMPILERS = ("numba", "numba-cuda", "numpy", "nvidia-nvvm", "nvidia-cuda-nvcc", "cuda-toolkit")
@@ -29,11 +33,14 @@ def architecture(capability: tuple[int, int]) -> tuple[int, int]:
 
 
 def build(source: Source, target: tuple[int, int]) -> tuple[bytes, str]:
-    """The PTX of a kernel for an architecture, and the name of its entry. Raises BackendUnavailable where there is no compiler."""
+    """The PTX of a kernel for an architecture (or what `prebuilt` has of it), and the name of its entry. Raises BackendUnavailable where
+    there is no compiler."""
     name = f"{source.name}_sm{target[0]}{target[1]}_{source.dtype}"
-    content = kept(name, f"{source.text}\n{source.kinds} {source.threads} {target} {versions()}", lambda: _compile(source, target, name))
-    entry, _, ptx = content.partition(b"\n")
-    return ptx, entry.decode()
+    content = _found(source, target)
+    if content is None:
+        content = kept(name, f"{source.text}\n{source.kinds} {source.threads} {target} {versions()}", lambda: _compile(source, target, name))
+    entry, _, image = content.partition(b"\n")
+    return image, entry.decode()
 
 
 def _compile(source: Source, target: tuple[int, int], name: str) -> bytes:
@@ -42,3 +49,30 @@ def _compile(source: Source, target: tuple[int, int], name: str) -> bytes:
     with uncollected():
         ptx, entry = compile_ptx(import_source(name, source.text).kernel, source.dtype, source.kinds, target, source.threads)
     return f"{entry}\n{ptx}".encode()
+
+
+# --- kernels from elsewhere ------------------------------------------------------------------------------------------
+
+_FOLDERS: list[Path] = []
+
+
+def prebuilt(folders: Iterable[Path]) -> None:
+    """Where `build` looks first from now on, instead of compiling. A folder's files are machine code that the GPU will run: use your own."""
+    _FOLDERS[:] = folders
+
+
+def store(folder: Path, source: Source, target: tuple[int, int], cubin: bytes, entry: str) -> Path:
+    """Puts a kernel's cubin where `prebuilt` looks for it."""
+    path = folder / _file(source, target)
+    write_atomic(path, lambda file: file.write(entry.encode() + b"\n" + cubin))
+    return path
+
+
+def _found(source: Source, target: tuple[int, int]) -> bytes | None:
+    paths = [folder / _file(source, target) for folder in _FOLDERS]
+    return next((path.read_bytes() for path in paths if path.is_file()), None)
+
+
+def _file(source: Source, target: tuple[int, int]) -> str:
+    key = f"{source.text}\n{source.kinds} {source.threads}"
+    return f"{source.name}_sm{target[0]}{target[1]}_{source.dtype}_{hashlib.sha256(key.encode()).hexdigest()[:16]}.cubin"

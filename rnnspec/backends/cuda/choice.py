@@ -10,7 +10,7 @@ from rnnspec.language.sizes import evaluate_size
 
 REGISTERS = 65536  # of a processor, and so of a block
 MOST_REGISTERS = 255  # of a thread
-OTHER_REGISTERS = 44  # what a thread needs beside its weights and sums (the budget table in tests/ shows how it comes out)
+OTHER_REGISTERS, GRID_REGISTERS = 44, 72  # what a thread needs beside its weights and sums, alone in a tile and not (see the budgets in tests/)
 ROWS = (4, 2, 1)
 GRID_ROWS = (8, 4, 2, 1)  # where several blocks share them
 DEVICES = {"sm_80": (108, 166912), "sm_90": (132, 232448)}  # processors of an A100 and an H100, and bytes of shared memory that a block may have
@@ -66,7 +66,8 @@ def _empty(facts: Facts, sizes: Mapping[str, int]) -> bool:
 
 def _fits_registers(facts: Facts, sizes: Mapping[str, int], item: int, shape: Shape) -> bool:
     """Whether weights may lie in registers. A processor gives them out to four warps at a time, eight to a thread."""
-    needed = item // 4 * (weight_registers(facts, sizes, shape) + shape.rows) + OTHER_REGISTERS
+    others = OTHER_REGISTERS if shape.blocks == 1 else GRID_REGISTERS
+    needed = item // 4 * (weight_registers(facts, sizes, shape) + shape.rows) + others
     threads = -(-shape.threads // (4 * WARP)) * 4 * WARP
     return needed <= min(MOST_REGISTERS, REGISTERS // threads // 8 * 8)
 

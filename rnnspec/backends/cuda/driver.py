@@ -5,10 +5,11 @@ from the driver's pool in the order of a stream, so that what one call frees the
 """
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import sys
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
 from functools import lru_cache
 from typing import Any
@@ -200,7 +201,24 @@ def open_device(library: Any) -> Device:
     return found
 
 
-@lru_cache(maxsize=1)
+_STANDING_IN: list[Device] = []
+
+
+@contextlib.contextmanager
+def standing_in(found: Device) -> Iterator[None]:
+    """In here `device()` is this one, in all threads: one that only records what it is asked to run, say."""
+    _STANDING_IN.append(found)
+    try:
+        yield
+    finally:
+        _STANDING_IN.remove(found)
+
+
 def device() -> Device:
     """The first GPU. Raises BackendUnavailable, again at every call until there is one."""
+    return _STANDING_IN[-1] if _STANDING_IN else _first()
+
+
+@lru_cache(maxsize=1)
+def _first() -> Device:
     return open_device(_library())

@@ -1,4 +1,4 @@
-"""The one place where the CUDA compiler is imported: numba-cuda, whose successor would be imported here too.
+"""The one place where the CUDA compiler is imported (with numba_passes.py, which makes it fast): numba-cuda, whose successor would be too.
 
 Kernels are compiled to PTX; running them (driver.py) needs no compiler. What texts call beside Python: `select` and `larger`; `add_products`, for
 which a thousand lines would take minutes to compile; and, for blocks that wait for each other, `arrive`, `arrived` and `fresh`, which the compiler
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnspec.backends.cuda.numba_passes import few_passes
 from rnnspec.errors import BackendUnavailable
 
 if not hasattr(np, "row_stack"):  # numba-cuda 0.30 imports it; NumPy 2.5 took it away
@@ -24,14 +25,15 @@ try:
     import numba.cuda.dispatcher
     import numba_cuda  # noqa: F401 - Numba's own target, which it replaces, knows no launch bounds
     from llvmlite import ir
-    from numba import config, cuda, float32, float64, int32, types, uint32, uint64
-    from numba.cuda import cgutils
+    from numba import config, cuda, float32, float64, int32, int64, types, uint32, uint64
+    from numba.cuda import cgutils, libdevice
     from numba.cuda.extending import intrinsic
 except ImportError as error:
     raise BackendUnavailable(f"backend 'cuda' needs numba-cuda to compile its kernels, and importing it failed: {error}. "
                              "Install it with: pip install 'rnnspec[cuda]'.") from error
 
-__all__ = ["add_products", "arrive", "arrived", "compile_ptx", "cuda", "float32", "float64", "fresh", "int32", "larger", "select", "uint32", "uint64"]
+__all__ = ["add_products", "arrive", "arrived", "compile_ptx", "cuda", "float32", "float64", "fresh", "int32", "int64", "larger", "libdevice", "select",
+           "uint32", "uint64"]
 
 REALS = {"float32": float32, "float64": float64}
 IN_GLOBAL = 1  # the address space, as LLVM numbers them
@@ -147,7 +149,7 @@ def compile_ptx(kernel: Callable[..., None], dtype: str, kinds: Sequence[str], c
     real = REALS[dtype]
     kind_types = {"real*": types.CPointer(real), "real**": types.CPointer(types.CPointer(real)), "index*": types.CPointer(uint64), "index": uint64}
     try:
-        with _device(capability):
+        with _device(capability), few_passes():
             made, _ = cuda.compile(kernel, types.void(*(kind_types[k] for k in kinds)), cc=capability, device=False, abi="numba", output="ptx",
                                    launch_bounds=threads)
     except Exception as error:

@@ -1,0 +1,49 @@
+"""Every kernel of every cell, compiled for both architectures that code is made for, and its PTX looked through."""
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from cells import case
+from cuda_sources import faults
+from emulated import needs_compiler
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))  # bench is not installed
+
+import rnnspec
+from bench.cubins import Recorder
+from rnnspec.backends.cuda.build import ARCHITECTURES
+from rnnspec.backends.cuda.choice import DEVICES, TIERS
+from rnnspec.backends.cuda.driver import standing_in
+
+needs_compiler()
+
+
+def compiled(name: str, capability: tuple[int, int], tier: int, dtype: str = "float32") -> dict[str, str]:
+    """The PTX of all kernels that forward, backward and infer launch, by what they are. (Those of tests/test_cuda_cells.py, in part.)"""
+    device = Recorder(capability, 1 if tier == 1 else 5, DEVICES["sm_{}{}".format(*capability)][1])
+    with standing_in(device):
+        kernel = rnnspec.compile(name, backend="cuda", dtype=dtype, tier=tier)
+        c = case(kernel, 4, 3, lengths=(2, 4, 3))
+        c.backward(c.forward())
+        kernel.infer(c.params, c.inputs, c.states, c.lengths)
+    return {f"{source.name} {number}": ptx.decode() for number, (source, ptx) in enumerate(device.made.items())}
+
+
+@pytest.mark.parametrize("name", rnnspec.spec_names())
+def test_every_tier_and_pass_compiles_for_every_architecture(name):
+    """Float32 kernels hold no float64, no local memory, and no approximations that nobody asked for."""
+    for capability in ARCHITECTURES:
+        for tier in TIERS:
+            texts = compiled(name, capability, tier)
+            found = {about: faults(ptx, "float32") for about, ptx in texts.items()}
+            assert len(texts) > 5 and not any(found.values()), found
+            assert all(".target sm_{}{}".format(*capability) in ptx for ptx in texts.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", rnnspec.spec_names())
+def test_every_tier_and_pass_compiles_in_float64(name):
+    for tier in TIERS:
+        assert len(compiled(name, (9, 0), tier, "float64")) > 5
