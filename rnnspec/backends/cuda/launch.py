@@ -190,7 +190,7 @@ class Execution:
     def run(self) -> None:
         """Fills `outputs`, `final`, `gradients` and the tape."""
         program, rows = self.code.program, self.steps * self.n
-        for state in (s for s in program.states if s.name in self.code.facts.early or self.choice.tier == 3):
+        for state in (s for s in program.states if s.name in self.code.facts.early | self.code.facts.late or self.choice.tier == 3):
             self.begin(state)
         for stage in program.before:
             self.stage(stage, 0, rows, 0)

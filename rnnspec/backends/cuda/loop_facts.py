@@ -140,10 +140,12 @@ class Facts:
 
     @cached_property
     def late(self) -> frozenset[str]:
-        """The states that are computed after the loop, of all steps at once."""
-        made = {n for stage in self.program.after for n in (*stage.nodes, *stage.rowwise)}
-        made |= {acc.value for stage in self.program.after for panel in stage.panels for acc in panel.accumulations}
-        return frozenset(s.name for s in self.program.states if self.program.graph.states[s.name] in made)
+        """The states that the loop neither computes nor reads: after all steps they are taken from their histories."""
+        program, places = self.program, self.program.places
+        read = {places[v].buffer for stage in program.loop for v in self._read(stage) if v in places}
+        made = {n for stage in program.after for n in (*stage.nodes, *stage.rowwise)}
+        made |= {acc.value for stage in program.after for panel in stage.panels for acc in panel.accumulations}
+        return frozenset(s.name for s in program.states if (value := program.graph.states[s.name]) in made or (value not in self.made and s.buffer not in read))
 
     @cached_property
     def early(self) -> frozenset[str]:
@@ -157,7 +159,8 @@ class Facts:
         program, found = self.program, []
         for state in program.states:
             value, place = program.graph.states[state.name], Place(state.buffer, 1)
-            first = next(s for s in program.loop if s.size == state.size and not s.rowwise) if program.places.get(value) == place else None
+            sized = (s for s in program.loop if s.size == state.size and not s.rowwise)
+            first = next(sized, None) if program.places.get(value) == place else None
             if value not in self.made and first is stage and state.name not in self.late:
                 found.append((value, place))
         return found
