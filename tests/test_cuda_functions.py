@@ -19,6 +19,7 @@ needs_compiler()
 # of it, sin and cos of float32 are ours, with the bound of the CPU's
 ULP = {"sigmoid": 3.0, "erf": 2.5, "sin": 1.1, "cos": 1.1, "sqrt": 0.5} | dict.fromkeys(("exp", "expm1", "log", "log1p", "tanh"), 2.0)
 WRITTEN = ("exp", "log", "tanh", "sin", "cos", "erf", "expm1", "log1p", "sqrt", "sigmoid")
+CALLS = ("sin", "cos")  # in float64 NVIDIA's, which call a function for large arguments, and the interpreter knows no calls
 STEP = {"f32": 29, "f64": 3}  # of so many sampled numbers one is tried
 
 
@@ -38,8 +39,8 @@ def test_every_primitive_is_tried():
     assert set(WRITTEN) == set(PRIMITIVES) == set(ULP)
 
 
-@pytest.mark.parametrize("key", ["f32", pytest.param("f64", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.parametrize(("key", "name"), [
+    *(("f32", n) for n in WRITTEN), *(pytest.param("f64", n, marks=pytest.mark.slow) for n in WRITTEN if n not in CALLS)])
 def test_last_place(key, name):
     x = samples(key, name)[:: STEP[key]]
     if name == "sigmoid":

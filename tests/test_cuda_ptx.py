@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from emulated import gpu, needs_compiler
 from ptx.driver import FakeLibrary
 from ptx.machine import Machine
 from ptx.module import PtxError, parse
+from ptx.operations import _fma
 from ptx.space import Global
 from test_cuda_cells import check
 
@@ -166,6 +168,15 @@ GLOBAL = "add.s64 %rd4, %rd1, %rd2;"
 def test_a_kernel_runs():
     report, out = run(f"st.shared.u32 [%rd3], %r1; bar.sync 0; ld.shared.u32 %r2, [%rd3]; {GLOBAL} add.s32 %r2, %r2, 1; st.global.u32 [%rd4], %r2;")
     assert report.clean and out.tolist() == list(range(1, 33))
+
+
+def test_a_fused_product_is_rounded_once():
+    rng = np.random.default_rng(0)
+    a, b, c = (rng.uniform(-1, 1, 200) for _ in range(3))
+    c[:100] = -(a * b)[:100]  # what is left is the rounding error of the product
+    exact = [float(Fraction(x) * Fraction(y) + Fraction(z)) for x, y, z in zip(a.tolist(), b.tolist(), c.tolist())]
+    np.testing.assert_array_equal(_fma(("fma", "rn", "f64"), np.float64, a, b, c), exact)
+    assert _fma(("fma", "rn", "f64"), np.float64, 1e308, 10.0, 1.0) == np.inf and (a * b + c != exact).any()
 
 
 @pytest.mark.parametrize(("body", "found"), [

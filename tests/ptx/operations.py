@@ -285,12 +285,28 @@ def _float(dtype: type) -> bool:
 
 def _fma(opcode: tuple[str, ...], dtype: type, a: Any, b: Any, c: Any) -> Any:
     if dtype is np.float64:
-        return a * b + c  # two roundings where the GPU has one
+        return _fma64(*(np.asarray(v, np.float64) for v in (a, b, c)))
     exact = np.asarray(a, np.float64) * np.asarray(b, np.float64) + np.asarray(c, np.float64)
     rounded = exact.astype(np.float32)
     if "rm" in opcode:
         return np.where(rounded.astype(np.float64) > exact, np.nextafter(rounded, np.float32(-np.inf)), rounded)
     return rounded
+
+
+def _fma64(a: Any, b: Any, c: Any) -> Any:
+    """The product and the sum each as two numbers (Dekker 1971, Knuth), so that nothing but the result is rounded, but for rare ties."""
+    product, (a_high, a_low), (b_high, b_low) = a * b, _halves(a), _halves(b)
+    lost = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+    total = product + c
+    added = total - product
+    rest = ((product - (total - added)) + (c - added)) + lost
+    return np.where(np.isfinite(rest) & (rest != 0), total + rest, total)  # a zero keeps its sign; halves overflow before products do
+
+
+def _halves(a: Any) -> tuple[Any, Any]:
+    shifted = 134217729.0 * a  # 2**27 + 1
+    high = shifted - (shifted - a)
+    return high, a - high
 
 
 def _divide(opcode: tuple[str, ...], dtype: type, a: Any, b: Any) -> Any:
