@@ -34,6 +34,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
+    except MemoryError as error:
+        print(f"rnnspec {args.command}: not enough memory{f' ({error})' if str(error) else ''}: smaller sizes need less", file=sys.stderr)
+        return 2
     except (RnnspecError, OSError) as error:
         print(f"rnnspec {args.command}: {error}", file=sys.stderr)
         return 2

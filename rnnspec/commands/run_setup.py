@@ -64,6 +64,9 @@ def make_config(args: argparse.Namespace, task: Task, saved: checkpoint.Checkpoi
     for name in OPTIONAL:
         if name in given and name not in task.fields:
             raise TrainError(f"--{name} has no meaning for the task {task.name}, and would be ignored")
+    for name in ("sample", "temperature"):
+        if getattr(args, name) is not None and not task.writes:
+            raise TrainError(f"--{name} has no meaning for the task {task.name}, which writes no text, and would be ignored")
     if args.cell is not None:
         given["cell"] = os.path.abspath(args.cell) if is_path(args.cell) else args.cell
     if args.data is not None:
@@ -76,6 +79,10 @@ def make_config(args: argparse.Namespace, task: Task, saved: checkpoint.Checkpoi
     if given.get("dropout") and given.get("layers", base.layers) < 2:
         raise TrainError("--dropout acts between layers, and would be ignored with one: give --layers")
     config = replace(base, **given, options=options(task, base, args.set))
+    told = {name: f"--set {name}" for name, _ in args.set} | {name: f"--{name}" for name in given}
+    for name in task.of_files if config.data is None else task.of_made:
+        if name in told:
+            raise TrainError(f"{told[name]} has no meaning for {'made data' if config.data is None else 'data of a file'}, and would be ignored")
     return replace(config, **duration(args, config, task, saved))
 
 

@@ -18,9 +18,11 @@ from rnnspec.commands.run_setup import Setup, set_up, title_of
 from rnnspec.files import sweep
 from rnnspec.train import checkpoint
 from rnnspec.train.errors import Diverged, TrainError
-from rnnspec.train.loop import Run, exhausted, fraction, train
+from rnnspec.train.loop import TEMPERATURE, Run, exhausted, fraction, train
 from rnnspec.train.plots import shown
 from rnnspec.train.results import LOG, METRICS, PLOTS, WEIGHTS, MetricsLog, write_results
+
+CHARACTERS = 400  # of the sample at the end
 
 
 def run(args: argparse.Namespace) -> int:
@@ -42,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
             follow(this, folder, lambda: stopped.number is not None)
         except Diverged as error:
             code, trouble = 1, f"rnnspec train: {error}"
-        final = write_results(this, folder, first, compiled, args.threads, (args.sample, args.temperature))
+        final = write_results(this, folder, first, compiled, args.threads, writing(args))
     if trouble:
         print(trouble, file=sys.stderr)
     elif stopped.number is not None and fraction(this) < 1:
@@ -75,6 +77,11 @@ def choose_folder(args: argparse.Namespace, setup: Setup) -> Path:
     if not parent.is_dir() or not os.access(parent, os.W_OK):
         raise TrainError(f"can't write to {parent}, where the results should go; choose another --out")
     return folder
+
+
+def writing(args: argparse.Namespace) -> tuple[int, float]:
+    """Characters and temperature of the sample at the end."""
+    return CHARACTERS if args.sample is None else args.sample, TEMPERATURE if args.temperature is None else args.temperature
 
 
 def make_folder(folder: Path) -> None:

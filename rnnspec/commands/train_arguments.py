@@ -65,7 +65,7 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--out", metavar="DIR", help="folder for the results (runs/CELL or runs/CELL-TASK, or the next free one: runs/CELL-2, ...)")
     group.add_argument("--resume", metavar="RUN_DIR", help="go on with the run in this folder")
     group.add_argument("--from", dest="start", metavar="RUN_DIR", help="start from the weights of the run in this folder")
-    group.add_argument("--sample", type=natural, default=400, metavar="N", help="characters to write at the end, in tasks of texts (400)")
+    group.add_argument("--sample", type=natural, metavar="N", help="characters to write at the end, in tasks of texts (400)")
     group.add_argument(
-        "--temperature", type=nonnegative, default=0.8, metavar="X", help="how freely it writes; 0 takes the likeliest character (0.8)"
+        "--temperature", type=nonnegative, metavar="X", help="how freely it writes; 0 takes the likeliest character (0.8)"
     )
