@@ -13,7 +13,7 @@ from rnnspec.language.spec import Spec
 from rnnspec.train import checkpoint
 from rnnspec.train.config import Config
 from rnnspec.train.errors import TrainError
-from rnnspec.train.layers import layer_maker
+from rnnspec.train.layers import keepers, layer_maker
 from rnnspec.train.loop import Run, exhausted, fraction, start_run
 from rnnspec.train.problem import Task
 from rnnspec.train.results import WEIGHTS
@@ -43,6 +43,8 @@ def set_up(args: argparse.Namespace) -> Setup:
     task = load_task(args.task or (saved.config.task if saved else "text"))
     config = make_config(args, task, saved)
     spec = load(config.cell, **config.choices)
+    if args.retain and not keepers(spec):
+        raise TrainError(f"{title_of(config)} has no gate that keeps a state: --retain has no meaning for it, and would be ignored")
     config = replace(config, equations=tuple(e.text for e in spec.equations), digest=digest(spec))
     return Setup(make_run(config, spec, task, saved, args), saved)
 
@@ -93,7 +95,8 @@ def start_config(args: argparse.Namespace, task: Task, saved: checkpoint.Checkpo
         return saved.config
     if args.resume:
         raise TrainError(f"{saved.path.parent} was trained on the task {saved.config.task}; another task starts from its weights with --from")
-    return replace(saved.config, task=task.name, options=dict(task.options))
+    data = saved.config.data if task.writes and load_task(saved.config.task).writes else None  # a text is no table of another task
+    return replace(saved.config, task=task.name, data=data, options=dict(task.options))
 
 
 def options(task: Task, base: Config, settings: list[tuple[str, str]]) -> dict[str, Any]:
@@ -133,7 +136,7 @@ def make_run(config: Config, spec: Spec, task: Task, saved: checkpoint.Checkpoin
     try:
         run = start_run(config, problem, problem.model(layer_maker(spec, config, args.threads, chosen=args.embed is not None)), args.threads or processors())
     except MemoryError:
-        raise TrainError(f"not enough memory for --hidden {config.hidden} and --embed {config.embed}") from None
+        raise TrainError(f"not enough memory for --layers {config.layers}, --hidden {config.hidden} and --embed {config.embed}") from None
     if saved and args.resume:
         checkpoint.restore(run, saved)
         if fraction(run) >= 1:

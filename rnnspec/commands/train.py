@@ -15,7 +15,7 @@ from typing import Any
 
 from rnnspec.commands import progress
 from rnnspec.commands.run_setup import Setup, set_up, title_of
-from rnnspec.files import sweep
+from rnnspec.files import held, sweep
 from rnnspec.train import checkpoint
 from rnnspec.train.errors import Diverged, TrainError
 from rnnspec.train.loop import TEMPERATURE, Run, exhausted, fraction, train
@@ -38,6 +38,16 @@ def run(args: argparse.Namespace) -> int:
         this.model.warm_up(this.problem.next({})[0])
         compiled = time.perf_counter() - began
     make_folder(folder)
+    with held(folder) as alone:
+        if not alone:
+            raise TrainError(f"another process is writing a run into {folder}: choose another --out, or wait for it")
+        check_folder(args, folder)  # again: another run may have come and gone while this one compiled
+        sweep(folder / WEIGHTS)
+        return train_in(folder, this, args, compiled)
+
+
+def train_in(folder: Path, this: Run, args: argparse.Namespace, compiled: float) -> int:
+    """Trains and leaves everything in the folder; returns the exit code."""
     first, code, trouble = (this.seconds, this.tokens), 0, ""
     with stop_signals() as stopped:
         try:
@@ -67,16 +77,21 @@ def choose_folder(args: argparse.Namespace, setup: Setup) -> Path:
         folder = Path(args.out)
     if folder.exists() and not folder.is_dir():
         raise TrainError(f"--out {folder} is a file, not a folder")
+    check_folder(args, folder)
+    parent = next(p for p in (folder, *folder.absolute().parents) if p.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise TrainError(f"can't write to {parent}, where the results should go; choose another --out")
+    return folder
+
+
+def check_folder(args: argparse.Namespace, folder: Path) -> None:
+    """TrainError if there is a run in the folder, other than the one that is resumed."""
     if args.resume is None or folder.resolve() != Path(args.resume).resolve():
         found = [name for name in (WEIGHTS, METRICS, LOG, *PLOTS) if (folder / name).exists()]
         if found:
             raise TrainError(
                 f"{folder} holds another run already ({', '.join(found)}). Choose another --out, or go on with it: --resume {folder}"
             )
-    parent = next(p for p in (folder, *folder.absolute().parents) if p.exists())
-    if not parent.is_dir() or not os.access(parent, os.W_OK):
-        raise TrainError(f"can't write to {parent}, where the results should go; choose another --out")
-    return folder
 
 
 def writing(args: argparse.Namespace) -> tuple[int, float]:
@@ -89,7 +104,6 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise TrainError(f"can't make the folder {folder}: {error.strerror}") from None
-    sweep(folder / WEIGHTS)
 
 
 # while it runs
