@@ -115,7 +115,11 @@ def test_the_command_prints_and_draws(tmp_path, monkeypatch, capsys):
     assert main(["probe", "rnn", *small, "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["cells"]
     assert len(found["norms"]) == 13 and found["gates"][0]["name"] == "h"
-    assert main(["probe", *small]) == 2 and "give a cell" in capsys.readouterr().err
+    for option, value in (("--hidden", "5"), ("--inputs", "3"), ("--retain", "9"), ("--choice", "phi=relu"), ("--size", "P=3")):
+        assert main(["probe", "--run", "run", option, value]) == 2
+        assert f"{option} is about cells at their initial weights, and would be ignored" in capsys.readouterr().err
+    assert main(["probe", "rnn", "--length", "1"]) == 0 and "nan" not in capsys.readouterr().out
+    assert main(["probe"]) == 2 and "give a cell" in capsys.readouterr().err
     assert main(["probe", "rnn", *small, "--out", "no/such/folder/why"]) == 2 and "can't write" in capsys.readouterr().err
 
 

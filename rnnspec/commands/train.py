@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rnnspec.commands import progress
 from rnnspec.commands.run_setup import Setup, set_up, title_of
 from rnnspec.files import held, sweep
@@ -49,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 def train_in(folder: Path, this: Run, args: argparse.Namespace, compiled: float) -> int:
     """Trains and leaves everything in the folder; returns the exit code."""
     first, code, trouble = (this.seconds, this.tokens), 0, ""
-    with stop_signals() as stopped:
+    with stop_signals() as stopped, np.errstate(over="ignore", invalid="ignore"):  # what isn't finite is told by name, and the step skipped
         try:
             follow(this, folder, lambda: stopped.number is not None)
         except Diverged as error:
