@@ -7,6 +7,7 @@ pipe went away.
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -23,6 +24,8 @@ STAGES = ("spec", "graph", "adjoint", "program", "cpu", "cuda")
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code; no traceback for what can be expected to go wrong."""
     args = make_parser().parse_args(argv)
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="replace")  # a character that the terminal lacks is no reason to fail
     try:
         code = args.run(args)
         sys.stdout.flush()

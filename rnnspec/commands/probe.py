@@ -73,5 +73,7 @@ def table(probes: Iterable[Probe]) -> str:
 def _rate(p: Probe, last: int) -> str:
     if last < 2:
         return "  one step has no rate from lag to lag: give a larger --length"
+    if not p.norms[1] > 0:
+        return "  nothing of the gradient is left at lag 1"
     left = f"a hundredth of lag 1 is left at lag {p.reach}" + (" (the first step)" if p.reach == last else "")
     return f"  {p.rate:.4f} times per step back; {left}"
