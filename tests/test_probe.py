@@ -14,6 +14,7 @@ from rnnspec.backends import reference
 from rnnspec.cli import main
 from rnnspec.errors import UnsupportedError
 from rnnspec.probe import initial, probe
+from rnnspec.probe.figure import style
 from rnnspec.probe.measure import jacobian
 from rnnspec.probe.subject import of_run, own_parameters
 from rnnspec.symbolic.adjoint import adjoint
@@ -121,6 +122,10 @@ def test_the_command_prints_and_draws(tmp_path, monkeypatch, capsys):
     assert main(["probe", "rnn", "--length", "1"]) == 0 and "nan" not in capsys.readouterr().out
     assert main(["probe"]) == 2 and "give a cell" in capsys.readouterr().err
     assert main(["probe", "rnn", *small, "--out", "no/such/folder/why"]) == 2 and "can't write" in capsys.readouterr().err
+
+
+def test_cells_of_one_figure_can_be_told_apart():
+    assert len({tuple(style(i).values()) for i in range(32)}) == 32
 
 
 def test_a_cell_that_explodes_or_has_no_memory_is_told(tmp_path, monkeypatch, capsys):
