@@ -99,17 +99,17 @@ def one(name: str) -> dict[str, Any]:
 
 def _flops(program: Program, sizes: Mapping[str, int]) -> int:
     """Of the products of one step and row: two for each multiply-add."""
-    from rnnspec.language.sizes import evaluate_size
+    from rnnspec.language.sizes import full_shape
     from rnnspec.symbolic.graph import Outer, Product
 
     def count(name: str) -> int:
-        return math.prod(evaluate_size(s, sizes) for s in program.graph.shapes[name])
+        return math.prod(full_shape(program.graph.shapes[name], sizes))
 
     total = sum(2 * count(o.left) * count(o.right) for o in program.outers)
     for name, node in program.graph.nodes.items():
         if isinstance(node, Product):
             columns = program.graph.shapes[node.vector][1:]
-            total += 2 * count(node.matrix) * math.prod(evaluate_size(s, sizes) for s in columns)
+            total += 2 * count(node.matrix) * math.prod(full_shape(columns, sizes))
         elif isinstance(node, Outer):
             total += 2 * count(name)
     return total
@@ -119,9 +119,9 @@ def _uniform(rng: np.random.Generator, shape: Sequence[str], sizes: Mapping[str,
     """[T, B, ...] in (0, 1), where every function is defined."""
     import numpy as np
 
-    from rnnspec.language.sizes import evaluate_size
+    from rnnspec.language.sizes import full_shape
 
-    return rng.random((T, B, *(evaluate_size(s, sizes) for s in shape)), np.float32)
+    return rng.random((T, B, *full_shape(tuple(shape), sizes)), np.float32)
 
 
 def render(report: dict[str, Any], as_markdown: bool = False) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rnnspec.errors import DtypeError, ShapeError
-from rnnspec.language.sizes import evaluate_size, size_names, with_default_sizes
+from rnnspec.language.sizes import evaluate_size, full_shape, size_names, sizes_in, with_default_sizes
 from rnnspec.language.spec import Shape, Spec
 
 Array = np.ndarray
@@ -37,7 +37,7 @@ def with_defaults(spec: Spec, inputs: Mapping[str, Array], lead: tuple[int, int]
         array = inputs.get(name)
         if array is None:
             value = spec.defaults[name]
-            full = (*lead, *(evaluate_size(s, sizes) for s in shape))
+            full = (*lead, *full_shape(shape, sizes))
             plain = np.asarray(value, dtype) if value is not None else np.arange(lead[0], dtype=dtype).reshape(-1, *(1,) * (len(full) - 1))
             array = np.broadcast_to(plain, full)
         found[name] = array
@@ -121,7 +121,7 @@ def _shown(shape: tuple[int | None, ...]) -> str:
 
 
 def _because(shape: Shape, sizes: Mapping[str, int], told: Mapping[str, str]) -> str:
-    names = sorted({n for s in shape for n in size_names(s) if n in told})
+    names = sorted(n for n in sizes_in([shape]) if n in told)
     return f" ({', '.join(f'{n} = {sizes[n]} from {told[n]}' for n in names)})" if names else ""
 
 

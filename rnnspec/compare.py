@@ -22,8 +22,9 @@ from rnnspec.check.sampling import Case, NoSampleError, Shapes, draw
 from rnnspec.errors import RnnspecError
 from rnnspec.language.equations import Call, Ref, walk
 from rnnspec.language.load import load, loads
+from rnnspec.language.pieces import Piece
 from rnnspec.language.rewrite import line, to_yaml
-from rnnspec.language.sizes import canonical_size, evaluate_size, size_names, with_default_sizes
+from rnnspec.language.sizes import full_shape, sizes_in, with_default_sizes
 from rnnspec.language.spec import Shape, Spec
 from rnnspec.symbolic.build import build
 from rnnspec.symbolic.expressions import Value
@@ -313,7 +314,7 @@ def _negated(pair: _Pair) -> str:
 def _transferred(pair: _Pair, case: Case, proof: _Proof, seed: int | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """The parameters of both. What has no counterpart is 0, or random where a seed is given."""
     sizes, rng = _all_sizes(pair.b, case.sizes), np.random.default_rng(seed)
-    full = {n: tuple(evaluate_size(s, sizes) for s in shape) for n, shape in pair.b.parameters.items()}
+    full = {n: full_shape(shape, sizes) for n, shape in pair.b.parameters.items()}
     free_a, free_b = _free(pair, proof)
     a = {n: np.zeros_like(v) if n in free_a and seed is None else v for n, v in case.params.items()}
     b: dict[str, Any] = {n: np.round(rng.uniform(-1, 1, s), 2) if n in free_b and seed is not None else np.zeros(s) for n, s in full.items()}
@@ -330,16 +331,17 @@ def _transferred(pair: _Pair, case: Case, proof: _Proof, seed: int | None) -> tu
 
 
 def _view(array: Any, leaf: Leaf, sizes: Mapping[str, int]) -> Any:
-    made = array if leaf.index is None else array[leaf.index, ...]
-    spans = [cut and (evaluate_size(cut[0], sizes), evaluate_size(canonical_size(f"{cut[0]} + {cut[1]}"), sizes)) for cut in leaf.cuts]
-    return made[tuple(slice(*span) if span else slice(None) for span in spans)] if spans else made[...]
+    """The piece of a parameter's array that a leaf is, which may be cut along several axes: a view."""
+    view = Piece(leaf.parameter, leaf.index).of(array, sizes)
+    for axis, cut in enumerate(leaf.cuts):
+        view = Piece(leaf.parameter, None, axis, *cut).of(view, sizes) if cut else view
+    return view
 
 
 def _all_sizes(spec: Spec, known: Mapping[str, int]) -> dict[str, int]:
     """Of those that nothing tells, 2."""
     sizes = with_default_sizes(spec.sizes, known)
-    needed = {name for shape in spec.shapes.values() for size in shape for name in size_names(size)}
-    return dict.fromkeys(sorted(needed - set(sizes)), 2) | sizes
+    return dict.fromkeys(sorted(sizes_in(spec.shapes.values()) - set(sizes)), 2) | sizes
 
 
 def _errors(pair: _Pair, case: Case, proof: _Proof, numbers: reference.Numbers, seed: int | None = None) -> tuple[float, Difference | None]:

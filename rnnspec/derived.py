@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rnnspec.language.pieces import Piece
-from rnnspec.language.sizes import evaluate_size
+from rnnspec.language.sizes import full_shape
 from rnnspec.language.spec import Spec
 
 Array = np.ndarray
@@ -43,8 +43,7 @@ class Derived:
         """The gradients of all parameters, from what a backward kernel summed."""
         whole = {}
         for name, shape in self.spec.trained.items():
-            full = tuple(evaluate_size(s, sizes) for s in shape)
-            whole[name] = _total(sums, name, full, self.dtype)
+            whole[name] = _total(sums, name, full_shape(shape, sizes), self.dtype)
         for name, piece in self.pieces.items():
             if piece.parameter in whole:
                 part = piece.of(whole[piece.parameter], sizes)
@@ -56,8 +55,7 @@ class Derived:
             graph, reverse = once(self.spec)
             given = {}
             for name in graph.outputs:
-                full = tuple(evaluate_size(s, sizes) for s in graph.shapes[graph.outputs[name]])
-                given[name] = _total(sums, name, full, self.dtype)
+                given[name] = _total(sums, name, full_shape(graph.shapes[graph.outputs[name]], sizes), self.dtype)
             more = reference.once_gradients(reverse, params, given, sizes)
             whole |= {name: (whole[name] + array).astype(self.dtype) for name, array in more.items() if name in whole}
         return whole

@@ -21,6 +21,7 @@ from rnnspec.backends.cuda.memory import DeviceArray, foreign
 from rnnspec.errors import UnsupportedError
 from rnnspec.kernel import Kernel, _Call
 from rnnspec.language.load import digest
+from rnnspec.language.sizes import full_shape
 from rnnspec.language.spec import Spec
 from rnnspec.pieces import Pieces
 from rnnspec.pipeline import stages
@@ -138,7 +139,7 @@ class DeviceKernel(Kernel):
         return Gradients(gradients, dx, self._states(done, run.sizes, stay))
 
     def _stored(self, name: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        return self._full(self._device_codes["backward"].layout["gradients"][name], sizes)
+        return full_shape(self._device_codes["backward"].layout["gradients"][name], sizes)
 
     def _forward(self, mode: str, call: _Call, out: Mapping[str, Array] | None, first_step: int = 0) -> tuple[Execution, dict[str, Any], dict[str, Any]]:
         arrays = (*call.inputs.values(), *call.states.values())
@@ -152,7 +153,7 @@ class DeviceKernel(Kernel):
             steps, rows = int(call.pieces.length.max(initial=0)), len(call.pieces)
         params: Any = self._packed(mode, call.sizes, call.params)
         done = self._execute(mode, params, call.sizes, (steps, rows), call.lengths, inputs, states, {}, first_step)
-        full = {o: (call.steps, call.rows, *self._full(self.spec.shapes[o], call.sizes)) for o in self.spec.outputs}
+        full = {o: (call.steps, call.rows, *full_shape(self.spec.shapes[o], call.sizes)) for o in self.spec.outputs}
         shaped = {o: done.outputs[o].reshape(steps, rows, *full[o][2:]) for o in full}
         return done, self._results(shaped, stay, full, out, call.pieces), self._states(done, call.sizes, stay)
 
@@ -224,7 +225,7 @@ class DeviceKernel(Kernel):
         return ready
 
     def _states(self, done: Execution, sizes: Mapping[str, int], stay: bool) -> dict[str, Any]:
-        shaped = {s: a.reshape(done.n, *self._full(self.states[s], sizes)) for s, a in done.final.items()}
+        shaped = {s: a.reshape(done.n, *full_shape(self.states[s], sizes)) for s, a in done.final.items()}
         return dict(shaped) if stay else {s: a.numpy() for s, a in shaped.items()}
 
 
@@ -270,7 +271,7 @@ class DeviceStream(Stream):
 
     def _current(self) -> dict[str, Array]:
         own = self._own
-        return {s: self._device_states[s].numpy() if s in self._device_states else np.zeros((self.rows, *own._full(shape, self.sizes)), own.dtype)
+        return {s: self._device_states[s].numpy() if s in self._device_states else np.zeros((self.rows, *full_shape(shape, self.sizes)), own.dtype)
                 for s, shape in own.states.items()}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from rnnspec.language.sizes import evaluate_size
+from rnnspec.language.sizes import evaluate_size, full_shape, unit_axis
 from rnnspec.language.spec import Init, Spec
 
 Array = np.ndarray
@@ -15,25 +15,19 @@ Array = np.ndarray
 def initialise(spec: Spec, sizes: Mapping[str, int], seed: int, dtype: np.dtype) -> dict[str, Array]:
     """All parameters of a cell that are trained, [shape of each] in `dtype`. The same seed gives the same values, whatever the dtype.
 
-    Each parameter has its own stream, drawn by its place, so that adding one does not change those before it.
+    Each parameter has its own stream, drawn by its place, so that adding one does not change those before it; with `like`, another's.
+    Raises ValueError for a seed that is no whole number of at least 0.
     """
-    hidden = _hidden(spec, sizes)
-    streams = np.random.SeedSequence(seed).spawn(len(spec.trained))
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}.")
+    hidden = max(1, evaluate_size(unit_axis(spec) or "1", sizes))
+    streams = dict(zip(spec.trained, np.random.SeedSequence(int(seed)).spawn(len(spec.trained))))
     values = {}
-    for (name, shape), stream in zip(spec.trained.items(), streams):
-        full = tuple(evaluate_size(s, sizes) for s in shape)
+    for name, shape in spec.trained.items():
         init = spec.init.get(name, Init("uniform_hidden"))
-        if init.kind == "chrono" and len(init.args) > 1:  # of two gates that belong together: one's biases are those of the other, negated
-            stream = streams[int(init.args[1])]
-        values[name] = _values(init, full, hidden, np.random.Generator(np.random.PCG64(stream)), name).astype(dtype)
+        rng = np.random.Generator(np.random.PCG64(streams[init.like or name]))
+        values[name] = _values(init, full_shape(shape, sizes), hidden, rng, name).astype(dtype)
     return values
-
-
-def _hidden(spec: Spec, sizes: Mapping[str, int]) -> int:
-    """The hidden size: H where the cell has it, else that of its first vector state."""
-    if "H" in sizes:
-        return max(1, sizes["H"])
-    return max([1, *(evaluate_size(shape[0], sizes) for shape in spec.states.values() if shape)][:2])
 
 
 def _values(init: Init, shape: tuple[int, ...], hidden: int, rng: np.random.Generator, name: str) -> Array:

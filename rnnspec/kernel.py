@@ -15,7 +15,7 @@ from rnnspec.derived import Derived
 from rnnspec.errors import BackendUnavailable, ShapeError, UnsupportedError
 from rnnspec.initialise import initialise
 from rnnspec.language.load import load
-from rnnspec.language.sizes import check_size_value, evaluate_size, size_names, with_default_sizes
+from rnnspec.language.sizes import check_size_value, full_shape, sizes_in, with_default_sizes
 from rnnspec.language.spec import Shape, Spec
 from rnnspec.noise import Seed, draw, mean
 from rnnspec.pieces import Pieces
@@ -141,12 +141,10 @@ class Kernel:
         """Parameters as the spec's `init` says, without those that are noise. sizes: the value of every size, as in `init(D=64, H=128)`."""
         if unknown := [n for n in sizes if n not in _all_sizes(self.spec)]:
             raise ShapeError(f"'{self.spec.name}' has no size {', '.join(map(repr, unknown))}. Its sizes are: {', '.join(sorted(_all_sizes(self.spec)))}.")
-        if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-            raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}.")
         for name, value in sizes.items():
             check_size_value(name, value)
         whole = with_default_sizes(self.spec.sizes, sizes)
-        needed = sorted({n for shape in self.spec.trained.values() for s in shape for n in size_names(s)})
+        needed = sorted(sizes_in(self.spec.trained.values()))
         if missing := [n for n in needed if n not in whole]:
             raise ShapeError(f"init needs the sizes {', '.join(needed)} of '{self.spec.name}': give {', '.join(f'{n}=...' for n in missing)}.")
         return initialise(self.spec, whole, seed, self.dtype)
@@ -450,18 +448,15 @@ class Kernel:
 
     def _outputs(self, call: _Call, out: Mapping[str, Array] | None) -> dict[str, Array]:
         """The arrays that outputs are written to; zero where a row may end early, for nothing is written past its end."""
-        full = {o: (call.steps, call.rows, *self._full(self.spec.shapes[o], call.sizes)) for o in self.spec.outputs}
+        full = {o: (call.steps, call.rows, *full_shape(self.spec.shapes[o], call.sizes)) for o in self.spec.outputs}
         short = call.lengths is not None and int(call.lengths.sum()) < call.steps * call.rows
         return checked.ready(full, out, self.dtype, zero=short, numbered=call.pieces is not None)
 
-    def _full(self, shape: Shape, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        return tuple(evaluate_size(s, sizes) for s in shape)
-
     def _sized(self, shape: Shape, sizes: Mapping[str, int]) -> tuple[str, ...]:
-        return tuple(str(n) for n in self._full(shape, sizes))
+        return tuple(str(n) for n in full_shape(shape, sizes))
 
     def _shaped(self, states: dict[str, Array], sizes: Mapping[str, int]) -> dict[str, Array]:
-        return {s: a.reshape(a.shape[0], *self._full(self.states[s], sizes)) for s, a in states.items()}
+        return {s: a.reshape(a.shape[0], *full_shape(self.states[s], sizes)) for s, a in states.items()}
 
 
 @dataclass(frozen=True)
@@ -477,5 +472,4 @@ class _Call:
 
 
 def _all_sizes(spec: Spec) -> set[str]:
-    shapes = [*spec.inputs.values(), *spec.parameters.values(), *spec.shapes.values()]
-    return {n for shape in shapes for s in shape for n in size_names(s)} | set(spec.sizes)
+    return sizes_in(spec.shapes.values()) | set(spec.sizes)

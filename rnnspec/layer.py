@@ -14,7 +14,7 @@ from rnnspec.initialise import initialise
 from rnnspec.kernel import Kernel
 from rnnspec.language.biases import bias_names
 from rnnspec.language.extras import ZERO
-from rnnspec.language.sizes import evaluate_size, size_names, unit_size, with_default_sizes
+from rnnspec.language.sizes import evaluate_size, full_shape, size_names, sizes_in, unit_size, with_default_sizes
 from rnnspec.language.spec import Shape, Spec
 
 Array = np.ndarray
@@ -54,7 +54,7 @@ class Layer:
         return {name: self.full(shape) for name, shape in self.kernel.states.items()}
 
     def full(self, shape: Shape) -> Full:
-        return tuple(evaluate_size(s, self.sizes) for s in shape)
+        return full_shape(shape, self.sizes)
 
     def _slots(self) -> tuple[dict[str, list[Slot]], dict[str, Full]]:
         """Where each parameter lies (in two places it is their sum), and the shapes of the arrays that hold them."""
@@ -102,7 +102,7 @@ class Layer:
 
 def layer_sizes(spec: Spec, input_size: int, hidden_size: int, proj_size: int, more: Mapping[str, int], depth: int = 0) -> dict[str, int]:
     """The value of every size of a cell. more: those given by name; depth: its place in a stack, for messages."""
-    known = {n for shape in spec.shapes.values() for s in shape for n in size_names(s)}
+    known = sizes_in(spec.shapes.values())
     sizes = {name: value for name, value in more.items() if name in known}
     first = next(iter(spec.streams.values()), ())
     source = "input_size" if not depth else f"layer {depth - 1}, which layer {depth} reads,"
@@ -128,7 +128,7 @@ def check_sizes(more: Mapping[str, int], specs: list[Spec]) -> None:
     """Sizes that are given by name exist in one of the cells, and are numbers."""
     if not isinstance(more, Mapping):
         raise TypeError(f"sizes must be a dict of whole numbers by size name, got {more!r}.")
-    known = {n for spec in specs for shape in spec.shapes.values() for s in shape for n in size_names(s)}
+    known = sizes_in(shape for spec in specs for shape in spec.shapes.values())
     for name, value in more.items():
         if name not in known:
             raise ValueError(f"the cell {', '.join(dict.fromkeys(repr(s.name) for s in specs))} has no size {name!r}; it has {', '.join(sorted(known))}.")
@@ -137,7 +137,7 @@ def check_sizes(more: Mapping[str, int], specs: list[Spec]) -> None:
 
 def projects(spec: Spec) -> bool:
     """Whether a cell has a projection: a parameter of the size P."""
-    return "P" in {n for shape in spec.parameters.values() for s in shape for n in size_names(s)}
+    return "P" in sizes_in(spec.parameters.values())
 
 
 def check_projection(proj_size: int, hidden_size: int, specs: list[Spec]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rnnspec.language.draws import KINDS, Draw
-from rnnspec.language.sizes import evaluate_size
+from rnnspec.language.sizes import full_shape
 from rnnspec.language.spec import Spec
 
 Array = np.ndarray
@@ -30,7 +30,7 @@ def draw(spec: Spec, sizes: Mapping[str, int], steps: int, rows: int, seed: Seed
     From Philox 4x64-10 (Salmon et al. 2011, Parallel Random Numbers: As Easy as 1, 2, 3), keyed by seed and name, a row's place in its counter.
     Raises ValueError for a seed or first_row that is none, KeyError for a name that is no noise of the cell.
     """
-    return {n: draw_one(spec.noise[n], n, _lead(spec, n, steps, rows), _full(spec, n, sizes), seed, dtype, first_row)
+    return {n: draw_one(spec.noise[n], n, _lead(spec, n, steps, rows), full_shape(spec.shapes[n], sizes), seed, dtype, first_row)
             for n in (spec.noise if names is None else names)}
 
 
@@ -45,7 +45,7 @@ def draw_one(how: Draw, name: str, lead: tuple[int, ...], full: tuple[int, ...],
 
 def mean(spec: Spec, sizes: Mapping[str, int], steps: int, rows: int, dtype: Any = np.float32, names: Iterable[str] | None = None) -> dict[str, Array]:
     """What is expected of the noise, in the shapes of `draw`: what stands in its place when the cell is evaluated. Read-only."""
-    return {n: np.broadcast_to(np.asarray(spec.noise[n].mean, dtype), _lead(spec, n, steps, rows) + _full(spec, n, sizes))
+    return {n: np.broadcast_to(np.asarray(spec.noise[n].mean, dtype), _lead(spec, n, steps, rows) + full_shape(spec.shapes[n], sizes))
             for n in (spec.noise if names is None else names)}
 
 
@@ -59,10 +59,6 @@ def seeds(seed: Any) -> tuple[int, ...]:
 
 def _lead(spec: Spec, name: str, steps: int, rows: int) -> tuple[int, ...]:
     return () if name in spec.parameters else (steps, rows)
-
-
-def _full(spec: Spec, name: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    return tuple(evaluate_size(s, sizes) for s in spec.shapes[name])
 
 
 def _drawn(how: Draw, lead: tuple[int, ...], full: tuple[int, ...], key: int, first: int, dtype: np.dtype) -> Array:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rnnspec.language.sizes import full_shape
+
 if TYPE_CHECKING:
     from rnnspec.backends.cpu.launch import Plan, Tape
     from rnnspec.backends.cpu.pack import Packed
@@ -48,7 +50,7 @@ class Run:
             read_history(self._tape, found)
         else:
             found = self._tape.histories(self.steps, self.rows)
-        return {s: v.reshape(v.shape[:2] + self._kernel._full(self._kernel.states[s], self.sizes)) for s, v in found.items()}
+        return {s: v.reshape(v.shape[:2] + full_shape(self._kernel.states[s], self.sizes)) for s, v in found.items()}
 
     @property
     def tape_bytes(self) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rnnspec.errors import UnsupportedError
 from rnnspec.language.equations import Equation, to_text
-from rnnspec.language.sizes import SizeError, canonical_size, evaluate_size, size_names, with_default_sizes
+from rnnspec.language.sizes import SizeError, canonical_size, full_shape, sizes_in, with_default_sizes
 from rnnspec.language.spec import Shape, Size, Spec
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def parameter_count(spec: Spec, sizes: Mapping[str, int]) -> int:
     Raises SizeError, naming the sizes that are missing.
     """
     known = with_default_sizes(spec.sizes, sizes)
-    return sum(math.prod(evaluate_size(axis, known) for axis in shape) for shape in spec.trained.values())
+    return sum(math.prod(full_shape(shape, known)) for shape in spec.trained.values())
 
 
 def parameter_formula(spec: Spec) -> str:
@@ -286,9 +286,7 @@ def _at(sizes: Mapping[str, int]) -> str:
 
 
 def _size_names(spec: Spec) -> list[str]:
-    found = dict.fromkeys(n for group in (spec.inputs, spec.states, spec.parameters, spec.shapes) for shape in group.values() for s in shape
-                          for n in sorted(size_names(s)))
-    return list(dict.fromkeys([*found, *spec.sizes]))
+    return list(dict.fromkeys([*sizes_in(spec.shapes.values()), *spec.sizes]))
 
 
 def _sizes(spec: Spec) -> dict[str, Size]:

@@ -175,11 +175,9 @@ class Stack:
 
     def init(self, seed: int = 0) -> dict[str, Array]:
         """Initial weights by name. Layers and directions differ; learnable initial states start at zero."""
-        if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-            raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}.")
         found = {name: np.zeros(shape, self.dtype) for name, shape in self.shapes.items()}
         for depth, d in self.places():
-            own = int(seed) if not depth and not d else int(np.random.SeedSequence([int(seed), depth, d]).generate_state(1, np.uint64)[0])
+            own = seed if not depth and not d else int(np.random.SeedSequence([int(seed), depth, d]).generate_state(1, np.uint64)[0])
             drawn = {f"{n}{self.suffix(depth, d)}": a for n, a in self.layers[depth].init(own).items()}
             found |= {n: a for n, a in drawn.items() if n in found}
         return found

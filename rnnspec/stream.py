@@ -8,7 +8,7 @@ import numpy as np
 
 from rnnspec import arrays as checked
 from rnnspec.errors import ShapeError
-from rnnspec.language.sizes import check_size_value, size_names, with_default_sizes
+from rnnspec.language.sizes import check_size_value, full_shape, sizes_in, with_default_sizes
 from rnnspec.noise import mean
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ class Stream:
     def __init__(self, kernel: Kernel, weights: Weights, rows: int, sizes: Mapping[str, int], states: Mapping[str, Any] | None):
         self.kernel, self.weights, self.rows = kernel, weights, rows
         spec, self.sizes = kernel.spec, _sizes(kernel, weights, sizes)
-        self._inputs = {n: np.zeros((rows, *kernel._full(shape, self.sizes)), kernel.dtype) for n, shape in spec.inputs.items()}
+        self._inputs = {n: np.zeros((rows, *full_shape(shape, self.sizes)), kernel.dtype) for n, shape in spec.inputs.items()}
         self._mean = {n: a[0] for n, a in mean(spec, self.sizes, 1, rows, kernel.dtype, [n for n in spec.noise if n in spec.inputs]).items()}
-        self.outputs = {o: np.zeros((rows, *kernel._full(spec.shapes[o], self.sizes)), kernel.dtype) for o in spec.outputs}
+        self.outputs = {o: np.zeros((rows, *full_shape(spec.shapes[o], self.sizes)), kernel.dtype) for o in spec.outputs}
         self._t: int = 0
         self._bind()
         self.reset(states)
@@ -99,7 +99,7 @@ class Stream:
     @property
     def states(self) -> dict[str, Array]:
         """Copies of the states now, name -> [B, ...]."""
-        return {s: a.reshape(self.rows, *self.kernel._full(self.kernel.states[s], self.sizes)) for s, a in self._current().items()}
+        return {s: a.reshape(self.rows, *full_shape(self.kernel.states[s], self.sizes)) for s, a in self._current().items()}
 
     def reset(self, states: Mapping[str, Any] | None = None) -> None:
         """Back to step 0, from these states, zero where left out."""
@@ -131,7 +131,7 @@ def _sizes(kernel: Kernel, weights: Weights, given: Mapping[str, int]) -> dict[s
     """The value of every size, from the shapes of the weights and from those given by name."""
     spec = kernel.spec
     sizes = kernel._sizes_of(weights.params, {}, {}, ("T", "B"))
-    names = {n for shape in (*spec.inputs.values(), *spec.shapes.values()) for s in shape for n in size_names(s)}
+    names = sizes_in(spec.shapes.values())
     for name, value in given.items():
         if name not in names:
             raise ShapeError(f"'{spec.name}' has no size {name!r}. Its sizes are: {', '.join(sorted(names)) or 'none'}; rows= is the number of rows.")

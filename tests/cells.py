@@ -12,7 +12,7 @@ from tiny import cell
 import rnnspec
 from rnnspec.backends import reference
 from rnnspec.kernel import Gradients, Kernel, Run
-from rnnspec.language.sizes import evaluate_size, with_default_sizes
+from rnnspec.language.sizes import full_shape, with_default_sizes
 from rnnspec.language.spec import Spec
 from rnnspec.pipeline import Stages, stages
 
@@ -88,15 +88,12 @@ def case(of: Kernel, steps: int, rows: int, seed: int = 0, lengths: Any = None, 
     def draw(*shape: int) -> Array:
         return rng.uniform(-1, 1, shape).astype(of.dtype)
 
-    def full(shape: tuple[str, ...]) -> tuple[int, ...]:
-        return tuple(evaluate_size(s, sizes) for s in shape)
-
     params = {n: p + 0.1 * draw(*p.shape) for n, p in of.init(seed=seed, **sizes).items()}
     params = {n: np.asarray(p, of.dtype) for n, p in params.items()}
-    inputs = {n: draw(steps, rows, *full(shape)) for n, shape in spec.inputs.items()}
-    states = {n: draw(rows, *full(shape)) for n, shape in of.states.items()}
-    dy = {n: draw(steps, rows, *full(spec.shapes[n])) for n in spec.outputs}
-    dfinal = {n: draw(rows, *full(shape)) for n, shape in of.states.items()}
+    inputs = {n: draw(steps, rows, *full_shape(shape, sizes)) for n, shape in spec.inputs.items()}
+    states = {n: draw(rows, *full_shape(shape, sizes)) for n, shape in of.states.items()}
+    dy = {n: draw(steps, rows, *full_shape(spec.shapes[n], sizes)) for n in spec.outputs}
+    dfinal = {n: draw(rows, *full_shape(shape, sizes)) for n, shape in of.states.items()}
     if lengths is not None:
         lengths = np.asarray(lengths)
     return Case(of, sizes, params, inputs, states, lengths, dy, dfinal)

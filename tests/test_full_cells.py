@@ -8,6 +8,7 @@ import full_cells
 import mpmath
 import numpy as np
 import pytest
+from tolerances import APART, DIGITS, REFERENCE, assert_close
 
 from rnnspec.backends import reference
 from rnnspec.check.derivatives import complex_step, dot_product
@@ -49,7 +50,7 @@ def test_values_are_those_of_the_paper(name, shapes):
         plain = full_cells.run(name, drawn.params, drawn.inputs["x"][:, row], {n: given[n][row] for n in spec.states} | (
             {"z": given["z"][row]} if name == "taps" else {}))
         for state in spec.states:
-            np.testing.assert_allclose(found.states[state][:, row], plain[state], rtol=1e-10, atol=1e-13, err_msg=state)
+            assert_close(found.states[state][:, row], plain[state], REFERENCE["float64"], state)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -78,7 +79,7 @@ def test_the_adjoint_by_differences_of_thirty_digits(name):
             return reference.forward(it.graph, params, drawn.inputs, drawn.states, sizes=drawn.sizes, numbers=numbers).outputs["h"].sum()
 
         numeric = float((loss(1) - loss(-1)) / (2 * step))
-    assert sum(float((found.params[n] * along[n]).sum()) for n in along) == pytest.approx(numeric, rel=1e-12)
+    assert sum(float((found.params[n] * along[n]).sum()) for n in along) == pytest.approx(numeric, rel=DIGITS)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -93,9 +94,9 @@ def test_what_is_computed_once_can_be_computed_apart(name):
     found = reference.backward(adjoint(split.step), params, drawn.inputs, run, drawn.d_outputs, drawn.d_final, sizes=drawn.sizes)
     more = reference.once_gradients(adjoint(split.once), drawn.params, {o: found.params[o] for o in split.once.outputs}, drawn.sizes)
     for output, value in whole.outputs.items():
-        np.testing.assert_allclose(run.outputs[output], value, rtol=1e-13, atol=1e-15)
+        assert_close(run.outputs[output], value, APART, output)
     for p in drawn.params:
-        np.testing.assert_allclose(found.params[p] + more.get(p, 0.0), wanted.params[p], rtol=1e-11, atol=1e-13, err_msg=p)
+        assert_close(found.params[p] + more.get(p, 0.0), wanted.params[p], APART, p)
     assert set(split.once.outputs) == ({"A"} if name == "antisymmetric_rnn" else set())
 
 

@@ -5,10 +5,16 @@ import numpy as np
 import pytest
 from tiny import cell
 
+import rnnspec
+from rnnspec import transform
 from rnnspec.errors import SpecError
 from rnnspec.initialise import initialise
 from rnnspec.language.biases import bias_names
-from rnnspec.language.load import load, loads
+from rnnspec.language.load import load, loads, spec_names
+from rnnspec.language.rewrite import to_yaml
+from rnnspec.language.sizes import unit_size
+from rnnspec.language.spec import Init
+from rnnspec.train.layers import keeping
 
 SIZES = {"D": 5, "H": 7}
 FLOAT64 = np.dtype("float64")
@@ -58,8 +64,77 @@ def test_a_vector_is_no_matrix(init):
 
 
 def test_gains_are_one_number():
-    with pytest.raises(SpecError, match=r"unknown initialiser 'identity\(1,2\)'"):
+    with pytest.raises(SpecError, match=r"unknown initialiser 'identity\(1, 2\)'"):
         loads(cell("h[t] = W @ x[t]", inputs="{x: H}", states="{h: H}", parameters="{W: [H, H]}", init='{W: "identity(1, 2)"}'))
+
+
+# --- like: the random numbers of another parameter ---------------------------------------------------------------------
+
+LIKE = "rnnspec: 1\nname: kept\nextends: lstm\n"
+
+
+def test_biases_like_those_of_another_gate_are_these_negated():
+    spec = loads(LIKE + "init: {b_f: chrono(50), b_i: chrono(-50) like b_f, b_o: chrono(-50)}")
+    assert spec.init["b_i"] == Init("chrono", (-50.0,), "b_f")
+    values = initialise(spec, {"D": 2, "H": 30}, 3, FLOAT64)
+    np.testing.assert_array_equal(values["b_i"], -values["b_f"])
+    assert not np.isin(values["b_o"], values["b_i"]).any() and np.ptp(values["b_f"]) > 1
+
+
+@pytest.mark.parametrize("name", spec_names())
+def test_a_cell_with_gates_that_keep_can_be_written_and_read_again(name):
+    kept = keeping(load(name), 100)
+    again = loads(to_yaml(kept))
+    assert again.init == kept.init
+
+
+def test_where_the_other_gate_is_dropped_the_numbers_are_its_own():
+    made = transform.drop_gate(keeping(load("lstm"), 100), "f")
+    assert "b_f" not in made.parameters and made.init["b_i"] == Init("chrono", (-100.0,))
+
+
+@pytest.mark.parametrize("init, message", [
+    ("{b_i: chrono(-5) like b_k}", "'b_i' is like 'b_k', which is no parameter. Did you mean"),
+    ("{b_i: chrono(-5) like b_f}", "'b_i' is like 'b_f', which draws no numbers by chrono itself. Write b_f: chrono(Tmax), without 'like'."),
+    ("{b_f: chrono(5) like b_i, b_i: chrono(-5) like b_f}", "draws no numbers by chrono itself"),
+    ("{b_*: chrono(-5) like b_f}", "'b_f' is like 'b_f', which draws no numbers by chrono itself"),
+    ("{W_f: chrono(5), b_i: chrono(-5) like W_f}", "'b_i' [H] is like 'W_f' [H, D]: they need one shape."),
+    ("{b_f: chrono(5), b_i: ones like b_f}", "unknown initialiser 'ones like b_f'"),
+    ("{b_f: chrono(5), b_i: chrono(-5) like b_f like b_f}", "unknown initialiser"),
+])
+def test_what_another_parameter_is_like(init, message):
+    with pytest.raises(SpecError) as caught:
+        loads(LIKE + f"init: {init}")
+    assert message in str(caught.value)
+
+
+# --- seeds and sizes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [-1, True, 1.5, "7", None])
+@pytest.mark.parametrize("draw", [
+    lambda seed: initialise(load("rnn"), SIZES, seed, FLOAT64), lambda seed: rnnspec.compile("rnn").init(D=5, H=7, seed=seed),
+    lambda seed: rnnspec.Recurrent("rnn", 5, 7, seed=seed),
+], ids=["initialise", "kernel", "layer"])
+def test_a_seed_is_a_whole_number(draw, seed):
+    with pytest.raises(ValueError, match="seed must be a whole number of at least 0, got"):
+        draw(seed)
+
+
+@pytest.mark.parametrize("states, parameters, units", [
+    ("{h: K}", "{W: [K, K]}", 400), ("{h: H}", "{W: [H, K]}", 100), ("{n: [], h: K}", "{W: [K, K], a: []}", 400),
+    ("{h: K + H}", "{W: [K + H, K]}", 100),  # H, which `hidden_size` means, though the state has more units
+    ("{h: K + N}", "{W: [K + N, K]}", 425),
+])
+def test_the_bound_of_uniform_hidden_is_that_of_the_units(states, parameters, units):
+    """Of H where the cell has it, else of the size that `hidden_size` of a layer means."""
+    more = "\nn[t] = a * n[t-1]" if "n:" in states else ""
+    told = next((f", told: {n}" for n in "NH" if n in states and f"h: {n}" not in states), "")  # a size must be an axis of its own somewhere
+    equations = "h[t] = tanh(W @ x[t] + h[t-1])" + (" + n[t]" if more else "") + (" + mean(told)" if told else "") + more
+    spec = loads(cell(equations, inputs="{x: K}", states=states, parameters=parameters[:-1] + told + "}"))
+    sizes = {"K": 400, "H": 100, "N": 25}
+    found = np.abs(initialise(spec, sizes, 0, FLOAT64)["W"]).max()
+    assert 0.99 < found * np.sqrt(units) <= 1 and sizes.get(unit_size(spec), 425) == units
 
 
 @pytest.mark.parametrize("name, biases", [

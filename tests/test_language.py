@@ -16,7 +16,7 @@ from rnnspec.errors import SpecError
 from rnnspec.language.equations import MAX_EQUATIONS, Call, Number, Ref, decimal, parse_equations, parse_expression, to_text, walk
 from rnnspec.language.functions import FUNCTIONS
 from rnnspec.language.load import digest, load, loads, spec_names
-from rnnspec.language.sizes import SizeError, canonical_size, evaluate_size
+from rnnspec.language.sizes import SizeError, canonical_size, evaluate_size, full_shape, sizes_in
 
 CELLS = CORE  # tiny.run knows no more of the language than these need; tests/test_plain_cells.py has the others
 
@@ -286,6 +286,8 @@ def test_every_size_expression_has_one_form():
     assert canonical_size("H + D") == canonical_size("D+H") == "D + H"
     assert canonical_size("(D + H) * 4") == "4*D + 4*H" and canonical_size("H*4*D") == "4*D*H" and canonical_size("1 + D") == "D + 1"
     assert evaluate_size("4*D + H*D + 3", {"D": 2, "H": 5}) == 21
+    assert full_shape(("H", "D + H"), {"D": 2, "H": 5}) == (5, 7) and full_shape((), {}) == ()
+    assert list(sizes_in([("H", "D + K"), (), ("P", "2*H")])) == ["H", "D", "K", "P"]
     with pytest.raises(SizeError, match="needs H"):
         evaluate_size("D + H", {"D": 2})
     for wrong in (

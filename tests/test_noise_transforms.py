@@ -7,6 +7,7 @@ import noisy_cells
 import numpy as np
 import pytest
 from cells import whole_sizes
+from tiny import cell
 from tolerances import REFERENCE, assert_close
 
 from rnnspec import noise, transform
@@ -14,7 +15,7 @@ from rnnspec.backends import reference
 from rnnspec.compare import diff
 from rnnspec.errors import RnnspecError
 from rnnspec.language.load import digest, load, loads
-from rnnspec.language.sizes import evaluate_size
+from rnnspec.language.sizes import full_shape
 from rnnspec.language.spec import Spec
 from rnnspec.symbolic.adjoint import adjoint
 from rnnspec.symbolic.build import build
@@ -38,12 +39,9 @@ def arrays(spec, training: bool):
     """Parameters, inputs and states with the noise among them."""
     rng, sizes = np.random.default_rng(SEED), whole_sizes(spec)
 
-    def full(shape):
-        return tuple(evaluate_size(s, sizes) for s in shape)
-
-    params = {n: rng.uniform(-1, 1, full(s)) for n, s in spec.trained.items()}
-    inputs = {n: rng.uniform(-1, 1, (T, B, *full(s))) for n, s in spec.streams.items()}
-    states = {n: rng.uniform(-0.5, 0.5, (B, *full(s))) for n, s in spec.states.items()}
+    params = {n: rng.uniform(-1, 1, full_shape(s, sizes)) for n, s in spec.trained.items()}
+    inputs = {n: rng.uniform(-1, 1, (T, B, *full_shape(s, sizes))) for n, s in spec.streams.items()}
+    states = {n: rng.uniform(-0.5, 0.5, (B, *full_shape(s, sizes))) for n, s in spec.states.items()}
     made = noise.draw(spec, sizes, T, B, SEED, "float64") if training else noise.mean(spec, sizes, T, B, "float64")
     params |= {n: a for n, a in made.items() if n in spec.parameters}
     inputs |= {n: a for n, a in made.items() if n in spec.inputs}
@@ -217,6 +215,9 @@ def test_old_states_are_found_where_matrices_read_them():
     (lambda: transform.recurrent_dropout(load("lstm"), 0.1, per="call"), "per step or per sequence, not per 'call'"),
     (lambda: transform.dropconnect(load("indrnn"), 0.1), "dropconnect: 'indrnn' multiplies no old state by a matrix of parameters."),
     (lambda: transform.dropconnect(load("lstm_concat"), 0.1), "multiplies a concatenation of old states and other things, in W_i @ z[t]"),
+    (lambda: transform.dropconnect(loads(cell("h[t] = tanh(x[t] + (R - R.T) @ h[t-1] + U @ h[t-1])", inputs="{x: H}", states="{h: H}",
+                                              parameters="{R: [H, H], U: [H, H]}")), 0.1),
+     "'tested' multiplies an old state by a matrix without a name, in (R - R.T) @ h[t-1]. Give it one: A = R - R.T;"),
     (lambda: transform.dropconnect(load("gru"), W_r=0.1), "'W_r' is no recurrent matrix here. Did you mean 'U_r'?"),
     (lambda: transform.input_dropout(load("lstm"), y=0.1), "'y' is no input here. Known here: x."),
     (lambda: transform.candidate_dropout(load("rnn"), 0.1), "say which value of 'rnn' is dropped, with value=...: none."),

@@ -12,7 +12,7 @@ from tiny import cell
 
 from rnnspec.backends import reference
 from rnnspec.check.derivatives import complex_step, dot_product
-from rnnspec.check.sampling import NoSampleError, Shapes, draw, switches
+from rnnspec.check.sampling import NoSampleError, Shapes, decided_by, draw, switches
 from rnnspec.check.subject import Subject
 from rnnspec.language.load import load, loads
 from rnnspec.language.spec import Spec
@@ -201,6 +201,16 @@ def test_switches_are_the_comparisons_that_can_vary():
     assert found is not None
     assert len([n for n in found.nodes if n.startswith("switch")]) == 3  # relu's, and the two of abs; not t == 0
     assert switches(build(load("lstm"))) is None
+
+
+def test_comparisons_of_steps_that_are_not_taken_decide_nothing():
+    spec = loads(cell("h[t] = relu(x[t])"))
+    graph, checked = build(spec), switches(build(spec))
+    case = draw(spec, graph, Shapes(3, 2, (1,)), 0)
+    case = replace(case, inputs={"x": np.array([[-2.0, 3.0], [0.0, 4.0], [0.0, -5.0]])}, lengths=np.array([1, 3]))
+    run = reference.forward(checked, case.params, case.inputs, case.states, case.lengths, sizes=case.sizes)
+    (found,) = decided_by(run, graph, case)
+    assert sorted(found) == [2, 3, 4, 5]
 
 
 def test_no_point_without_a_kink_is_an_error():

@@ -217,6 +217,7 @@ def test_which_gates_keep_a_state_follows_from_the_equations(cell, gate, sign, w
 @pytest.mark.parametrize("update, sign", [
     ("h[t-1] - z[t] * h[t-1] + z[t] * n[t]", -1), ("z[t] * n[t] + (-z[t] * h[t-1] + h[t-1])", -1), ("n[t] - (z[t] * h[t-1] - h[t-1])", -1),
     ("h[t-1] - (1 - z[t]) * h[t-1] + n[t]", 1), ("n[t] - z[t] * h[t-1]", 1), ("z[t] * h[t-1] + n[t]", 1),
+    ("-u * z[t] * h[t-1] + h[t-1] + n[t]", -1), ("h[t-1] + z[t] * -h[t-1] + n[t]", -1),
 ])  # fmt: skip
 def test_a_gate_that_takes_a_part_of_the_state_away_keeps_it_at_zero(update, sign):
     """Its bias begins on the side where the state stays. A bias that is subtracted would end up on the other one, and is left alone."""

@@ -10,8 +10,10 @@ import rnnspec
 from rnnspec import transform
 from rnnspec.compare import diff
 from rnnspec.errors import RnnspecError
+from rnnspec.language.equations import Binary, Ref, parse_expression, to_text, walk
 from rnnspec.language.load import digest, load, loads, spec_names
 from rnnspec.language.rewrite import to_yaml
+from rnnspec.language.transforms.change import signed_terms, terms_of
 from rnnspec.pipeline import stages
 from rnnspec.show import show
 from rnnspec.symbolic.build import build
@@ -130,6 +132,11 @@ def test_they_go_one_after_another():
     (lambda: transform.diagonal_recurrence(load("lstm_projected")), "only a square matrix has a diagonal"),
     (lambda: transform.diagonal_recurrence(load("indrnn")), "multiplies nothing that comes from the step before"),
     (lambda: transform.low_rank_recurrence(load("lstm"), 0), "whole number from 1, not 0"),
+    (lambda: transform.diagonal_recurrence(load("rhn")), "matrices that are no whole parameters: R_h[1] @ s_0[t], R_t[1] @ s_0[t], R_h[2] @ s_1[t]"),
+    (lambda: transform.diagonal_recurrence(load("antisymmetric_rnn")), "write the cell with a parameter [H, H] in place of the matrix of A @ h[t-1]"),
+    (lambda: transform.low_rank_recurrence(load("lmu"), 2), "low_rank_recurrence: 'lmu' multiplies what comes from the step before by matrices that are no "
+     "whole parameters: F @ m[t-1]."),
+    (lambda: transform.low_rank_recurrence(load("low_rank_rnn"), 2), "no whole parameters: N.T @ tanh(h[t-1])"),
     (lambda: transform.multiplicative_integration(load("indrnn")), "adds no product with an input to a product with a state"),
     (lambda: transform.layer_norm(loads(cell("h[t] = tanh(x[t])"))), "no vector that a matrix"),
     (lambda: transform.leak(load("rnn"), 1.5), "above 0 and up to 1, not 1.5"),
@@ -146,6 +153,31 @@ def test_the_base_is_left_alone():
     before = dataclasses.replace(base)
     transform.drop_gate(base, "i")
     assert base == before and rnnspec.transform is transform
+
+
+def test_a_matrix_that_is_a_state_is_no_parameter_and_stays() -> None:
+    base = load("fast_weights")
+    made = transform.low_rank_recurrence(base, 2)
+    products = [[n for e in spec.equations for n in walk(e.value) if isinstance(n, Binary) and n.op == "@" and n.left == Ref("A", 0)] for spec in (base, made)]
+    assert "R_left" in made.parameters and len(products[0]) == 2 and products[0] == products[1]
+
+
+def test_signs_before_a_term_are_no_part_of_it() -> None:
+    whole = parse_expression("a - (b - -c * d) + e * -f / -g - -k")
+    assert [(s, to_text(t)) for s, t in signed_terms(whole)] == [(1, "a"), (-1, "b"), (-1, "c * d"), (1, "e * f / g"), (1, "k")]
+    assert [to_text(t) for t in terms_of(whole)][1:3] == ["-b", "-(c * d)"]
+
+
+def test_peepholes_that_are_subtracted_are_taken_out_too() -> None:
+    text = to_yaml(load("lstm_peephole"))
+    turned = loads(text.replace("+ p_i * c[t-1]", "- p_i * c[t-1]"))
+    assert turned.equations != load("lstm_peephole").equations
+    assert diff(transform.peepholes(turned, on=False), "lstm").same
+
+
+def test_a_projection_by_a_computed_matrix_is_clipped() -> None:
+    base = loads(cell("A = R - R.T\nm[t] = tanh(x[t] + h[t-1])\nh[t] = A @ m[t]", inputs="{x: H}", states="{h: H}", parameters="{R: [H, H]}"))
+    assert transform.clip_projection(base, 0.5).equations[-1].text == "h[t] = clip(A @ m[t], -0.5, 0.5)"
 
 
 def test_products_inside_functions_along_features_are_changed_too() -> None:

@@ -28,6 +28,13 @@ FUNCTION = {"float64": 1e-14, "float32": 4e-6}
 DIFFERENCE_STEP = 1e-6
 DIFFERENCES = 1e-7
 
+# derivatives by differences of numbers of 40 digits with a step of 1e-15: the step leaves 1e-30, what is seen is the rounding of the float64 side
+DIGITS = 1e-12
+
+# a step and what is computed once per sequence, run in float64 as one graph or as two: the same operations, but that gradients of parameters
+# which both read are sums of two parts; 3e-17 was seen
+APART = 1e-14
+
 # PyTorch sums in another order and has its own exp and tanh, both in the same dtype as ours
 TORCH = {"float64": 1e-10, "float32": 1e-5}
 

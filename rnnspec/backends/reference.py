@@ -16,8 +16,7 @@ import sympy
 
 from rnnspec.language.functions import FUNCTIONS
 from rnnspec.language.pieces import Piece
-from rnnspec.language.sizes import evaluate_size
-from rnnspec.language.spec import Shape
+from rnnspec.language.sizes import evaluate_size, full_shape
 from rnnspec.symbolic.adjoint import gradient_of
 from rnnspec.symbolic.expressions import expand_row, names
 from rnnspec.symbolic.graph import Concat, CumSum, Diag, Graph, Node, Outer, Part, Pointwise, Product, Read, Reduce, Transpose
@@ -190,8 +189,7 @@ def _node(node: Node, graph: Graph, name: str, values: dict[str, Array], step: S
             shape = graph.shapes[name]
             args = {n: values[n].reshape(values[n].shape + (1,) * (len(shape) - len(graph.shapes[n]))) for n in names(expr)}
             result = np.asarray(_compiled(expr, numbers)(args), dtype=numbers.dtype)
-            full = tuple(evaluate_size(s, sizes) for s in shape)
-            return np.broadcast_to(result, np.broadcast_shapes(result.shape, (1, *full)))
+            return np.broadcast_to(result, np.broadcast_shapes(result.shape, (1, *full_shape(shape, sizes))))
         case Product(matrix, vector, transposed):
             m, v = values[matrix], values[vector]
             return _times(np.swapaxes(m, 1, 2) if transposed else m, v, numbers)
@@ -261,10 +259,6 @@ class Gradients:
     states: dict[str, Array]
 
 
-def _full(shape: Shape, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    return tuple(evaluate_size(s, sizes) for s in shape)
-
-
 def _active(lengths: Any, t: int, rows: int, rank: int) -> Array:
     alive = np.ones(rows, bool) if lengths is None else np.asarray(lengths) > t
     return alive.reshape((rows,) + (1,) * rank)
@@ -278,7 +272,7 @@ def forward(graph: Graph, params: Arrays, inputs: Arrays, states: Arrays | None 
     Past a row's end its state stays and its outputs are zero.
     """
     steps, rows = next(iter(inputs.values())).shape[:2]
-    state = {s: numbers.array((states or {}).get(s, np.zeros((rows, *_full(graph.shapes[n], sizes))))) for s, n in graph.states.items()}
+    state = {s: numbers.array((states or {}).get(s, np.zeros((rows, *full_shape(graph.shapes[n], sizes))))) for s, n in graph.states.items()}
     parameters = set(graph.reads("parameter").values())
     kept: dict[str, list[Array]] = {n: [] for n in graph.nodes if n not in parameters}
     before: dict[str, list[Array]] = {s: [] for s in state}
@@ -293,7 +287,7 @@ def forward(graph: Graph, params: Arrays, inputs: Arrays, states: Arrays | None 
         state = {s: np.where(_active(lengths, t, rows, state[s].ndim - 1), values[n], state[s]) for s, n in graph.states.items()}
 
     def stack(name: str, history: list[Array]) -> Array:
-        return np.stack(history) if history else numbers.array(np.zeros((0, rows, *_full(graph.shapes[name], sizes))))
+        return np.stack(history) if history else numbers.array(np.zeros((0, rows, *full_shape(graph.shapes[name], sizes))))
 
     values = {n: stack(n, h) for n, h in kept.items()}
     earlier = {s: stack(graph.states[s], h) for s, h in before.items()}
@@ -307,7 +301,7 @@ def backward(graph: Graph, params: Arrays, inputs: Arrays, run: Trajectory, outp
     outputs: gradients [T, B, ...] of the forward's outputs; final: gradients [B, ...] of its final states; zero where left out.
     """
     steps, rows = next(iter(inputs.values())).shape[:2]
-    flowing = {s: numbers.array((final or {}).get(s, np.zeros((rows, *_full(graph.shapes[n], sizes))))) for s, n in graph.states.items()}
+    flowing = {s: numbers.array((final or {}).get(s, np.zeros((rows, *full_shape(graph.shapes[n], sizes))))) for s, n in graph.states.items()}
     sums = {p: numbers.array(np.zeros(np.shape(params[p]))) for p in params}
     dx: dict[str, list[Array]] = {i: [] for i in graph.outputs}
     gradients = {gradient_of(o): (outputs[o] if o in outputs else np.zeros_like(value)) for o, value in run.outputs.items()}

@@ -4,7 +4,7 @@ Sizes are awkward on purpose: 1, one less and one more than a vector register ho
 """
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ import sympy
 from rnnspec.backends import reference
 from rnnspec.errors import RnnspecError
 from rnnspec.language.functions import FUNCTIONS
-from rnnspec.language.sizes import evaluate_size, size_names
+from rnnspec.language.sizes import evaluate_size, full_shape, size_names, sizes_in
 from rnnspec.language.spec import Shape, Spec
 from rnnspec.symbolic.derive import varying
 from rnnspec.symbolic.expressions import FUNCTION_CLASSES, Condition, Value, expand_row, names
@@ -79,9 +79,8 @@ def awkward(lanes: int) -> tuple[Shapes, ...]:
 
 def size_values(spec: Spec, values: Sequence[int] | Mapping[str, int]) -> dict[str, int]:
     """A value for every size of a cell: `values` by name or in turn, but for sizes that are constants."""
-    every = dict.fromkeys(n for shape in spec.shapes.values() for s in shape for n in sorted(size_names(s)))
     found: dict[str, int] = {}
-    for name in every:
+    for name in sizes_in(spec.shapes.values()):
         default = spec.sizes[name].default if name in spec.sizes else None
         fixed = default is not None and not size_names(default)
         chosen = values[name] if isinstance(values, Mapping) else values[len(found) % len(values)]
@@ -100,7 +99,7 @@ def draw(spec: Spec, graph: Graph, shapes: Shapes, seed: int, dtype: str = "floa
         run = reference.forward(probed, case.params, case.inputs, case.states, case.lengths, sizes=case.sizes)
         if not all(np.isfinite(a).all() for a in (*run.outputs.values(), *run.final.values())):
             continue
-        if checked is None or _clear(run, graph, case, margin):
+        if checked is None or all((gap > margin).all() for gap in decided_by(run, graph, case)):
             return case
         reason = f"a comparison always lies within {margin:g} of where it changes sides"
     raise NoSampleError(f"no point found in {ATTEMPTS} draws: {reason}")
@@ -111,7 +110,7 @@ def _draw(spec: Spec, graph: Graph, shapes: Shapes, rng: np.random.Generator, po
     lead = (shapes.steps, shapes.rows)
 
     def values(before: tuple[int, ...], shape: Shape, scale: float = 1.0) -> Array:
-        full = tuple(evaluate_size(s, sizes) for s in shape)
+        full = full_shape(shape, sizes)
         return np.asarray(rng.uniform(0.1 if positive else -1.0, 1.0, before + full) * scale)
 
     def weights(shape: Shape) -> Array:
@@ -176,13 +175,12 @@ def _gaps(node: Node) -> list[Value]:
     return list(found)
 
 
-def _clear(run: reference.Trajectory, graph: Graph, case: Case, margin: float) -> bool:
-    """Whether every comparison of every step that is taken is decided by more than `margin`."""
+def decided_by(run: reference.Trajectory, graph: Graph, case: Case) -> Iterator[Array]:
+    """By how much each comparison of every step that is taken is decided. run: of the graph with its `switches`; graph: without them."""
     taken = np.ones((case.steps, case.rows), bool)
     if case.lengths is not None:
         taken = np.arange(case.steps)[:, None] < case.lengths
-    gaps = [gap[taken] for name, gap in run.values.items() if name not in graph.nodes]
-    return all((np.abs(gap) > margin).all() for gap in gaps)
+    return (np.abs(gap[taken]) for name, gap in run.values.items() if name not in graph.nodes)
 
 
 def undefined_derivatives(graph: Graph) -> str:

@@ -11,7 +11,7 @@ from rnnspec.check.outcome import Outcome, at_sizes, largest
 from rnnspec.check.sampling import Shapes
 from rnnspec.check.subject import Array, Subject, Values, collect, run_kernel, run_reference, without_noise, worst
 from rnnspec.check.tolerances import EXAMPLE, KERNEL, KINK_COMPARISON, REFERENCE
-from rnnspec.language.sizes import evaluate_size
+from rnnspec.language.sizes import full_shape
 from rnnspec.language.spec import Example, Shape, Spec
 
 
@@ -49,18 +49,18 @@ def _run_example(known: Subject, example: Example) -> Values:
     dtype = "float64" if known.dtype == REFERENCE else known.dtype
 
     def array(value: object, shape: Shape, otherwise: float = 0.0) -> Array:
-        full = tuple(evaluate_size(s, sizes) for s in shape)
+        full = full_shape(shape, sizes)
         return np.full(full, otherwise, dtype) if value is None else np.asarray(value, dtype).reshape(full)
 
     params = {n: array(example.parameters.get(n), s, spec.noise[n].mean if n in spec.noise else 0.0) for n, s in spec.parameters.items()}
     inputs = {n: np.asarray(v, dtype)[:, None] for n, v in example.inputs.items()}
     states = {n: array(example.states.get(n), s)[None] for n, s in spec.states.items()}
     steps = len(next(iter(inputs.values())))
-    ones = {o: np.ones((steps, 1, *(evaluate_size(s, sizes) for s in spec.shapes[o])), dtype) for o in spec.outputs}
+    ones = {o: np.ones((steps, 1, *full_shape(spec.shapes[o], sizes)), dtype) for o in spec.outputs}
     if known.kernel is not None:
         run = known.kernel.forward(params, inputs, states)
         return collect(run, known.kernel.backward(run, ones))
-    carried = {s: np.zeros((1, *(evaluate_size(a, sizes) for a in known.graph.shapes[n])), dtype) for s, n in known.graph.states.items()}
+    carried = {s: np.zeros((1, *full_shape(known.graph.shapes[n], sizes)), dtype) for s, n in known.graph.states.items()}
     made = reference.forward(known.graph, params, inputs, carried | states, sizes=sizes)
     return without_noise(spec, collect(made, reference.backward(known.reverse, params, inputs, made, ones, sizes=sizes)))
 

@@ -19,7 +19,7 @@ from rnnspec.language.functions import FEATURES
 from rnnspec.language.gates import gate_names
 from rnnspec.language.load import digest, load, spec_names
 from rnnspec.language.shapes import shape_of
-from rnnspec.language.sizes import SizeError, evaluate_size
+from rnnspec.language.sizes import SizeError, full_shape
 from rnnspec.language.spec import Shape, Spec
 from rnnspec.show import SIZE, known_sizes, parameter_count
 
@@ -101,7 +101,7 @@ def count_operations(spec: Spec, sizes: Mapping[str, int]) -> int:
 
 
 def _count(shape: Shape, sizes: Mapping[str, int]) -> int:
-    return math.prod(evaluate_size(axis, sizes) for axis in shape)
+    return math.prod(full_shape(shape, sizes))
 
 
 def _operations(expr: Expr, spec: Spec, sizes: Mapping[str, int]) -> int:

@@ -18,7 +18,7 @@ import numpy as np
 
 from rnnspec.kernel import Kernel, compile
 from rnnspec.language.layouts import pack, pack_gradients
-from rnnspec.language.sizes import evaluate_size
+from rnnspec.language.sizes import full_shape, sizes_in
 from rnnspec.language.spec import Shape, Spec
 
 Array = np.ndarray
@@ -122,11 +122,10 @@ def _draw(spec: Spec, kernel: Kernel, layout: str, attributes: Mapping[str, Any]
         raise NotRun(f"the spec has no layout {layout!r}, which says how the library packs the parameters")
     if set(spec.inputs) != {"x"} or len(spec.outputs) != 1:
         raise NotRun("only cells of one input x and one output are run against a library's layer")
-    names = dict.fromkeys(s for shape in spec.parameters.values() for s in shape)
-    sizes = dict(zip(names, PRIMES))
+    sizes = dict(zip(sizes_in(spec.parameters.values()), PRIMES))
 
     def values(*lead: int, shape: Shape) -> Array:
-        return rng.uniform(-1, 1, (*lead, *(evaluate_size(s, sizes) for s in shape))).astype(kernel.dtype)
+        return rng.uniform(-1, 1, (*lead, *full_shape(shape, sizes))).astype(kernel.dtype)
 
     params = {n: values(shape=s) for n, s in spec.parameters.items()}
     lengths = np.array(LENGTHS)

@@ -278,7 +278,7 @@ def _default(name: str, entry: Entry[Size], names: set[str], faults: Faults) -> 
 
 def _initialisers(document: Document, faults: Faults) -> dict[str, Init]:
     """One per parameter that has one: a full name wins over a pattern, an earlier pattern over a later one."""
-    found: dict[str, Init] = {}
+    found: dict[str, Entry[Init]] = {}
     for pattern, entry in document.init.items():
         matching = [name for name in document.parameters if name == pattern or fnmatch.fnmatchcase(name, pattern)]
         if not matching:
@@ -288,8 +288,25 @@ def _initialisers(document: Document, faults: Faults) -> dict[str, Init]:
             if entry.value.kind in ("orthogonal", "identity") and len(document.parameters[name].value) < 2:
                 faults.add(f"'{entry.value.kind}' is for matrices, and '{name}' has the shape [{', '.join(document.parameters[name].value)}].", entry.at)
             if name == pattern or (name not in found and name not in document.init):
-                found[name] = entry.value
-    return {name: found[name] for name in document.parameters if name in found}
+                found[name] = entry
+    _check_likes(found, document, faults)
+    return {name: found[name].value for name in document.parameters if name in found}
+
+
+def _check_likes(init: Mapping[str, Entry[Init]], document: Document, faults: Faults) -> None:
+    """The parameter whose random numbers another one takes draws some itself, and as many."""
+    shapes = {n: e.value for n, e in document.parameters.items() if n not in document.noise}
+    for name, entry in init.items():
+        like, shape = entry.value.like, document.parameters[name].value
+        if not like:
+            continue
+        own = init[like].value if like in init else Init("")
+        if like not in shapes:
+            faults.add(f"init: '{name}' is like '{like[:60]}', which is no parameter.{did_you_mean(like, shapes)} Known here: {listed(shapes)}.", entry.at)
+        elif own.kind != "chrono" or own.like:
+            faults.add(f"init: '{name}' is like '{like}', which draws no numbers by chrono itself. Write {like}: chrono(Tmax), without 'like'.", entry.at)
+        elif shape != shapes[like]:
+            faults.add(f"init: '{name}' [{', '.join(shape)}] is like '{like}' [{', '.join(shapes[like])}]: they need one shape.", entry.at)
 
 
 def _noise(document: Document, constants: Mapping[str, Fraction], faults: Faults) -> dict[str, Draw]:

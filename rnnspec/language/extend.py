@@ -6,7 +6,7 @@ In: a Document and a way to read others. Out: one Document, as if all had been w
   state) leaves the old one. `outputs` and `no_gradient` are replaced as a whole.
 - What was inherited and nothing uses any more (parameters, inputs, constants, choices, functions, sizes, states and
   intermediates on no way to an output or to something this file says) is dropped, with its initialiser.
-- `defaults` and `init` are joined by name; a default goes with its input.
+- `defaults` and `init` are joined by name; a default goes with its input, and what was `like` a parameter that goes draws for itself.
 - `apply` adds to what the base applies, and all of it is done to the joined cell, in that order.
 - `title`, `source` and `notes` are inherited where the file gives none of its own; a layout is where it still places
   every parameter with its old shape and the file does not say `null` in its place; `examples` and `same_as` only where
@@ -25,8 +25,8 @@ from rnnspec.errors import SpecError
 from rnnspec.language.check import SECTIONS, fail
 from rnnspec.language.equations import Call, Expr, Ref, names_in, walk
 from rnnspec.language.reader import Document, Entry
-from rnnspec.language.sizes import size_names
-from rnnspec.language.spec import Shape
+from rnnspec.language.sizes import sizes_in
+from rnnspec.language.spec import Init, Shape
 
 MAX_CHAIN = 16
 _COMPUTED = frozenset({*SECTIONS, "equations", "outputs", "noise", "apply"})
@@ -112,17 +112,23 @@ def _drop_unused(joined: Document, own: Document) -> Document:
     shapes = [e.value for s in ("inputs", "states", "parameters") for e in kept[s].values()]
     sizes = _live_sizes(joined, shapes) | set(own.sizes)
     kept["sizes"] = {n: e for n, e in joined.sizes.items() if n in sizes}
-    init = {n: e for n, e in joined.init.items() if n in own.init or any(fnmatchcase(p, n) for p in kept["parameters"])}
+    init = {n: _alone(e) if n not in own.init and e.value.like not in kept["parameters"] else e
+            for n, e in joined.init.items() if n in own.init or any(fnmatchcase(p, n) for p in kept["parameters"])}
     no_gradient = tuple(e for e in joined.no_gradient if e in own.no_gradient or e.value in kept["inputs"])
     defaults = {n: e for n, e in joined.defaults.items() if n in own.defaults or n in kept["inputs"]}
     noise = {n: e for n, e in joined.noise.items() if n in own.noise or n in kept["inputs"] or n in kept["parameters"]}
     return replace(joined, **kept, init=init, no_gradient=no_gradient, defaults=defaults, noise=noise)
 
 
+def _alone(entry: Entry[Init]) -> Entry[Init]:
+    """An initialiser with numbers of its own: what it took them from is gone."""
+    return replace(entry, value=replace(entry.value, like=""))
+
+
 def _live_sizes(document: Document, shapes: list[Shape]) -> set[str]:
     """The sizes in these shapes, and those that their defaults need."""
     live: set[str] = set()
-    waiting = [name for shape in shapes for size in shape for name in size_names(size)]
+    waiting = [*sizes_in(shapes)]
     while waiting:
         name = waiting.pop()
         entry = document.sizes.get(name)

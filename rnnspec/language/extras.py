@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from rnnspec.language.equations import Place
 from rnnspec.language.faults import Faults, did_you_mean, listed
 from rnnspec.language.reader import Document
-from rnnspec.language.sizes import SizeError, evaluate_size
+from rnnspec.language.sizes import SizeError, full_shape
 from rnnspec.language.spec import Choice, Example, Shape, Spec
 
 ZERO = "0"  # in a layout: a part that holds zeros and means nothing
@@ -119,7 +119,7 @@ def _check_array(
     name: str, group: str, value: object, shape: Shape, sizes: Mapping[str, int], before: tuple[int, ...], at: Place, faults: Faults
 ) -> None:
     try:
-        wanted = before + tuple(evaluate_size(size, sizes) for size in shape)
+        wanted = before + full_shape(shape, sizes)
     except SizeError as error:
         faults.add(f"in an example, {error}. Give it under sizes.", at)
         return

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from rnnspec.errors import RnnspecError, ShapeError
 from rnnspec.language.extras import ZERO
 from rnnspec.language.faults import did_you_mean, listed
-from rnnspec.language.sizes import SizeError, evaluate_size, size_names
+from rnnspec.language.sizes import SizeError, evaluate_size, full_shape, size_names
 from rnnspec.language.spec import Spec
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def unpack(spec: Spec, layout: str, blocks: Mapping[str, ArrayLike]) -> dict[str
             part, start = array[start : start + (length or 0)], start + (length or 0)
             if name == ZERO:
                 continue
-            wanted = tuple(evaluate_size(size, sizes) for size in spec.parameters[name])
+            wanted = full_shape(spec.parameters[name], sizes)
             part = part.reshape(wanted) if not wanted and part.size == 1 else part
             if part.shape != wanted:
                 wrong.append(f"'{name}' in '{block}' would have the shape {part.shape}, not {wanted}")
@@ -117,7 +117,7 @@ def _check_parameters(spec: Spec, layout: str, arrays: Mapping[str, Array]) -> N
         if name not in arrays:
             continue
         try:
-            wanted = tuple(evaluate_size(size, sizes) for size in shape)
+            wanted = full_shape(shape, sizes)
         except SizeError:
             wanted = None
         if arrays[name].shape != wanted:

@@ -358,11 +358,11 @@ class Reader:
     def init(self, node: Node) -> dict[str, object]:
         found = {}
         for name, at, value in self.pairs(node, "init"):
-            text = self.text(value, f"the initialiser of '{name}'").replace(" ", "")
+            text = self.text(value, f"the initialiser of '{name}'")
             init = _initialiser(text)
             if init is None:
                 names = [*INITIALISERS, "zeros", "ones"]
-                self.wrong(f"unknown initialiser '{text[:40]}'.{did_you_mean(text.split('(')[0], names)} Known here: {_INIT_FORMS}.", value)
+                self.wrong(f"unknown initialiser '{text[:40]}'.{did_you_mean(text.split('(')[0].strip(), names)} Known here: {_INIT_FORMS}.", value)
             else:
                 found[name] = Entry(init, at)
         return {"init": found}
@@ -449,11 +449,16 @@ _KEYS: dict[str, Callable[[Reader, Node], dict[str, object]]] = {
     "examples": Reader.examples,
 }
 _INIT_FORMS = ("uniform_hidden, glorot_uniform, orthogonal, orthogonal(gain), identity, identity(gain), zeros, ones, a number, uniform(a, b), "
-               "normal(s), chrono(Tmax)")
+               "normal(s), chrono(Tmax), chrono(-Tmax) like b (by b's random numbers)")
 
 
 def _initialiser(text: str) -> Init | None:
-    """`uniform(-1,1)`, `zeros`, `0.5`: None where it is none of these."""
+    """`uniform(-1, 1)`, `zeros`, `0.5`, `chrono(-100) like b_f`: None where it is none of these."""
+    text, word, like = text.partition(" like ")
+    if word:
+        init, like = _initialiser(text), like.strip()
+        return dataclasses.replace(init, like=like) if init is not None and init.kind == "chrono" and like.isidentifier() else None
+    text = text.replace(" ", "")
     if text in ("zeros", "ones"):
         return Init("constant", (float(text == "ones"),))
     number = decimal(text)

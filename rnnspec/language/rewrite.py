@@ -66,4 +66,5 @@ def shape_text(shape: Shape) -> str:
 
 def _init(init: Init) -> str:
     args = ", ".join(repr(a) for a in init.args)
-    return args if init.kind == "constant" else f"{init.kind}({args})" if args else init.kind
+    text = args if init.kind == "constant" else f"{init.kind}({args})" if args else init.kind
+    return f"{text} like {init.like}" if init.like else text

@@ -7,7 +7,7 @@ but no shape may be written as one.
 from __future__ import annotations
 
 import numbers
-from collections.abc import Mapping
+from collections.abc import Iterable, KeysView, Mapping
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from rnnspec.errors import RnnspecError, SpecError
 from rnnspec.language.equations import Binary, Expr, Number, Ref, parse_expression
 
 if TYPE_CHECKING:
-    from rnnspec.language.spec import Size, Spec
+    from rnnspec.language.spec import Shape, Size, Spec
 
 _Terms = dict[tuple[str, ...], int]  # product of names, sorted -> how often: D*H + 2 is {("D", "H"): 1, (): 2}
 _MOST = 10**9
@@ -72,6 +72,11 @@ def size_names(text: str) -> frozenset[str]:
     return frozenset(name for names, _ in _terms(text) for name in names)
 
 
+def sizes_in(shapes: Iterable[Shape]) -> KeysView[str]:
+    """The names that occur in some shapes, in the order of first use."""
+    return dict.fromkeys(name for shape in shapes for size in shape for name in sorted(size_names(size))).keys()
+
+
 def evaluate_size(text: str, env: Mapping[str, int]) -> int:
     """The number that a size expression stands for: `evaluate_size("D + H", {"D": 2, "H": 3})` is 5.
 
@@ -88,6 +93,11 @@ def evaluate_size(text: str, env: Mapping[str, int]) -> int:
             count *= env[name]
         total += count
     return total
+
+
+def full_shape(shape: Shape, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """The shape in numbers: `full_shape(("H", "D + H"), {"D": 2, "H": 3})` is (3, 5). Raises SizeError, as `evaluate_size` does."""
+    return tuple(evaluate_size(size, sizes) for size in shape)
 
 
 def with_default_sizes(declared: Mapping[str, Size], known: Mapping[str, int]) -> dict[str, int]:
@@ -107,11 +117,19 @@ def check_size_value(name: str, value: object) -> None:
         raise ValueError(f"size {name} must be a whole number of at least 0, got {value!r}.")
 
 
-def unit_size(spec: Spec) -> str | None:
-    """The size of a cell that a layer's `hidden_size` means: H where the cell has it, else the first axis of its first state that has a name."""
-    if any("H" in size_names(s) for shape in spec.shapes.values() for s in shape):
+def unit_axis(spec: Spec) -> str | None:
+    """The axis along which a cell's units lie: H where the cell has it, else the first axis of its first state for which that has a name, else
+    that of its first vector state, such as N + 1. None for a cell of numbers."""
+    if "H" in sizes_in(spec.shapes.values()):
         return "H"
-    return next((shape[0] for shape in spec.states.values() if shape and shape[0].isidentifier()), None)
+    axes = [shape[0] for shape in spec.states.values() if shape]
+    return next((axis for axis in axes if axis.isidentifier()), next(iter(axes), None))
+
+
+def unit_size(spec: Spec) -> str | None:
+    """The size of a cell that a layer's `hidden_size` means: that of its units, where it has a name."""
+    axis = unit_axis(spec)
+    return axis if axis is not None and axis.isidentifier() else None
 
 
 def _term(names: tuple[str, ...], count: int) -> str:

@@ -32,10 +32,12 @@ class Choice:
 
 @dataclass(frozen=True)
 class Init:
-    """An initialiser: kind in uniform_hidden, glorot_uniform, orthogonal, identity, constant, uniform, normal, chrono."""
+    """An initialiser: kind in uniform_hidden, glorot_uniform, orthogonal, identity, constant, uniform, normal, chrono.
+    like: the parameter whose random numbers it uses, for chrono; "" for its own."""
 
     kind: str
     args: tuple[float, ...] = ()
+    like: str = ""
 
 
 @dataclass(frozen=True)

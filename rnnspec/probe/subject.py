@@ -13,8 +13,8 @@ from rnnspec.arrays import with_defaults
 from rnnspec.initialise import initialise
 from rnnspec.language.layouts import unpack
 from rnnspec.language.load import load
-from rnnspec.language.sizes import evaluate_size, size_names, unit_size, with_default_sizes
-from rnnspec.language.spec import Shape, Spec
+from rnnspec.language.sizes import full_shape, sizes_in, unit_size, with_default_sizes
+from rnnspec.language.spec import Spec
 from rnnspec.noise import mean
 from rnnspec.train import checkpoint
 from rnnspec.train.errors import TrainError
@@ -50,7 +50,7 @@ def initial(
     known = _sizes(spec, hidden, inputs, sizes or {})
     params = initialise(spec, known, seed, np.dtype(np.float64))
     rng = np.random.default_rng([seed, 7])
-    drawn = {name: rng.standard_normal((steps, rows, *_full(shape, known))) for name, shape in spec.streams.items() if name not in spec.defaults}
+    drawn = {name: rng.standard_normal((steps, rows, *full_shape(shape, known))) for name, shape in spec.streams.items() if name not in spec.defaults}
     return _complete(Path(cell).stem, spec, known, params, drawn)
 
 
@@ -104,9 +104,4 @@ def _sizes(spec: Spec, hidden: int, inputs: int, given: Mapping[str, int]) -> di
     if first.isidentifier():
         known.setdefault(first, inputs)
     known = with_default_sizes(spec.sizes, known)
-    names = {n for shape in (*spec.shapes.values(), *spec.parameters.values()) for axis in shape for n in size_names(axis)}
-    return known | dict.fromkeys(sorted(names - set(known)), hidden)
-
-
-def _full(shape: Shape, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    return tuple(evaluate_size(axis, sizes) for axis in shape)
+    return known | dict.fromkeys(sorted(sizes_in(spec.shapes.values()) - set(known)), hidden)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rnnspec.language.sizes import evaluate_size, size_names, unit_size, with_default_sizes
+from rnnspec.language.sizes import evaluate_size, size_names, sizes_in, unit_size, with_default_sizes
 from rnnspec.language.spec import Spec
 from rnnspec.train.errors import TrainError
 
@@ -36,5 +36,4 @@ def fitted(spec: Spec, hidden: int, width: int, sizes: Mapping[str, int], *, cho
     if not chosen and size_names(axis) <= set(known):
         width = evaluate_size(axis, known)
     known = with_default_sizes(spec.sizes, known | ({axis: width} if axis.isidentifier() else {}))
-    needed = {name for shape in spec.shapes.values() for size in shape for name in size_names(size)}
-    return width, dict(sizes) | dict.fromkeys(sorted(needed - set(known)), hidden)
+    return width, dict(sizes) | dict.fromkeys(sorted(sizes_in(spec.shapes.values()) - set(known)), hidden)

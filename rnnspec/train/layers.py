@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rnnspec.errors import RnnspecError
-from rnnspec.language.equations import Binary, Call, Equation, Expr, Number, Ref, Unary
+from rnnspec.language.equations import Binary, Call, Equation, Expr, Number, Ref
 from rnnspec.language.gates import SIGMOIDS
 from rnnspec.language.spec import Init, Spec
+from rnnspec.language.transforms.change import signed_terms
 from rnnspec.train.config import Config
 from rnnspec.train.errors import TrainError
 from rnnspec.train.fit import fitted
@@ -59,13 +60,12 @@ def keeping(spec: Spec, steps: int) -> Spec:
     Tallec & Ollivier 2018, equation 16 ("chrono"): the keeping gate has b, writing gates -b, and other weights are as they were.
     Which gates keep and write follows from the equations; a cell without any is returned as it is.
     """
-    init, places = dict(spec.init), list(spec.trained)
-    for keeper in keepers(spec):
-        for bias in _biases(spec, keeper.gate)[:1]:
-            init[bias] = Init("chrono", (float(keeper.sign * steps),))
-            for writer in keeper.writers:
-                init |= {b: Init("chrono", (-float(steps), float(places.index(bias)))) for b in _biases(spec, writer)[:1]}
-    return replace(spec, init=init)
+    found = {bias: keeper for keeper in keepers(spec) for bias in _biases(spec, keeper.gate)[:1]}
+    init = {bias: Init("chrono", (float(keeper.sign * steps),)) for bias, keeper in found.items()}
+    for bias, keeper in found.items():
+        for other in (b for writer in keeper.writers for b in _biases(spec, writer)[:1] if b not in found):
+            init[other] = Init("chrono", (-float(steps),), bias if spec.parameters[other] == spec.parameters[bias] else "")
+    return replace(spec, init={**spec.init, **init})
 
 
 def keepers(spec: Spec) -> list[Keeper]:
@@ -75,7 +75,7 @@ def keepers(spec: Spec) -> list[Keeper]:
     for state in spec.states:
         if state not in by_name:
             continue
-        terms = [(sign, list(_factors(term))) for sign, term in _terms(by_name[state].value)]
+        terms = [(sign, list(_factors(term))) for sign, term in signed_terms(by_name[state].value)]
         for added, term in terms:
             if Ref(state, -1) not in term:
                 continue
@@ -107,22 +107,8 @@ def _gates(factors: list[Expr], by_name: Mapping[str, Equation]) -> Iterator[tup
 def _biases(spec: Spec, gate: str) -> list[str]:
     """Vector parameters that are added in what a gate squashes."""
     value = next(e.value for e in spec.equations if e.target == gate)
-    terms = _terms(value.args[0]) if isinstance(value, Call) else ()
+    terms = signed_terms(value.args[0]) if isinstance(value, Call) else ()
     return [term.name for sign, term in terms if sign == 1 and isinstance(term, Ref) and len(spec.parameters.get(term.name, ())) == 1]
-
-
-def _terms(expr: Expr, sign: int = 1) -> Iterator[tuple[int, Expr]]:
-    """The terms of a sum, each with 1 where it is added and -1 where it is subtracted."""
-    match expr:
-        case Binary("+" | "-" as op, left, right):
-            yield from _terms(left, sign)
-            yield from _terms(right, sign if op == "+" else -sign)
-        case Unary("-", arg):
-            yield from _terms(arg, -sign)
-        case Binary("*", Unary("-", left), right):
-            yield from _terms(Binary("*", left, right), -sign)
-        case _:
-            yield sign, expr
 
 
 def _factors(expr: Expr) -> Iterator[Expr]:
@@ -130,7 +116,5 @@ def _factors(expr: Expr) -> Iterator[Expr]:
         case Binary("*", left, right):
             yield from _factors(left)
             yield from _factors(right)
-        case Unary("-", arg):
-            yield from _factors(arg)
         case _:
             yield expr

@@ -21,7 +21,7 @@ from rnnspec.backends.cpu.pool import run_blocks, yield_address
 from rnnspec.backends.cpu.rows import Block
 from rnnspec.backends.cpu.runtime import Runtime, runtime
 from rnnspec.errors import ShapeError
-from rnnspec.language.sizes import evaluate_size
+from rnnspec.language.sizes import evaluate_size, full_shape
 
 Array = np.ndarray
 # The last calls leave their tables and memory to the next one of the same sizes: for a small problem that is most of a call's cost.
@@ -159,7 +159,7 @@ def _own(own: Code) -> Region:
 
 def _stored(shape: tuple[str, ...], sizes: Mapping[str, int], lanes: int) -> tuple[int, ...]:
     """The shape in which a gradient is summed: rows in whole vectors."""
-    full = [evaluate_size(s, sizes) for s in shape]
+    full = full_shape(shape, sizes)
     return (*full[:-1], padded(full[-1], lanes)) if full else (lanes,)
 
 
@@ -306,7 +306,7 @@ class Bound:
         """Where the gradient of a parameter is summed in each block, and its shape."""
         own, found = self.plan, {}
         for name, shape in own.code.layout["gradients"].items():
-            full = tuple(evaluate_size(s, own.sizes) for s in shape)
+            full = full_shape(shape, own.sizes)
             stored, cut = _stored(shape, own.sizes, own.code.layout["lanes"]), tuple(slice(0, n) for n in (full or (1,)))
             parts = [memory.view(r.named[f"gradient {name}"], stored, own.code.dtype)[cut] for r, memory in zip(own.scratch, self.memories)]
             found[name] = parts, full

@@ -4,16 +4,17 @@ In: a Spec and the changed equations, parameters, inputs and noise. Out: a new S
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from rnnspec.errors import RnnspecError, SpecError
 from rnnspec.language.draws import KINDS
-from rnnspec.language.equations import Binary, Equation, Expr, Ref, Unary, walk, with_parts
+from rnnspec.language.equations import Binary, Equation, Expr, Ref, Unary, to_text, walk, with_parts
 from rnnspec.language.faults import did_you_mean, listed
 from rnnspec.language.rewrite import line, rewrite, shape_text
+from rnnspec.language.shapes import shape_of
 from rnnspec.language.spec import Shape, Spec
-from rnnspec.language.transforms.operands import lasts
+from rnnspec.language.transforms.operands import factors
 
 # --- what depends on what --------------------------------------------------------------------------------------------
 
@@ -44,22 +45,12 @@ def depends(expr: Expr, recurrent: set[str]) -> bool:
     return any(isinstance(n, Ref) and n.time is not None and (n.time < 0 or n.name in recurrent) for n in walk(expr))
 
 
-def factors(expr: Expr, spec: Spec) -> tuple[str, Expr] | None:
-    """The parameter and the other factor of W @ v, or v @ W."""
-    if not isinstance(expr, Binary) or expr.op != "@":
-        return None
-    for matrix, vector in ((expr.left, expr.right), (expr.right, expr.left)):
-        if isinstance(matrix, Ref) and len(spec.parameters.get(matrix.name, ())) == 2:
-            return matrix.name, vector
-    return None
-
-
 def products_in(expr: Expr) -> list[Expr]:
     """The vectors of the products with parameters in an expression, but for those inside an activation."""
     match expr:
-        case Binary("@", left, right):
-            matrices = [m for m in (left, right) if lasts(m)]
-            return [right if matrices[0] is left else left] if matrices else []
+        case Binary("@"):
+            pair = factors(expr)
+            return [pair[1]] if pair else []
         case Binary("+" | "-" | "*" | "/", left, right):
             return products_in(left) + products_in(right)
         case Unary(_, arg):
@@ -70,13 +61,34 @@ def products_in(expr: Expr) -> list[Expr]:
 # --- sums ------------------------------------------------------------------------------------------------------------
 
 
-def terms_of(expr: Expr) -> list[Expr]:
+def signed_terms(expr: Expr, sign: int = 1) -> Iterator[tuple[int, Expr]]:
+    """The terms of a sum, each with 1 where it is added and -1 where it is subtracted."""
     match expr:
-        case Binary("+", left, right):
-            return terms_of(left) + terms_of(right)
-        case Binary("-", left, right):
-            return terms_of(left) + [Unary("-", t) for t in terms_of(right)]
-    return [expr]
+        case Binary("+" | "-" as op, left, right):
+            yield from signed_terms(left, sign)
+            yield from signed_terms(right, sign if op == "+" else -sign)
+        case Unary("-", arg):
+            yield from signed_terms(arg, -sign)
+        case _:
+            own, term = _sign(expr)
+            yield own * sign, term
+
+
+def _sign(expr: Expr) -> tuple[int, Expr]:
+    """What is left of a product without the signs of its factors, and what these make together: `-a * b` is -1 and a * b."""
+    match expr:
+        case Unary("-", arg):
+            sign, arg = _sign(arg)
+            return -sign, arg
+        case Binary("*" | "/", left, right):
+            (own, left), (other, right) = _sign(left), _sign(right)
+            return own * other, replace(expr, left=left, right=right)
+    return 1, expr
+
+
+def terms_of(expr: Expr) -> list[Expr]:
+    """The terms of a sum, those that are subtracted as -term."""
+    return [term if sign == 1 else Unary("-", term) for sign, term in signed_terms(expr)]
 
 
 def sum_of(terms: list[Expr]) -> Expr:
@@ -141,16 +153,27 @@ class Change:
         return name
 
     def products(self, caller: str, change: Callable[[str, Binary, Expr], Expr]) -> None:
-        """Every product of a parameter with something that depends on an earlier step, changed."""
+        """Every product of a parameter with something that depends on an earlier step, changed. A product with what is computed from
+        parameters, or with a part of one, is refused: a cell of which half is changed is not what was asked for."""
         recurrent = recurrent_values(self.spec)
+        others: dict[str, str] = {}
 
         def visit(expr: Expr) -> Expr:
-            pair = factors(expr, self.spec)
+            pair = factors(expr)
             if pair and isinstance(expr, Binary) and depends(pair[1], recurrent):
-                return change(pair[0], expr, visit(pair[1]) if not isinstance(pair[1], Ref) else pair[1])
+                vector = visit(pair[1]) if not isinstance(pair[1], Ref) else pair[1]
+                if isinstance(pair[0], Ref) and len(self.spec.parameters.get(pair[0].name, ())) == 2:
+                    return change(pair[0].name, expr, vector)
+                others[to_text(expr)] = shape_text(shape_of(pair[0], self.spec.shapes, self.spec.sizes))
+                return expr
             return with_parts(expr, visit)
 
         self.visited(visit)
+        if others:
+            product, shape = next(iter(others.items()))
+            raise RnnspecError(f"{caller}: '{self.spec.name}' multiplies what comes from the step before by matrices that are no whole parameters: "
+                               f"{listed(others)}. Only whole parameters can be exchanged: write the cell with a parameter {shape} in place of "
+                               f"the matrix of {product}, and so on.")
         if not self.equations:
             raise RnnspecError(f"{caller}: '{self.spec.name}' multiplies nothing that comes from the step before by a matrix of parameters.")
 

@@ -10,8 +10,8 @@ from rnnspec.language.equations import Call, Number, Unary
 from rnnspec.language.faults import did_you_mean, listed
 from rnnspec.language.rewrite import line
 from rnnspec.language.spec import Spec
-from rnnspec.language.transforms.change import factors, made
-from rnnspec.language.transforms.operands import Operands
+from rnnspec.language.transforms.change import made
+from rnnspec.language.transforms.operands import Operands, factors
 
 
 def clip_cell(spec: Spec, limit: float, state: str | None = None) -> Spec:
@@ -29,7 +29,7 @@ def clip_cell(spec: Spec, limit: float, state: str | None = None) -> Spec:
 def clip_projection(spec: Spec, limit: float) -> Spec:
     """The cell whose projection stays within -limit and limit: a state that is a product with a matrix of parameters and nothing more,
     `h[t] = clip(W_hr @ m[t], -limit, limit)` (`proj_clip` of tf.nn.rnn_cell.LSTMCell)."""
-    projected = [e.target for e in spec.equations if e.target in spec.states and factors(e.value, spec)]
+    projected = [e.target for e in spec.equations if e.target in spec.states and factors(e.value)]
     if not projected:
         raise RnnspecError(f"clip_projection: '{spec.name}' has no projection: no state ({listed(spec.states)}) that is a product with a matrix "
                            "of parameters and nothing more, like h[t] = W_hr @ m[t].")

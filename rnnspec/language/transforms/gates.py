@@ -5,7 +5,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from rnnspec.errors import RnnspecError
-from rnnspec.language.equations import Binary, Call, Equation, Expr, Number, Ref, walk
+from rnnspec.language.equations import Binary, Call, Equation, Expr, Number, Ref, Unary, walk
 from rnnspec.language.faults import did_you_mean, listed
 from rnnspec.language.gates import SIGMOIDS, gate_names
 from rnnspec.language.rewrite import line, shape_text
@@ -88,6 +88,7 @@ def _without_peepholes(spec: Spec, cells: list[str]) -> Spec:
     work = Change(spec)
 
     def is_peephole(term: Expr) -> bool:
+        term = term.arg if isinstance(term, Unary) else term
         names = [n.name for n in walk(term) if isinstance(n, Ref)]
         return isinstance(term, Binary) and term.op == "*" and len(names) == 2 and any(n in cells for n in names) and any(n in spec.parameters for n in names)
 

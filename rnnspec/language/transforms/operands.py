@@ -13,6 +13,15 @@ def lasts(expr: Expr) -> bool:
     return all(n.time is None for n in walk(expr) if isinstance(n, Ref))
 
 
+def factors(expr: Expr) -> tuple[Expr, Expr] | None:
+    """The matrix and the other factor of W @ v, or v @ W, where W is the same at every step."""
+    if isinstance(expr, Binary) and expr.op == "@":
+        for matrix, vector in ((expr.left, expr.right), (expr.right, expr.left)):
+            if lasts(matrix):
+                return matrix, vector
+    return None
+
+
 def cell_states(spec: Spec) -> list[str]:
     """The states that no product with a matrix reads."""
     carried = Operands(spec).carried()

@@ -14,7 +14,8 @@ from rnnspec.language.transforms.change import Change, depends, made, products_i
 
 
 def diagonal_recurrence(spec: Spec) -> Spec:
-    """The cell with a vector in place of every square matrix that multiplies what comes from the step before: `U @ h[t-1]` becomes `u * h[t-1]`."""
+    """The cell with a vector in place of every square matrix that multiplies what comes from the step before: `U @ h[t-1]` becomes `u * h[t-1]`.
+    RnnspecError where such a matrix is no parameter of its own, but computed (A = R - R.T) or one of several (R[k])."""
     work = Change(spec)
 
     def change(matrix: str, product: Binary, vector: Expr) -> Expr:
@@ -29,7 +30,8 @@ def diagonal_recurrence(spec: Spec) -> Spec:
 
 
 def low_rank_recurrence(spec: Spec, rank: int) -> Spec:
-    """The cell with every recurrent matrix as a product of two: `U @ h[t-1]` becomes `U_left @ (U_right @ h[t-1])`, U_right [rank, H]."""
+    """The cell with every recurrent matrix as a product of two: `U @ h[t-1]` becomes `U_left @ (U_right @ h[t-1])`, U_right [rank, H].
+    RnnspecError where such a matrix is no parameter of its own, but computed (A = R - R.T) or one of several (R[k])."""
     if isinstance(rank, bool) or not isinstance(rank, int) or not 1 <= rank < 10**6:
         raise RnnspecError(f"low_rank_recurrence: the rank must be a whole number from 1, not {rank!r}.")
     work = Change(spec)

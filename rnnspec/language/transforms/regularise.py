@@ -91,7 +91,10 @@ def dropconnect(spec: Spec, /, rate: float | None = None, **matrices: float) -> 
 
     def collect(matrix: Expr, operand: Expr) -> tuple[Expr, Expr]:
         ref = matrix.arg if isinstance(matrix, Unary) else matrix
-        if isinstance(ref, Ref) and found.carries(operand):
+        if found.carries(operand):
+            if not isinstance(ref, Ref):
+                raise RnnspecError(f"dropconnect: '{spec.name}' multiplies an old state by a matrix without a name, in "
+                                   f"{to_text(Binary('@', matrix, operand))}. Give it one: A = {to_text(matrix)}; A is then masked as a whole.")
             if found.mixes(operand):
                 raise RnnspecError(f"dropconnect: {to_text(ref)} of '{spec.name}' multiplies a concatenation of old states and other things, in "
                                    f"{to_text(Binary('@', matrix, operand))}. Write one product for each part.")
