@@ -24,6 +24,9 @@ STAGES = ("spec", "graph", "adjoint", "program", "cpu", "cuda")
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code; no traceback for what can be expected to go wrong."""
     args = make_parser().parse_args(argv)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed, as 2>&- does; what is opened next would get its number
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, for as long as the process lives
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="replace")  # a character that the terminal lacks is no reason to fail
     try:

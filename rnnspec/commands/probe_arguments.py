@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from rnnspec.commands.arguments import choice, count, natural, size
+from rnnspec.commands.arguments import choice, count, name, natural, size
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -20,5 +20,5 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--choice", action="append", default=[], type=choice, metavar="NAME=VALUE", help="a choice or constant of all the cells")
     parser.add_argument("--size", action="append", default=[], type=size, metavar="NAME=N", help="a size that --hidden doesn't tell, like P=64")
     parser.add_argument("--seed", type=natural, default=0, help="of weights and inputs (0)")
-    parser.add_argument("--out", metavar="NAME", help="write the figures NAME.png and NAME.svg")
+    parser.add_argument("--out", type=name, metavar="NAME", help="write the figures NAME.png and NAME.svg")
     parser.add_argument("--json", action="store_true", help="for machines: all numbers as an object")
