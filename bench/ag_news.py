@@ -22,6 +22,7 @@ from bench import machine, peers
 from bench.progress import progress
 from bench.spawn import ROOT, records
 from bench.tables import markdown
+from rnnspec.train.errors import TrainError
 
 EXAMPLE = "python -m bench ag_news ag_news_test.csv"
 CELLS, LENGTHS, SEEDS = ("rnn", "gru", "lstm"), (25, 44, 50), (0, 1, 2, 3, 4)
@@ -40,6 +41,7 @@ class Trial:
     seed: int
     epochs: int = EPOCHS
     beside: bool = True  # PyTorch too
+    data: str = ""  # the digest of the file
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,10 +56,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    if not Path(args.path).is_file():
-        print(f"no file {args.path}", file=sys.stderr)
+    try:
+        data = digest_of(args.path)
+    except TrainError as error:
+        print(error, file=sys.stderr)
         return 2
-    trials = list(study(args.cells, args.lengths, args.seeds, args.epochs))
+    trials = list(study(args.cells, args.lengths, args.seeds, args.epochs, data))
     known = kept(args.keep)
     todo = [t for t in trials if key(asdict(t)) not in known]
     task = {"path": str(Path(args.path).absolute()), "trials": [asdict(t) for t in todo], "threads": args.threads}
@@ -74,7 +78,15 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def study(cells: Sequence[str], lengths: Sequence[int], seeds: int, epochs: int) -> Iterator[Trial]:
+def digest_of(path: str) -> str:
+    """Of the file; TrainError if it isn't what the classify task reads."""
+    from rnnspec.train import load_task
+
+    task = load_task("classify")
+    return task.make(task.config("rnn", data=path), {}).digest
+
+
+def study(cells: Sequence[str], lengths: Sequence[int], seeds: int, epochs: int, data: str = "") -> Iterator[Trial]:
     """Seed by seed, so that an interrupted study has all cells and lengths; the large batch after the first seed.
 
     PyTorch runs beside every seed at the document's best length (44, or the first that is asked for), else beside the first seed alone:
@@ -82,13 +94,13 @@ def study(cells: Sequence[str], lengths: Sequence[int], seeds: int, epochs: int)
     """
     main = 44 if 44 in lengths else lengths[0]
     for seed in range(seeds):
-        yield from (Trial(cell, length, FEW, seed, epochs, seed == 0 or length == main) for length in lengths for cell in cells)
+        yield from (Trial(cell, length, FEW, seed, epochs, seed == 0 or length == main, data) for length in lengths for cell in cells)
         if seed == 0:
-            yield from (Trial(cell, length, WHOLE, 0, epochs, length == main) for length in lengths for cell in cells)
+            yield from (Trial(cell, length, WHOLE, 0, epochs, length == main, data) for length in lengths for cell in cells)
 
 
 def key(row: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(row[field] for field in ("cell", "length", "batch", "seed", "epochs", "beside"))
+    return tuple(row[field] for field in ("cell", "length", "batch", "seed", "epochs", "beside", "data"))
 
 
 def kept(path: Path) -> dict[tuple[Any, ...], dict[str, Any]]:

@@ -7,6 +7,7 @@ pipe went away.
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -23,6 +24,11 @@ STAGES = ("spec", "graph", "adjoint", "program", "cpu", "cuda")
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code; no traceback for what can be expected to go wrong."""
     args = make_parser().parse_args(argv)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed, as 2>&- does; what is opened next would get its number
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, for as long as the process lives
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="replace")  # a character that the terminal lacks is no reason to fail
     try:
         code = args.run(args)
         sys.stdout.flush()
@@ -34,6 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
+    except MemoryError as error:
+        print(f"rnnspec {args.command}: not enough memory{f' ({error})' if str(error) else ''}: smaller sizes need less", file=sys.stderr)
+        return 2
     except (RnnspecError, OSError) as error:
         print(f"rnnspec {args.command}: {error}", file=sys.stderr)
         return 2

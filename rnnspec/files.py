@@ -4,8 +4,8 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -25,6 +25,30 @@ def write_atomic(path: str | os.PathLike[str], write: Callable[[IO[bytes]], obje
         sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[bool]:
+    """Holds a folder for this process, or gives False if another one does. The system lets go of it when a process ends, however it ends;
+    where it has no such locks (Windows, some network drives) nobody is kept out."""
+    try:
+        import fcntl
+
+        number = os.open(folder, os.O_RDONLY)
+    except (ImportError, OSError):
+        yield True
+        return
+    try:
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        except OSError:
+            pass
+        yield True
+    finally:
+        os.close(number)
 
 
 def sync_folder(folder: Path) -> None:

@@ -90,14 +90,33 @@ TABLE: dict[tuple[str, str, int], dict[str, tuple[int, ...]]] = {
     ("indrnn", "backward", 64): {"sm_80": (56, 2048), "sm_90": (56, 2048)},
 }
 
-# the same of tier 2, at sizes where several blocks share up to 8 rows; nothing is spilled
-GRID_SIZES = (128, 256)
+# The same of tier 2, at sizes where several blocks share up to 8 rows; nothing is spilled. At 1024 an LSTM fits no A100.
+GRID = [("lstm", 128), *((cell, 256) for cell in STANDARD), ("lstm", 1024)]
 GRID_TABLE: dict[tuple[str, str, int], dict[str, tuple[int, int]]] = {
+    ("lstm", "forward", 128): {"sm_80": (228, 20480), "sm_90": (224, 20480)},
+    ("lstm", "forward", 256): {"sm_80": (234, 26624), "sm_90": (75, 200832)},
+    ("lstm", "forward", 1024): {"sm_90": (230, 74240)},
+    ("lstm", "backward", 128): {"sm_80": (233, 32768), "sm_90": (232, 32768)},
+    ("lstm", "backward", 256): {"sm_80": (228, 45056), "sm_90": (80, 220032)},
+    ("lstm", "backward", 1024): {"sm_90": (254, 140288)},
+    ("gru", "forward", 256): {"sm_80": (242, 23488), "sm_90": (86, 219136)},
+    ("gru", "backward", 256): {"sm_80": (248, 35520), "sm_90": (246, 35520)},
+    ("gru_reset_before", "forward", 256): {"sm_80": (96, 163584), "sm_90": (80, 231424)},
+    ("gru_reset_before", "backward", 256): {"sm_80": (127, 154112), "sm_90": (96, 174720)},
+    ("rnn", "forward", 256): {"sm_80": (240, 24576), "sm_90": (247, 24576)},
+    ("rnn", "backward", 256): {"sm_80": (244, 24576), "sm_90": (244, 24576)},
+    ("lstm_peephole", "forward", 256): {"sm_80": (228, 26624), "sm_90": (92, 200832)},
+    ("lstm_peephole", "backward", 256): {"sm_80": (236, 45056), "sm_90": (80, 220032)},
+    ("lstm_projected", "forward", 256): {"sm_80": (254, 34816), "sm_90": (252, 34816)},
+    ("lstm_projected", "backward", 256): {"sm_80": (254, 53248), "sm_90": (254, 53248)},
+    ("indrnn", "forward", 256): {"sm_80": (60, 256), "sm_90": (43, 256)},
+    ("indrnn", "backward", 256): {"sm_80": (48, 256), "sm_90": (43, 256)},
 }
 
 if __name__ == "__main__":
-    for tier, cell, mode in product((1, 2), STANDARD, MODES):
-        for size in SIZES if tier == 1 else GRID_SIZES:
-            found = {arch: measure(cell, mode, size, arch, tier) for arch in DEVICES}
+    for tier, wanted in ((1, [*product(STANDARD, SIZES)]), (2, GRID)):
+        for (cell, size), mode in product(wanted, MODES):
+            archs = DEVICES if size < 1024 else ["sm_90"]
+            found = {arch: measure(cell, mode, size, arch, tier) for arch in archs}
             shown = ", ".join(f'"{a}": ({r.registers}, {r.shared}{f", {r.spilled}" * bool(r.spilled)})' for a, r in found.items() if r)
             print(f'    ("{cell}", "{mode}", {size}): {{{shown}}},', flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from dataclasses import asdict
@@ -36,6 +37,18 @@ def test_what_was_measured_is_kept_and_half_a_line_is_passed_over(tmp_path):
     kept = tmp_path / "k.jsonl"
     kept.write_text(json.dumps(row(trial, 0.8)) + '\n{"cell": "lstm", "len')
     assert list(ag_news.kept(kept)) == [ag_news.key(asdict(trial))] and ag_news.kept(tmp_path / "absent") == {}
+
+
+def test_what_was_measured_on_another_file_is_not_taken_for_this_ones(tmp_path, capsys):
+    keys = []
+    for i in range(2):
+        path = tmp_path / f"{i}.csv"
+        path.write_text("".join(f"{1 + n % 2},title {n},text {i}\n" for n in range(40)))
+        keys += [ag_news.key(asdict(t)) for t in ag_news.study(["rnn"], [44], 2, 15, ag_news.digest_of(str(path)))]
+    assert len(set(keys)) == len(keys)
+    (tmp_path / "bad.csv").write_text("1,a\n")
+    arguments = argparse.Namespace(path=str(tmp_path / "bad.csv"))
+    assert ag_news.main(arguments) == 2 and "bad.csv, row 1: 2 columns, expected 3" in capsys.readouterr().err
 
 
 def test_the_report_says_what_the_rows_say():

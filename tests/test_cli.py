@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -448,3 +449,23 @@ def test_the_commands_of_the_readme_can_be_given():
     assert len(lines) > 3
     for line in lines:
         make_parser().parse_args(shlex.split(line, comments=True)[1:])
+
+
+def test_a_character_that_the_terminal_lacks_is_no_failure(monkeypatch):
+    """A trained model's sample may hold any character, and the results are written already."""
+    stdout = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", stdout)
+    monkeypatch.setattr("rnnspec.cli._run_list", lambda args: print("caf\xe9") or 0)
+    assert main(["list"]) == 0 and stdout.buffer.getvalue() == b"caf?\n"
+
+
+def test_closed_streams_are_no_failure():
+    code = "import sys; sys.stderr = None; sys.stdout = None; from rnnspec.cli import main; sys.exit(main(['train', '--tasks']))"
+    assert subprocess.run([sys.executable, "-c", code], env=environment()).returncode == 0
+
+
+@pytest.mark.parametrize("command", ["train", "probe"])
+def test_an_empty_name_for_results_is_refused(command, capsys):
+    with pytest.raises(SystemExit):
+        main([command, "rnn", "--out", ""])
+    assert "argument --out: must not be empty" in capsys.readouterr().err

@@ -14,6 +14,7 @@ from rnnspec.backends import reference
 from rnnspec.cli import main
 from rnnspec.errors import UnsupportedError
 from rnnspec.probe import initial, probe
+from rnnspec.probe.figure import style
 from rnnspec.probe.measure import jacobian
 from rnnspec.probe.subject import of_run, own_parameters
 from rnnspec.symbolic.adjoint import adjoint
@@ -115,8 +116,29 @@ def test_the_command_prints_and_draws(tmp_path, monkeypatch, capsys):
     assert main(["probe", "rnn", *small, "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["cells"]
     assert len(found["norms"]) == 13 and found["gates"][0]["name"] == "h"
-    assert main(["probe", *small]) == 2 and "give a cell" in capsys.readouterr().err
+    for option, value in (("--hidden", "5"), ("--inputs", "3"), ("--retain", "9"), ("--choice", "phi=relu"), ("--size", "P=3")):
+        assert main(["probe", "--run", "run", option, value]) == 2
+        assert f"{option} is about cells at their initial weights, and would be ignored" in capsys.readouterr().err
+    assert main(["probe", "rnn", "--length", "1"]) == 0 and "nan" not in capsys.readouterr().out
+    assert main(["probe"]) == 2 and "give a cell" in capsys.readouterr().err
     assert main(["probe", "rnn", *small, "--out", "no/such/folder/why"]) == 2 and "can't write" in capsys.readouterr().err
+
+
+def test_cells_of_one_figure_can_be_told_apart():
+    assert len({tuple(style(i).values()) for i in range(32)}) == 32
+
+
+def test_a_cell_that_explodes_or_has_no_memory_is_told(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    head = "rnnspec: 1\nname: {}\ninputs: {{x: D}}\nstates: {{h: H}}\nparameters: {{W: [H, D]}}\noutputs: [h]\nequations: |\n  h[t] = {}\n"
+    Path("explode.yaml").write_text(head.format("explode", "W @ x[t] + 9 * h[t-1] * h[t-1]"))
+    Path("steep.yaml").write_text(head.format("steep", "tanh(W @ x[t]) + 1000000 * (h[t-1] - h[t-1] * h[t-1])"))
+    Path("forgets.yaml").write_text(head.format("forgets", "tanh(W @ x[t])"))
+    assert main(["probe", "explode.yaml"]) == 2
+    assert "of explode at step" in (err := capsys.readouterr().err) and "isn't finite" in err and "Warning" not in err
+    assert main(["probe", "steep.yaml", "--length", "30"]) == 2 and "isn't finite" in capsys.readouterr().err
+    assert main(["probe", "forgets.yaml", "--length", "5"]) == 0
+    assert "nothing of the gradient is left at lag 1" in (out := capsys.readouterr().out) and "nan" not in out
 
 
 def test_a_trained_run_is_probed_on_its_own_data(tmp_path, monkeypatch, capsys):

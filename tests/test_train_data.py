@@ -7,6 +7,7 @@ import pytest
 from train_parts import task_config
 
 from rnnspec.train import Shuffled, TrainError, Vocabulary, load_task, make_corpus, make_streams, padded, read_text, unigram_entropy, vocabulary
+from rnnspec.train.batches import split
 
 
 def test_vocabulary_is_made_from_the_training_part_and_has_an_unknown_symbol():
@@ -72,6 +73,25 @@ def test_padding():
     assert padded([np.ones((2, 5)), np.zeros((2, 5))])[1] is None  # all of one length: none is needed
 
 
+def test_rows_that_differ_in_kind_are_not_padded():
+    for rows, message in (
+        ([], "got none"),
+        ([np.array([1, 2]), np.array([1.5])], r"int64 \[T\] and float64 \[T\]"),
+        ([np.ones((2, 3)), np.ones((2, 1))], r"float64 \[T, 3\] and float64 \[T, 1\]"),  # NumPy would spread the second over the first's width
+    ):
+        with pytest.raises(TrainError, match=message):
+            padded(rows)
+
+
+def test_batches_of_nothing_are_refused():
+    for count, size, message in ((5, 0, "at least one row"), (5, -2, "at least one row"), (0, 2, "one row or more")):
+        with pytest.raises(TrainError, match=message):
+            Shuffled(np.ones(count, int), size, 0)
+    for part in (0.0, 1.0, -0.5, float("nan"), float("inf")):
+        with pytest.raises(TrainError, match="must be between 0 and 1"):
+            split(10, part, 0)
+
+
 def test_an_epoch_has_every_row_once_and_rows_of_one_length_together():
     lengths = np.random.default_rng(0).integers(1, 50, 1003)
     order = Shuffled(lengths, 10, seed=3)
@@ -98,6 +118,14 @@ def test_the_order_follows_from_seed_and_cursor():
 
 # bad data: what is said has the file and the row
 
+
+
+def npy_header(shape):
+    """The beginning of a .npy file whose header has this text for a shape."""
+    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+
+
 GOOD = "".join(f'{1 + i % 4},"title {i}","some words {i}"\n' for i in range(40)).encode()
 
 
@@ -123,13 +151,19 @@ GOOD = "".join(f'{1 + i % 4},"title {i}","some words {i}"\n' for i in range(40))
         ("copy", "d.txt", b"aaaaaaa\n", "d.txt has only one symbol"),
         ("translate", "d.tsv", b"one\t1\ntwo\n", "d.tsv, row 2: 1 column, expected 2: two"),
         ("translate", "d.tsv", b"one\t1\n\t2\n", "d.tsv, row 2: one side of the pair is empty"),
-        ("translate", "d.tsv", b"one\t1\n", "1 rows can't be split"),
+        ("translate", "d.tsv", b"one\t1\n", "d.tsv: 1 rows can't be split"),
         ("forecast", "d.csv", b"a,b\n1,2\n3,x\n", "d.csv, row 3, column 2: 'x' is not a finite number"),
         ("forecast", "d.csv", b"1\nnan\n", "d.csv, row 2, column 1: 'nan' is not a finite number"),
         ("forecast", "d.csv", b"a,b\n", "d.csv has a row of names and no numbers"),
         ("forecast", "d.csv", b"1\n2\n", "d.csv has 2 rows; windows of 64 and a horizon of 6 need 351"),
         ("forecast", "d.csv", b"1\n" * 1000, "the column column 0 doesn't change"),
         ("adding", "d.npy", b"no array", "d.npy is not a .npy file"),
+        ("adding", "d.npy", npy_header("(1000000000000, 2)"), "d.npy says that it holds more numbers than there is memory for"),
+        ("adding", "d.npy", npy_header("(10, ("), "d.npy is not a .npy file"),
+        ("translate", "d.tsv", b"one\t1\n;\t2\n", "d.tsv, row 2: one side of the pair is empty, or has no word"),
+        ("copy", "d.txt", "abcdef\x0c\u2028\nabc\n".encode(), "d.txt, row 2: 3 characters; items=5"),
+        ("forecast", "d.csv", b"a\n" + b"1\n2e200\n" * 400, "d.csv, row 0 of numbers (counted from 0): 1 in the column a is too large"),
+        ("forecast", "d.csv", b"1\n2\n" * 400 + b"3e60\n", "d.csv, row 800 of numbers (counted from 0): 3e+60 in the column column 0 is too large"),
     ],
 )
 def test_bad_data_is_told_with_file_and_row(task, name, content, message, tmp_path):
@@ -146,6 +180,7 @@ def test_bad_arrays(tmp_path):
         (np.array([[1.0, np.nan]]), r"row 0 .*\[0, 1\]"),
         (np.array(["a"]), "array of numbers"),
         (np.array([{}], dtype=object), "pickle"),
+        (np.array([[1.0, 2.0], [1.0, -2e18]]), r"row 1 .*: -2e\+18 at \[1, 1\]; at most 1e\+18"),
     ):
         np.save(tmp_path / "d.npy", array, allow_pickle=True)
         with pytest.raises(TrainError, match=message):

@@ -127,6 +127,19 @@ def test_squared_errors_of_other_shapes_are_refused():
         Loss("hinge")(np.zeros((1, 2)), np.zeros(1, int))
 
 
+def test_arrays_that_do_not_belong_together_are_refused():
+    logits, labels = np.zeros((4, 3, 5), np.float32), np.zeros((4, 3), int)
+    for wrong in (labels.T, labels.reshape(-1), labels[:1], labels[0]):
+        with pytest.raises(TrainError, match=r"one label for each place is wanted: \[4, 3\]"):
+            cross_entropy(logits, wrong)
+    with pytest.raises(TrainError, match="lengths are of rows of steps"):
+        cross_entropy(logits[0], labels[0], lengths=[1, 1, 1])
+    with pytest.raises(TrainError, match="outputs are float32 and targets float64"):
+        squared_error(logits, logits.astype(float))
+    with pytest.raises(TrainError, match="floating-point dtype"):
+        squared_error(labels, labels)
+
+
 def test_softmax_does_not_overflow():
     np.testing.assert_allclose(softmax(np.array([[1000.0, 1000.0], [-1000.0, 0.0]])), [[0.5, 0.5], [0, 1]])
 

@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from rnnspec.train import Adam, AdamW, TrainError
+from rnnspec.train import SGD, Adam, AdamW, TrainError
+from rnnspec.train.heads import embed, embed_backward
 from rnnspec.train.native import PIECE, add_rows, sum_of_squares
 
 SIZES = (0, 1, 7, 8, 9, 15, 16, 17, 31, 127, PIECE - 1, PIECE + 1)
@@ -102,3 +103,75 @@ def test_ids_outside_the_table_are_refused(ids):
     with pytest.raises(ValueError, match="must lie in order"):
         add_rows(table[:, ::2], np.zeros(1, int), np.ones((1, 2), np.float32))
     assert not table.any()
+
+
+def test_what_is_no_table_or_no_id_is_refused():
+    """A table of three axes passed the check of its second one: rows of 100 would have been written behind an empty array."""
+    ids, row = np.zeros(1, int), np.ones((1, 100), np.float32)
+    for table in (np.zeros((5, 100, 0), np.float32), np.zeros(5, np.float32), np.zeros((5, 100, 2), np.float32)):
+        with pytest.raises(ValueError, match="for 1 ids and a table of shape"):
+            add_rows(table, ids, row)
+    table = np.zeros((5, 100), np.float32)
+    for wrong in (np.array([0.7]), np.array([True]), np.array([np.nan])):
+        with pytest.raises(TrainError, match="ids must be integers"):
+            add_rows(table, wrong, row)
+        with pytest.raises(TrainError, match="ids must be integers"):
+            embed({"weight": table}, wrong)
+    with pytest.raises(IndexError, match="got 18446744073709551615"):
+        add_rows(table, np.array([2**64 - 1], np.uint64), row)
+    with pytest.raises(IndexError, match=r"ids must lie in \[0, 5\); got -1"):  # NumPy would take the last row
+        embed({"weight": table}, np.array([-1]))
+    with pytest.raises(TrainError, match="got dtype complex"):
+        add_rows(table, ids, row.astype(complex))
+    with pytest.raises(TrainError, match=r"of \[2, 1\] embedded ids of 100 features has shape \[100, 2\]"):
+        embed_backward({"weight": table}, np.zeros((2, 1), int), np.ones((100, 2), np.float32))
+    assert not table.any()
+
+
+@pytest.mark.parametrize("optimiser", [SGD(0.1, momentum=0.5), Adam(0.1)], ids=["sgd", "adam"])
+@pytest.mark.parametrize("bad", ["shape", "broadcast", "complex", "missing", "moment", "dtype"])
+def test_a_step_that_fails_has_changed_nothing(optimiser, bad):
+    params = {"a": np.ones(3, np.float32), "b": np.ones((3, 2))}
+    grads, state = {name: np.ones_like(p) for name, p in params.items()}, optimiser.init(params)
+    match bad:
+        case "shape":
+            grads["b"] = np.ones(6)
+        case "broadcast":
+            grads["b"] = np.ones((3, 1))
+        case "complex":
+            grads["b"] = np.ones((3, 2), complex)
+        case "missing":
+            del grads["b"]
+        case "moment":
+            del state["v.b"]
+        case "dtype":
+            state["v.b"] = np.zeros((3, 2), np.float32)
+    with pytest.raises(TrainError):
+        optimiser.step(params, grads, state)
+    assert all((p == 1).all() for p in params.values()) and state["step"] == 0 and not state["v.a"].any()
+
+
+def test_parameters_that_share_memory_are_refused():
+    whole = np.ones((4, 6), np.float32)
+    for optimiser in (Adam(0.1), SGD(0.1)):
+        with pytest.raises(TrainError, match="the parameters a and b share memory"):
+            optimiser.init({"a": whole, "c": np.ones(2), "b": whole[1:3, ::2]})
+        optimiser.init({"a": whole[:, ::2], "b": whole[:, 1::2]})  # side by side in the same memory
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: Adam(-1.0), "lr must be 0 or more"),
+        (lambda: SGD(math.nan), "lr must be 0 or more"),
+        (lambda: Adam(0.1, betas=(0.9, 1.0)), "betas must be at least 0 and below 1"),
+        (lambda: Adam(0.1, eps=-1e-8), "eps must be 0 or more"),
+        (lambda: Adam(0.1, threads=0), "threads must be at least 1"),  # large parameters would not have moved at all
+        (lambda: AdamW(0.1, decay=-1.0), "decay must be 0 or more"),
+        (lambda: SGD(0.1, momentum=-0.1), "momentum must be 0 or more"),
+        (lambda: SGD(0.1, nesterov=True), "nesterov has no effect without momentum"),
+    ],
+)
+def test_numbers_of_an_optimiser_are_checked(make, message):
+    with pytest.raises(TrainError, match=message):
+        make()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from tiny import cell
 from train_parts import GRADIENT_TOLERANCE, MiniLayer, numeric, task_config
 
 import rnnspec
+from rnnspec.files import held
 from rnnspec.train import (
     Batch,
     EncoderDecoder,
@@ -287,6 +289,8 @@ def test_a_run_is_resumed_on_its_own_task(command, monkeypatch):
     assert command("rnn", "--text", "text.txt", *SMALL, "--embed", "4", "--length", "8")[0] == 0
     code, _, err = command("--resume", "runs/rnn", "--task", "copy", "--steps", "20")
     assert code == 2 and "runs/rnn was trained on the task text; another task starts from its weights with --from" in err
+    code, _, err = command("--from", "runs/rnn", "--task", "forecast", "--length", "4")
+    assert code == 2 and "the weights of runs/rnn/weights.npz don't fit" in err and "text.txt" not in err  # on its own data
     Path("pairs.tsv").write_text("".join(f"{w}\t{w.upper()}\n" for w in "abcdefghijklmnopqrst"))
     code, _, err = command("--from", "runs/rnn", "--task", "translate", "--data", "pairs.tsv")
     assert code == 2 and "Traceback" not in err and "has no" in err and "encoder" in err
@@ -302,6 +306,33 @@ def test_a_run_that_stopped_early_is_finished_until_more_patience_is_given(comma
     assert code == 2 and "has stopped early at step" in err and "--patience (more than 1)" in err
     code, out, _ = command("--resume", "run", "--patience", "3", "--threads", "1")
     assert code == 0 and json.loads(Path("run/metrics.json").read_text())["final"]["step"] > final["step"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no locks of folders")
+def test_a_folder_that_another_run_writes_into_is_left_alone(command, monkeypatch):
+    monkeypatch.setitem(vars(rnnspec), "Recurrent", MiniLayer)
+    Path("text.txt").write_text("to be or not to be " * 300)
+    argv = ("rnn", "--text", "text.txt", *SMALL, "--embed", "4", "--length", "8", "--out", "run")
+    Path("run").mkdir()
+    with held(Path("run")) as alone:
+        code, _, err = command(*argv)
+        assert alone and code == 2 and "another process is writing a run into run" in err and not list(Path("run").iterdir())
+    assert command(*argv)[0] == 0
+
+
+def test_a_run_that_was_written_meanwhile_is_not_written_over(command, monkeypatch):
+    """Two commands with one --out, begun together: both found the folder empty."""
+    monkeypatch.setitem(vars(rnnspec), "Recurrent", MiniLayer)
+    Path("text.txt").write_text("to be or not to be " * 300)
+    argv = ("rnn", "--text", "text.txt", *SMALL, "--embed", "4", "--length", "8", "--out", "run")
+
+    def other_run(*_):
+        Path("run").mkdir()
+        Path("run/weights.npz").write_text("other")
+
+    monkeypatch.setattr(SequenceModel, "warm_up", other_run)
+    code, _, err = command(*argv)
+    assert code == 2 and "run holds another run already" in err and Path("run/weights.npz").read_text() == "other"
 
 
 @pytest.mark.parametrize(
@@ -322,6 +353,21 @@ def test_a_run_that_stopped_early_is_finished_until_more_patience_is_given(comma
         (("rnn", "--resume", "a", "--from", "b"), "give one of them"),
         (("rnn", "--task", "adding", "--bidirectional"), "--bidirectional has no meaning for the task adding"),
         (("rnn", "--task", "adding", "--dropout", "0.5"), "--dropout acts between layers"),
+        (("rnn", "--task", "adding", "--temperature", "0.5"), "--temperature has no meaning for the task adding"),
+        (("rnn", "--task", "translate", "--sample", "5"), "--sample has no meaning for the task translate"),
+        (("rnn", "--task", "classify", "--set", "classes=4"), "--set classes has no meaning for made data"),
+        (("rnn", "--task", "copy", "--data", "x.txt", "--set", "symbols=4"), "--set symbols has no meaning for data of a file"),
+        (("rnn", "--task", "adding", "--data", "x.npy", "--length", "4"), "--length has no meaning for data of a file"),
+        (("rnn", "--task", "reber", "--data", "x.txt", "--set", "strings=4"), "--set strings has no meaning for data of a file"),
+        (("rnn", "--task", "translate", "--data", "x.tsv", "--set", "pairs=40"), "--set pairs has no meaning for data of a file"),
+        (("rnn", "--task", "adding", "--retain", "50"), "rnn has no gate that keeps a state"),
+        (("rnn", "--task", "classify", "--set", "held_out=nan"), "must be between 0 and 1; got nan"),
+        (("rnn", "--task", "classify", "--set", "words=1"), "words must be at least 2"),
+        (("rnn", "--task", "copy", "--set", "symbols=100000000000000"), "symbols 2 to 10000"),
+        (("rnn", "--task", "reber", "--set", "strings=100000000000"), "strings must be 1 to 1,000,000"),
+        (("rnn", "--task", "reber", "--set", "strings=0"), "strings must be 1 to 1,000,000"),
+        (("rnn", "--task", "adding", "--length", "2147483647"), "not enough memory"),
+        (("rnn", "--task", "copy", "--set", "items=2000000000"), "not enough memory"),
     ],
 )
 def test_what_would_be_ignored_or_can_not_be_done_is_told(command, argv, message):

@@ -51,6 +51,13 @@ def _number(text: str, what: str, good: Callable[[float], bool]) -> float:
     return value
 
 
+def name(text: str) -> str:
+    """Of a file or a folder; an empty one is a shell variable that isn't set."""
+    if not text:
+        raise argparse.ArgumentTypeError("must not be empty")
+    return text
+
+
 def size(text: str) -> tuple[str, int]:
     name, _, value = text.partition("=")
     if not (name and value):

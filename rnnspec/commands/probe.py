@@ -13,11 +13,17 @@ from rnnspec.probe import Probe, Subject, draw, initial, of_run, probe
 from rnnspec.train.errors import TrainError
 from rnnspec.train.results import finite
 
+OF_CELLS = ("hidden", "inputs", "retain", "choice", "size")
+HIDDEN, INPUTS = 32, 16
+
 
 def run(args: argparse.Namespace) -> int:
     """Everything is measured before anything is written."""
     if not args.cells and not args.trained:
         raise TrainError("give a cell, like lstm, or a trained run: --run RUN_DIR")
+    given = [name for name in OF_CELLS if getattr(args, name)]
+    if given and not args.cells:
+        raise TrainError(f"--{given[0]} is about cells at their initial weights, and would be ignored: a run has its own")
     probes = []
     for subject in subjects(args):
         with waiting(f"probing {subject.name}"):
@@ -40,8 +46,8 @@ def subjects(args: argparse.Namespace) -> list[Subject]:
     found = []
     for cell in args.cells:
         try:
-            found.append(initial(cell, hidden=args.hidden, inputs=args.inputs, steps=args.length, rows=args.rows, seed=args.seed,
-                                 retain=args.retain, sizes=dict(args.size), choices=dict(args.choice)))  # fmt: skip
+            found.append(initial(cell, hidden=args.hidden or HIDDEN, inputs=args.inputs or INPUTS, steps=args.length, rows=args.rows, seed=args.seed,
+                                 retain=args.retain or 0, sizes=dict(args.size), choices=dict(args.choice)))  # fmt: skip
         except ValueError as error:
             raise error if isinstance(error, RnnspecError) else TrainError(f"{cell}: {error}") from error
     return found + [of_run(folder, steps=args.length, rows=args.rows) for folder in args.trained]
@@ -56,9 +62,18 @@ def table(probes: Iterable[Probe]) -> str:
         lines = [
             p.name,
             "  gradient at lag " + ", ".join(f"{k}: {p.norms[k]:.2g}" for k in lags),
-            f"  {p.rate:.4f} times per step back; a hundredth of lag 1 is left at lag {p.reach}" + (" (the first step)" if p.reach == last else ""),
+            _rate(p, last),
             f"  Jacobian of a step: spectral radius {p.radius.mean():.3f}, largest singular value {p.gain.mean():.3f} (means)",
         ]
         lines += [f"  {g.name} ({g.function}): mean {g.mean:.3f}, {g.low:.1%} in the lowest tenth, {g.high:.1%} in the highest" for g in p.gates]
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
+
+
+def _rate(p: Probe, last: int) -> str:
+    if last < 2:
+        return "  one step has no rate from lag to lag: give a larger --length"
+    if not p.norms[1] > 0:
+        return "  nothing of the gradient is left at lag 1"
+    left = f"a hundredth of lag 1 is left at lag {p.reach}" + (" (the first step)" if p.reach == last else "")
+    return f"  {p.rate:.4f} times per step back; {left}"

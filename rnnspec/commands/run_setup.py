@@ -13,7 +13,7 @@ from rnnspec.language.spec import Spec
 from rnnspec.train import checkpoint
 from rnnspec.train.config import Config
 from rnnspec.train.errors import TrainError
-from rnnspec.train.layers import layer_maker
+from rnnspec.train.layers import keepers, layer_maker
 from rnnspec.train.loop import Run, exhausted, fraction, start_run
 from rnnspec.train.problem import Task
 from rnnspec.train.results import WEIGHTS
@@ -43,6 +43,8 @@ def set_up(args: argparse.Namespace) -> Setup:
     task = load_task(args.task or (saved.config.task if saved else "text"))
     config = make_config(args, task, saved)
     spec = load(config.cell, **config.choices)
+    if args.retain and not keepers(spec):
+        raise TrainError(f"{title_of(config)} has no gate that keeps a state: --retain has no meaning for it, and would be ignored")
     config = replace(config, equations=tuple(e.text for e in spec.equations), digest=digest(spec))
     return Setup(make_run(config, spec, task, saved, args), saved)
 
@@ -64,6 +66,9 @@ def make_config(args: argparse.Namespace, task: Task, saved: checkpoint.Checkpoi
     for name in OPTIONAL:
         if name in given and name not in task.fields:
             raise TrainError(f"--{name} has no meaning for the task {task.name}, and would be ignored")
+    for name in ("sample", "temperature"):
+        if getattr(args, name) is not None and not task.writes:
+            raise TrainError(f"--{name} has no meaning for the task {task.name}, which writes no text, and would be ignored")
     if args.cell is not None:
         given["cell"] = os.path.abspath(args.cell) if is_path(args.cell) else args.cell
     if args.data is not None:
@@ -76,6 +81,10 @@ def make_config(args: argparse.Namespace, task: Task, saved: checkpoint.Checkpoi
     if given.get("dropout") and given.get("layers", base.layers) < 2:
         raise TrainError("--dropout acts between layers, and would be ignored with one: give --layers")
     config = replace(base, **given, options=options(task, base, args.set))
+    told = {name: f"--set {name}" for name, _ in args.set} | {name: f"--{name}" for name in given}
+    for name in task.of_files if config.data is None else task.of_made:
+        if name in told:
+            raise TrainError(f"{told[name]} has no meaning for {'made data' if config.data is None else 'data of a file'}, and would be ignored")
     return replace(config, **duration(args, config, task, saved))
 
 
@@ -86,7 +95,8 @@ def start_config(args: argparse.Namespace, task: Task, saved: checkpoint.Checkpo
         return saved.config
     if args.resume:
         raise TrainError(f"{saved.path.parent} was trained on the task {saved.config.task}; another task starts from its weights with --from")
-    return replace(saved.config, task=task.name, options=dict(task.options))
+    data = saved.config.data if task.writes and load_task(saved.config.task).writes else None  # a text is no table of another task
+    return replace(saved.config, task=task.name, data=data, options=dict(task.options))
 
 
 def options(task: Task, base: Config, settings: list[tuple[str, str]]) -> dict[str, Any]:
@@ -126,7 +136,7 @@ def make_run(config: Config, spec: Spec, task: Task, saved: checkpoint.Checkpoin
     try:
         run = start_run(config, problem, problem.model(layer_maker(spec, config, args.threads, chosen=args.embed is not None)), args.threads or processors())
     except MemoryError:
-        raise TrainError(f"not enough memory for --hidden {config.hidden} and --embed {config.embed}") from None
+        raise TrainError(f"not enough memory for --layers {config.layers}, --hidden {config.hidden} and --embed {config.embed}") from None
     if saved and args.resume:
         checkpoint.restore(run, saved)
         if fraction(run) >= 1:

@@ -13,14 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rnnspec.commands import progress
 from rnnspec.commands.run_setup import Setup, set_up, title_of
-from rnnspec.files import sweep
+from rnnspec.files import held, sweep
 from rnnspec.train import checkpoint
 from rnnspec.train.errors import Diverged, TrainError
-from rnnspec.train.loop import Run, exhausted, fraction, train
+from rnnspec.train.loop import TEMPERATURE, Run, exhausted, fraction, train
 from rnnspec.train.plots import shown
 from rnnspec.train.results import LOG, METRICS, PLOTS, WEIGHTS, MetricsLog, write_results
+
+CHARACTERS = 400  # of the sample at the end
 
 
 def run(args: argparse.Namespace) -> int:
@@ -36,13 +40,23 @@ def run(args: argparse.Namespace) -> int:
         this.model.warm_up(this.problem.next({})[0])
         compiled = time.perf_counter() - began
     make_folder(folder)
+    with held(folder) as alone:
+        if not alone:
+            raise TrainError(f"another process is writing a run into {folder}: choose another --out, or wait for it")
+        check_folder(args, folder)  # again: another run may have come and gone while this one compiled
+        sweep(folder / WEIGHTS)
+        return train_in(folder, this, args, compiled)
+
+
+def train_in(folder: Path, this: Run, args: argparse.Namespace, compiled: float) -> int:
+    """Trains and leaves everything in the folder; returns the exit code."""
     first, code, trouble = (this.seconds, this.tokens), 0, ""
-    with stop_signals() as stopped:
+    with stop_signals() as stopped, np.errstate(over="ignore", invalid="ignore"):  # what isn't finite is told by name, and the step skipped
         try:
             follow(this, folder, lambda: stopped.number is not None)
         except Diverged as error:
             code, trouble = 1, f"rnnspec train: {error}"
-        final = write_results(this, folder, first, compiled, args.threads, (args.sample, args.temperature))
+        final = write_results(this, folder, first, compiled, args.threads, writing(args))
     if trouble:
         print(trouble, file=sys.stderr)
     elif stopped.number is not None and fraction(this) < 1:
@@ -65,16 +79,26 @@ def choose_folder(args: argparse.Namespace, setup: Setup) -> Path:
         folder = Path(args.out)
     if folder.exists() and not folder.is_dir():
         raise TrainError(f"--out {folder} is a file, not a folder")
+    check_folder(args, folder)
+    parent = next(p for p in (folder, *folder.absolute().parents) if p.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise TrainError(f"can't write to {parent}, where the results should go; choose another --out")
+    return folder
+
+
+def check_folder(args: argparse.Namespace, folder: Path) -> None:
+    """TrainError if there is a run in the folder, other than the one that is resumed."""
     if args.resume is None or folder.resolve() != Path(args.resume).resolve():
         found = [name for name in (WEIGHTS, METRICS, LOG, *PLOTS) if (folder / name).exists()]
         if found:
             raise TrainError(
                 f"{folder} holds another run already ({', '.join(found)}). Choose another --out, or go on with it: --resume {folder}"
             )
-    parent = next(p for p in (folder, *folder.absolute().parents) if p.exists())
-    if not parent.is_dir() or not os.access(parent, os.W_OK):
-        raise TrainError(f"can't write to {parent}, where the results should go; choose another --out")
-    return folder
+
+
+def writing(args: argparse.Namespace) -> tuple[int, float]:
+    """Characters and temperature of the sample at the end."""
+    return CHARACTERS if args.sample is None else args.sample, TEMPERATURE if args.temperature is None else args.temperature
 
 
 def make_folder(folder: Path) -> None:
@@ -82,7 +106,6 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise TrainError(f"can't make the folder {folder}: {error.strerror}") from None
-    sweep(folder / WEIGHTS)
 
 
 # while it runs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from rnnspec.commands.arguments import choice, count, fraction, natural, nonnegative, positive, positive_or_inf, setting, size
+from rnnspec.commands.arguments import choice, count, fraction, name, natural, nonnegative, positive, positive_or_inf, setting, size
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -62,10 +62,10 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--every", type=count, metavar="N", help="steps between looks at held-out data, when the run is saved too (250)")
     group.add_argument("--patience", type=natural, metavar="N", help="stop after N looks without a better score, with the best weights (0: never)")
     group.add_argument("--threads", type=count, metavar="N", help="threads of the kernels (all cores)")
-    group.add_argument("--out", metavar="DIR", help="folder for the results (runs/CELL or runs/CELL-TASK, or the next free one: runs/CELL-2, ...)")
+    group.add_argument("--out", type=name, metavar="DIR", help="folder for the results (runs/CELL or runs/CELL-TASK, or the next free one: runs/CELL-2, ...)")
     group.add_argument("--resume", metavar="RUN_DIR", help="go on with the run in this folder")
     group.add_argument("--from", dest="start", metavar="RUN_DIR", help="start from the weights of the run in this folder")
-    group.add_argument("--sample", type=natural, default=400, metavar="N", help="characters to write at the end, in tasks of texts (400)")
+    group.add_argument("--sample", type=natural, metavar="N", help="characters to write at the end, in tasks of texts (400)")
     group.add_argument(
-        "--temperature", type=nonnegative, default=0.8, metavar="X", help="how freely it writes; 0 takes the likeliest character (0.8)"
+        "--temperature", type=nonnegative, metavar="X", help="how freely it writes; 0 takes the likeliest character (0.8)"
     )

@@ -13,6 +13,7 @@ from rnnspec.probe.measure import Probe
 from rnnspec.train.plots import INK, QUIET, dress, new_figure
 
 COLOURS = ("#4c78a8", "#e4572e", "#54a24b", "#b279a2", "#f2a541", "#72b7b2", "#9d755d", "#ff9da6")
+DASHES = ("-", "--", "-.", (0, (1, 1)))
 LOW, MIDDLE, HIGH = "#4c78a8", "#e3e3e3", "#e4572e"
 FLOOR = 1e-16  # what float64 can tell from the rest of a gradient of 1
 
@@ -36,11 +37,17 @@ def draw(probes: Sequence[Probe], base: str | Path) -> list[Path]:
     return paths
 
 
+def style(i: int) -> dict[str, Any]:
+    """Colour and dashes of the i-th cell: unlike those of 31 others."""
+    return {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i // len(COLOURS) % len(DASHES)]}
+
+
 def _lags(axes: Any, probes: Sequence[Probe]) -> None:
     for i, probe in enumerate(probes):
         lags = np.arange(len(probe.norms))
         shown = np.isfinite(probe.norms) & (probe.norms > 0)
-        axes.plot(lags[shown], probe.norms[shown], color=COLOURS[i % len(COLOURS)], linewidth=1.8, label=probe.name)
+        axes.plot(lags[shown], probe.norms[shown], **style(i), linewidth=1.8, label=probe.name)
+    axes.set_xlim(0, max(len(probe.norms) for probe in probes) - 1)
     axes.set_yscale("log")
     axes.set_ylim(bottom=max(FLOOR, axes.get_ylim()[0]))
     dress(axes, "how far a gradient reaches", "lag k", "norm of dL / d state[T - k]")
@@ -48,9 +55,8 @@ def _lags(axes: Any, probes: Sequence[Probe]) -> None:
 
 def _gains(axes: Any, probes: Sequence[Probe]) -> None:
     for i, probe in enumerate(probes):
-        colour = COLOURS[i % len(COLOURS)]
-        axes.plot(np.arange(1, len(probe.gain) + 1), probe.gain, color=colour, linewidth=1.4, label=probe.name)
-        axes.plot(np.arange(1, len(probe.radius) + 1), probe.radius, color=colour, linewidth=1.0, linestyle=":")
+        axes.plot(np.arange(1, len(probe.gain) + 1), probe.gain, **style(i), linewidth=1.4)  # without a label: the legend is beside it
+        axes.plot(np.arange(1, len(probe.radius) + 1), probe.radius, color=COLOURS[i % len(COLOURS)], linewidth=1.0, linestyle=":")
     axes.axhline(1.0, color=QUIET, linewidth=0.8)
     dress(axes, "the Jacobian of each step", "step t", "largest singular value (dotted: spectral radius)")
 

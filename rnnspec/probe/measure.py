@@ -10,7 +10,7 @@ import numpy as np
 
 from rnnspec.backends import reference
 from rnnspec.backends.reference import Step, Trajectory
-from rnnspec.errors import UnsupportedError
+from rnnspec.errors import RnnspecError, UnsupportedError
 from rnnspec.language.equations import Call
 from rnnspec.probe.subject import Subject
 from rnnspec.symbolic.adjoint import adjoint, gradient_of
@@ -76,16 +76,19 @@ class Probe:
 
 
 def probe(subject: Subject, seed: int = 0) -> Probe:
-    """All measurements of a subject. UnsupportedError for a state of more than 1024 numbers."""
+    """All measurements of a subject. UnsupportedError for a state of more than 1024 numbers, RnnspecError where one isn't finite."""
     graph = build(subject.spec)
     back = adjoint(graph, subject.spec.no_gradient)
-    run = reference.forward(graph, subject.params, subject.inputs, sizes=subject.sizes)
+    with np.errstate(over="ignore", invalid="ignore"):
+        run = reference.forward(graph, subject.params, subject.inputs, sizes=subject.sizes)
     steps, rows = next(iter(subject.inputs.values())).shape[:2]
     parts = {s: int(np.prod(run.before[s].shape[2:])) for s in graph.states}
     if sum(parts.values()) > LARGEST:
         raise UnsupportedError(f"the states of {subject.name} are {sum(parts.values()):,} numbers; at most {LARGEST:,} are probed: give a smaller --hidden")
-    jacobians = np.stack([jacobian(back, subject, run, t) for t in range(steps)])  # [T, B, N, N]
-    gradients = _gradients(back, subject, run, jacobians, seed)  # [T + 1, B, N], the first NaN where there is none
+    with np.errstate(over="ignore", invalid="ignore"):
+        jacobians = np.stack([jacobian(back, subject, run, t) for t in range(steps)])  # [T, B, N, N]
+        gradients = _gradients(back, subject, run, jacobians, seed)  # [T + 1, B, N], the first NaN where there is none
+    _check_finite(subject.name, jacobians, gradients)
     ends = np.cumsum(list(parts.values()))[:-1]
     pieces = dict(zip(parts, np.split(gradients, ends, axis=-1)))
     middle = np.linalg.eigvals(jacobians[steps // 2]).reshape(-1)
@@ -94,6 +97,15 @@ def probe(subject: Subject, seed: int = 0) -> Probe:
     radius = np.abs(spectra).max(axis=-1, initial=0).reshape(steps, rows).mean(axis=1)
     return Probe(subject.name, _norms(gradients), {s: _norms(g) for s, g in pieces.items()}, middle, radius, gains.mean(axis=1),
                  _gates(subject, run))  # fmt: skip
+
+
+def _check_finite(name: str, jacobians: Array, gradients: Array) -> None:
+    """RnnspecError naming the first step, or lag, where a number is too large even for float64."""
+    steps = len(jacobians)
+    for places, what in ((~np.isfinite(jacobians).all(axis=(1, 2, 3)), "the Jacobian of {name} at step {at}"),
+                         (~np.isfinite(gradients[1:]).all(axis=(1, 2)), "the gradient of {name} at lag {at}")):  # fmt: skip
+        for at in np.flatnonzero(places)[:1] + 1:
+            raise RnnspecError(f"{what.format(name=name, at=at)} of {steps} isn't finite: states or gradients explode. Give a smaller --length")
 
 
 def jacobian(back: Graph, subject: Subject, run: Trajectory, t: int) -> Array:

@@ -45,6 +45,13 @@ class Shuffled:
     seed: int
     _kept: dict[int, list[np.ndarray]] = field(default_factory=dict, repr=False)
 
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise TrainError(f"a batch has at least one row; got a size of {self.size}")
+        if np.ndim(self.lengths) != 1 or not np.size(self.lengths):
+            raise TrainError(f"lengths are those of one row or more, [N]; got shape {list(np.shape(self.lengths))}")
+        object.__setattr__(self, "lengths", np.asarray(self.lengths))
+
     def __len__(self) -> int:
         """Batches in an epoch."""
         return -(-len(self.lengths) // self.size)
@@ -77,10 +84,18 @@ def made(cursor: Cursor, seed: int) -> tuple[np.random.Generator, Cursor]:
 
 
 def padded(rows: Sequence[np.ndarray], value: float = 0) -> tuple[np.ndarray, np.ndarray | None]:
-    """Arrays [T_b, ...] side by side: [T, B, ...] with T the longest (at least 1), and lengths [B], None if all are T."""
+    """Arrays [T_b, ...] side by side: [T, B, ...] with T the longest (at least 1), and lengths [B], None if all are T.
+
+    TrainError if there are none, or if they are not of one dtype and of the same shape but for T_b.
+    """
+    kinds = list(dict.fromkeys((row.dtype, row.shape[1:]) for row in map(np.asarray, rows)))
+    if len(kinds) != 1:
+        found = " and ".join(f"{dtype} [T, {', '.join(map(str, shape))}]" if shape else f"{dtype} [T]" for dtype, shape in kinds[:2])
+        raise TrainError(f"rows of one kind can be put side by side; got {found or 'none'}")
+    (dtype, shape), = kinds
     lengths = np.array([len(row) for row in rows])
     steps = max(1, int(lengths.max(initial=0)))
-    whole = np.full((steps, len(rows), *rows[0].shape[1:]), value, rows[0].dtype)
+    whole = np.full((steps, len(rows), *shape), value, dtype)
     for b, row in enumerate(rows):
         whole[: len(row), b] = row
     return whole, None if (lengths == steps).all() else lengths
@@ -93,10 +108,15 @@ def in_order(count: int, size: int, lengths: np.ndarray | None = None) -> Iterat
         yield order[start : start + size]
 
 
-def split(count: int, held_out: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Row numbers to train on and held out, at random by the seed: TrainError if one of them would be empty."""
+def split(count: int, held_out: float, seed: int, name: str | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Row numbers to train on and held out, at random by the seed: TrainError if one of them would be empty, or `held_out` isn't between 0 and 1.
+
+    name: of the file."""
+    if not 0 < held_out < 1:
+        raise TrainError(f"the part that is held out must be between 0 and 1; got {held_out:g}")
     order = np.random.default_rng([seed, 5]).permutation(count)
     cut = count - round(count * held_out)
     if not 0 < cut < count:
-        raise TrainError(f"{count} rows can't be split: {held_out:g} of them held out leaves {cut} to train on and {count - cut} to test on")
+        parts = f"{held_out:g} of them held out leaves {cut} to train on and {count - cut} to test on"
+        raise TrainError(f"{name or 'the data'}: {count} rows can't be split: {parts}")
     return np.sort(order[:cut]), np.sort(order[cut:])

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from rnnspec.train.config import Config
 from rnnspec.train.errors import TrainError
 from rnnspec.train.loop import Best, History, Run
 
-FORMAT = 2
+FORMAT = 3
 FIXED = ("task", "choices", "sizes", "options", "hidden", "embed", "layers", "dropout", "bidirectional", "batch", "length", "optimiser", "retain", "seed")
 """The parts of a Config that a resumed run can't change."""
 
@@ -57,16 +56,21 @@ def save(path: str | Path, run: Run) -> None:
         "history": asdict(run.history),
     }
     arrays = {
-        "meta": np.frombuffer(json.dumps(meta).encode(), np.uint8),
         **{f"model/{name}": array for name, array in run.model.params.items()},
         **{f"optimiser/{name}": array for name, array in run.optimiser.items()},
         **{f"best/{name}": array for name, array in (run.best.params if run.best else {}).items()},
         **{f"state/{i}": array for i, array in enumerate(states)},
     }
-    write_atomic(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
+    text = json.dumps(meta | {"arrays": list(arrays)}).encode()
+    write_atomic(path, lambda file: np.savez(file, meta=np.frombuffer(text, np.uint8), **arrays))  # type: ignore[arg-type]
 
 
 COUNTS = ("step", "seconds", "skipped", "tokens")
+KINDS = {
+    "arrays": list, "memory": dict, "data_sha256": str, "cursor": dict, "state": str, "best": dict | None, "history": dict,
+    **dict.fromkeys(COUNTS, int | float),
+}  # fmt: skip
+"""What meta must hold beside format and config."""
 
 
 def load(path: str | Path) -> Checkpoint:
@@ -80,12 +84,18 @@ def load(path: str | Path) -> Checkpoint:
             raise TrainError(f"{path} has format {meta['format']}; this version reads {FORMAT}")
         saved = meta["config"]
         config = Config(**{**saved, "equations": tuple(saved["equations"])})
+        for name, kind in KINDS.items():
+            if not isinstance(meta[name], kind):
+                raise ValueError(f"{name} is {meta[name]!r}"[:100])
+        for name in {*arrays, *meta["arrays"]}:
+            if name not in meta["arrays"] or not isinstance(arrays.get(name), np.ndarray):  # a damaged list of members ends early, or names others
+                raise ValueError(f"the array {name} is lost")
         return Checkpoint(path, config, meta, arrays)
     except FileNotFoundError:
         raise TrainError(f"no checkpoint {path}") from None
-    except (OSError, EOFError, zipfile.BadZipFile, KeyError, TypeError, AttributeError, ValueError) as error:
-        if isinstance(error, TrainError):
-            raise
+    except TrainError:
+        raise
+    except Exception as error:  # zipfile and NumPy's reader raise more than they say: TokenError, NotImplementedError, zlib.error, MemoryError, ...
         raise TrainError(f"{path} is not a checkpoint of rnnspec, or it is damaged ({type(error).__name__}: {error})") from None
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from rnnspec.train.errors import TrainError
-from rnnspec.train.tables import decoded, read_bytes
+from rnnspec.train.tables import decoded, line_ends, read_bytes
 
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
@@ -109,8 +109,7 @@ def make_streams(ids: np.ndarray, rows: int) -> Streams:
 
 def read_text(path: str | Path) -> str:
     """The text of a UTF-8 file (a byte order mark is dropped, line ends become \\n); TrainError says what is wrong."""
-    text = decoded(read_bytes(path), path)
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+    return line_ends(decoded(read_bytes(path), path))
 
 
 def default_text() -> str:

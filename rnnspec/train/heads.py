@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rnnspec.train.native import add_rows
+from rnnspec.train.errors import TrainError
+from rnnspec.train.native import add_rows, check_ids
 
 Params = dict[str, np.ndarray]
 
@@ -20,8 +21,9 @@ def init_embedding(rng: np.random.Generator, symbols: int, features: int, dtype:
 def embed(params: Params, ids: np.ndarray) -> np.ndarray:
     """Rows of the table: y[..., :] = weight[ids[...], :].
 
-    ids [...] integers in [0, V); returns [..., E].
+    ids [...] integers in [0, V): IndexError otherwise; returns [..., E].
     """
+    check_ids(ids, len(params["weight"]))
     return params["weight"][ids]
 
 
@@ -31,8 +33,10 @@ def embed_backward(params: Params, ids: np.ndarray, dy: np.ndarray) -> Params:
     ids [...], dy [..., E]; returns {"weight": [V, E]}. Equal inputs give equal bits.
     """
     weight = params["weight"]  # [V, E]
+    if dy.shape != (*ids.shape, weight.shape[1]):
+        raise TrainError(f"the gradient of {list(ids.shape)} embedded ids of {weight.shape[1]} features has shape {list(dy.shape)}")
     d_weight = np.zeros(weight.shape, weight.dtype)  # from calloc, where zeros_like writes every zero
-    add_rows(d_weight, ids.reshape(-1), dy.reshape(ids.size, -1) if ids.size else np.empty((0, weight.shape[1]), weight.dtype))
+    add_rows(d_weight, ids.reshape(-1), dy.reshape(ids.size, weight.shape[1]))
     return {"weight": d_weight}
 
 

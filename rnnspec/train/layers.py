@@ -39,7 +39,7 @@ def layer_maker(spec: Spec, config: Config, threads: int | None = None, *, chose
             hint = " On the command line: --size NAME=N, as in --size P=64." if "proj_size" in str(error) or "sizes=" in str(error) else ""
             raise error if isinstance(error, RnnspecError) else TrainError(f"{error}{hint}") from error
         except MemoryError:
-            raise TrainError(f"not enough memory for --hidden {config.hidden}") from None
+            raise TrainError(f"not enough memory for --layers {config.layers} of --hidden {config.hidden}") from None
 
     return make
 

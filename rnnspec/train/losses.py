@@ -54,13 +54,14 @@ def cross_entropy(
     exactly 0, whatever their logits hold (NaN too). With no valid token the loss is 0, not 0/0.
 
     logits [T, B, C] (without `lengths`: [..., C]), labels [T, B] integers; dlogits has the shape and dtype of logits.
-    Raises TrainError naming the first valid label outside [0, C), and for a smoothing outside [0, 1].
+    Raises TrainError for other shapes, for a smoothing outside [0, 1], and naming the first valid label outside [0, C).
     """
     if not 0 <= label_smoothing <= 1:
         raise TrainError(f"label_smoothing must be between 0 and 1; got {label_smoothing}")
-    valid = labels != ignore_index
-    if lengths is not None:
-        valid &= length_mask(lengths, labels.shape[0], labels.shape[1])
+    if labels.shape != logits.shape[:-1]:
+        places = list(logits.shape[:-1])
+        raise TrainError(f"logits have shape {list(logits.shape)} and labels {list(labels.shape)}; one label for each place is wanted: {places}")
+    valid = within(lengths, labels != ignore_index)
     check_labels(labels, valid, logits.shape[-1])
     losses, d_logits = token_cross_entropy(logits, np.where(valid, labels, 0), label_smoothing)
     return reduced(losses, d_logits, valid, reduction)
@@ -76,9 +77,9 @@ def squared_error(
     """
     if outputs.shape != targets.shape:
         raise TrainError(f"outputs have shape {list(outputs.shape)} and targets {list(targets.shape)}; they must be equal")
-    valid = ~np.isnan(targets).any(axis=-1)
-    if lengths is not None:
-        valid &= length_mask(lengths, *targets.shape[:2])
+    if outputs.dtype != targets.dtype or outputs.dtype.kind != "f" or not outputs.ndim:
+        raise TrainError(f"outputs are {outputs.dtype} and targets {targets.dtype}; arrays of one floating-point dtype are wanted (astype converts)")
+    valid = within(lengths, ~np.isnan(targets).any(axis=-1))
     error = outputs - targets
     losses = np.mean(error * error, axis=-1)
     error *= error.dtype.type(2 / max(1, error.shape[-1]))
@@ -156,6 +157,15 @@ def token_losses(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     z = logits - logits.max(axis=-1, keepdims=True)
     at_label = np.take_along_axis(z, labels[..., None], axis=-1)[..., 0]
     return np.log(np.exp(z, out=z).sum(axis=-1)) - at_label
+
+
+def within(lengths: Lengths, valid: np.ndarray) -> np.ndarray:
+    """The places of valid [T, B] that lie in their rows; without lengths all of them, of any shape."""
+    if lengths is None:
+        return valid
+    if valid.ndim != 2:
+        raise TrainError(f"lengths are of rows of steps, [T, B]; the targets have shape {list(valid.shape)}")
+    return valid & length_mask(lengths, *valid.shape)
 
 
 def length_mask(lengths: Lengths, steps: int, rows: int) -> np.ndarray:

@@ -91,6 +91,7 @@ def _limits(axes: Any, loss: np.ndarray, baseline: list[float], held_out: list[f
         return
     settled = np.quantile(finite, 0.98) if finite.size else 0.0
     values = [*baseline, *held_out, *([float(settled)] if not held_out and finite.size else [])] or [1.0]
+    values = [value for value in values if np.isfinite(value)] or [1.0]
     low, high = min([*values, *finite]), max(values)
     axes.set_ylim(max(0.0, low - 0.15 * (high - low)), high + 0.08 * (high - low) + 1e-9)
 

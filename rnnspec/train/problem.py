@@ -91,6 +91,9 @@ class Task:
     fields: tuple[str, ...] = ()
     length: str = ""  # what --length means
     options: Mapping[str, Any] = field(default_factory=dict)
+    of_made: tuple[str, ...] = ()  # fields and options that say how data is made: without a meaning for data of a file
+    of_files: tuple[str, ...] = ()  # options without a meaning for made data
+    writes: bool = False  # the sample is drawn at a temperature, of any length
     about_options: Mapping[str, str] = field(default_factory=dict)
 
     def config(self, cell: str, **changed: Any) -> Config:

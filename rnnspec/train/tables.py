@@ -43,6 +43,11 @@ def decoded(content: bytes, path: str | Path) -> str:
         ) from None
 
 
+def line_ends(text: str) -> str:
+    """All of them as \\n. Only what every editor takes for a line end counts as one, and not, as in str.splitlines, a form feed or U+2028."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
 def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
@@ -50,7 +55,7 @@ def digest(content: bytes) -> str:
 def read_lines(path: str | Path) -> tuple[list[tuple[int, str]], str]:
     """(row, line) for every line that isn't blank, rows counted from 1, and the digest of the file."""
     content = read_bytes(path)
-    lines = [(row, line) for row, line in enumerate(decoded(content, path).splitlines(), 1) if line.strip()]
+    lines = [(row, line) for row, line in enumerate(line_ends(decoded(content, path)).split("\n"), 1) if line.strip()]
     for row, line in lines:
         if len(line) > LONGEST:
             raise TrainError(f"{path}, row {row}: a line of {len(line):,} characters; at most {LONGEST:,} make sense here")
@@ -133,7 +138,9 @@ def read_npy(path: str | Path) -> tuple[np.ndarray, str]:
     content = read_bytes(path)
     try:
         array = np.load(io.BytesIO(content), allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
+    except MemoryError:
+        raise TrainError(f"{path} says that it holds more numbers than there is memory for; it has {len(content):,} bytes") from None
+    except Exception as error:  # of a damaged header NumPy's reader raises more than ValueError: TokenError, SyntaxError, RecursionError, ...
         raise TrainError(f"{path} is not a .npy file of numbers: {error}") from None
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "iufb" or array.ndim == 0 or not array.size:
         raise TrainError(f"{path} must hold an array of numbers that isn't empty")

@@ -190,7 +190,7 @@ class Execution:
     def run(self) -> None:
         """Fills `outputs`, `final`, `gradients` and the tape."""
         program, rows = self.code.program, self.steps * self.n
-        for state in (s for s in program.states if s.name in self.code.facts.early | self.code.facts.late or self.choice.tier == 3):
+        for state in program.states if self.choice.tier == 3 else self.code.facts.ready:
             self.begin(state)
         for stage in program.before:
             self.stage(stage, 0, rows, 0)
@@ -198,8 +198,9 @@ class Execution:
             (self.step_by_step if self.choice.tier == 3 else self.whole_loop)()
         for stage in program.after:
             self.stage(stage, 0, rows, 0)
-        for state in (s for s in program.states if s.name in self.code.facts.late or self.choice.tier == 3):
-            self.finish(state)
+        for state in program.states:
+            if self.choice.tier == 3 or state not in self.code.facts.inside:
+                self.finish(state)
         for outer in program.outers:
             self.outer(outer.parameter, outer.left, outer.right)
         for name, value in program.outputs.items():

@@ -54,7 +54,7 @@ def loop_source(program: Program, facts: Facts, shape: Shape, sizes: Mapping[str
 def _sizes(work: LoopText) -> list[str]:
     """The sizes that items are counted by."""
     program = work.program
-    return list(dict.fromkeys([s.size for s in program.loop if not s.rowwise] + [s.size for s in program.states]))
+    return list(dict.fromkeys([s.size for s in program.loop if not s.rowwise] + [s.size for s in work.facts.inside]))
 
 
 def _items(work: LoopText) -> None:
@@ -104,7 +104,7 @@ def _guarded(work: LoopText, size: str, item: int) -> Iterator[None]:
 
 def _enter(work: LoopText) -> None:
     """The states before the first step."""
-    for state in work.program.states:
+    for state in work.facts.inside:
         given = work.argument(f"start {state.name}", f"{state.name}_start")
         for item in work.items(state.size):
             r, u, j, b, length = (work.of_item(what, state.size, item) for what in ("r", "u", "j", "b", "length"))
@@ -123,8 +123,8 @@ def _enter(work: LoopText) -> None:
 
 
 def _leave(work: LoopText) -> None:
-    """The states after the last step, but those that only come later."""
-    for state in (s for s in work.program.states if s.name not in work.facts.late):
+    """The states after the last step."""
+    for state in work.facts.inside:
         result = work.argument(f"final {state.name}", f"{state.name}_final")
         copy = f"(limit & {work.u(1)}) * {work.u(work.copy(f'state {state.name}'))}"
         for item in work.items(state.size):
@@ -159,7 +159,7 @@ def _steps(work: LoopText) -> None:
     work.line("while s < limit:")
     work.indent += 1
     work.line(f"t = limit - {one} - s" if program.reverse else "t = s")
-    for state in program.states:
+    for state in work.facts.inside:
         copy = work.u(work.copy(f"state {state.name}"))
         now, then = work.copies(f"state {state.name}")
         work.line(f"{now} = (s & {one}) * {copy}  # {state.name} before the step, and after it")

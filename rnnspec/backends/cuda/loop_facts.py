@@ -74,7 +74,7 @@ class Facts:
     @cached_property
     def tiles(self) -> Mapping[str, Tile]:
         """"state <name>" and "value <name>" -> its tile."""
-        tiles = {f"state {s.name}": (s.size, 2) for s in self.program.states}
+        tiles = {f"state {s.name}": (s.size, 2) for s in self.inside}
         for number, stage in enumerate(self.program.loop):
             for name in sorted(self._read(stage)):
                 own = number in self.parts.get(name, ()) or name in stage.nodes
@@ -139,29 +139,23 @@ class Facts:
         yield from dict.fromkeys([*stage.stores, *self.carried(stage)])
 
     @cached_property
-    def late(self) -> frozenset[str]:
-        """The states that the loop neither computes nor reads: after all steps they are taken from their histories."""
-        program, places = self.program, self.program.places
-        read = {places[v].buffer for stage in program.loop for v in self._read(stage) if v in places}
-        made = {n for stage in program.after for n in (*stage.nodes, *stage.rowwise)}
-        made |= {acc.value for stage in program.after for panel in stage.panels for acc in panel.accumulations}
-        return frozenset(s.name for s in program.states if (value := program.graph.states[s.name]) in made or (value not in self.made and s.buffer not in read))
+    def inside(self) -> tuple[State, ...]:
+        """The states that the loop computes or reads. The others are computed of all steps at once, and their history holds them."""
+        read = {self.key(n) for stage in self.program.loop for n in self._read(stage)}
+        return tuple(s for s in self.program.states if self.program.graph.states[s.name] in self.made or f"state {s.name}" in read)
 
     @cached_property
-    def early(self) -> frozenset[str]:
-        """The states that are read before the loop, those at its start included: they can't wait for it to put them into their history."""
-        places = self.program.places
-        read = {places[v].buffer for stage in self.program.before for v in self._read(stage) if v in places}
-        return frozenset(s.name for s in self.program.states if s.buffer in read)
+    def ready(self) -> tuple[State, ...]:
+        """The states that the loop does not compute."""
+        return tuple(s for s in self.program.states if self.program.graph.states[s.name] not in self.made)
 
     def carried(self, stage: Stage) -> list[tuple[str, Place]]:
-        """States that were computed before the loop, for all steps: the first stage of their size takes them from global memory."""
+        """States that the loop reads and does not compute: the first stage of their size takes them from global memory."""
         program, found = self.program, []
-        for state in program.states:
+        for state in self.inside:
             value, place = program.graph.states[state.name], Place(state.buffer, 1)
-            sized = (s for s in program.loop if s.size == state.size and not s.rowwise)
-            first = next(sized, None) if program.places.get(value) == place else None
-            if value not in self.made and first is stage and state.name not in self.late:
+            first = next((s for s in program.loop if s.size == state.size and not s.rowwise), None)
+            if state in self.ready and program.places.get(value) == place and first is stage:
                 found.append((value, place))
         return found
 

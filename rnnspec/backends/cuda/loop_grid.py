@@ -22,7 +22,7 @@ def grid_header(work: LoopText) -> None:
     work.header("tile0")
     work.line(f"group, part = uint64(cuda.blockIdx.x) // {blocks}, uint64(cuda.blockIdx.x) % {blocks}")
     work.line(f"row0 = (tile0 + group) * {u(work.shape.rows)}")
-    for size in dict.fromkeys([*(s.size for s in work.program.loop), *(s.size for s in work.program.states)]):
+    for size in dict.fromkeys([*(s.size for s in work.program.loop), *(s.size for s in work.facts.inside)]):
         work.line(f"{work.first(size)} = part * {u(work.own(size))}")
     if work.shape.exchange:
         work.header("exchange", "counters", "patience")
@@ -34,7 +34,7 @@ def grid_header(work: LoopText) -> None:
 def enter_whole(work: LoopText) -> None:
     """The whole tiles of the states before the first step."""
     u = work.u
-    for state in work.program.states:
+    for state in work.facts.inside:
         key, size = f"state {state.name}", work.size(state.size)
         if not work.facts.tiles[key].whole:
             continue

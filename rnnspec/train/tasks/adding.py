@@ -18,6 +18,7 @@ from rnnspec.train.problem import MakeLayer, Metric, Task
 from rnnspec.train.tasks._parts import Drawn
 
 TESTED = 1000
+LARGEST = 1e18  # of the numbers of a file: sums of two are squared in float32
 
 
 class AddingProblem(Drawn):
@@ -66,6 +67,10 @@ def make(config: Config, memory: Mapping[str, Any]) -> AddingProblem:
     values, digest = tables.read_npy(config.data)
     if values.ndim != 2 or values.shape[1] < 2:
         raise TrainError(f"{config.data} has shape {list(values.shape)}; [N, T] with T of at least 2 is wanted, a sequence a row")
+    for place in np.argwhere(np.abs(values) > LARGEST)[:1]:
+        row, column = map(int, place)
+        found = f"row {row} (counted from 0): {values[row, column]:g} at [{row}, {column}]"
+        raise TrainError(f"{config.data}, {found}; at most {LARGEST:g} can be added in float32")
     return AddingProblem(config, values, digest)
 
 
@@ -77,5 +82,6 @@ TASK = Task(
     make=make,
     defaults={"hidden": 64, "length": 200, "batch": 32, "steps": 2500, "lr": 3e-3, "clip": 1.0, "retain": 200},
     fields=("length",),
+    of_made=("length",),
     length="numbers in a sequence (of made ones)",
 )

@@ -29,10 +29,12 @@ class ClassifyProblem(Stored):
 
     def __init__(self, config: Config, texts: list[list[str]], labels: np.ndarray, names: list[str], digest: str, memory: Mapping[str, Any]):
         self.config, self.names, self.labels, self.digest = config, names, labels, digest
-        self.train, self.test = split(len(texts), float(config.options["held_out"]), config.seed)
+        self.train, self.test = split(len(texts), float(config.options["held_out"]), config.seed, config.data)
         cut = [text[: config.length] for text in texts]
         known = memory.get("words")
         most = int(config.options["words"])
+        if most < 2:
+            raise TrainError(f"words must be at least 2, a word and the unknown one; got {most}")
         self.words = vocabulary.Symbols(tuple(known)) if known else vocabulary.of_words([cut[i] for i in self.train], most)
         self.ids = [self.words.encode(text) for text in cut]
         self.mean_words = float(np.mean([len(text) for text in texts]))
@@ -141,6 +143,7 @@ TASK = Task(
     fields=("embed", "length", "bidirectional"),
     length="words of a text that are read (max_length)",
     options={"words": 10_000, "classes": 0, "held_out": 0.1, "smoothing": 0.0},
+    of_files=("classes",),
     about_options={
         "words": "size of the vocabulary: the most frequent words of the training part",
         "classes": "how many there are (0: as many as the file has)",

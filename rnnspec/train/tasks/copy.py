@@ -19,6 +19,7 @@ from rnnspec.train.problem import MakeLayer, Metric, Task
 from rnnspec.train.tasks._parts import EVALUATION, Drawn, predictions
 
 BLANK, GO = 0, 1  # ids; the symbols follow
+MOST = 10_000  # symbols
 
 
 class CopyProblem(Drawn):
@@ -64,12 +65,12 @@ class CopyProblem(Drawn):
 
 def make(config: Config, memory: Mapping[str, Any]) -> CopyProblem:
     items, count = int(config.options["items"]), int(config.options["symbols"])
-    if items < 1 or count < 2:
-        raise TrainError(f"items must be at least 1 and symbols at least 2; got {items} and {count}")
+    if items < 1 or not 2 <= count <= MOST:
+        raise TrainError(f"items must be at least 1 and symbols 2 to {MOST}; got {items} and {count}")
     if config.data is None:
         return CopyProblem(config, [str(i) for i in range(count)])
     lines, digest = tables.read_lines(config.data)
-    names = list(memory.get("symbols") or vocabulary.of_words([list(line) for _, line in lines], 10_000, first=()).names)
+    names = list(memory.get("symbols") or vocabulary.of_words([list(line) for _, line in lines], MOST, first=()).names)
     if len(names) < 2:
         raise TrainError(f"{config.data} has only one symbol: nothing to remember")
     for row, line in lines:
@@ -89,5 +90,6 @@ TASK = Task(
     fields=("embed", "length"),
     length="steps between what is shown and what is asked",
     options={"symbols": 8, "items": 5},
+    of_made=("symbols",),
     about_options={"symbols": "how many different symbols (of random ones)", "items": "symbols to copy"},
 )

@@ -35,11 +35,17 @@ class ForecastProblem(Stored):
         if self.cut < reach or len(series) - self.cut < reach:
             raise TrainError(f"{config.data or 'the series'} has {len(series):,} rows; windows of {config.length} and a horizon of {self.horizon} "
                              f"need {int(reach / TESTED) + 1:,}. Give a longer series or a smaller --length")
-        mean, deviation = series[: self.cut].mean(axis=0), series[: self.cut].std(axis=0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, deviation = series[: self.cut].mean(axis=0), series[: self.cut].std(axis=0)
+            values = ((series - mean) / deviation).astype(np.float32)
         for name, d in zip(names, deviation):
-            if not d > 0:
+            if d == 0:
                 raise TrainError(f"{config.data or 'the series'}: the column {name} doesn't change in its first {self.cut:,} rows: nothing to forecast")
-        self.values = ((series - mean) / deviation).astype(np.float32)
+        bad = np.argwhere(~(np.isfinite(values) & np.isfinite(deviation)))
+        for row, column in bad[:1].tolist():
+            raise TrainError(f"{config.data or 'the series'}, row {row} of numbers (counted from 0): {series[row, column]:g} in the column {names[column]} "
+                             "is too large for float32 once the column has a mean of 0 and a deviation of 1, or for squares in float64")
+        self.values = values
         self.train = np.arange(self.cut - reach + 1)
         self.test = np.arange(self.cut, len(series) - reach + 1)
         self.order = Shuffled(np.full(len(self.train), config.length), config.batch, config.seed)

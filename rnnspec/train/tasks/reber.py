@@ -18,6 +18,7 @@ from rnnspec.train.problem import MakeLayer, Metric, Task
 from rnnspec.train.tasks._parts import EVALUATION, Stored
 
 SYMBOLS = "BTPSXVE"
+MOST = 1_000_000  # strings
 SHORTEST = 9  # BTBTXSETE
 REBER = ({"B": 1}, {"T": 2, "P": 3}, {"S": 2, "X": 4}, {"T": 3, "V": 5}, {"X": 3, "S": 6}, {"P": 4, "V": 6}, {"E": 7})
 """From each state, the symbols that may come next and the states they lead to; 7 is the end. Reber 1967, as in figure 3 of the LSTM paper."""
@@ -100,6 +101,8 @@ def make(config: Config, memory: Mapping[str, Any]) -> ReberProblem:
     if config.data is None:
         rng = np.random.default_rng([config.seed, 8])
         count = int(config.options["strings"])
+        if not 1 <= count <= MOST:
+            raise TrainError(f"strings must be 1 to {MOST:,}; got {count:,}")
         strings = [draw(rng) for _ in range(count + TESTED)]
         return ReberProblem(config, strings, np.arange(count), np.arange(count, count + TESTED), "made")
     lines, digest = tables.read_lines(config.data)
@@ -109,7 +112,7 @@ def make(config: Config, memory: Mapping[str, Any]) -> ReberProblem:
         except ValueError as error:
             raise TrainError(f"{config.data}, row {row}: {line.strip()[:40]!r} is not of the embedded Reber grammar: {error}") from None
     strings = [line.strip() for _, line in lines]
-    return ReberProblem(config, strings, *split(len(strings), 0.1, config.seed), digest)
+    return ReberProblem(config, strings, *split(len(strings), 0.1, config.seed, config.data), digest)
 
 
 TESTED = 500
@@ -122,5 +125,6 @@ TASK = Task(
     make=make,
     defaults={"hidden": 32, "batch": 32, "steps": 1000, "lr": 1e-2, "clip": 1.0},
     options={"strings": 4000},
+    of_made=("strings",),
     about_options={"strings": "how many to draw to train on"},
 )

@@ -118,5 +118,6 @@ TASK = Task(
     data="a UTF-8 text; its last tenth is held out (default: the manual behind Python's help(), 465,000 characters)",
     make=make,
     fields=("embed", "length"),
+    writes=True,
     length="steps that the gradient goes back",
 )

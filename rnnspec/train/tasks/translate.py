@@ -45,7 +45,7 @@ class TranslateProblem(Stored):
 
     def __init__(self, config: Config, pairs: list[tuple[list[str], list[str]]], digest: str, memory: Mapping[str, Any]):
         self.config, self.digest = config, digest
-        self.train, self.test = split(len(pairs), float(config.options["held_out"]), config.seed)
+        self.train, self.test = split(len(pairs), float(config.options["held_out"]), config.seed, config.data)
         self.memory = memory if "source" in memory else {
             side: list(vocabulary.of_words([pairs[i][at] for i in self.train], 50_000, SPECIAL).names)
             for at, side in enumerate(("source", "target"))
@@ -100,10 +100,10 @@ class TranslateProblem(Stored):
 def make(config: Config, memory: Mapping[str, Any]) -> TranslateProblem:
     if config.data is not None:
         rows, digest = tables.read_csv(config.data, 2, delimiter="\t")
-        for row, fields in rows:
-            if not (fields[0].strip() and fields[1].strip()):
-                raise TrainError(f"{config.data}, row {row}: one side of the pair is empty")
         pairs = [(vocabulary.words(a), vocabulary.words(b)) for _, (a, b) in rows]
+        for (row, _), pair in zip(rows, pairs):
+            if not all(pair):
+                raise TrainError(f"{config.data}, row {row}: one side of the pair is empty, or has no word")
         return TranslateProblem(config, pairs, digest, memory)
     largest, count = int(config.options["largest"]), int(config.options["pairs"])
     if not 10 <= largest <= 999_999 or not 10 <= count <= largest + 1:
@@ -120,6 +120,7 @@ TASK = Task(
     make=make,
     defaults={"hidden": 96, "embed": 32, "batch": 64, "steps": 1500, "lr": 5e-3, "clip": 1.0},
     fields=("embed",),
+    of_made=("largest", "pairs"),
     options={"largest": 99_999, "pairs": 8000, "held_out": 0.1},
     about_options={
         "largest": "number of the made pairs",
