@@ -55,6 +55,16 @@ def test_a_standard_cell_at_larger_sizes(name, size):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("name", "processors"), [("lstm", 6), ("gru_reset_before", 4)])
+def test_weights_in_shared_memory(name, processors):
+    """So few blocks that registers do not hold them; of lstm's the last has fewer units."""
+    with gpu(seed=6, processors=processors) as library:
+        kernel = cuda(name)
+        assert kernel.choice("forward", 3, D=3, H=256).shape.weights == "shared"
+        check(name, library, kernel, (2, 4, 3), H=256)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STANDARD)
 def test_a_standard_cell_in_float64_on_sm_80(name):
     with gpu(seed=5, capability=(8, 0), shared=166912, processors=PROCESSORS) as library:
