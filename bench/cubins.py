@@ -63,7 +63,7 @@ class Recorder(Device):
     """Compiles what it is asked to run, and runs nothing; results are zero. made: the PTX of every kernel, by its Source; folder: where
     cubins go too, if there is one."""
 
-    cooperative = True
+    cooperative, number = True, 0
 
     def __init__(self, capability: tuple[int, int], processors: int, shared: int, folder: Path | None = None):
         self.capability, self.processors, self.shared, self.folder = capability, processors, shared, folder
@@ -93,6 +93,9 @@ class Recorder(Device):
 
     def free(self, address: int, stream: int) -> None:
         pass
+
+    def number_of(self, address: int) -> int:
+        return self.number
 
     def to_device(self, address: int, array: np.ndarray, stream: int) -> None:
         pass

@@ -17,7 +17,7 @@ from rnnspec.backends.cuda.choice import TIERS, Choice
 from rnnspec.backends.cuda.driver import Device, device
 from rnnspec.backends.cuda.interface import interface, on_device
 from rnnspec.backends.cuda.launch import Code, Execution, Launcher
-from rnnspec.backends.cuda.memory import DeviceArray, foreign
+from rnnspec.backends.cuda.memory import DeviceArray, StreamHandle, foreign
 from rnnspec.errors import UnsupportedError
 from rnnspec.kernel import Kernel, _Call
 from rnnspec.language.load import digest
@@ -57,11 +57,17 @@ class DeviceKernel(Kernel):
         return f"DeviceKernel({self.spec.name}, {self.dtype})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (DeviceKernel, (self.spec, self.dtype, self.tier, self.launcher.stream))
+        if self.launcher.stream:
+            raise UnsupportedError("a kernel on a CUDA stream can't be pickled or copied, for the stream can't: take the kernel that `on` was called of.")
+        return (DeviceKernel, (self.spec, self.dtype, self.tier))
 
     @property
     def device(self) -> Device:
         return self.launcher.device
+
+    @property
+    def _place(self) -> tuple[Any, ...]:
+        return self.device, self.launcher.stream  # streams do not wait for each other
 
     @property
     def threads(self) -> int:
@@ -70,9 +76,12 @@ class DeviceKernel(Kernel):
 
     def on(self, stream: Any) -> DeviceKernel:
         """The same kernel on another CUDA stream: its handle as a number, or a stream of torch's or CuPy's. Calls on it return before the
-        device is done, unless results are copied to the host."""
+        device is done, unless results are copied to the host: until then the arrays on the device that they read have to live and stay as
+        they are, and who reads their results on another stream has to wait (torch does not do so by itself)."""
         handle = next((getattr(stream, name) for name in ("cuda_stream", "ptr", "handle") if hasattr(stream, name)), stream)
-        return DeviceKernel(self.spec, self.dtype, self.tier, int(handle))
+        own = StreamHandle(handle)
+        own.owner = stream
+        return DeviceKernel(self.spec, self.dtype, self.tier, own)
 
     def choice(self, mode: str, rows: int, **sizes: int) -> Choice:
         """Which tier runs a kernel ("forward", "backward" or "infer") for so many rows and these sizes, and why."""
@@ -186,14 +195,16 @@ class DeviceKernel(Kernel):
         return super().pack(params if isinstance(params, Weights) else {n: self._host(f"parameter '{n}'", a) for n, a in params.items()}, noise)
 
     def _host(self, what: str, array: Any) -> Any:
+        self.device.use()
         return self.launcher.packed(foreign(what, array, self.dtype, self.device, self.launcher.stream)).numpy() if on_device(array) else array
 
     def _pack(self, key: tuple[Any, ...], mode: str, sizes: Mapping[str, int], params: Given) -> Any:
-        """The parameters that a kernel reads, on the device. Those that are cut or computed once per sequence go through the host."""
+        """The parameters that a kernel reads, on the device. Those that are cut or computed once per sequence go through the host; those that a
+        later `backward` reads are copied, for the caller may change his own before it."""
         self.device.use()
         if self._derived.pieces or self._derived.once:
             params = {n: self._host(f"parameter '{n}'", a) for n, a in params.items()}
-        return {n: self._placed(f"parameter '{n}'", a) for n, a in self._derived.values(params, sizes).items()}
+        return {n: self._placed(f"parameter '{n}'", a, copy=mode == "backward") for n, a in self._derived.values(params, sizes).items()}
 
     def _kept(self, params: Any) -> dict[str, Array]:
         arrays = params.params if isinstance(params, Weights) else params

@@ -129,6 +129,11 @@ class Kernel:
 
         return self._threads or default_threads()
 
+    @property
+    def _place(self) -> tuple[Any, ...]:
+        """Where packed parameters lie: Weights are shared by all kernels of a spec, those of other backends too."""
+        return ()
+
     @cached_property
     def states(self) -> dict[str, Shape]:
         """Every value carried from step to step and its shape: the spec's states, and inputs and intermediates read at t-1."""
@@ -329,7 +334,7 @@ class Kernel:
         return Derived(self.spec, self.dtype, [self._code(mode).layout for mode in MODES])
 
     def _packed(self, mode: str, sizes: Mapping[str, int], params: Mapping[str, Array] | Weights) -> Packed:
-        key = (mode, *sizes.items())
+        key = (*self._place, mode, *sizes.items())
         if isinstance(params, Weights):
             return params.packed(key, lambda arrays: self._pack(key, mode, sizes, arrays))
         return self._pack(key, mode, sizes, params)

@@ -3,11 +3,11 @@
 What lies in `cache_folder()`:
     <name>_<digest of the text>.py      a generated text, for people, tracebacks and debuggers; what runs is always the text in memory
     <name>_<digest of the key>.kernel   machine code: sha256 of the key and the rest, then an object file
-The folder's name holds the versions of Python, Numba, llvmlite, the CPU and a digest of the runtime that generated code
-calls (rnnspec/backends); a file's name holds the digest of all else it depends on. So nothing is ever stale. Files are
-written under another name and moved, and a file that isn't whole is deleted and made again. Numba's own cache is not used: it raises
-where there is no file or no space left, on truncated files, and two processes that compile two signatures at once may read each
-other's code; and reading from it means importing Numba.
+The folder's name holds the versions of Python, Numba, llvmlite, the CPU and a digest of the runtime that generated code of
+the CPU calls (rnnspec/backends/cpu; keys of another backend hold its own `sources_digest`); a file's name holds the digest of all
+else it depends on. So nothing is ever stale. Files are written under another name and moved, and a file that isn't whole is deleted
+and made again. Numba's own cache is not used: it raises where there is no file or no space left, on truncated
+files, and two processes that compile two signatures at once may read each other's code; and reading from it means importing Numba.
 
 A folder that can't be made, isn't ours, is full or read-only costs speed only: one `CacheWarning`, then all in memory.
 """
@@ -243,9 +243,14 @@ def _environment() -> str:
     return f"{versions}-{re.sub(r'[^0-9A-Za-z_.]', '_', name)}-{_digest(key.encode())}"
 
 
-@lru_cache(maxsize=1)
 def _runtime_digest() -> str:
-    """Of the sources that generated code calls and that end up in its machine code."""
+    """Of the sources that generated code of the CPU calls and that end up in its machine code."""
+    return sources_digest("rnnspec.backends.cpu")
+
+
+@lru_cache
+def sources_digest(package: str) -> str:
+    """Of all sources of a package, those of the packages in it too."""
     def sources(folder) -> Iterator[bytes]:
         for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
             if entry.name.endswith(".py"):
@@ -253,7 +258,7 @@ def _runtime_digest() -> str:
             elif entry.is_dir() and entry.name != "__pycache__":
                 yield from sources(entry)
 
-    return _digest(b"\0".join(sources(importlib.resources.files("rnnspec.backends"))))
+    return _digest(b"\0".join(sources(importlib.resources.files(package))))
 
 
 def _digest(content: bytes) -> str:

@@ -1,6 +1,7 @@
 """What ptxas says of tier 1's kernels: registers of a thread and bytes of shared memory of a block, for the standard cells, with as many rows
 a block as fit (4, but where the table's comment says otherwise).
 
+Tests hold what they find to the table's registers, rounded up to what a thread is given, and to its shared memory.
 `python tests/cuda_budgets.py` measures anew and prints the table, to be put below; ptxas of CUDA 13.0, kernels by numba-cuda 0.30.
 Compiled, not run on a GPU.
 """
@@ -32,6 +33,11 @@ class Resources:
     spilled: int
     shared: int
     threads: int
+
+
+def granted(registers: int) -> int:
+    """Of a thread that needs so many: they are given out eight at a time."""
+    return -(-registers // 8) * 8
 
 
 def measure(cell: str, mode: str, size: int, arch: str, tier: int | None = None) -> Resources | None:

@@ -50,7 +50,7 @@ class SimulatedDevice(Device):
 
     def __init__(self, processors: int = 2, shared: int = 232448):
         self.capability, self.processors, self.shared = (9, 0), processors, shared
-        self.memory, self.launches = Memory(), 0
+        self.memory, self.launches, self.number = Memory(), 0, 0
 
     def use(self) -> None:
         pass
@@ -79,6 +79,9 @@ class SimulatedDevice(Device):
 
     def free(self, address: int, stream: int) -> None:
         del self.memory.arrays[address]
+
+    def number_of(self, address: int) -> int:
+        return self.number
 
     def to_device(self, address: int, array: np.ndarray, stream: int) -> None:
         self.memory.bytes(address)[: array.nbytes] = np.frombuffer(array.tobytes(), np.uint8)

@@ -359,11 +359,23 @@ def test_bench_gpu_takes_kernels_that_were_built_elsewhere(tmp_path, monkeypatch
     def compiler(*args):
         raise AssertionError("nothing is compiled")
 
+    def no_compiler(*args):
+        raise BackendUnavailable("numba-cuda is not installed")
+
     monkeypatch.setattr(build, "kept", compiler)
     build.prebuilt([tmp_path])
     try:
         with gpu():
             assert dict(bench_gpu.correctness(["rnn"]))["rnn"] < bench_gpu.TOLERANCE
+        for path in tmp_path.glob("*.cubin"):
+            path.write_bytes(path.read_bytes()[:-1])
+        with gpu():
+            assert "is damaged" in dict(bench_gpu.correctness(["rnn"]))["rnn"]
+        for path in tmp_path.glob("*.cubin"):
+            path.unlink()
+        monkeypatch.setattr(build, "kept", no_compiler)
+        with gpu():
+            assert "no kernel of" in dict(bench_gpu.correctness(["rnn"]))["rnn"]
     finally:
         build.prebuilt([])
 

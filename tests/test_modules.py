@@ -152,7 +152,16 @@ def test_a_change_is_seen_whatever_the_clock_says():
     assert again().LAYOUT == {} and path.read_text() == TEXT
 
 
-RUNTIME_DIGEST = modules._runtime_digest.__wrapped__
+RUNTIME_DIGEST = modules._runtime_digest
+
+
+def test_kernels_of_the_cpu_do_not_depend_on_other_backends(monkeypatch):
+    """Each keeps its own under keys with its own digest; the CUDA backend's texts call what lies in its folder."""
+    asked = []
+    monkeypatch.setattr(modules, "sources_digest", lambda package: asked.append(package) or "")
+    RUNTIME_DIGEST()
+    assert asked == ["rnnspec.backends.cpu"]
+
 
 
 def test_a_change_in_the_runtime_is_seen(monkeypatch, tmp_path):
@@ -162,7 +171,9 @@ def test_a_change_in_the_runtime_is_seen(monkeypatch, tmp_path):
     digests = set()
     for text in ("a = 0.5", "a = 0.9", "a = 0.5\n"):
         (tmp_path / "cpu" / "simd.py").write_text(text)
+        modules.sources_digest.cache_clear()
         digests.add(RUNTIME_DIGEST())
+    modules.sources_digest.cache_clear()
     assert len(digests) == 3
     before, get = cache_folder(), Maker()
     assert get() == 1 and get() == 0

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +12,15 @@ from ptx.machine import Machine, Report
 from ptx.module import Module, parse
 from ptx.space import Global
 
-SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, INVALID_IMAGE, TOO_LARGE = 0, 1, 2, 200, 720
+SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, INVALID_IMAGE, INVALID_CONTEXT, TOO_LARGE = 0, 1, 2, 200, 201, 720
 ATTRIBUTES = {75: 0, 76: 0, 16: 2, 95: 1, 97: 0, 115: 1}  # see rnnspec/backends/cuda/driver.py
+
+
+def in_context(call: Callable[..., int]) -> Callable[..., int]:
+    """A call that a thread may only make after cuCtxSetCurrent."""
+    def checked(library: FakeLibrary, *args: Any, **options: Any) -> int:
+        return call(library, *args, **options) if getattr(library.current, "context", 0) else INVALID_CONTEXT
+    return checked
 
 
 class FakeLibrary:
@@ -25,6 +33,8 @@ class FakeLibrary:
         self.modules: list[tuple[Module, dict[str, int]]] = []
         self.shared_limits: dict[int, int] = {}
         self.reports: list[Report] = []
+        self.current, self.waits = threading.local(), 0
+        self.known: dict[tuple[int, int], int] = {}  # (address, attribute) -> its value
 
     # --- what there is -----------------------------------------------------------------------------------------------
 
@@ -63,13 +73,33 @@ class FakeLibrary:
         return SUCCESS
 
     def cuCtxSetCurrent(self, context: Any) -> int:
+        self.current.context = context.value
+        return SUCCESS
+
+    @in_context
+    def cuCtxPushCurrent_v2(self, context: Any) -> int:
+        self.current.pushed = [*getattr(self.current, "pushed", ()), getattr(self.current, "context", None)]
+        return self.cuCtxSetCurrent(context)
+
+    def cuCtxPopCurrent_v2(self, context: Any) -> int:
+        self.current.context = self.current.pushed.pop()
+        return SUCCESS
+
+    def cuPointerGetAttribute(self, value: Any, attribute: Any, address: Any) -> int:
+        """Of the pointers in `known`."""
+        found = self.known.get((address.value, attribute.value))
+        if found is None:
+            return INVALID_VALUE
+        value._obj.value = found
         return SUCCESS
 
     def cuStreamSynchronize(self, stream: Any) -> int:
+        self.waits += 1
         return SUCCESS
 
     # --- kernels -----------------------------------------------------------------------------------------------------
 
+    @in_context
     def cuModuleLoadData(self, module: Any, image: Any) -> int:
         parsed = parse(self.change(image.value.decode()))
         constants = {}
@@ -99,6 +129,7 @@ class FakeLibrary:
         """One block to a processor, as it is with the shared memory or registers that such kernels take."""
         return TOO_LARGE if args[0].value > self.attributes[16] else self._launch(function, *args, together=True)
 
+    @in_context
     def _launch(self, function: Any, *args: Any, together: bool = False) -> int:
         blocks, by, bz, threads, ty, tz, shared, _stream, pointers = (a.value if hasattr(a, "value") else a for a in args)
         fits = shared <= self.shared_limits.get(function.value, 48 * 1024) and 0 < threads <= 1024 and 0 < blocks < 2**31
@@ -112,6 +143,7 @@ class FakeLibrary:
 
     # --- memory ------------------------------------------------------------------------------------------------------
 
+    @in_context
     def cuMemAllocAsync(self, address: Any, count: Any, stream: Any) -> int:
         try:
             address._obj.value = self.memory.allocate(count.value)
@@ -119,19 +151,23 @@ class FakeLibrary:
             return OUT_OF_MEMORY
         return SUCCESS
 
+    @in_context
     def cuMemFreeAsync(self, address: Any, stream: Any) -> int:
         self.memory.free(address.value)
         return SUCCESS
 
+    @in_context
     def cuMemcpyHtoDAsync_v2(self, address: Any, source: Any, count: Any, stream: Any) -> int:
         self.memory.write(address.value, np.frombuffer((ctypes.c_ubyte * count.value).from_address(source.value), np.uint8))
         return SUCCESS
 
+    @in_context
     def cuMemcpyDtoHAsync_v2(self, target: Any, address: Any, count: Any, stream: Any) -> int:
         content = self.memory.span(address.value, count.value)
         np.frombuffer((ctypes.c_ubyte * count.value).from_address(target.value), np.uint8)[:] = content
         return SUCCESS
 
+    @in_context
     def cuMemsetD8Async(self, address: Any, value: Any, count: Any, stream: Any) -> int:
         self.memory.write(address.value, np.full(count.value, value.value, np.uint8))
         return SUCCESS

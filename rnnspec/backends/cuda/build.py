@@ -9,8 +9,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from rnnspec.backends.cuda.text import Source
+from rnnspec.errors import BackendUnavailable
 from rnnspec.files import write_atomic
-from rnnspec.modules import import_source, kept, uncollected
+from rnnspec.modules import import_source, kept, sources_digest, uncollected
 
 COMPILERS = ("numba", "numba-cuda", "numpy", "nvidia-nvvm", "nvidia-cuda-nvcc", "cuda-toolkit")
 ARCHITECTURES = ((9, 0), (8, 0))  # that code is made for and checked on; a device runs that of the last one before it
@@ -38,7 +39,13 @@ def build(source: Source, target: tuple[int, int]) -> tuple[bytes, str]:
     name = f"{source.name}_sm{target[0]}{target[1]}_{source.dtype}"
     content = _found(source, target)
     if content is None:
-        content = kept(name, f"{source.text}\n{source.kinds} {source.threads} {target} {versions()}", lambda: _compile(source, target, name))
+        try:
+            content = kept(name, f"{_key(source)} {target} {versions()}", lambda: _compile(source, target, name))
+        except BackendUnavailable as error:
+            if not _FOLDERS:
+                raise
+            raise BackendUnavailable(f"{', '.join(map(str, _FOLDERS))}: no kernel of '{source.name}' for these sizes, this GPU, its number of processors "
+                                     f"and this version of rnnspec ({_file(source, target)}), and it can't be compiled here: {error}") from error
     entry, _, image = content.partition(b"\n")
     return image, entry.decode()
 
@@ -63,16 +70,26 @@ def prebuilt(folders: Iterable[Path]) -> None:
 
 def store(folder: Path, source: Source, target: tuple[int, int], cubin: bytes, entry: str) -> Path:
     """Puts a kernel's cubin where `prebuilt` looks for it."""
-    path = folder / _file(source, target)
-    write_atomic(path, lambda file: file.write(entry.encode() + b"\n" + cubin))
+    path, content = folder / _file(source, target), entry.encode() + b"\n" + cubin
+    write_atomic(path, lambda file: file.write(hashlib.sha256(content).digest() + content))
     return path
 
 
 def _found(source: Source, target: tuple[int, int]) -> bytes | None:
     paths = [folder / _file(source, target) for folder in _FOLDERS]
-    return next((path.read_bytes() for path in paths if path.is_file()), None)
+    path = next((path for path in paths if path.is_file()), None)
+    if path is None:
+        return None
+    content = path.read_bytes()
+    if hashlib.sha256(content[32:]).digest() != content[:32]:
+        raise BackendUnavailable(f"{path} is damaged: copy or build it again, or delete it.")
+    return content[32:]
 
 
 def _file(source: Source, target: tuple[int, int]) -> str:
-    key = f"{source.text}\n{source.kinds} {source.threads}"
-    return f"{source.name}_sm{target[0]}{target[1]}_{source.dtype}_{hashlib.sha256(key.encode()).hexdigest()[:16]}.cubin"
+    return f"{source.name}_sm{target[0]}{target[1]}_{source.dtype}_{hashlib.sha256(_key(source).encode()).hexdigest()[:16]}.cubin"
+
+
+def _key(source: Source) -> str:
+    """What a kernel depends on beside versions of others: its text, and what that calls of this package."""
+    return f"{source.text}\n{source.kinds} {source.threads} {sources_digest(__package__)}"

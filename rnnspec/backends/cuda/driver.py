@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import sys
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -23,8 +24,9 @@ LEAST_DRIVER = 12000
 # CUdevice_attribute, CUfunction_attribute and CUmemPool_attribute, from cuda.h
 MAJOR, MINOR, PROCESSORS, SHARED_MOST, POOLS, COOPERATIVE = 75, 76, 16, 97, 115, 95
 FUNCTION_SHARED = 8
+MEMORY_TYPE, DEVICE_ORDINAL, HOST_MEMORY = 2, 9, 1  # CUpointer_attribute, CUmemorytype
 POOL_THRESHOLD = 4
-OUT_OF_MEMORY, NO_IMAGE, BAD_PTX, UNSUPPORTED_PTX = 2, 209, 218, 222
+OUT_OF_MEMORY, NOT_INITIALISED, BAD_IMAGE, NO_IMAGE, BAD_PTX, UNSUPPORTED_PTX = 2, 3, 200, 209, 218, 222
 
 
 class CudaError(RnnspecError, RuntimeError):
@@ -74,7 +76,7 @@ class Device:
     cooperative = False
 
     def __init__(self, driver: Driver, number: int = 0):
-        self.call = driver
+        self.call, self.number, self.process = driver, number, os.getpid()
         handle = c_int()
         driver("cuDeviceGet", byref(handle), c_int(number))
         self.handle = handle
@@ -101,6 +103,9 @@ class Device:
 
     def use(self) -> None:
         """Makes the context current for this thread."""
+        if os.getpid() != self.process:
+            raise CudaError("this process was forked from one that uses the GPU, and CUDA does not go along: start processes by 'spawn' or 'forkserver', "
+                            "or make kernels for 'cuda' in the child alone.", NOT_INITIALISED)
         self.call("cuCtxSetCurrent", self.context)
 
     def function(self, key: Hashable, make: Callable[[], tuple[bytes, str]], shared: int) -> c_void_p:
@@ -115,9 +120,10 @@ class Device:
         try:
             self.call("cuModuleLoadData", byref(module), c_char_p(image + b"\0"))
         except CudaError as error:
-            if error.code in (NO_IMAGE, BAD_PTX, UNSUPPORTED_PTX):
+            if error.code in (BAD_IMAGE, NO_IMAGE, BAD_PTX, UNSUPPORTED_PTX):
                 raise BackendUnavailable(f"the GPU's driver does not take what the compiler made ({error}): update the driver, or install a CUDA "
-                                         "toolkit that is no newer than it.") from error
+                                         "toolkit that is no newer than it. Kernels that were built elsewhere have to be built for this GPU's "
+                                         "architecture.") from error
             raise
         self.call("cuModuleGetFunction", byref(function), module, c_char_p(entry.encode()))
         if shared > 48 * 1024:
@@ -143,12 +149,30 @@ class Device:
         return address.value
 
     def free(self, address: int, stream: int) -> None:
-        self.call("cuMemFreeAsync", c_uint64(address), c_void_p(stream))
+        """Whatever context this thread has, which is left to it: the garbage collector may come at any time, in any thread."""
+        if os.getpid() == self.process:
+            self.call("cuCtxPushCurrent_v2", self.context)
+            try:
+                self.call("cuMemFreeAsync", c_uint64(address), c_void_p(stream))
+            finally:
+                self.call("cuCtxPopCurrent_v2", byref(c_void_p()))
+
+    def number_of(self, address: int) -> int | None:
+        """The GPU on which memory lies; None where the driver does not know."""
+        return self._about(address, DEVICE_ORDINAL)
+
+    def _about(self, address: int, attribute: int) -> int | None:
+        value = c_int()
+        code = self.call.library.cuPointerGetAttribute(byref(value), c_int(attribute), c_uint64(address))
+        return None if code else value.value
 
     def to_device(self, address: int, array: np.ndarray, stream: int) -> None:
         """array: contiguous; it may be changed as soon as this returns."""
         if array.nbytes:
-            self.call("cuMemcpyHtoDAsync_v2", c_uint64(address), c_void_p(array.ctypes.data), c_size_t(array.nbytes), c_void_p(stream))
+            host = array.ctypes.data
+            self.call("cuMemcpyHtoDAsync_v2", c_uint64(address), c_void_p(host), c_size_t(array.nbytes), c_void_p(stream))
+            if self._about(host, MEMORY_TYPE) == HOST_MEMORY:  # page-locked: the GPU reads it when it comes to it
+                self.synchronise(stream)
 
     def to_host(self, array: np.ndarray, address: int, stream: int) -> None:
         """Waits for all that the stream has to do before."""

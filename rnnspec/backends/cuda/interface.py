@@ -27,6 +27,7 @@ def on_device(value: Any) -> bool:
     """Whether an array says that it lies on a GPU."""
     if isinstance(value, np.ndarray):
         return False
+    value = _detached(value)
     if hasattr(value, "__cuda_array_interface__"):
         return True
     return hasattr(value, "__dlpack_device__") and value.__dlpack_device__()[0] == CUDA
@@ -34,14 +35,18 @@ def on_device(value: Any) -> bool:
 
 def interface(value: Any) -> dict[str, Any]:
     """See the module; of an array that is `on_device`."""
-    if hasattr(value, "detach"):  # torch gives no address of what requires a gradient
-        value = value.detach()
+    value = _detached(value)
     if not hasattr(value, "__cuda_array_interface__"):
         return _from_dlpack(value)
     found = dict(value.__cuda_array_interface__)
     shape, dtype = tuple(found["shape"]), np.dtype(found["typestr"])
     found["strides"] = tuple(found.get("strides") or packed_strides(shape, dtype.itemsize))
     return found | {"shape": shape, "keep": value}
+
+
+def _detached(value: Any) -> Any:
+    """torch gives no address of what requires a gradient, and raises where it is asked whether it has one."""
+    return value.detach() if hasattr(value, "detach") else value
 
 
 def packed_strides(shape: tuple[int, ...], item: int) -> tuple[int, ...]:

@@ -132,6 +132,7 @@ class Launcher:
         return array
 
     def upload(self, array: Array) -> DeviceArray:
+        self.device.use()
         host = np.ascontiguousarray(array)
         found = new_array(self.device, array.shape, host.dtype, self.stream)
         self.device.to_device(found.address, host, self.stream)

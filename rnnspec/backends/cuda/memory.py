@@ -10,7 +10,13 @@ import numpy as np
 
 from rnnspec.backends.cuda.driver import CudaError, Device
 from rnnspec.backends.cuda.interface import interface, packed_strides
-from rnnspec.errors import DtypeError
+from rnnspec.errors import DtypeError, UnsupportedError
+
+
+class StreamHandle(int):
+    """A CUDA stream, as a number, with the object that it belongs to: memory is given back on the stream that it was taken on."""
+
+    owner: Any = None
 
 
 class Memory:
@@ -22,7 +28,6 @@ class Memory:
 
     def __del__(self) -> None:
         with contextlib.suppress(CudaError, AttributeError, TypeError):  # at the end of the process the driver may be gone
-            self.device.use()
             self.device.free(self.address, self.stream)
 
 
@@ -81,17 +86,26 @@ def new_array(device: Device, shape: tuple[int, ...], dtype: np.dtype, stream: i
 
 
 def foreign(what: str, value: Any, dtype: np.dtype, device: Device, stream: int) -> DeviceArray:
-    """An array of another library's where it lies. Raises DtypeError if it is not of this dtype."""
+    """An array of another library's where it lies. Raises DtypeError if it is not of this dtype, or its numbers do not lie at multiples of their
+    size; UnsupportedError if it lies on another GPU."""
     told = interface(value)
     found = np.dtype(told["typestr"])
     if found != dtype:
         raise DtypeError(f"{what} has dtype {found}, the kernel {dtype}. Convert it, or compile the cell for its dtype.")
     if told.get("mask") is not None:
         raise DtypeError(f"{what} is a masked array, and a kernel would read through its mask.")
+    address = told["data"][0] or 0
+    if prod(told["shape"]):
+        if any(place % dtype.itemsize for place in (address, *told["strides"])):
+            raise DtypeError(f"{what} has numbers that do not lie at multiples of {dtype.itemsize} bytes, where a GPU can't read them: give a copy.")
+        device.use()
+        if (number := device.number_of(address)) not in (None, device.number):
+            raise UnsupportedError(f"{what} lies on GPU {number}, and kernels run on GPU {device.number}: move it there, or choose the GPU of this "
+                                   "process by CUDA_VISIBLE_DEVICES.")
     given = told.get("stream")
     if given is not None and given != (stream or 1):  # made on another stream: wait for it
         device.use()
         device.synchronise(0 if given == 1 else given)
-    return DeviceArray(told["data"][0] or 0, told["shape"], dtype, told["strides"], told["keep"], device, stream)
+    return DeviceArray(address, told["shape"], dtype, told["strides"], told["keep"], device, stream)
 
 
