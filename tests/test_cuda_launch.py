@@ -225,6 +225,7 @@ def test_what_does_not_fit_is_refused_before_a_launch():
     with gpu() as library:
         kernel = cuda("lstm")
         c = case(kernel, 4, 3)
+        kernel.device.use()
         double = new_array(kernel.device, (4, 3, 2), np.dtype("float64"), 0)
         with pytest.raises(DtypeError, match="float64"):
             kernel.infer(c.params, {"x": double})

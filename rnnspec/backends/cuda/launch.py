@@ -92,7 +92,7 @@ class Code:
 
     def loop(self, choice: Choice, sizes: Mapping[str, int]) -> Source:
         assert choice.shape is not None
-        key = (choice.shape.rows, choice.shape.blocks, choice.shape.weights, tuple(sizes.items()))
+        key = (choice.shape.rows, choice.shape.blocks, choice.shape.threads, choice.shape.weights, tuple(sizes.items()))
         if key not in self.sources:
             self.sources[key] = loop_source(self.program, self.facts, choice.shape, sizes, self.dtype.name, self.digest)
         return self.sources[key]
