@@ -55,6 +55,16 @@ def test_a_standard_cell_at_larger_sizes(name, size):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("name", "processors"), [("lstm", 6), ("gru_reset_before", 4)])
+def test_weights_in_shared_memory(name, processors):
+    """So few blocks that registers do not hold them; of lstm's the last has fewer units."""
+    with gpu(seed=6, processors=processors) as library:
+        kernel = cuda(name)
+        assert kernel.choice("forward", 3, D=3, H=256).shape.weights == "shared"
+        check(name, library, kernel, (2, 4, 3), H=256)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STANDARD)
 def test_a_standard_cell_in_float64_on_sm_80(name):
     with gpu(seed=5, capability=(8, 0), shared=166912, processors=PROCESSORS) as library:
@@ -210,6 +220,18 @@ def test_nothing_to_do_launches_nothing_that_fails():
             assert_close(run.outputs, other.outputs, 0.0)
             assert_close(run.final, other.final, 0.0)
             assert_close(c.backward(run).states, cpu.backward(other, c.dy, final=c.dfinal).states, 0.0)
+
+
+def test_tiles_that_do_not_fit_at_once_run_one_launch_after_another():
+    with gpu(seed=4, processors=3) as library:
+        kernel = cuda("lstm")
+        c = case(kernel, 3, 17, lengths=[3, 1, 2, 3, 1, 0, 2, 3, 3, 1, 1, 2, 3, 0, 2, 1, 3])
+        shape = kernel.choice("infer", 17, **c.sizes).shape
+        out, want = kernel.infer(c.params, c.inputs, c.states, c.lengths), expected(c, "lstm")
+        assert_close(out.outputs, want.outputs, CUDA["float32"])
+        assert_close(out.final, want.final, CUDA["float32"])
+        assert_clean(library)
+        assert sum("lstm" in report.kernel for report in library.reports) == -(-17 // (shape.rows * (3 // shape.blocks))) > 1
 
 
 def test_more_blocks_than_fit_are_refused():
