@@ -1,7 +1,8 @@
 """On a machine with an NVIDIA GPU: every cell's CUDA kernels against its CPU kernels, then their speed.
 
 Peers, where torch is installed with CUDA: torch.nn (cuDNN) in float32 and with TF32 allowed, the same equations as a loop in torch, and that loop
-under torch.compile. Writes one dated JSON file and one Markdown table, whatever was done by the end of --minutes. Exits 1 if a cell is wrong.
+under torch.compile. Writes one dated JSON file and one Markdown table, whatever was done by the end of --minutes. Exits 1 if a cell is wrong
+or fails, or there is no GPU.
 
 Compiling every cell takes longer than that: `python -m bench gpu --build FOLDER --arch sm_90`, on any machine with the extra cuda-test, compiles
 and assembles the kernels that this command runs, and --prebuilt FOLDER takes them from there, without numba-cuda or a CUDA toolkit.
@@ -14,10 +15,9 @@ import multiprocessing
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ SHAPES = ((128, 1, 64), (128, 64, 64), (1024, 16, 64), (128, 256, 112), (128, 64
 CELLS = {"lstm": "LSTM", "gru": "GRU", "rnn": "RNN"}
 TOLERANCE = 1e-4  # of the largest number, float32: two backends' functions over some steps
 RUNS = 5
-FOR_CHECKS = 0.6  # of the time that compiling leaves
+FOR_COMPILING, FOR_CHECKS = 0.5, 0.6  # of the time, and of what is left of it
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,6 +60,7 @@ def main(args: argparse.Namespace) -> int:
         if not args.prebuilt.is_dir():
             raise SystemExit(f"--prebuilt: there is no folder '{args.prebuilt}'. `python -m bench gpu --build FOLDER` makes one.")
         prebuilt([args.prebuilt])
+    args.out.mkdir(parents=True, exist_ok=True)  # before the work, not after
     end = time.monotonic() + 60 * args.minutes
     try:
         device = rnnspec.compile("rnn", backend="cuda").device  # type: ignore[attr-defined]
@@ -69,7 +70,7 @@ def main(args: argparse.Namespace) -> int:
     about = describe() | {"gpu": {"compute capability": "{}.{}".format(*device.capability), "processors": device.processors}}
     names = args.cells or rnnspec.spec_names()
     if not args.prebuilt:
-        compile_ahead(names, device)
+        compile_ahead(names, device, time.monotonic() + FOR_COMPILING * 60 * args.minutes)
     checked = dict(correctness(names, time.monotonic() + FOR_CHECKS * (end - time.monotonic())))
     timed = list(speed(end))
     found = {"about": about, "checked": checked, "timed": timed}
@@ -77,7 +78,8 @@ def main(args: argparse.Namespace) -> int:
     stem.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
     stem.with_suffix(".md").write_text(render(found))
     print(render(found))
-    return int(any(isinstance(v, str) or v > TOLERANCE for v in checked.values() if v is not None))
+    wrong = any(isinstance(v, str) or v > TOLERANCE for v in checked.values() if v is not None)
+    return int(wrong or any("error" in row for row in timed))
 
 
 def build(args: argparse.Namespace) -> int:
@@ -108,11 +110,14 @@ def compiled(job: Any, device: Recorder) -> str:
     return ""
 
 
-def compile_ahead(names: list[str], device: Device) -> None:
-    """Everything, on all processors, into the cache: one at a time they would take longer than all the rest."""
+def compile_ahead(names: list[str], device: Device, end: float) -> None:
+    """Everything, on all processors, into the cache: one at a time they would take longer than all the rest. What has not begun by the end is left
+    to its first use."""
     about = device.capability, device.processors, device.shared
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
-        list(pool.map(_compiled, [*((cell, shape) for cell in CELLS for shape in SHAPES), *names], repeat(about)))
+        jobs: list[Any] = [*((cell, shape) for cell in CELLS for shape in SHAPES), *names]
+        wait([pool.submit(_compiled, job, about) for job in jobs], timeout=max(0.0, end - time.monotonic()))
+        pool.shutdown(cancel_futures=True)
 
 
 def _compiled(job: Any, about: tuple[Any, ...]) -> str:
@@ -190,7 +195,10 @@ def speed(end: float) -> Iterator[dict[str, Any]]:
             if time.monotonic() > end:
                 yield {"cell": cell, "shape": shape, "left out": True}
                 continue
-            yield from rows_of(cell, shape, end)
+            try:
+                yield from rows_of(cell, shape, end)
+            except (RnnspecError, ValueError, RuntimeError, MemoryError) as error:  # what was measured before is not lost
+                yield {"cell": cell, "shape": shape, "error": f"{type(error).__name__}: {error}"}
 
 
 class Timed:
@@ -298,6 +306,9 @@ def render(found: dict[str, Any]) -> str:
         shape = ", ".join(map(str, row["shape"]))
         if row.get("left out"):
             lines.append(f"| {row['cell']} | {shape} | no time left |" + " |" * (2 + len(names)))
+            continue
+        if "error" in row:
+            lines.append(f"| {row['cell']} | {shape} | {row['error'].splitlines()[0]} |" + " |" * (2 + len(names)))
             continue
         times = " | ".join(f"{row['us'][n]:.2f}" if n in row["us"] else "" for n in names)
         lines.append(f"| {row['cell']} | {shape} | {row['mode']} | {row['tier']} | {row['gflops']:.0f} | {times} |")

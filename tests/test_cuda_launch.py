@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -390,3 +392,21 @@ def test_bench_gpu_checks_cells_and_writes_its_table():
     about = {"date": "2026-01-01 00:00", "gpu": {"compute capability": "9.0", "processors": 2}}
     page = bench_gpu.render({"about": about, "checked": checked, "timed": [row, {"cell": "gru", "shape": (1, 1, 1), "left out": True}]})
     assert "1 of 2 cells agree" in page and "| rnn | 2, 3, 4 | training | 1 | 5 | 1.50 |" in page and "no time left" in page
+
+
+def test_bench_gpu_loses_nothing_to_a_failure_or_to_compiling(monkeypatch):
+    def fails(cell, shape, end):
+        yield {"cell": cell, "shape": shape, "mode": "inference", "tier": 2, "gflops": 5.0, "us": {"rnnspec": 1.5}}
+        raise driver.BlockedError("did not come")
+
+    monkeypatch.setattr(bench_gpu, "rows_of", fails)
+    rows = list(bench_gpu.speed(float("inf")))
+    assert len(rows) == 2 * len(bench_gpu.CELLS) * len(bench_gpu.SHAPES)
+    about = {"date": "2026-01-01 00:00", "gpu": {"compute capability": "9.0", "processors": 2}}
+    page = bench_gpu.render({"about": about, "checked": {}, "timed": rows})
+    assert page.count("BlockedError: did not come") == page.count("| inference | 2 | 5 | 1.50 |") == len(rows) // 2
+    begun = []
+    monkeypatch.setattr(bench_gpu, "_compiled", lambda job, about: begun.append(job) or time.sleep(0.1))
+    monkeypatch.setattr(bench_gpu, "ProcessPoolExecutor", lambda **options: ThreadPoolExecutor(1))
+    bench_gpu.compile_ahead(["rnn"] * 100, cubins.Recorder((9, 0), 2, 232448), time.monotonic())
+    assert len(begun) < 5
