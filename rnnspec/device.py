@@ -218,7 +218,7 @@ class DeviceKernel(Kernel):
 
     def _rows(self, what: str, array: Any, pieces: Pieces | None = None, copy: bool = False) -> DeviceArray:
         self.device.use()
-        return self._placed(what, array if pieces is None else gathered(np.asarray(array), pieces), copy)
+        return self._placed(what, array if pieces is None else gathered(np.asarray(self._host(what, array)), pieces), copy)
 
     def _results(self, found: dict[str, DeviceArray], stay: bool, shapes: Mapping[str, tuple[int, ...]], out: Mapping[str, Array] | None,
                  pieces: Pieces | None) -> dict[str, Any]:

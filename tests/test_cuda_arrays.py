@@ -17,6 +17,7 @@ from tolerances import CUDA, assert_close
 import rnnspec
 from rnnspec.backends.cuda.driver import DEVICE_ORDINAL, HOST_MEMORY, MEMORY_TYPE, CudaError
 from rnnspec.errors import DtypeError, UnsupportedError
+from rnnspec.pieces import cut
 
 needs_compiler()
 
@@ -209,3 +210,14 @@ def test_a_kernel_on_a_stream_goes_to_no_other_process():
         assert pickle.loads(pickle.dumps(kernel)).tier == 3
         with pytest.raises(UnsupportedError, match="stream can't be pickled"):
             pickle.dumps(kernel.on(7))
+
+
+def test_gradients_on_the_device_of_rows_that_run_in_pieces():
+    with gpu():
+        own, cpu = cuda("rnn"), rnnspec.compile("rnn")
+        c = case(own, 3, 2)
+        pieces = cut(3, 2, np.array([3, 1]), None, True)
+        dy = c.dy["h"]
+        turned = Tensor(own.launcher.upload(np.ascontiguousarray(dy.T)), strides=tuple(dy.itemsize * n for n in (1, 3, 6)), shape=dy.shape)
+        grads = [k.backward(k.forward(c.params, c.inputs, pieces=pieces), {"h": h}) for k, h in ((own, turned), (cpu, dy))]
+        assert_close({n: np.asarray(a) for n, a in grads[0].params.items()}, grads[1].params, CUDA["float32"])
