@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 
 import pytest
@@ -21,6 +22,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if "slow" not in " ".join(config.getini("markers")):
         config.addinivalue_line("markers", "slow: takes more than some twenty seconds")
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what runs in its background; tests interrupt themselves and commands
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(config, "workerinput"):
         return  # the environment is the controller's
     chosen = os.environ.get("RNNSPEC_TEST_CACHE")
