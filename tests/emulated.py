@@ -3,14 +3,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import pytest
 from ptx.driver import FakeLibrary
 
+from rnnspec.backends.cuda import launch
+from rnnspec.backends.cuda.build import build
 from rnnspec.backends.cuda.driver import open_device, standing_in
 from rnnspec.backends.cuda.runtime import runtime_source
+from rnnspec.backends.cuda.text import Source
 from rnnspec.errors import BackendUnavailable
 
 
@@ -18,8 +22,6 @@ from rnnspec.errors import BackendUnavailable
 def missing() -> str:
     """Why CUDA kernels can't be compiled here; empty if they can."""
     try:
-        from rnnspec.backends.cuda.build import build
-
         build(runtime_source("move", "float32"), (9, 0))
     except BackendUnavailable as error:
         return str(error)
@@ -38,6 +40,18 @@ def gpu(**options: Any) -> Iterator[FakeLibrary]:
     library = FakeLibrary(**options)
     with standing_in(open_device(library)):
         yield library
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, argument: str, before: str, after: str) -> None:
+    """From now on the kernels that have this argument are built with a fault. LookupError where the text to be changed isn't there, which no test expects."""
+    def planted(source: Source, target: tuple[int, int]) -> tuple[bytes, str]:
+        if argument in source.arguments:
+            if before not in source.text:
+                raise LookupError(f"no {before} in {source.text}")
+            source = replace(source, text=source.text.replace(before, after))
+        return build(source, target)
+
+    monkeypatch.setattr(launch, "build", planted)
 
 
 def assert_clean(library: FakeLibrary) -> None:

@@ -6,14 +6,13 @@ Compiled and interpreted, not run on a GPU.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from cells import case, expected
 from cuda_budgets import GRID_TABLE, STANDARD, granted, measure
 from cuda_sources import loop_kernel, ptx_of
-from emulated import assert_clean, gpu, needs_compiler
+from emulated import assert_clean, gpu, needs_compiler, plant
 from ptx.machine import Machine
 from ptx.module import PtxError, parse
 from ptx.space import Global
@@ -23,7 +22,6 @@ from tolerances import CUDA, assert_close
 import rnnspec
 from bench.cubins import ptxas
 from rnnspec.backends.cuda import launch
-from rnnspec.backends.cuda.build import build
 from rnnspec.backends.cuda.choice import DEVICES, MOST_REGISTERS, choose
 from rnnspec.backends.cuda.driver import BlockedError, CudaError
 from rnnspec.backends.cuda.loop_facts import Facts
@@ -188,14 +186,7 @@ def test_a_read_through_the_cache_is_found():
     ("first_H = part * U3", "first_H = part * U2"),  # blocks whose units overlap
 ])
 def test_a_planted_fault_is_found(monkeypatch, before, after):
-    def planted(source, target):
-        if "counters" in source.arguments:
-            if before not in source.text:
-                raise LookupError(f"no {before} in {source.text}")
-            source = replace(source, text=source.text.replace(before, after))
-        return build(source, target)
-
-    monkeypatch.setattr(launch, "build", planted)
+    plant(monkeypatch, "counters", before, after)
     monkeypatch.setattr(launch, "PATIENCE", 1000)
     with pytest.raises((AssertionError, PtxError, BlockedError)):
         runs_clean()

@@ -1,7 +1,6 @@
 """What is checked of CUDA kernels without a GPU: their PTX line by line, what ptxas says, and that the interpreter finds planted faults."""
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 from cells import case, expected
 from cuda_budgets import DEVICES, MODES, SIZES, STANDARD, TABLE, granted, measure
 from cuda_sources import kernels, loop_kernel, ptx_of
-from emulated import assert_clean, gpu, needs_compiler
+from emulated import assert_clean, gpu, needs_compiler, plant
 from ptx.driver import FakeLibrary
 from ptx.machine import Machine
 from ptx.module import PtxError, parse
@@ -123,14 +122,7 @@ def test_a_dropped_barrier_is_found(monkeypatch, number):
     ("h_then = U32 - h_now", "h_then = h_now"),  # a state that is overwritten while others read it
 ])
 def test_a_planted_fault_is_found(monkeypatch, before, after):
-    def planted(source, target):
-        if "tile_lengths" in source.arguments:
-            if before not in source.text:
-                raise LookupError(f"no {before} in {source.text}")
-            source = replace(source, text=source.text.replace(before, after))
-        return build(source, target)
-
-    monkeypatch.setattr(launch, "build", planted)
+    plant(monkeypatch, "tile_lengths", before, after)
     with pytest.raises((AssertionError, PtxError)):
         runs_clean()
 
