@@ -311,8 +311,8 @@ def agreement(rows: list[dict[str, Any]]) -> list[str]:
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
     """Accuracy over epochs for each max_length, a panel a cell; PyTorch dashed."""
-    from rnnspec.files import write_atomic
-    from rnnspec.train.plots import dress, new_figure
+    from rnnspec.show.figure import dress, new_figure
+    from rnnspec.storage.atomic import write_atomic
 
     colours = ("#4c78a8", "#e4572e", "#54a24b", "#b279a2")
     cells = list(group([r for r in rows if r["batch"] == FEW], "cell").items())

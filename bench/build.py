@@ -39,7 +39,7 @@ if work != "import":
     import numba
 numba = time.monotonic()
 if work == "runtime":
-    from rnnspec.backends.cpu.runtime import runtime
+    from rnnspec.backends.cpu.runtime.addresses import runtime
     runtime("float32")
 elif work != "import":
     import numpy as np

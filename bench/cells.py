@@ -70,8 +70,8 @@ def one(name: str) -> dict[str, Any]:
     from bench.peak import peak
     from bench.timing import measure as measured
     from bench.timing import repeats
-    from rnnspec.pipeline import stages
-    from rnnspec.show import known_sizes
+    from rnnspec.lowering.pipeline import stages
+    from rnnspec.show.counts import known_sizes
 
     spec = rnnspec.load(name)
     kernel = rnnspec.compile(spec, threads=1)

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from rnnspec.backends.cuda.build import architecture, store
-from rnnspec.backends.cuda.driver import Device
-from rnnspec.backends.cuda.text import Source
+from rnnspec.backends.cuda.compile.build import architecture, store
+from rnnspec.backends.cuda.compile.source import Source
+from rnnspec.backends.cuda.launch.driver import Device
 from rnnspec.errors import BackendUnavailable
 
 

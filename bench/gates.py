@@ -57,8 +57,8 @@ def _rows(names: list[str], task: str, steps: int | None, threads: int) -> Itera
 
 def measure(name: str, task: str, steps: int | None, threads: int) -> Iterator[dict[str, Any]]:
     """One record, made in a process of its own."""
-    from rnnspec.commands.list_cells import counts
     from rnnspec.language.load import load
+    from rnnspec.show.counts import counts
 
     yield {"cell": name} | counts(load(name), SIZE) | speed(name, threads) | score(name, task, steps, threads)
 
@@ -70,7 +70,7 @@ def speed(name: str, threads: int) -> dict[str, Any]:
     import rnnspec
     from bench.timing import measure as measured
     from bench.timing import repeats
-    from rnnspec.train.fit import fitted
+    from rnnspec.train.sizes import fitted
 
     spec = rnnspec.load(name)
     width, more = fitted(spec, SIZE, SIZE, {})

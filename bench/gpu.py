@@ -27,12 +27,12 @@ import rnnspec
 from bench.cubins import Recorder
 from bench.machine import describe
 from bench.timing import measure, repeats
-from rnnspec.backends.cuda.build import prebuilt
 from rnnspec.backends.cuda.choice import DEVICES
-from rnnspec.backends.cuda.driver import Device, standing_in
-from rnnspec.device import DeviceKernel
+from rnnspec.backends.cuda.compile.build import prebuilt
+from rnnspec.backends.cuda.launch.driver import Device, standing_in
+from rnnspec.engine.cuda import DeviceKernel
+from rnnspec.engine.kernel import Kernel
 from rnnspec.errors import BackendUnavailable, RnnspecError
-from rnnspec.kernel import Kernel
 from rnnspec.language.sizes import evaluate_size, with_default_sizes
 
 EXAMPLE = "python -m bench gpu --minutes 8"

@@ -10,7 +10,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from rnnspec.backends.cpu import simd, tile
+from rnnspec.backends.cpu.runtime import simd, tile
 
 
 def best(function: Callable[[], object], budget: float = 0.4) -> float:

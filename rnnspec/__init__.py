@@ -16,30 +16,33 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rnnspec import noise, transform
-    from rnnspec.compare import Comparison, diff
+    from rnnspec import transform
+    from rnnspec.compare.comparison import Comparison
+    from rnnspec.compare.verdict import diff
+    from rnnspec.engine import noise
+    from rnnspec.engine.kernel import Kernel, compile
+    from rnnspec.engine.results import Gradients, Inference, Run
     from rnnspec.errors import BackendUnavailable, DtypeError, RnnspecError, ShapeError, SpecError, UnsupportedError
-    from rnnspec.kernel import Gradients, Inference, Kernel, Run, compile
     from rnnspec.language.load import load, loads, spec_names
     from rnnspec.language.spec import Spec
-    from rnnspec.recurrent import Recurrent
+    from rnnspec.layers.recurrent import Recurrent
 
 __version__ = "0.1.0"
 
 _HOME = {
     "load": "language.load", "loads": "language.load", "spec_names": "language.load", "Spec": "language.spec",
-    "compile": "kernel", "Kernel": "kernel", "Run": "kernel", "Gradients": "kernel", "Inference": "kernel", "Recurrent": "recurrent",
-    "RnnspecError": "errors", "SpecError": "errors", "ShapeError": "errors", "DtypeError": "errors", "UnsupportedError": "errors",
-    "BackendUnavailable": "errors", "diff": "compare", "Comparison": "compare",
+    "compile": "engine.kernel", "Kernel": "engine.kernel", "Run": "engine.results", "Gradients": "engine.results",
+    "Inference": "engine.results", "Recurrent": "layers.recurrent", "diff": "compare.verdict", "Comparison": "compare.comparison",
+    "RnnspecError": "errors", "SpecError": "errors", "ShapeError": "errors", "DtypeError": "errors",
+    "UnsupportedError": "errors", "BackendUnavailable": "errors",
 }
-_MODULES = ("noise", "transform")
-__all__ = ["BackendUnavailable", "Comparison", "DtypeError", "Gradients", "Inference", "Kernel", "Recurrent", "RnnspecError", "Run", "ShapeError", "Spec",
-           "SpecError", "UnsupportedError", "compile", "diff", "load", "loads", "noise", "spec_names", "transform"]
+_MODULES = {"noise": "engine.noise", "transform": "transform"}
+__all__ = [*_HOME, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return import_module(f"rnnspec.{name}")
+        return import_module(f"rnnspec.{_MODULES[name]}")
     if name not in _HOME:
         raise AttributeError(f"module 'rnnspec' has no attribute {name!r}")
     value = getattr(import_module(f"rnnspec.{_HOME[name]}"), name)

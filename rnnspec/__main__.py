@@ -2,6 +2,6 @@
 
 import sys
 
-from rnnspec.cli import main
+from rnnspec.commands.cli import main
 
 sys.exit(main())

@@ -11,10 +11,10 @@ from tiny import cell
 
 import rnnspec
 from rnnspec.backends import reference
-from rnnspec.kernel import Gradients, Kernel, Run
+from rnnspec.engine.kernel import Gradients, Kernel, Run
 from rnnspec.language.sizes import full_shape, with_default_sizes
 from rnnspec.language.spec import Spec
-from rnnspec.pipeline import Stages, stages
+from rnnspec.lowering.pipeline import Stages, stages
 
 Array = np.ndarray
 DTYPES = ("float32", "float64")
@@ -150,7 +150,7 @@ _GRAPHS: dict[str, Any] = {}
 
 def reference_run(spec: Spec, params: Mapping[str, Any], inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None, lengths: Any = None) -> Any:
     """The reference on plain arrays, in float64: sizes follow from the arrays."""
-    from rnnspec.arrays import infer_sizes
+    from rnnspec.engine.arrays import infer_sizes
     from rnnspec.language.load import digest
     from rnnspec.symbolic.build import build
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from functools import cache
 
 import rnnspec
-from rnnspec.backends.cuda.build import build
 from rnnspec.backends.cuda.choice import DEVICES, choose
-from rnnspec.backends.cuda.loop import loop_source
-from rnnspec.backends.cuda.loop_facts import Facts
-from rnnspec.backends.cuda.stage import has_work, stage_source
-from rnnspec.backends.cuda.text import Source
+from rnnspec.backends.cuda.compile.build import build
+from rnnspec.backends.cuda.compile.source import Source
+from rnnspec.backends.cuda.emit.stage import has_work, stage_source
+from rnnspec.backends.cuda.loop.facts import Facts
+from rnnspec.backends.cuda.loop.kernel import loop_source
+from rnnspec.lowering.pipeline import MODES, Stages, stages
 from rnnspec.lowering.program import Program
-from rnnspec.pipeline import MODES, Stages, stages
 
 MANY_ROWS = 10**6  # so that a block has as many as it can
 # expf is made of ex2.approx and tanhf of rcp.approx, both with corrections; the others would be approximations that nobody asked for

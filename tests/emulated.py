@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from ptx.driver import FakeLibrary
 
-from rnnspec.backends.cuda import launch
-from rnnspec.backends.cuda.build import build
-from rnnspec.backends.cuda.driver import open_device, standing_in
-from rnnspec.backends.cuda.runtime import runtime_source
-from rnnspec.backends.cuda.text import Source
+from rnnspec.backends.cuda.compile.build import build
+from rnnspec.backends.cuda.compile.source import Source
+from rnnspec.backends.cuda.emit.moves import runtime_source
+from rnnspec.backends.cuda.launch import execution as launch
+from rnnspec.backends.cuda.launch.driver import open_device, standing_in
 from rnnspec.errors import BackendUnavailable
 
 

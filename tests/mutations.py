@@ -18,16 +18,18 @@ from unittest import mock
 import numpy as np
 from tiny import cell
 
-from rnnspec.backends.cpu import rows, segments
-from rnnspec.backends.cpu.emit import Target, emit
+from rnnspec.backends.cpu.emit.emission import Target
+from rnnspec.backends.cpu.emit.kernel import emit
+from rnnspec.backends.cpu.emit.texts import texts
+from rnnspec.backends.cpu.launch import rows, segments
 from rnnspec.backends.cpu.machine import host, max_vectors
 from rnnspec.check.run import PROPERTIES
 from rnnspec.check.shrink import attempt
 from rnnspec.check.subject import Subject, subject, with_kernel
-from rnnspec.kernel import Kernel
+from rnnspec.engine.kernel import Kernel
 from rnnspec.language.load import load, loads
+from rnnspec.lowering.pipeline import MODES, stages
 from rnnspec.lowering.program import Accumulation, Program, Stage, Term
-from rnnspec.pipeline import MODES, stages, texts
 from rnnspec.symbolic.expressions import symbol
 from rnnspec.symbolic.graph import Graph, Node, Pointwise, Product
 

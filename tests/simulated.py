@@ -15,9 +15,9 @@ from cells import case
 from numba import cuda
 
 import rnnspec
-from rnnspec.backends.cuda.driver import Device, standing_in
-from rnnspec.backends.cuda.text import Source
-from rnnspec.modules import import_source
+from rnnspec.backends.cuda.compile.source import Source
+from rnnspec.backends.cuda.launch.driver import Device, standing_in
+from rnnspec.storage.sources import import_source
 
 
 class Memory:

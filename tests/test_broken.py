@@ -16,7 +16,7 @@ from cells import kernel
 from tiny import cell
 
 import rnnspec
-from rnnspec.backends.cpu import pool
+from rnnspec.backends.cpu.launch import pool
 from rnnspec.errors import DtypeError, RnnspecError, ShapeError, SpecError, UnsupportedError
 
 LEAKY = """rnnspec: 1
@@ -91,7 +91,7 @@ def test_an_interrupt_does_not_leave_the_pool_locked() -> None:
     """Ctrl-C between `acquire` and `try` in `_Pool.give`: the lock stays taken, and every later call of the process hangs in `take`."""
     script = textwrap.dedent("""
         import faulthandler, random, signal, time
-        from rnnspec.backends.cpu.memory import Memory
+        from rnnspec.backends.cpu.launch.memory import Memory
         def interrupt(*_): raise KeyboardInterrupt
         signal.signal(signal.SIGALRM, interrupt)
         faulthandler.dump_traceback_later(30, exit=True)
@@ -126,7 +126,7 @@ def test_threads_after_the_main_thread_and_at_exit() -> None:
     """RuntimeError: cannot schedule new futures after shutdown."""
     script = textwrap.dedent("""
         import atexit, threading, time
-        from rnnspec.backends.cpu.pool import run_blocks
+        from rnnspec.backends.cpu.launch.pool import run_blocks
         done = []
         run_blocks(done.append, [1, 2])
         def late():

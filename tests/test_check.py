@@ -13,18 +13,18 @@ import pytest
 from cells import CORE
 from tiny import cell
 
+from rnnspec.backends.cpu.emit.texts import texts
 from rnnspec.backends.reference import rounded_at_random
 from rnnspec.check import PROPERTIES, check_cells, check_property
-from rnnspec.check.conditioning import measure, rounding_spread
-from rnnspec.check.derivatives import complex_step
+from rnnspec.check.properties.conditioning import measure, rounding_spread
+from rnnspec.check.properties.derivatives import complex_step
 from rnnspec.check.report import table
 from rnnspec.check.run import Property, run_property
 from rnnspec.check.sampling import awkward
 from rnnspec.check.subject import Subject, kind_of, largest_values, run_reference, subject, with_kernel, worst
 from rnnspec.check.tolerances import KERNEL, KINK_COMPARISON, ROUNDING
-from rnnspec.kernel import Gradients, Kernel, Run
+from rnnspec.engine.kernel import Gradients, Kernel, Run
 from rnnspec.language.load import load, loads, spec_names
-from rnnspec.pipeline import texts
 from rnnspec.symbolic.expressions import symbol
 from rnnspec.symbolic.graph import Graph, Pointwise, Product
 from rnnspec.transform import layer_norm
@@ -219,7 +219,7 @@ def test_a_wrong_sign_in_the_text_is_caught():
 
 def test_threads_are_used_when_their_independence_is_checked(monkeypatch):
     """A run too small for its threads would prove nothing."""
-    from rnnspec.backends.cpu import rows
+    from rnnspec.backends.cpu.launch import rows
 
     counts = []
     plain = rows.block_count
@@ -374,7 +374,7 @@ def test_a_failure_is_shrunk_and_its_snippet_repeats_it(monkeypatch):
 
 def test_the_snippet_of_a_choice_has_the_choice(monkeypatch):
     monkeypatch.setattr("rnnspec.check.tolerances.COMPLEX_STEP", 0)
-    monkeypatch.setattr("rnnspec.check.derivatives.COMPLEX_STEP", 0)
+    monkeypatch.setattr("rnnspec.check.properties.derivatives.COMPLEX_STEP", 0)
     result = check_cells(["rnn"], dtypes=()).cells[1].results[2]
     assert result.repeat.splitlines()[2].startswith("result = check_property('rnn', 'adjoint, complex step', 'reference', steps=")
     assert result.repeat.splitlines()[2].endswith("phi='relu')")

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from tiny import cell
 
-from rnnspec.check import functions
-from rnnspec.check.accuracy import distances, measure, measure_cells, spacing
-from rnnspec.check.functions import GOAL, HELD_TO, LIMITS, SPECIAL, arguments, exact, measure_functions, ulps
+from rnnspec.check.accuracy.cells import distances, functions, measure, measure_cells, spacing
+from rnnspec.check.accuracy.functions import GOAL, HELD_TO, LIMITS, SPECIAL, arguments, exact, measure_functions, ulps
 from rnnspec.check.subject import subject, with_kernel
-from rnnspec.cli import main
-from rnnspec.kernel import Kernel
+from rnnspec.commands.cli import main
+from rnnspec.engine.kernel import Kernel
 from rnnspec.language.functions import FUNCTIONS, INTERNAL
 from rnnspec.language.load import load, loads
 

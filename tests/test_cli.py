@@ -17,7 +17,7 @@ import pytest
 from train_parts import TEXT, MiniLayer
 
 import rnnspec
-from rnnspec.cli import main
+from rnnspec.commands.cli import main
 from rnnspec.language.load import load, loads, spec_names
 
 COMMANDS = ("list", "show", "check", "train", "probe", "new", "diff", "pack", "verify")
@@ -173,7 +173,7 @@ def test_list_of_nothing_and_by_nothing(capsys):
 def test_show_passes_on_what_was_asked(monkeypatch, capsys):
     asked = []
     module = types.SimpleNamespace(show=lambda spec, **options: asked.append((spec.name, options)) or "text")
-    monkeypatch.setitem(sys.modules, "rnnspec.show", module)
+    monkeypatch.setitem(sys.modules, "rnnspec.show.page", module)
     assert run("show", "lstm") == 0 and run("show", "gru", "--stage", "graph", "--latex", "--json") == 0
     assert asked == [
         ("lstm", {"stage": None, "latex": False, "as_json": False}),
@@ -429,7 +429,7 @@ def test_a_reader_that_went_away():
 
 def test_the_command_starts_without_numpy_or_rich():
     heavy = {"numpy", "rich", "matplotlib", "numba", "sympy"}
-    code = f"import sys, rnnspec.cli; rnnspec.cli.make_parser(); print(sorted({heavy} & set(sys.modules)))"
+    code = f"import sys, rnnspec.commands.cli; rnnspec.commands.cli.make_parser(); print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment())
     assert done.stdout.strip() == "[]"
 
@@ -442,7 +442,7 @@ def test_the_commands_of_the_readme_can_be_given():
     """Every `rnnspec ...` line of a shell block of the README is understood."""
     import shlex
 
-    from rnnspec.cli import make_parser
+    from rnnspec.commands.cli import make_parser
 
     blocks = Path(__file__).resolve().parent.parent.joinpath("README.md").read_text().split("```sh\n")[1:]
     lines = [line for block in blocks for line in block.split("```")[0].splitlines() if line.startswith("rnnspec ")]
@@ -455,12 +455,12 @@ def test_a_character_that_the_terminal_lacks_is_no_failure(monkeypatch):
     """A trained model's sample may hold any character, and the results are written already."""
     stdout = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr("sys.stdout", stdout)
-    monkeypatch.setattr("rnnspec.cli._run_list", lambda args: print("caf\xe9") or 0)
+    monkeypatch.setattr("rnnspec.commands.cli._run_list", lambda args: print("caf\xe9") or 0)
     assert main(["list"]) == 0 and stdout.buffer.getvalue() == b"caf?\n"
 
 
 def test_closed_streams_are_no_failure():
-    code = "import sys; sys.stderr = None; sys.stdout = None; from rnnspec.cli import main; sys.exit(main(['train', '--tasks']))"
+    code = "import sys; sys.stderr = None; sys.stdout = None; from rnnspec.commands.cli import main; sys.exit(main(['train', '--tasks']))"
     assert subprocess.run([sys.executable, "-c", code], env=environment()).returncode == 0
 
 

@@ -15,9 +15,9 @@ from test_cuda_launch import Tensor, cuda
 from tolerances import CUDA, assert_close
 
 import rnnspec
-from rnnspec.backends.cuda.driver import DEVICE_ORDINAL, HOST_MEMORY, MEMORY_TYPE, CudaError
+from rnnspec.backends.cuda.launch.driver import DEVICE_ORDINAL, HOST_MEMORY, MEMORY_TYPE, CudaError
+from rnnspec.engine.spans import cut
 from rnnspec.errors import DtypeError, UnsupportedError
-from rnnspec.pieces import cut
 
 needs_compiler()
 

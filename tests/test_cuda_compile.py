@@ -13,9 +13,9 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))  # bench is not ins
 
 import rnnspec
 from bench.cubins import Recorder
-from rnnspec.backends.cuda.build import ARCHITECTURES
 from rnnspec.backends.cuda.choice import DEVICES
-from rnnspec.backends.cuda.driver import standing_in
+from rnnspec.backends.cuda.compile.build import ARCHITECTURES
+from rnnspec.backends.cuda.launch.driver import standing_in
 
 needs_compiler()
 ALONE, TOGETHER = (1, 3), 2  # the tiers whose blocks do not wait for each other, and that whose do

@@ -11,8 +11,8 @@ from test_vector_math import DTYPES, SPECIAL, errors, samples
 from tiny import cell
 
 import rnnspec
-from rnnspec.backends.cpu.vector_math import PRIMITIVES
-from rnnspec.pipeline import stages
+from rnnspec.backends.cpu.runtime.vector_math import PRIMITIVES
+from rnnspec.lowering.pipeline import stages
 
 needs_compiler()
 # units in the last place. exp to tanh are NVIDIA's (its table, CUDA C++ programming guide: 2 at most, double erf too), sigmoid is a quotient

@@ -21,11 +21,11 @@ from tolerances import CUDA, assert_close
 
 import rnnspec
 from bench.cubins import ptxas
-from rnnspec.backends.cuda import launch
 from rnnspec.backends.cuda.choice import DEVICES, MOST_REGISTERS, choose
-from rnnspec.backends.cuda.driver import BlockedError, CudaError
-from rnnspec.backends.cuda.loop_facts import Facts
-from rnnspec.pipeline import stages
+from rnnspec.backends.cuda.launch import execution as launch
+from rnnspec.backends.cuda.launch.driver import BlockedError, CudaError
+from rnnspec.backends.cuda.loop.facts import Facts
+from rnnspec.lowering.pipeline import stages
 
 needs_compiler()
 FORMS = ("lstm", "gru_reset_before", "on_lstm")  # one stage, two, and stages that need whole rows

@@ -20,12 +20,13 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))  # bench is not ins
 import rnnspec
 from bench import cubins
 from bench import gpu as bench_gpu
-from rnnspec.backends.cuda import build, driver
-from rnnspec.backends.cuda.memory import new_array
+from rnnspec.backends.cuda.compile import build
+from rnnspec.backends.cuda.launch import driver
+from rnnspec.backends.cuda.launch.memory import new_array
 from rnnspec.check import check_property
-from rnnspec.device import DeviceStream, gathered, scattered
+from rnnspec.engine.cuda import DeviceStream, gathered, scattered
+from rnnspec.engine.spans import cut
 from rnnspec.errors import BackendUnavailable, DtypeError, UnsupportedError
-from rnnspec.pieces import cut
 
 needs_compiler()
 
@@ -203,7 +204,7 @@ class Capsule:
     def __dlpack__(self, stream=None):
         import ctypes
 
-        from rnnspec.backends.cuda.interface import _Tensor
+        from rnnspec.backends.cuda.launch.interface import _Tensor
 
         shape = (ctypes.c_int64 * self.array.ndim)(*self.array.shape)
         self.tensor = _Tensor(self.array.address - 16, self.device_type, 0, self.array.ndim, 2, 8 * self.array.dtype.itemsize, 1, shape, None, 16)

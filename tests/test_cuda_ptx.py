@@ -18,8 +18,9 @@ from tolerances import CUDA, assert_close
 
 import rnnspec
 from bench.cubins import assemble, ptxas
-from rnnspec.backends.cuda import launch, products
-from rnnspec.backends.cuda.build import build
+from rnnspec.backends.cuda.compile.build import build
+from rnnspec.backends.cuda.emit import products
+from rnnspec.backends.cuda.launch import execution as launch
 
 needs_compiler()
 REGISTERS, MOST = 65536, 255
@@ -30,7 +31,7 @@ def test_the_compiler_of_others_is_left_as_it_was():
     from numba.core.types.functions import BaseFunction
     from numba.cuda import compiler
 
-    from rnnspec.backends.cuda.numba_passes import few_passes
+    from rnnspec.backends.cuda.compile.numba_passes import few_passes
 
     before = compiler.CUDACompiler, BaseFunction.get_call_type
     with pytest.raises(ZeroDivisionError), few_passes():

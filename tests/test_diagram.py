@@ -6,9 +6,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rnnspec.cli import main
-from rnnspec.diagram import _boxes, _columns, _order, svg
+from rnnspec.commands.cli import main
 from rnnspec.language.load import load
+from rnnspec.show.diagram import _boxes, _columns, _order, svg
 
 
 @pytest.mark.parametrize("name", ["rnn", "gru_reset_before", "mogrifier_lstm", "rhn", "ei_rnn", "tau_gru", "clockwork_rnn"])

@@ -8,8 +8,8 @@ import pytest
 from tiny import cell
 
 import rnnspec
-from rnnspec.cli import main
-from rnnspec.compare import diff
+from rnnspec.commands.cli import main
+from rnnspec.compare.verdict import diff
 from rnnspec.language.load import load, loads, spec_names
 
 SPECS = Path(__file__).parent / "specs"

@@ -15,12 +15,13 @@ from cells import CORE, DTYPES, Case, case, expected, kernel, ones, run_scalar, 
 from tiny import cell
 from tolerances import DIFFERENCE_STEP, DIFFERENCES, FUNCTION, HAND, REFERENCE, assert_close, assert_same
 
-from rnnspec.backends.cpu.emit import Target, emit
+from rnnspec.backends.cpu.emit.emission import Target
+from rnnspec.backends.cpu.emit.kernel import emit
 from rnnspec.language.functions import FUNCTIONS as ALL
 from rnnspec.language.functions import INTERNAL
 from rnnspec.language.load import specs_folder
-from rnnspec.language.reader import RESERVED
-from rnnspec.pipeline import MODES, stages
+from rnnspec.language.reading.document import RESERVED
+from rnnspec.lowering.pipeline import MODES, stages
 
 ROOT = Path(__file__).resolve().parents[1]
 KINDS = ("params", "inputs", "states")
@@ -142,9 +143,10 @@ def test_H43_the_cells_written_out_in_exp_are_the_same_cells():
 
 HASHES = f"""
 import hashlib, rnnspec
-from rnnspec.backends.cpu.emit import Target, emit
+from rnnspec.backends.cpu.emit.emission import Target
+from rnnspec.backends.cpu.emit.kernel import emit
 from rnnspec.language.load import digest
-from rnnspec.pipeline import MODES, stages
+from rnnspec.lowering.pipeline import MODES, stages
 for name in {CORE!r}:
     spec = rnnspec.load(name)
     made = stages(spec)

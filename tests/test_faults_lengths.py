@@ -11,7 +11,7 @@ from tolerances import HAND, REFERENCE, assert_close, assert_same
 
 import rnnspec
 from rnnspec.backends import reference
-from rnnspec.backends.cpu import memory, rows
+from rnnspec.backends.cpu.launch import memory, rows
 
 KINDS = ("params", "inputs", "states")
 LENGTHS = np.array([7, 3, 5, 1, 0, 7, 2])

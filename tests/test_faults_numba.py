@@ -16,7 +16,7 @@ from tiny import cell
 from tolerances import assert_same
 
 import rnnspec
-from rnnspec.backends.cpu import rows
+from rnnspec.backends.cpu.launch import rows
 
 ROOT = Path(__file__).resolve().parents[1]
 KINDS = ("params", "inputs", "states")

@@ -13,7 +13,7 @@ from tolerances import HAND, SIX_DIGITS, assert_close, assert_same
 
 import rnnspec
 from rnnspec import DtypeError, Recurrent
-from rnnspec.backends.cpu import rows
+from rnnspec.backends.cpu.launch import rows
 
 KINDS = ("params", "inputs", "states")
 

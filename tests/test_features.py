@@ -6,7 +6,7 @@ import pytest
 from tiny import cell
 
 from rnnspec.backends import reference
-from rnnspec.check.derivatives import complex_step, dot_product
+from rnnspec.check.properties.derivatives import complex_step, dot_product
 from rnnspec.check.subject import subject
 from rnnspec.errors import SpecError
 from rnnspec.language.load import loads

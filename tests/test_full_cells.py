@@ -11,13 +11,13 @@ import pytest
 from tolerances import APART, DIGITS, REFERENCE, assert_close
 
 from rnnspec.backends import reference
-from rnnspec.check.derivatives import complex_step, dot_product
+from rnnspec.check.properties.derivatives import complex_step, dot_product
 from rnnspec.check.sampling import Case, Shapes, draw
 from rnnspec.check.subject import Subject, subject
 from rnnspec.language.load import digest, load, spec_path
-from rnnspec.latex import align
-from rnnspec.pipeline import stages
-from rnnspec.show import show
+from rnnspec.lowering.pipeline import stages
+from rnnspec.show.latex import align
+from rnnspec.show.page import show
 from rnnspec.symbolic.adjoint import adjoint
 from rnnspec.symbolic.once import split_once
 

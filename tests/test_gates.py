@@ -3,8 +3,8 @@ from __future__ import annotations
 
 import pytest
 
-from rnnspec.language.gates import gate_names
 from rnnspec.language.load import load, loads
+from rnnspec.language.roles import gate_names
 
 FOUND = {"lstm": ["i", "f", "o"], "gru": ["r", "z"], "lstm_fgr": ["i", "f", "o"], "lem": ["dz", "dh"], "rhn": ["g_1", "g_2", "g_3"], "rnn": [],
          "on_lstm": ["f", "i", "o", "m", "n"], "elman_two_layer": []}

@@ -7,14 +7,14 @@ from tiny import cell
 
 import rnnspec
 from rnnspec import transform
+from rnnspec.engine.initialise import initialise
 from rnnspec.errors import SpecError
-from rnnspec.initialise import initialise
-from rnnspec.language.biases import bias_names
 from rnnspec.language.load import load, loads, spec_names
 from rnnspec.language.rewrite import to_yaml
+from rnnspec.language.roles import bias_names
 from rnnspec.language.sizes import unit_size
 from rnnspec.language.spec import Init
-from rnnspec.train.layers import keeping
+from rnnspec.language.transforms.retain import keeping
 
 SIZES = {"D": 5, "H": 7}
 FLOAT64 = np.dtype("float64")

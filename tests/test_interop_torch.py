@@ -396,7 +396,7 @@ def test_the_number_of_threads_is_torchs_and_changes_nothing():
 
 
 def test_backward_runs_as_often_as_asked_and_tapes_are_freed():
-    from rnnspec.backends.cpu.memory import _POOL
+    from rnnspec.backends.cpu.launch.memory import _POOL
 
     ours, _ = pair("lstm", 32, 64, **DOUBLE)
     x = normal(60, 8, 32).requires_grad_()
@@ -638,7 +638,7 @@ def test_H81_arguments_are_checked_at_once(change, error, words):
 
 @pytest.mark.parametrize("grad", [True, False])
 def test_the_threads_of_a_module_are_those_of_its_stack(grad: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rnnspec.interop import _torch_ops
+    from rnnspec.interop import torch_ops as _torch_ops
 
     seen: list[int] = []
     made = _torch_ops.stack_of

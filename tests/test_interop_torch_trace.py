@@ -15,11 +15,11 @@ from rnnspec import UnsupportedError
 
 torch = pytest.importorskip("torch")
 
-from rnnspec.interop import _torch_ops  # noqa: E402
+from rnnspec.interop import torch_ops as _torch_ops  # noqa: E402
 from rnnspec.interop.torch import Recurrent  # noqa: E402
-from rnnspec.language.equations import to_text  # noqa: E402
 from rnnspec.language.load import digest, load, loads, spec_names  # noqa: E402
 from rnnspec.language.rewrite import to_yaml  # noqa: E402
+from rnnspec.language.syntax.tree import to_text  # noqa: E402
 
 BOTH = {"num_layers": 2, "bidirectional": True, "dtype": torch.float64}
 

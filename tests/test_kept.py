@@ -6,7 +6,7 @@ import pytest
 from tolerances import assert_same
 
 from rnnspec import ShapeError
-from rnnspec.stack import Stack
+from rnnspec.layers.stack import Stack
 
 OPTIONS = {
     "full": {}, "low": {"memory": "low"}, "dropout": {"dropout": 0.4}, "dropout low": {"dropout": 0.4, "memory": "low"},

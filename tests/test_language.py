@@ -13,10 +13,11 @@ from cells import CORE
 from tiny import cell, h_of, run
 
 from rnnspec.errors import SpecError
-from rnnspec.language.equations import MAX_EQUATIONS, Call, Number, Ref, decimal, parse_equations, parse_expression, to_text, walk
 from rnnspec.language.functions import FUNCTIONS
 from rnnspec.language.load import digest, load, loads, spec_names
 from rnnspec.language.sizes import SizeError, canonical_size, evaluate_size, full_shape, sizes_in
+from rnnspec.language.syntax.parse import MAX_EQUATIONS, decimal, parse_equations, parse_expression
+from rnnspec.language.syntax.tree import Call, Number, Ref, to_text, walk
 
 CELLS = CORE  # tiny.run knows no more of the language than these need; tests/test_plain_cells.py has the others
 

@@ -12,8 +12,8 @@ from plain_layers import Options, layers
 from tolerances import DIFFERENCE_STEP, DIFFERENCES, REFERENCE, assert_close, assert_same
 
 from rnnspec import Recurrent
-from rnnspec.passes import dropout_mask
-from rnnspec.pieces import cut
+from rnnspec.engine.spans import cut
+from rnnspec.layers.forward import dropout_mask
 
 Array = np.ndarray
 LENGTHS = np.array([5, 7, 0, 1, 3])

@@ -9,13 +9,14 @@ import pytest
 from tiny import cell
 
 from rnnspec.backends import reference
-from rnnspec.check.derivatives import complex_step, dot_product
+from rnnspec.check.properties.derivatives import complex_step, dot_product
 from rnnspec.check.subject import subject
 from rnnspec.errors import RnnspecError, SpecError
-from rnnspec.language.equations import MAX_DELAY, Ref, to_text, walk
 from rnnspec.language.load import load, loads
-from rnnspec.language.unroll import MAX_ROUNDS, MAX_UNROLLED
-from rnnspec.pipeline import stages
+from rnnspec.language.meaning.unroll import MAX_ROUNDS, MAX_UNROLLED
+from rnnspec.language.syntax.parse import MAX_DELAY
+from rnnspec.language.syntax.tree import Ref, to_text, walk
+from rnnspec.lowering.pipeline import stages
 from rnnspec.symbolic.build import build
 
 VECTORS = {"inputs": "{x: D}", "states": "{h: H}"}

@@ -15,7 +15,7 @@ from tiny import cell
 
 import rnnspec
 from rnnspec import Recurrent, RnnspecError
-from rnnspec.backends.cpu import memory
+from rnnspec.backends.cpu.launch import memory
 
 MB = 1 << 20
 

@@ -10,7 +10,7 @@ from test_recurrent import FORMS
 from tolerances import REFERENCE, assert_close
 
 import rnnspec
-from rnnspec.backends.cpu import segments
+from rnnspec.backends.cpu.launch import segments
 
 
 def low(name, **settings):

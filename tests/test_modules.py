@@ -16,14 +16,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rnnspec import modules
 from rnnspec.backends.cpu import native
-from rnnspec.modules import CacheWarning, cache_folder, clear, import_source, kept
+from rnnspec.storage import cache, sources
+from rnnspec.storage.cache import CacheWarning, cache_folder, clear, kept
+from rnnspec.storage.sources import import_source
 
 ROOT = Path(__file__).resolve().parents[1]
 
 TEXT = '''from numba import njit
-from rnnspec.backends.cpu.simd import get, pointer_int, put
+from rnnspec.backends.cpu.runtime.simd import get, pointer_int, put
 
 LAYOUT = {}
 
@@ -38,7 +39,7 @@ def broken():
     raise ValueError("line 14")
 '''
 # the sources of the runtime may be edited while the tests run; a test of their digest stands alone
-FIXED = "import rnnspec.modules\nrnnspec.modules._runtime_digest = lambda: 'fixed'\n"
+FIXED = "import rnnspec.storage.cache\nrnnspec.storage.cache._runtime_digest = lambda: 'fixed'\n"
 # prints half of 6, whether that was read from the cache (then nobody imports Numba), and how many warnings there were, of ours and of all
 SCRIPT = f"""
 {FIXED}
@@ -46,7 +47,7 @@ import sys, warnings
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     import numpy as np
-    from rnnspec.modules import CacheWarning
+    from rnnspec.storage.cache import CacheWarning
     from rnnspec.backends.cpu.native import Kernel
     table = np.array([6])
     Kernel("half", {TEXT!r}).kernel(table.ctypes.data)
@@ -58,15 +59,15 @@ with warnings.catch_warnings(record=True) as caught:
 def folder(tmp_path, monkeypatch):
     """An empty cache, and a process that has imported and warned nothing yet."""
     monkeypatch.setenv("RNNSPEC_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(modules, "_WARNED", threading.Event())
-    monkeypatch.setattr(modules, "_runtime_digest", lambda: "fixed")
+    monkeypatch.setattr(cache, "_WARNED", threading.Event())
+    monkeypatch.setattr(cache, "_runtime_digest", lambda: "fixed")
     forget()
     yield tmp_path / "cache"
     forget()
 
 
 def forget():
-    for name in [name for name in sys.modules if name.startswith(modules.PACKAGE)]:
+    for name in [name for name in sys.modules if name.startswith(sources.PACKAGE)]:
         del sys.modules[name]
 
 
@@ -120,7 +121,7 @@ def test_the_module_is_real_and_the_same_the_second_time():
     assert module is not import_source("half of x", TEXT + "\n")
     with pytest.raises(SyntaxError):
         import_source("bad", "def")
-    assert not [name for name in sys.modules if "bad_" in name and name.startswith(modules.PACKAGE)]
+    assert not [name for name in sys.modules if "bad_" in name and name.startswith(sources.PACKAGE)]
 
 
 def test_threads_get_one_module():
@@ -152,13 +153,13 @@ def test_a_change_is_seen_whatever_the_clock_says():
     assert again().LAYOUT == {} and path.read_text() == TEXT
 
 
-RUNTIME_DIGEST = modules._runtime_digest
+RUNTIME_DIGEST = cache._runtime_digest
 
 
 def test_kernels_of_the_cpu_do_not_depend_on_other_backends(monkeypatch):
     """Each keeps its own under keys with its own digest; the CUDA backend's texts call what lies in its folder."""
     asked = []
-    monkeypatch.setattr(modules, "sources_digest", lambda package: asked.append(package) or "")
+    monkeypatch.setattr(cache, "sources_digest", lambda package: asked.append(package) or "")
     RUNTIME_DIGEST()
     assert asked == ["rnnspec.backends.cpu"]
 
@@ -167,17 +168,17 @@ def test_kernels_of_the_cpu_do_not_depend_on_other_backends(monkeypatch):
 def test_a_change_in_the_runtime_is_seen(monkeypatch, tmp_path):
     """H58: the helpers that generated code calls end up in its machine code"""
     (tmp_path / "cpu").mkdir()
-    monkeypatch.setattr(modules.importlib.resources, "files", lambda package: tmp_path)
+    monkeypatch.setattr(cache.importlib.resources, "files", lambda package: tmp_path)
     digests = set()
     for text in ("a = 0.5", "a = 0.9", "a = 0.5\n"):
         (tmp_path / "cpu" / "simd.py").write_text(text)
-        modules.sources_digest.cache_clear()
+        cache.sources_digest.cache_clear()
         digests.add(RUNTIME_DIGEST())
-    modules.sources_digest.cache_clear()
+    cache.sources_digest.cache_clear()
     assert len(digests) == 3
     before, get = cache_folder(), Maker()
     assert get() == 1 and get() == 0
-    monkeypatch.setattr(modules, "_runtime_digest", lambda: "edited")
+    monkeypatch.setattr(cache, "_runtime_digest", lambda: "edited")
     assert get() == 1 and cache_folder() != before
 
 
@@ -209,7 +210,7 @@ def test_a_whole_file_of_someone_else_is_not_taken():
     a, b = kernels()
     a.write_bytes(b.read_bytes())
     content = b"not machine code"
-    b.write_bytes(modules.hashlib.sha256(content).digest() + content)
+    b.write_bytes(cache.hashlib.sha256(content).digest() + content)
     assert get("one") == get("two") == 1
 
 
@@ -220,7 +221,7 @@ def test_a_full_disk_costs_one_warning(full, monkeypatch):
             raise OSError(errno.ENOSPC, "No space left on device")
         os.rename(source, target)
 
-    monkeypatch.setattr(modules.os, "replace", replace)
+    monkeypatch.setattr(cache.os, "replace", replace)
     with pytest.warns(CacheWarning, match="No space") as caught:
         for i in range(2):
             assert again(TEXT + "#" * i).LAYOUT == {}
@@ -312,7 +313,7 @@ def test_nobody_else_can_write_there(monkeypatch):
     place.chmod(0o777)
     assert cache_folder() == place and stat.S_IMODE(place.stat().st_mode) == 0o700
     place.chmod(0o777)
-    monkeypatch.setattr(modules.os, "getuid", lambda: 12345)
+    monkeypatch.setattr(cache.os, "getuid", lambda: 12345)
     with pytest.warns(CacheWarning, match="other users"):
         assert cache_folder() is None
 
@@ -323,17 +324,17 @@ def test_old_files_go_and_foreign_files_stay(folder, monkeypatch):
     foreign.parent.mkdir()
     foreign.write_text("mine")
     names = ["new.kernel", "older.kernel", "old.py", "ancient.kernel", "left.tmp", "fresh.tmp"]
-    now = modules.time.time()
+    now = cache.time.time()
     for name, days in zip(names, [0, 2, 50, 91, 2, 0], strict=True):
         (place / name).write_bytes(b"x" * 100)
-        os.utime(place / name, (now - days * modules.DAY,) * 2)
+        os.utime(place / name, (now - days * cache.DAY,) * 2)
     os.utime(foreign, (0, 0))
-    modules._prune(folder)
+    cache._prune(folder)
     assert {path.name for path in place.iterdir()} == {"new.kernel", "older.kernel", "old.py", "fresh.tmp"}
-    monkeypatch.setattr(modules, "KEPT_BYTES", 250)
-    modules._prune(folder)                                       # not twice a day
+    monkeypatch.setattr(cache, "KEPT_BYTES", 250)
+    cache._prune(folder)                                       # not twice a day
     assert len(list(place.iterdir())) == 4
-    modules._prune(folder, now + 1.5 * modules.DAY)
+    cache._prune(folder, now + 1.5 * cache.DAY)
     assert "new.kernel" in {path.name for path in place.iterdir()} and len(list(place.iterdir())) <= 2
     assert clear() <= 2 and not place.exists() and foreign.exists()
 

@@ -13,11 +13,11 @@ from tiny import cell
 
 import rnnspec
 from rnnspec.backends.cpu import machine, native
-from rnnspec.modules import cache_folder, kept, uncollected
+from rnnspec.storage.cache import cache_folder, kept, uncollected
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = '''from numba import njit
-from rnnspec.backends.cpu.simd import get, pointer_int, put
+from rnnspec.backends.cpu.runtime.simd import get, pointer_int, put
 
 LAYOUT = {"fields": ("a", "b")}
 

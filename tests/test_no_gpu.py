@@ -8,7 +8,7 @@ import sys
 from emulated import gpu
 
 import rnnspec
-from rnnspec.device import DeviceKernel
+from rnnspec.engine.cuda import DeviceKernel
 
 
 def test_H70_without_a_gpu_the_cpu_works_and_cuda_says_why() -> None:
@@ -36,7 +36,7 @@ except ValueError as error:
 def test_auto_takes_no_gpu_whose_kernels_can_not_be_compiled(monkeypatch) -> None:
     """With a driver and a GPU, but without numba-cuda, `auto` was a kernel that failed at its first call."""
     with gpu():
-        monkeypatch.setattr("rnnspec.kernel.find_spec", lambda name: None)
-        assert type(rnnspec.compile("rnn", backend="auto")) is rnnspec.kernel.Kernel
-        monkeypatch.setattr("rnnspec.kernel.find_spec", lambda name: object())
+        monkeypatch.setattr("rnnspec.engine.kernel.find_spec", lambda name: None)
+        assert type(rnnspec.compile("rnn", backend="auto")) is rnnspec.engine.kernel.Kernel
+        monkeypatch.setattr("rnnspec.engine.kernel.find_spec", lambda name: object())
         assert type(rnnspec.compile("rnn", backend="auto")) is DeviceKernel

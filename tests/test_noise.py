@@ -16,14 +16,16 @@ from tiny import cell
 from tolerances import DIFFERENCE_STEP, DIFFERENCES, REFERENCE, assert_close, assert_same
 
 import rnnspec
-from rnnspec import noise, transform
+from rnnspec import transform
 from rnnspec.check import check_cells
+from rnnspec.check.properties.values import examples
 from rnnspec.check.subject import subject, variant
-from rnnspec.check.values import examples
-from rnnspec.commands.list_cells import row
+from rnnspec.commands.list import row
+from rnnspec.engine import noise
 from rnnspec.errors import ShapeError, SpecError
 from rnnspec.language.load import digest, load, loads
-from rnnspec.show import facts, parameter_count, show
+from rnnspec.show.counts import parameter_count
+from rnnspec.show.page import facts, show
 
 # every kind of noise at every place: in an input per step and per sequence, in a parameter, in a scalar
 RNN = cell("V = mask_U * U\nnew[t] = tanh(W @ x[t] + V @ (mask_h[t] * h[t-1]) + b) + noise_h[t]\nh[t] = keep_h[t] * h[t-1] + (1 - keep_h[t]) * new[t]",
@@ -348,7 +350,7 @@ def test_check_passes_noise_of_every_kind():
 
 
 def test_the_commands_take_cells_with_noise(tmp_path, monkeypatch, capsys):
-    from rnnspec.cli import main
+    from rnnspec.commands.cli import main
 
     monkeypatch.chdir(tmp_path)
     assert main(["new", "own", "--from", "zoneout_lstm"]) == 0

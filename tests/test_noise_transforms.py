@@ -10,9 +10,10 @@ from cells import whole_sizes
 from tiny import cell
 from tolerances import REFERENCE, assert_close
 
-from rnnspec import noise, transform
+from rnnspec import transform
 from rnnspec.backends import reference
-from rnnspec.compare import diff
+from rnnspec.compare.verdict import diff
+from rnnspec.engine import noise
 from rnnspec.errors import RnnspecError
 from rnnspec.language.load import digest, load, loads
 from rnnspec.language.sizes import full_shape

@@ -17,12 +17,12 @@ from rnnspec import DtypeError, ShapeError, UnsupportedError
 onnx = pytest.importorskip("onnx")
 from onnx_text import ALPHA, BETA, FUNCTIONS, GATES, draw, evaluate, node_of  # noqa: E402
 
+from rnnspec.check import peers  # noqa: E402
+from rnnspec.engine.kernel import Inference  # noqa: E402
+from rnnspec.engine.spans import Pieces  # noqa: E402
 from rnnspec.interop import onnx as interop  # noqa: E402
-from rnnspec.interop import peers  # noqa: E402
 from rnnspec.interop.onnx import NodeError, cells, run  # noqa: E402
 from rnnspec.interop.onnx_cells import ACTIVATIONS, OPERATORS, Form  # noqa: E402
-from rnnspec.kernel import Inference  # noqa: E402
-from rnnspec.pieces import Pieces  # noqa: E402
 
 FLAG = {"GRU": "linear_before_reset", "LSTM": "input_forget"}
 LENGTHS = ([4, 2, 1], [2, 0, 4], None)

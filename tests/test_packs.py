@@ -17,11 +17,12 @@ from tolerances import REFERENCE
 
 import rnnspec
 from rnnspec.backends import reference
-from rnnspec.check import pack as packs
-from rnnspec.check import pack_adapters, pack_runner
-from rnnspec.check.pack_adapters import part
+from rnnspec.check.packs import adapters as pack_adapters
+from rnnspec.check.packs import runner as pack_runner
+from rnnspec.check.packs import write as packs
+from rnnspec.check.packs.adapters import part
 from rnnspec.check.tolerances import PACK
-from rnnspec.cli import main
+from rnnspec.commands.cli import main
 from rnnspec.errors import RnnspecError
 
 # a user's own LSTM, in NumPy; {...} are places for faults
@@ -41,7 +42,7 @@ def step(p, inputs, s):
 
 lstm = numpy_step(step)
 """
-RIGHT = {"order": "ifgo", "seen": "new", "module": "rnnspec.check.pack_adapters"}
+RIGHT = {"order": "ifgo", "seen": "new", "module": "rnnspec.check.packs.adapters"}
 
 
 @pytest.fixture(scope="module")

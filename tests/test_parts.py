@@ -12,7 +12,7 @@ from cells import CORE, case, kernel
 from test_recurrent import FORMS
 
 import rnnspec
-from rnnspec.backends.cpu import mailbox, pool, rows
+from rnnspec.backends.cpu.launch import mailbox, pool, rows
 
 CELLS = [n for n in CORE if n not in ("lstm_cifg", "lstm_1997")] + list(FORMS.values())
 
@@ -86,12 +86,12 @@ def test_an_interrupt_lets_the_others_go(every_block_is_worth_it, monkeypatch):
             kernel(table)
         real(stopped, *rest)
 
-    monkeypatch.setattr("rnnspec.backends.cpu.launch.run_blocks", interrupted)
+    monkeypatch.setattr("rnnspec.backends.cpu.launch.execute.run_blocks", interrupted)
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         own.infer(c.params, c.inputs)
     assert time.monotonic() - start < 60
-    monkeypatch.setattr("rnnspec.backends.cpu.launch.run_blocks", real)
+    monkeypatch.setattr("rnnspec.backends.cpu.launch.execute.run_blocks", real)
     np.testing.assert_array_equal(own.infer(c.params, c.inputs).outputs["h"], wanted)
 
 
@@ -100,7 +100,7 @@ class Interrupting:
 
     def __init__(self, monkeypatch):
         self.real, self.main, self.times = pool.run_blocks, threading.current_thread(), 1
-        monkeypatch.setattr("rnnspec.backends.cpu.launch.run_blocks", self)
+        monkeypatch.setattr("rnnspec.backends.cpu.launch.execute.run_blocks", self)
 
     def __call__(self, kernel, tables, *rest):
         def stopped(table: int) -> None:

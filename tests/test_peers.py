@@ -9,9 +9,9 @@ import pytest
 from cells import kernel
 
 import rnnspec
-from rnnspec.check.claims import same_as
+from rnnspec.check import peers
+from rnnspec.check.properties.claims import same_as
 from rnnspec.check.subject import subject, with_kernel
-from rnnspec.interop import peers
 from rnnspec.language.load import specs_folder
 
 CLAIMING = [name for name in rnnspec.spec_names() if "\nsame_as:" in (specs_folder() / f"{name}.yaml").read_text()]

@@ -12,7 +12,7 @@ import pytest
 from rnnspec.backends import reference
 from rnnspec.check.sampling import Shapes, draw
 from rnnspec.language.load import load, specs_folder
-from rnnspec.pipeline import stages
+from rnnspec.lowering.pipeline import stages
 
 STEPS, ROWS = 4, 2
 SIZES = (3, 5, 4, 7, 6)

@@ -11,12 +11,12 @@ from cells import kernel
 
 import rnnspec
 from rnnspec.backends import reference
-from rnnspec.cli import main
+from rnnspec.commands.cli import main
+from rnnspec.commands.probe_run import of_run, own_parameters
 from rnnspec.errors import UnsupportedError
 from rnnspec.probe import initial, probe
 from rnnspec.probe.figure import style
 from rnnspec.probe.measure import jacobian
-from rnnspec.probe.subject import of_run, own_parameters
 from rnnspec.symbolic.adjoint import adjoint
 from rnnspec.symbolic.build import build
 from rnnspec.train import checkpoint, load_task

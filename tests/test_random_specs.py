@@ -14,12 +14,12 @@ from tolerances import REFERENCE, assert_close
 
 import rnnspec
 from rnnspec.backends import reference
-from rnnspec.check import random_run
-from rnnspec.check.broken_specs import FAULTS, broken_spec
-from rnnspec.check.random_run import check_random, check_text
-from rnnspec.check.random_specs import random_spec
+from rnnspec.check.random import run as random_run
+from rnnspec.check.random.broken import FAULTS, broken_spec
+from rnnspec.check.random.run import check_random, check_text
+from rnnspec.check.random.specs import random_spec
+from rnnspec.check.random.strategies import invalid_specs, specs
 from rnnspec.check.sampling import Shapes, draw
-from rnnspec.check.strategies import invalid_specs, specs
 from rnnspec.check.subject import subject
 from rnnspec.errors import RnnspecError, SpecError
 from rnnspec.language.functions import FEATURES, FUNCTIONS, INTERNAL

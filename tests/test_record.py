@@ -10,7 +10,7 @@ from tolerances import assert_same
 
 import rnnspec
 from rnnspec import ShapeError
-from rnnspec.backends.cpu.memory import _POOL
+from rnnspec.backends.cpu.launch.memory import _POOL
 
 KINDS = ("params", "inputs", "states")
 

@@ -18,10 +18,10 @@ from tolerances import DIFFERENCE_STEP, DIFFERENCES, HAND, REFERENCE, assert_clo
 
 import rnnspec
 from rnnspec import DtypeError, Recurrent, ShapeError
-from rnnspec.files import write_atomic
-from rnnspec.kernel import Kernel
-from rnnspec.pieces import cut
-from rnnspec.stack import Stack
+from rnnspec.engine.kernel import Kernel
+from rnnspec.engine.spans import cut
+from rnnspec.layers.stack import Stack
+from rnnspec.storage.atomic import write_atomic
 
 X = np.random.default_rng(0).normal(size=(5, 2, 3))
 TWO_INPUTS = cell("h[t] = m[t] * tanh(W @ x[t] + U @ h[t-1])", name="masked", inputs="{x: D, m: []}", states="{h: H}", parameters="{W: [H, D], U: [H, H]}")

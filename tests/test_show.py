@@ -9,11 +9,13 @@ import pytest
 from cells import CORE
 from tiny import cell
 
-from rnnspec.commands.list_cells import counts
 from rnnspec.language.functions import FEATURES, FUNCTIONS
 from rnnspec.language.load import load, loads, spec_names
 from rnnspec.language.sizes import SizeError
-from rnnspec.show import STAGES, _graphs, backward_equations, facts, parameter_count, parameter_formula, show
+from rnnspec.show.adjoint import backward_equations
+from rnnspec.show.counts import counts, parameter_count, parameter_formula
+from rnnspec.show.page import facts, show
+from rnnspec.show.stages import STAGES, graphs
 
 
 @pytest.mark.parametrize("name, formula, count", [
@@ -133,7 +135,7 @@ def test_a_choice_is_shown():
 def unexplained(name: str) -> set[str]:
     """Names on the right side of the backward equations that no line defines, and those that two lines do."""
     spec = load(name)
-    graph, reverse = _graphs(spec)
+    graph, reverse = graphs(spec)
     found = backward_equations(spec, graph, reverse)
     lines = [line.replace("from the end", "") for line in (*found.where, *found.steps, *found.sums)]
     left = [line.split(" = ")[0] for line in lines]

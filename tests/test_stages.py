@@ -9,7 +9,7 @@ from tolerances import REFERENCE, assert_close
 import rnnspec
 from rnnspec.backends import reference
 from rnnspec.language.load import load, loads, spec_names
-from rnnspec.pipeline import stages
+from rnnspec.lowering.pipeline import stages
 
 ZERO = ("brc", "elstm", "indrnn", "indy_gru", "indy_lstm", "ln_indrnn", "lru", "mingru", "minlstm", "mlstm_matrix", "qrnn", "qrnn_f", "qrnn_ifo", "rg_lru",
         "shuffling_rnn", "sru", "tgru", "tlstm", "trnn", "unicornn")  # elementwise: products with x, or of what no later step reads, are outside the loop

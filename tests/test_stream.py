@@ -12,7 +12,7 @@ from test_recurrent import FORMS
 from tiny import cell
 
 import rnnspec
-import rnnspec.weights
+import rnnspec.engine.weights
 from rnnspec import DtypeError, ShapeError
 from rnnspec.backends import reference
 
@@ -58,7 +58,7 @@ def test_packed_weights_go_wherever_parameters_go(name):
 
 
 def test_weights_are_a_copy_and_packed_once(monkeypatch):
-    from rnnspec.backends.cpu import pack
+    from rnnspec.backends.cpu.launch import pack
 
     own = kernel("lstm")
     c = case(own, 3, 2)
@@ -160,10 +160,10 @@ def test_steps_with_plain_parameters_leave_nothing_to_collect():
     gc.disable()
     try:
         own.step(c.params, {"x": c.inputs["x"][0]})
-        before = sum(isinstance(o, rnnspec.weights.Weights) for o in gc.get_objects())
+        before = sum(isinstance(o, rnnspec.engine.weights.Weights) for o in gc.get_objects())
         for _ in range(5):
             own.step(c.params, {"x": c.inputs["x"][0]})
-        assert sum(isinstance(o, rnnspec.weights.Weights) for o in gc.get_objects()) == before
+        assert sum(isinstance(o, rnnspec.engine.weights.Weights) for o in gc.get_objects()) == before
     finally:
         gc.enable()
 

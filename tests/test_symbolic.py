@@ -11,7 +11,7 @@ import pytest
 from tiny import cell
 
 from rnnspec.backends import reference
-from rnnspec.check.derivatives import complex_step, dot_product
+from rnnspec.check.properties.derivatives import complex_step, dot_product
 from rnnspec.check.sampling import NoSampleError, Shapes, decided_by, draw, switches
 from rnnspec.check.subject import Subject
 from rnnspec.language.load import load, loads
@@ -142,7 +142,7 @@ def test_what_is_no_node_is_refused():
 PRINT = """
 import hashlib
 from rnnspec.language.load import load
-from rnnspec.pipeline import stages
+from rnnspec.lowering.pipeline import stages
 for name in ("lstm_peephole", "gru", "mgu"):
     made = stages(load(name))
     for part in (made.graph, made.adjoint, made.forward, made.backward, made.infer):

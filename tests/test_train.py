@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from train_parts import TEXT, mini_config, mini_run
 
-from rnnspec.files import write_atomic
+from rnnspec.storage.atomic import write_atomic
 from rnnspec.train import TrainError, checkpoint, cross_entropy, generate, make_streams, train
 from rnnspec.train.loop import next_batch
 from rnnspec.train.plots import confusion_matrix, loss_curve, running_mean

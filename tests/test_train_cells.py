@@ -8,12 +8,12 @@ import pytest
 from tiny import cell
 
 import rnnspec
-from rnnspec.cli import main
+from rnnspec.commands.cli import main
 from rnnspec.language.load import load, loads
 from rnnspec.train import TrainError
-from rnnspec.train.fit import data_input, fitted
 from rnnspec.train.model import joined, parted
 from rnnspec.train.optimise import SGD, Adam
+from rnnspec.train.sizes import data_input, fitted
 
 FEW = ["--steps", "50", "--hidden", "16", "--batch", "8", "--length", "16"]
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from train_parts import TEXT, mini_config, mini_run
 
-from rnnspec import files
-from rnnspec.files import sweep
+from rnnspec.storage import atomic as files
+from rnnspec.storage.atomic import sweep
 from rnnspec.train import checkpoint, train
 from rnnspec.train.results import MetricsLog
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from rnnspec.train import SGD, Adam, AdamW, TrainError
+from rnnspec.train.compiled import PIECE, add_rows, sum_of_squares
 from rnnspec.train.heads import embed, embed_backward
-from rnnspec.train.native import PIECE, add_rows, sum_of_squares
 
 SIZES = (0, 1, 7, 8, 9, 15, 16, 17, 31, 127, PIECE - 1, PIECE + 1)
 EPSILONS = 4  # of the dtype, on numbers of about 1: each value is rounded a few times

@@ -9,7 +9,7 @@ import pytest
 from train_parts import mini_run
 
 from rnnspec.train import SGD, Adam, AdamW, Diverged, TrainError, clip_global_norm, clip_value, global_norm, learning_rate, train
-from rnnspec.train.native import PIECE
+from rnnspec.train.compiled import PIECE
 from rnnspec.train.optimise import make_optimiser
 from rnnspec.train.schedules import SCHEDULES
 

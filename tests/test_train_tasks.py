@@ -12,7 +12,8 @@ from tiny import cell
 from train_parts import GRADIENT_TOLERANCE, MiniLayer, numeric, task_config
 
 import rnnspec
-from rnnspec.files import held
+from rnnspec.language.transforms.retain import keepers
+from rnnspec.storage.atomic import held
 from rnnspec.train import (
     Batch,
     EncoderDecoder,
@@ -28,7 +29,6 @@ from rnnspec.train import (
     task_names,
     train,
 )
-from rnnspec.train.layers import keepers
 from rnnspec.train.tasks import reber, translate
 
 TINY = {
@@ -231,7 +231,7 @@ def test_a_gate_that_takes_a_part_of_the_state_away_keeps_it_at_zero(update, sig
 
 
 def test_keeping_gates_begin_open_and_writing_ones_closed():
-    from rnnspec.initialise import initialise
+    from rnnspec.engine.initialise import initialise
 
     sizes = {"D": 2, "H": 500}
     plain = initialise(rnnspec.load("lstm"), sizes, 0, np.dtype("float64"))
@@ -250,7 +250,7 @@ def test_keeping_gates_begin_open_and_writing_ones_closed():
 
 @pytest.fixture
 def command(tmp_path, monkeypatch, capsys):
-    from rnnspec.cli import main
+    from rnnspec.commands.cli import main
 
     monkeypatch.chdir(tmp_path)
 

@@ -8,14 +8,15 @@ from tiny import cell
 
 import rnnspec
 from rnnspec import transform
-from rnnspec.compare import diff
+from rnnspec.compare.verdict import diff
 from rnnspec.errors import RnnspecError
-from rnnspec.language.equations import Binary, Ref, parse_expression, to_text, walk
 from rnnspec.language.load import digest, load, loads, spec_names
 from rnnspec.language.rewrite import to_yaml
+from rnnspec.language.syntax.parse import parse_expression
+from rnnspec.language.syntax.tree import Binary, Ref, to_text, walk
 from rnnspec.language.transforms.change import signed_terms, terms_of
-from rnnspec.pipeline import stages
-from rnnspec.show import show
+from rnnspec.lowering.pipeline import stages
+from rnnspec.show.page import show
 from rnnspec.symbolic.build import build
 
 GENERAL = {

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from llvmlite import binding, ir
 
-from rnnspec.backends.cpu import vector_math
-from rnnspec.backends.cpu.vector_math import FORMATS, PRIMITIVES
-from rnnspec.check.functions import LIMITS
+from rnnspec.backends import polynomials
+from rnnspec.backends.cpu.runtime.vector_math import PRIMITIVES
+from rnnspec.backends.polynomials import FORMATS
+from rnnspec.check.accuracy.functions import LIMITS
 from rnnspec.language.functions import FUNCTIONS
 
 # Units in the last place. 2 is what the kernels' own tolerances count on. tanh and sigmoid are quotients of rounded sums,
@@ -114,7 +115,7 @@ def samples(key: str, name: str) -> np.ndarray:
         np.linspace(-20, 20, n),
         rng.uniform(-2, 2, n),
         rng.uniform(-ends, ends, n),
-        rng.uniform(-vector_math.FORMATS[key].circular_limit, vector_math.FORMATS[key].circular_limit, n),
+        rng.uniform(-polynomials.FORMATS[key].circular_limit, polynomials.FORMATS[key].circular_limit, n),
         np.pi / 2 * (np.arange(n) if name in ("sin", "cos") else np.zeros(1)),
         np.pi / 2 * rng.integers(0, 2**40, n if name in ("sin", "cos") else 1),
     ]).astype(dtype)

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from rnnspec.language.equations import Binary, Call, Expr, Number, Ref, Unary
 from rnnspec.language.load import loads
 from rnnspec.language.spec import Spec
+from rnnspec.language.syntax.tree import Binary, Call, Expr, Number, Ref, Unary
 
 FUNCTIONS = {
     "tanh": np.tanh,

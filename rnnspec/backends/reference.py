@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 import sympy
+from numpy import ndarray as Array
 
 from rnnspec.language.functions import FUNCTIONS
-from rnnspec.language.pieces import Piece
 from rnnspec.language.sizes import evaluate_size, full_shape
+from rnnspec.language.slices import Piece
 from rnnspec.symbolic.adjoint import gradient_of
 from rnnspec.symbolic.expressions import expand_row, names
 from rnnspec.symbolic.graph import Concat, CumSum, Diag, Graph, Node, Outer, Part, Pointwise, Product, Read, Reduce, Transpose
 
-Array = np.ndarray
 Arrays = Mapping[str, Any]
 
 

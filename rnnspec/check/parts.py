@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy import ndarray as Array
 
 from rnnspec.check.outcome import Outcome
 from rnnspec.check.sampling import Case
-from rnnspec.check.subject import Array, Values, worst
+from rnnspec.check.subject import Values, worst
 from rnnspec.check.tolerances import EXACT, REORDERED
 
 PER_ROW = ("output", "final", "gradient of input", "gradient of initial")

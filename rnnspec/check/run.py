@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rnnspec.check.claims import same_as
-from rnnspec.check.derivatives import complex_step, differences, dot_product
-from rnnspec.check.invariants import lengths, nan_row, padding, permutation, reversed_time, rows_alone, split_sequence, thread_independence
 from rnnspec.check.outcome import Outcome, Sized
+from rnnspec.check.properties.claims import same_as
+from rnnspec.check.properties.derivatives import complex_step, differences, dot_product
+from rnnspec.check.properties.invariants import lengths, nan_row, padding, permutation, reversed_time, rows_alone, split_sequence, thread_independence
+from rnnspec.check.properties.usage import low_memory, saturation, second_run, step_by_step, strides, untouched, zero_sizes
+from rnnspec.check.properties.values import against_reference, every_state, examples, named, on_a_gpu
 from rnnspec.check.report import CellReport, Report, Result
 from rnnspec.check.sampling import Shapes
 from rnnspec.check.shrink import attempt, smallest, snippet
 from rnnspec.check.subject import Subject, run_kernel, subject, with_kernel
 from rnnspec.check.tolerances import REFERENCE
-from rnnspec.check.usage import low_memory, saturation, second_run, step_by_step, strides, untouched, zero_sizes
-from rnnspec.check.values import against_reference, every_state, examples, named, on_a_gpu
 from rnnspec.errors import RnnspecError
 from rnnspec.language.load import load, spec_names
 from rnnspec.language.spec import Spec

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import sympy
+from numpy import ndarray as Array
 
 from rnnspec.backends import reference
 from rnnspec.errors import RnnspecError
@@ -20,7 +21,6 @@ from rnnspec.symbolic.derive import varying
 from rnnspec.symbolic.expressions import FUNCTION_CLASSES, Condition, Value, expand_row, names
 from rnnspec.symbolic.graph import Graph, Node, Pointwise, fresh
 
-Array = np.ndarray
 ATTEMPTS = 40
 
 

@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy import ndarray as Array
 
 from rnnspec.backends import reference
 from rnnspec.check.sampling import Case, Shapes, awkward, draw
 from rnnspec.check.tolerances import REFERENCE
-from rnnspec.kernel import Kernel, compile
+from rnnspec.engine.kernel import Kernel, compile
 from rnnspec.language.spec import Spec
 from rnnspec.symbolic.adjoint import adjoint
 from rnnspec.symbolic.build import build
 from rnnspec.symbolic.graph import Graph
 from rnnspec.symbolic.tangent import tangent
 
-Array = np.ndarray
 Values = dict[str, Array]  # "output h", "final h", "gradient of W", ...: the arrays of a run
 
 

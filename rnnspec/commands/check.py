@@ -59,20 +59,20 @@ def _battery(args: argparse.Namespace, cells: Sequence[str]) -> int:
     else:
         print(report.to_text())
     if junit:
-        from rnnspec.files import write_atomic
+        from rnnspec.storage.atomic import write_atomic
 
         write_atomic(junit, lambda file: file.write(report.to_junit().encode()))
     return 0 if report.passed else 1
 
 
 def _accuracy(args: argparse.Namespace, cells: Sequence[str]) -> int:
-    from rnnspec.check.accuracy import measure_cells
+    from rnnspec.check.accuracy.cells import measure_cells
 
     return _measured(args, lambda progress: measure_cells(cells, progress=progress))
 
 
 def _functions(args: argparse.Namespace) -> int:
-    from rnnspec.check.functions import measure_functions
+    from rnnspec.check.accuracy.functions import measure_functions
 
     return _measured(args, lambda progress: measure_functions(progress=progress))
 
@@ -85,7 +85,7 @@ def _measured(args: argparse.Namespace, measure: Callable[[Any], Any]) -> int:
 
 
 def _random(args: argparse.Namespace) -> int:
-    from rnnspec.check.random_run import check_random
+    from rnnspec.check.random.run import check_random
 
     with checking() as progress:
         report = check_random(args.random, args.compiled or 0, args.seed, progress)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from rnnspec.compare import diff
+from rnnspec.compare.verdict import diff
 
 
 def run(args: argparse.Namespace) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rnnspec.check.pack import write_pack
+from rnnspec.check.packs.write import write_pack
 from rnnspec.language.load import load
 
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from rnnspec.commands import progress
-from rnnspec.commands.run_setup import Setup, set_up, title_of
-from rnnspec.files import held, sweep
+from rnnspec.commands.train_setup import Setup, set_up, title_of
+from rnnspec.storage.atomic import held, sweep
 from rnnspec.train import checkpoint
 from rnnspec.train.errors import Diverged, TrainError
 from rnnspec.train.loop import TEMPERATURE, Run, exhausted, fraction, train

@@ -8,8 +8,8 @@ from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from rnnspec.check.pack import verify
-from rnnspec.check.pack_runner import find_adapter
+from rnnspec.check.packs.runner import find_adapter
+from rnnspec.check.packs.write import verify
 from rnnspec.errors import RnnspecError
 
 

@@ -13,19 +13,19 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy import ndarray as Array
 
-from rnnspec.arrays import as_array, check_lengths
+from rnnspec.engine.arrays import as_array, check_lengths
+from rnnspec.engine.kernel import Kernel, compile
+from rnnspec.engine.spans import cut
 from rnnspec.errors import DtypeError, ShapeError
 from rnnspec.interop.onnx_cells import DIRECTIONS, OPERATORS, Form, NodeError, Operator, forms_of, read_attributes
-from rnnspec.kernel import Kernel, compile
-from rnnspec.language.faults import listed
 from rnnspec.language.layouts import unpack
 from rnnspec.language.spec import Spec
-from rnnspec.pieces import cut
+from rnnspec.language.syntax.faults import listed
 
 __all__ = ["NodeError", "cells", "run"]
 
-Array = np.ndarray
 COMMON_INPUTS = ("X", "W", "R", "B", "sequence_lens", "initial_h")
 
 

@@ -12,11 +12,11 @@ from fractions import Fraction
 from functools import lru_cache
 
 from rnnspec.errors import RnnspecError, UnsupportedError
-from rnnspec.language.equations import Binary, Call, Expr, Number, Unary
-from rnnspec.language.faults import did_you_mean, listed
 from rnnspec.language.load import load
 from rnnspec.language.rewrite import line, rewrite
 from rnnspec.language.spec import Spec
+from rnnspec.language.syntax.faults import did_you_mean, listed
+from rnnspec.language.syntax.tree import Binary, Call, Expr, Number, Unary
 
 
 class NodeError(RnnspecError, ValueError):

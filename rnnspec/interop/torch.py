@@ -22,9 +22,9 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from rnnspec.errors import BackendUnavailable, DtypeError, ShapeError, UnsupportedError
-from rnnspec.interop import _torch_ops
+from rnnspec.interop import torch_ops as _torch_ops
 from rnnspec.language.rewrite import to_yaml
-from rnnspec.stack import Cell, Stack
+from rnnspec.layers.stack import Cell, Stack
 
 __all__ = ["Config", "Recurrent", "describe", "recurrent"]
 

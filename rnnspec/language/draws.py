@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from rnnspec.language.equations import decimal
-from rnnspec.language.faults import did_you_mean, listed
+from rnnspec.language.syntax.faults import did_you_mean, listed
+from rnnspec.language.syntax.parse import decimal
 
 PER = ("step", "sequence", "call")
 

@@ -20,10 +20,10 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from rnnspec.errors import RnnspecError, ShapeError
-from rnnspec.language.extras import ZERO
-from rnnspec.language.faults import did_you_mean, listed
+from rnnspec.language.meaning.extras import ZERO
 from rnnspec.language.sizes import SizeError, evaluate_size, full_shape, size_names
 from rnnspec.language.spec import Spec
+from rnnspec.language.syntax.faults import did_you_mean, listed
 
 if TYPE_CHECKING:
     import numpy as np

@@ -19,14 +19,16 @@ from fractions import Fraction
 from pathlib import Path
 
 from rnnspec.errors import Problem, SpecError
-from rnnspec.language.check import Settings, check, fail
-from rnnspec.language.equations import Binary, Call, Expr, Number, Ref, Unary, decimal
-from rnnspec.language.extend import extend
-from rnnspec.language.faults import did_you_mean, listed
-from rnnspec.language.reader import Document, read
+from rnnspec.language.meaning.check import Settings, check
+from rnnspec.language.meaning.unroll import settle
+from rnnspec.language.reading.document import Document, fail
+from rnnspec.language.reading.extend import extend
+from rnnspec.language.reading.reader import read
 from rnnspec.language.spec import Spec
-from rnnspec.language.unroll import settle
-from rnnspec.language.yamltext import MAX_BYTES
+from rnnspec.language.syntax.faults import did_you_mean, listed
+from rnnspec.language.syntax.parse import decimal
+from rnnspec.language.syntax.tree import Binary, Call, Expr, Number, Ref, Unary
+from rnnspec.language.syntax.yamltext import MAX_BYTES
 
 _SUFFIXES = (".yaml", ".yml")
 

@@ -10,12 +10,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 
-from rnnspec.language.check import Settings, check
-from rnnspec.language.equations import Equation, to_text
-from rnnspec.language.extend import join
-from rnnspec.language.reader import read
+from rnnspec.language.meaning.check import Settings, check
+from rnnspec.language.meaning.unroll import settle
+from rnnspec.language.reading.extend import join
+from rnnspec.language.reading.reader import read
 from rnnspec.language.spec import Init, Shape, Spec
-from rnnspec.language.unroll import settle
+from rnnspec.language.syntax.tree import Equation, to_text
 
 
 def to_yaml(spec: Spec) -> str:

@@ -13,7 +13,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rnnspec.errors import RnnspecError, SpecError
-from rnnspec.language.equations import Binary, Expr, Number, Ref, parse_expression
+from rnnspec.language.syntax.parse import parse_expression
+from rnnspec.language.syntax.tree import Binary, Expr, Number, Ref
 
 if TYPE_CHECKING:
     from rnnspec.language.spec import Shape, Size, Spec

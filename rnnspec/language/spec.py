@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from rnnspec.language.draws import Draw
-from rnnspec.language.equations import Equation
+from rnnspec.language.syntax.tree import Equation
 
 Shape = tuple[str, ...]
 """Size expressions in canonical text: () one number, ("H",) a vector, ("H", "D") a matrix, ("D + H",) a sum of sizes."""

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from rnnspec.files import write_atomic
 from rnnspec.probe.measure import Probe
-from rnnspec.train.plots import INK, QUIET, dress, new_figure
+from rnnspec.show.figure import INK, QUIET, dress, new_figure
+from rnnspec.storage.atomic import write_atomic
 
 COLOURS = ("#4c78a8", "#e4572e", "#54a24b", "#b279a2", "#f2a541", "#72b7b2", "#9d755d", "#ff9da6")
 DASHES = ("-", "--", "-.", (0, (1, 1)))

@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy import ndarray as Array
 
 from rnnspec.backends import reference
 from rnnspec.backends.reference import Step, Trajectory
 from rnnspec.errors import RnnspecError, UnsupportedError
-from rnnspec.language.equations import Call
+from rnnspec.language.syntax.tree import Call
 from rnnspec.probe.subject import Subject
 from rnnspec.symbolic.adjoint import adjoint, gradient_of
 from rnnspec.symbolic.build import build
 from rnnspec.symbolic.graph import Graph
-
-Array = np.ndarray
 
 LARGEST = 1024  # numbers in a state whose Jacobian is made
 RANGES = {"sigmoid": (0.0, 1.0), "hard_sigmoid": (0.0, 1.0), "tanh": (-1.0, 1.0), "hard_tanh": (-1.0, 1.0), "softsign": (-1.0, 1.0)}

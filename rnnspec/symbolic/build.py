@@ -8,12 +8,12 @@ Values computed once per sequence are nodes like others: that they depend on par
 from __future__ import annotations
 
 from rnnspec.errors import Problem, RnnspecError, SpecError
-from rnnspec.language.equations import Binary, Call, Equation, Expr, Number, Ref, Unary
 from rnnspec.language.functions import FEATURES
-from rnnspec.language.pieces import Piece
-from rnnspec.language.shapes import shape_of
+from rnnspec.language.meaning.shapes import shape_of
 from rnnspec.language.sizes import canonical_size
+from rnnspec.language.slices import Piece
 from rnnspec.language.spec import Shape, Spec
+from rnnspec.language.syntax.tree import Binary, Call, Equation, Expr, Number, Ref, Unary
 from rnnspec.symbolic.expressions import Value, apply, binary, constant, from_tree, names, negate, symbol
 from rnnspec.symbolic.features import feature, read_size, scaled
 from rnnspec.symbolic.graph import Concat, Diag, Graph, Node, Pointwise, Product, Read, Transpose, fresh

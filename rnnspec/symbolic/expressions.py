@@ -14,8 +14,9 @@ from typing import Any
 import sympy
 
 from rnnspec.errors import RnnspecError
-from rnnspec.language.equations import Binary, Call, Expr, Number, Ref, Unary, parse_expression
 from rnnspec.language.functions import FUNCTIONS, Function
+from rnnspec.language.syntax.parse import parse_expression
+from rnnspec.language.syntax.tree import Binary, Call, Expr, Number, Ref, Unary
 
 Value = Any  # a SymPy expression; SymPy ships no types
 

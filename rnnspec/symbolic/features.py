@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import sympy
 
-from rnnspec.language.equations import Expr
 from rnnspec.language.sizes import canonical_size, size_of
 from rnnspec.language.spec import Shape
+from rnnspec.language.syntax.tree import Expr
 from rnnspec.symbolic.expressions import Value, equal, select, symbol
 from rnnspec.symbolic.graph import Concat, CumSum, Diag, Outer, Part, Pointwise, Read, Reduce
 

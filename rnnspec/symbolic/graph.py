@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rnnspec.language.pieces import Piece
 from rnnspec.language.sizes import canonical_size
+from rnnspec.language.slices import Piece
 from rnnspec.language.spec import Shape
 from rnnspec.symbolic.expressions import Value, names, rename, write
 
@@ -271,3 +271,9 @@ def fresh(wanted: str, taken: Mapping[str, object] | set[str]) -> str:
     while wanted in taken:
         wanted += "_"
     return wanted
+
+
+def size_of(graph: Graph, name: str) -> str:
+    """The size of a value's rows; a single number is a row of size 1, a matrix lies row after row."""
+    shape = graph.shapes[name]
+    return canonical_size(" * ".join(f"({s})" for s in shape)) if len(shape) > 1 else shape[0] if shape else "1"

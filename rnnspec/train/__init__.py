@@ -3,13 +3,14 @@
 NumPy over the kernels, and compiled passes (native.py) over large parameters; matplotlib is imported when a plot is drawn.
 """
 
+from rnnspec.language.transforms.retain import keeping
 from rnnspec.train.batches import Batch, Shuffled, padded
 from rnnspec.train.clip import clip_global_norm, clip_value, global_norm
 from rnnspec.train.config import Config
 from rnnspec.train.data import Corpus, Streams, Vocabulary, default_text, make_corpus, make_streams, read_text, unigram_entropy
 from rnnspec.train.errors import Diverged, TrainError
 from rnnspec.train.heads import softmax
-from rnnspec.train.layers import keeping, layer_maker
+from rnnspec.train.layers import layer_maker
 from rnnspec.train.loop import Report, Run, start_run, train
 from rnnspec.train.losses import Loss, cross_entropy, length_mask, squared_error
 from rnnspec.train.model import EncoderDecoder, SequenceModel

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnspec.files import write_atomic
+from rnnspec.storage.atomic import write_atomic
 from rnnspec.train.config import Config
 from rnnspec.train.errors import TrainError
 from rnnspec.train.loop import Best, History, Run

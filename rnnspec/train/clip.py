@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from rnnspec.train.compiled import sum_of_squares
 from rnnspec.train.errors import TrainError
-from rnnspec.train.native import sum_of_squares
 
 
 def global_norm(grads: Mapping[str, np.ndarray]) -> float:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from rnnspec.train.compiled import add_rows, check_ids
 from rnnspec.train.errors import TrainError
-from rnnspec.train.native import add_rows, check_ids
 
 Params = dict[str, np.ndarray]
 

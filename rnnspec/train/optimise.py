@@ -13,7 +13,7 @@ from itertools import combinations
 
 import numpy as np
 
-from rnnspec.train import native
+from rnnspec.train import compiled as native
 from rnnspec.train.errors import TrainError
 
 Arrays = dict[str, np.ndarray]

@@ -1,5 +1,4 @@
 """Loss curves and confusion matrices as PNG. matplotlib is imported when something is drawn, not before, and without a display."""
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -7,12 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from rnnspec.files import write_atomic
+from rnnspec.show.figure import HELD_OUT, INK, QUIET, TRAIN, WIDE, dress, new_figure
+from rnnspec.storage.atomic import write_atomic
 from rnnspec.train.loop import History
 from rnnspec.train.problem import Problem
-
-WIDE = 50  # from a ratio of losses from here on the axis is logarithmic
-INK, QUIET, TRAIN, HELD_OUT = "#222222", "#8a8a8a", "#4c78a8", "#e4572e"
 
 
 def loss_curve(path: str | Path, history: History, problem: Problem, title: str) -> None:
@@ -53,16 +50,6 @@ def confusion_matrix(path: str | Path, names: list[str], counts: np.ndarray, tit
     write_atomic(path, lambda file: figure.savefig(file, format="png"))
 
 
-def new_figure(size: tuple[float, float]) -> Any:
-    """A figure that needs no display, in inches."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=size, dpi=150, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
 def _curve(axes: Any, loss: np.ndarray, problem: Problem) -> None:
     steps = np.arange(1, len(loss) + 1)
     axes.plot(steps, loss, color=TRAIN, alpha=0.25, linewidth=0.8)
@@ -94,20 +81,6 @@ def _limits(axes: Any, loss: np.ndarray, baseline: list[float], held_out: list[f
     values = [value for value in values if np.isfinite(value)] or [1.0]
     low, high = min([*values, *finite]), max(values)
     axes.set_ylim(max(0.0, low - 0.15 * (high - low)), high + 0.08 * (high - low) + 1e-9)
-
-
-def dress(axes: Any, title: str, x: str, y: str) -> None:
-    """Titles, grid and legend as all our plots have them."""
-    axes.set_title(title, loc="left", color=INK, fontsize=12, pad=10)
-    axes.set_xlabel(x, color=INK)
-    axes.set_ylabel(y, color=INK)
-    axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=INK, length=3)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(frameon=False, labelcolor=INK)
 
 
 def shown(value: float) -> str:

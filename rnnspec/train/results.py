@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnspec.files import write_atomic
+from rnnspec.storage.atomic import write_atomic
 from rnnspec.train import checkpoint, plots
 from rnnspec.train.errors import TrainError
 from rnnspec.train.loop import Report, Run, exhausted, fraction

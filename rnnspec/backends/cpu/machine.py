@@ -15,7 +15,14 @@ from functools import cache
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from rnnspec.modules import cpu
+from rnnspec.storage.cache import cpu
+
+# of `outer`: rows summed in one go, columns of A and of B packed for them; 192 to 384 rows and 96 to 384 columns of A differ by 5 %
+BLOCK_K, BLOCK_M, BLOCK_N = 256, 96, 256
+
+
+JOB = 14  # numbers that tell `pack` (runtime/moves.py) of one matrix or vector: its address and two strides, and what depends on sizes alone
+
 
 ITEMSIZE = {"float32": 4, "float64": 8}
 # what an object file may leave to the process: memory, and for sin and cos of large arguments the C library's

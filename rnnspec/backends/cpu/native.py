@@ -14,7 +14,8 @@ from functools import lru_cache
 from typing import Any
 
 from rnnspec.backends.cpu import machine
-from rnnspec.modules import import_source, kept, uncollected
+from rnnspec.storage.cache import kept, uncollected
+from rnnspec.storage.sources import import_source
 
 
 class Kernel:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from rnnspec.backends.cuda.loop_facts import MOST_THREADS, WARP, Facts, Shape, columns, inner, layout, weight_registers
+from rnnspec.backends.cuda.loop.facts import MOST_THREADS, WARP, Facts, Shape, columns, inner, layout, weight_registers
 from rnnspec.language.sizes import evaluate_size
 
 REGISTERS = 65536  # of a processor, and so of a block

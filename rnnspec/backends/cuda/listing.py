@@ -5,9 +5,9 @@ import contextlib
 from collections.abc import Callable, Mapping
 
 from rnnspec.backends.cuda.choice import DEVICES, TIERS, choose
-from rnnspec.backends.cuda.loop import loop_source
-from rnnspec.backends.cuda.loop_facts import Facts
-from rnnspec.backends.cuda.stage import has_work, stage_source
+from rnnspec.backends.cuda.emit.stage import has_work, stage_source
+from rnnspec.backends.cuda.loop.facts import Facts
+from rnnspec.backends.cuda.loop.kernel import loop_source
 from rnnspec.lowering.program import Program
 
 SHOWN = (16, 32, 64, 112, 128, 256, 1024)  # sizes of the table

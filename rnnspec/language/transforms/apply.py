@@ -12,13 +12,13 @@ from dataclasses import replace
 from fractions import Fraction
 
 from rnnspec.errors import RnnspecError
-from rnnspec.language.check import Settings, check
-from rnnspec.language.equations import decimal
-from rnnspec.language.extras import check_examples
-from rnnspec.language.faults import Faults, did_you_mean, listed
-from rnnspec.language.reader import Document
+from rnnspec.language.meaning.check import Settings, check
+from rnnspec.language.meaning.extras import check_examples
+from rnnspec.language.reading.document import Document
+from rnnspec.language.reading.steps import Argument, Step
 from rnnspec.language.spec import Spec
-from rnnspec.language.steps import Argument, Step
+from rnnspec.language.syntax.faults import Faults, did_you_mean, listed
+from rnnspec.language.syntax.parse import decimal
 from rnnspec.language.transforms import clips, gates, recurrence, regularise
 
 MAX_WORK = 1000  # equations, read again after each transform

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 
 from rnnspec.errors import RnnspecError, SpecError
 from rnnspec.language.draws import KINDS
-from rnnspec.language.equations import Binary, Equation, Expr, Ref, Unary, to_text, walk, with_parts
-from rnnspec.language.faults import did_you_mean, listed
+from rnnspec.language.meaning.shapes import shape_of
 from rnnspec.language.rewrite import line, rewrite, shape_text
-from rnnspec.language.shapes import shape_of
 from rnnspec.language.spec import Shape, Spec
+from rnnspec.language.syntax.faults import did_you_mean, listed
+from rnnspec.language.syntax.tree import Binary, Equation, Expr, Ref, Unary, to_text, walk, with_parts
 from rnnspec.language.transforms.operands import factors
 
 # --- what depends on what --------------------------------------------------------------------------------------------

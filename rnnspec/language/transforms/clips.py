@@ -6,10 +6,10 @@ from dataclasses import replace
 from fractions import Fraction
 
 from rnnspec.errors import RnnspecError
-from rnnspec.language.equations import Call, Number, Unary
-from rnnspec.language.faults import did_you_mean, listed
 from rnnspec.language.rewrite import line
 from rnnspec.language.spec import Spec
+from rnnspec.language.syntax.faults import did_you_mean, listed
+from rnnspec.language.syntax.tree import Call, Number, Unary
 from rnnspec.language.transforms.change import made
 from rnnspec.language.transforms.operands import Operands, factors
 

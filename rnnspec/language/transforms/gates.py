@@ -5,11 +5,11 @@ from dataclasses import replace
 from fractions import Fraction
 
 from rnnspec.errors import RnnspecError
-from rnnspec.language.equations import Binary, Call, Equation, Expr, Number, Ref, Unary, walk
-from rnnspec.language.faults import did_you_mean, listed
-from rnnspec.language.gates import SIGMOIDS, gate_names
 from rnnspec.language.rewrite import line, shape_text
+from rnnspec.language.roles import SIGMOIDS, gate_names
 from rnnspec.language.spec import Spec
+from rnnspec.language.syntax.faults import did_you_mean, listed
+from rnnspec.language.syntax.tree import Binary, Call, Equation, Expr, Number, Ref, Unary, walk
 from rnnspec.language.transforms.change import Change, made, sum_of, terms_of, within_step
 from rnnspec.language.transforms.operands import cell_states
 

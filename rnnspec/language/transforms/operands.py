@@ -4,8 +4,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from rnnspec.language.equations import Binary, Call, Expr, Ref, walk, with_parts
 from rnnspec.language.spec import Spec
+from rnnspec.language.syntax.tree import Binary, Call, Expr, Ref, walk, with_parts
 
 
 def lasts(expr: Expr) -> bool:

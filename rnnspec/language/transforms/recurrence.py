@@ -5,11 +5,11 @@ from dataclasses import replace
 from fractions import Fraction
 
 from rnnspec.errors import RnnspecError
-from rnnspec.language.equations import Binary, Call, Equation, Expr, Number, Ref, to_text
-from rnnspec.language.faults import did_you_mean, listed
+from rnnspec.language.meaning.shapes import shape_of
 from rnnspec.language.rewrite import line, shape_text
-from rnnspec.language.shapes import shape_of
 from rnnspec.language.spec import Spec
+from rnnspec.language.syntax.faults import did_you_mean, listed
+from rnnspec.language.syntax.tree import Binary, Call, Equation, Expr, Number, Ref, to_text
 from rnnspec.language.transforms.change import Change, depends, made, products_in, recurrent_values, sum_of
 
 

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from rnnspec.errors import RnnspecError
-from rnnspec.language.equations import Binary, Call, Equation, Expr, Ref, Unary, to_text
-from rnnspec.language.faults import did_you_mean, listed
 from rnnspec.language.functions import FEATURES
-from rnnspec.language.gates import SIGMOIDS
+from rnnspec.language.meaning.shapes import shape_of
 from rnnspec.language.rewrite import line, shape_text
-from rnnspec.language.shapes import shape_of
+from rnnspec.language.roles import SIGMOIDS
 from rnnspec.language.spec import Shape, Spec
+from rnnspec.language.syntax.faults import did_you_mean, listed
+from rnnspec.language.syntax.tree import Binary, Call, Equation, Expr, Ref, Unary, to_text
 from rnnspec.language.transforms.change import Change, numbers_by_name, products_in, with_refs, within_step
 from rnnspec.language.transforms.operands import Operands
 

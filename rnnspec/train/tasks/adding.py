@@ -15,7 +15,7 @@ from rnnspec.train.errors import TrainError
 from rnnspec.train.losses import Loss
 from rnnspec.train.model import SequenceModel
 from rnnspec.train.problem import MakeLayer, Metric, Task
-from rnnspec.train.tasks._parts import Drawn
+from rnnspec.train.tasks.shared import Drawn
 
 TESTED = 1000
 LARGEST = 1e18  # of the numbers of a file: sums of two are squared in float32

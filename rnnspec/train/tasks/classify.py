@@ -14,7 +14,7 @@ from rnnspec.train.errors import TrainError
 from rnnspec.train.losses import Loss
 from rnnspec.train.model import SequenceModel
 from rnnspec.train.problem import MakeLayer, Metric, Task
-from rnnspec.train.tasks._parts import EVALUATION, Stored, predictions, text_of
+from rnnspec.train.tasks.shared import EVALUATION, Stored, predictions, text_of
 
 COLUMNS = 3  # class, title, description: AG_NEWS
 TOPICS = ("compound", "debugger", "formatstrings", "string-methods")  # long chapters behind help() that every Python has

@@ -16,7 +16,7 @@ from rnnspec.train.errors import TrainError
 from rnnspec.train.losses import Loss
 from rnnspec.train.model import SequenceModel
 from rnnspec.train.problem import MakeLayer, Metric, Task
-from rnnspec.train.tasks._parts import EVALUATION, Drawn, predictions
+from rnnspec.train.tasks.shared import EVALUATION, Drawn, predictions
 
 BLANK, GO = 0, 1  # ids; the symbols follow
 MOST = 10_000  # symbols

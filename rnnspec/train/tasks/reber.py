@@ -15,7 +15,7 @@ from rnnspec.train.errors import TrainError
 from rnnspec.train.losses import Loss
 from rnnspec.train.model import SequenceModel
 from rnnspec.train.problem import MakeLayer, Metric, Task
-from rnnspec.train.tasks._parts import EVALUATION, Stored
+from rnnspec.train.tasks.shared import EVALUATION, Stored
 
 SYMBOLS = "BTPSXVE"
 MOST = 1_000_000  # strings

@@ -16,7 +16,7 @@ from rnnspec.train.errors import TrainError
 from rnnspec.train.model import SequenceModel
 from rnnspec.train.problem import MakeLayer, Metric, Task
 from rnnspec.train.sample import generate
-from rnnspec.train.tasks._parts import Plain
+from rnnspec.train.tasks.shared import Plain
 
 SNAPSHOT_CHARACTERS = 65_536
 EVALUATION_ROWS = 16

@@ -14,7 +14,7 @@ from rnnspec.train.errors import TrainError
 from rnnspec.train.losses import Loss
 from rnnspec.train.model import EncoderDecoder
 from rnnspec.train.problem import MakeLayer, Metric, Task
-from rnnspec.train.tasks._parts import EVALUATION, Stored
+from rnnspec.train.tasks.shared import EVALUATION, Stored
 
 START, END = "<start>", "<end>"
 SPECIAL = (vocabulary.UNKNOWN, START, END)

@@ -1,0 +1,159 @@
+"""The text of nodes that need whole rows at once: reductions, running sums, joining and cutting, outer products, products with a
+matrix that changes with time. Each goes row by row, along the row by vectors."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rnnspec.lowering.program import Stage
+from rnnspec.symbolic.graph import Concat, CumSum, Diag, Outer, Part, Product, Read, Reduce, Transpose, node_text, size_of
+
+if TYPE_CHECKING:
+    from rnnspec.backends.cpu.emit.emission import Emission
+
+
+def rowwise(work: Emission, stage: Stage) -> None:
+    """All nodes of a stage, and the further places that their values are stored in."""
+    for name in stage.rowwise:
+        work.line(f"for row in range(first + count * part // parts, first + count * (part + 1) // parts):  # {name} = {_text(work, name)}")
+        work.indent += 1
+        _node(work, name)
+        for value, place in stage.stores:
+            if value == name and place != work.program.places[name]:
+                size = work.program.buffers[place.buffer].size
+                row = f"row * {work.pad(size)}"
+                work.line(f"copy(at({work.rows(place)}, {row}), at({work.rows(work.program.places[name])}, {row}), {_number(work, size)})")
+        work.indent -= 1
+
+
+def _text(work: Emission, name: str) -> str:
+    return node_text(work.program.graph.nodes[name])
+
+
+def _node(work: Emission, name: str) -> None:
+    node = work.program.graph.nodes[name]
+    match node:
+        case Reduce(op, arg):
+            _reduce(work, name, op, arg)
+        case CumSum(arg, reverse):
+            _running_sum(work, name, arg, reverse)
+        case Concat(args):
+            start = ["0"]
+            for arg in args:
+                width = _number(work, size_of(work.program.graph, arg))
+                work.line(f"copy({_source(work, name, ' + '.join(start))}, {_source(work, arg)}, {width})")
+                start.append(width)
+        case Part(arg, first, length):
+            work.line(f"copy({_source(work, name)}, {_source(work, arg, _number(work, first))}, {_number(work, length)})")
+        case Outer(left, right):
+            _outer(work, name, left, right)
+        case Transpose(arg):
+            _transpose(work, name, arg)
+        case Diag(arg):
+            _diagonal(work, name, arg)
+        case Product(matrix, right, transposed) if len(work.program.graph.shapes[right]) > 1:
+            _matrix_product(work, name, matrix, right, transposed)
+        case Product(matrix, vector, transposed):
+            (_transposed_product if transposed else _product)(work, name, matrix, vector)
+        case _:
+            raise TypeError(f"{name} = {node!r} is not computed row by row")
+
+
+def _number(work: Emission, size: str) -> str:
+    """The value of a size expression."""
+    return size if size.isdigit() else work.names.get(f"size {size}") or work.get(f"size {size}")
+
+
+def _source(work: Emission, name: str, offset: str = "0") -> str:
+    """Pointer to a row of a value, read or written, `offset` elements on."""
+    program = work.program
+    node = program.graph.nodes[name]
+    if isinstance(node, Read) and node.kind == "parameter":
+        return f"at({work.name(f'vector {node.source}')}, {offset})"
+    return f"at({work.rows(program.places[name])}, row * {work.pad(size_of(program.graph, name))} + {offset})"
+
+
+def _reduce(work: Emission, name: str, op: str, arg: str) -> None:
+    size = _number(work, size_of(work.program.graph, arg))
+    neutral = "number(0.0)" if op == "sum" else "number(-1e999)"
+    work.line(f"source, total = {_source(work, arg)}, {neutral}")
+    work.line(f"for p in range(0, {size}, lanes):")
+    work.line("    piece = load(source, p)")
+    kept = f"select(first_lanes({size} - p, piece), piece, {neutral})"
+    work.line(f"    total = {f'total + {kept}' if op == 'sum' else f'larger(total, {kept})'}")
+    work.line(f"store_one({_source(work, name)}, 0, {'horizontal_sum' if op == 'sum' else 'horizontal_max'}(total))")
+
+
+def _running_sum(work: Emission, name: str, arg: str, reverse: bool) -> None:
+    size = _number(work, size_of(work.program.graph, arg))
+    work.line(f"source, dest, total = {_source(work, arg)}, {_source(work, name)}, number(0.0)")
+    work.line(f"for p in range(({size} - 1) // lanes * lanes, -1, -lanes):" if reverse else f"for p in range(0, {size}, lanes):")
+    work.indent += 1
+    work.line("piece = load(source, p)")
+    work.line(f"piece = {'suffix_sum' if reverse else 'prefix_sum'}(select(first_lanes({size} - p, piece), piece, number(0.0))) + total")
+    work.line("store(dest, p, piece)")
+    work.line(f"total = spread_lane(piece, {'0' if reverse else 'lanes - 1'})")
+    work.indent -= 1
+
+
+def _outer(work: Emission, name: str, left: str, right: str) -> None:
+    graph = work.program.graph
+    height, width = _number(work, size_of(graph, left)), _number(work, size_of(graph, right))
+    work.line(f"left, right, dest = {_source(work, left)}, {_source(work, right)}, {_source(work, name)}")
+    work.line(f"for unit in range({height}):")
+    work.line(f"    for p in range(0, {width}, lanes):")
+    work.line(f"        store_first(dest, unit * {width} + p, load_splat(left, unit) * load(right, p), {width} - p)")
+
+
+def _product(work: Emission, name: str, matrix: str, vector: str) -> None:
+    graph = work.program.graph
+    height, width = _number(work, size_of(graph, name)), _number(work, size_of(graph, vector))
+    work.line(f"source, right, dest = {_source(work, matrix)}, {_source(work, vector)}, {_source(work, name)}")
+    work.line(f"for unit in range({height}):")
+    work.indent += 1
+    work.line("total = number(0.0)")
+    work.line(f"for p in range(0, {width}, lanes):")
+    work.line(f"    piece = load(source, unit * {width} + p) * load(right, p)")
+    work.line(f"    total = total + select(first_lanes({width} - p, piece), piece, number(0.0))")
+    work.line("store_one(dest, unit, horizontal_sum(total))")
+    work.indent -= 1
+
+
+def _transposed_product(work: Emission, name: str, matrix: str, vector: str) -> None:
+    graph = work.program.graph
+    height, width = _number(work, size_of(graph, vector)), _number(work, size_of(graph, name))
+    work.line(f"source, left, dest = {_source(work, matrix)}, {_source(work, vector)}, {_source(work, name)}")
+    work.line(f"for p in range(0, {width}, lanes):")
+    work.line("    total = number(0.0)")
+    work.line(f"    for unit in range({height}):")
+    work.line(f"        total = total + load_splat(left, unit) * load(source, unit * {width} + p)")
+    work.line("    store(dest, p, total)")
+
+
+def _matrix_product(work: Emission, name: str, matrix: str, right: str, transposed: bool) -> None:
+    shapes = work.program.graph.shapes
+    height, width, inner = (_number(work, size) for size in (*shapes[name], shapes[right][0]))
+    element = f"k * {height} + unit" if transposed else f"unit * {inner} + k"
+    work.line(f"source, right, dest = {_source(work, matrix)}, {_source(work, right)}, {_source(work, name)}")
+    work.line(f"for unit in range({height}):")
+    work.line(f"    for p in range(0, {width}, lanes):")
+    work.line("        total = number(0.0)")
+    work.line(f"        for k in range({inner}):")
+    work.line(f"            total = total + load_splat(source, {element}) * load(right, k * {width} + p)")
+    work.line(f"        store_first(dest, unit * {width} + p, total, {width} - p)")
+
+
+def _transpose(work: Emission, name: str, arg: str) -> None:
+    height, width = (_number(work, size) for size in work.program.graph.shapes[arg])
+    work.line(f"source, dest = {_source(work, arg)}, {_source(work, name)}")
+    work.line(f"for unit in range({height}):")
+    work.line(f"    for k in range({width}):")
+    work.line(f"        store_one(dest, k * {height} + unit, load_one(source, unit * {width} + k))")
+
+
+def _diagonal(work: Emission, name: str, arg: str) -> None:
+    width = _number(work, size_of(work.program.graph, arg))
+    work.line(f"source, dest = {_source(work, arg)}, {_source(work, name)}")
+    work.line(f"for unit in range({width}):")
+    work.line(f"    for p in range(0, {width}, lanes):")
+    work.line(f"        store_first(dest, unit * {width} + p, number(0.0), {width} - p)")
+    work.line(f"    store_one(dest, unit * {width} + unit, load_one(source, unit))")

@@ -1,0 +1,190 @@
+"""Runs emitted kernels: a Plan says where everything lies for one set of sizes, `execute` fills in the arrays of a call.
+
+In: a kernel's LAYOUT (see emit.py), sizes, and the caller's arrays. Out: arrays. Nothing here knows a cell, and nothing
+does arithmetic on values but the sum of the threads' weight gradients.
+"""
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy import ndarray as Array
+
+from rnnspec.backends.cpu.launch.memory import Memory, address, padded
+from rnnspec.backends.cpu.launch.pack import NOTHING, Packed
+from rnnspec.backends.cpu.launch.plan import BARRIER_BYTES, Plan, stored_shape
+from rnnspec.backends.cpu.launch.pool import run_blocks
+from rnnspec.backends.cpu.launch.tape import Tape
+from rnnspec.language.sizes import full_shape
+
+# The last calls leave their tables and memory to the next one of the same sizes: for a small problem that is most of a call's cost.
+IDLE_CALLS, IDLE_BYTES = 8, 1 << 22
+
+
+# --- a call ----------------------------------------------------------------------------------------------------------
+
+
+class Bound:
+    """A plan with memory: everything but the caller's arrays. Per block a table, and the memory it points into."""
+
+    def __init__(self, own: Plan):
+        self.plan, self.packed = own, NOTHING
+        self.tape: Tape | None = None
+        self.memories = [Memory(r.size) for r in own.scratch]
+        self.own = [Memory(own.own.size) for _ in range(len(own.blocks) * own.parts)]
+        self.tables = [[template.copy() for template in templates] for templates in own.tables]
+        for tables, memory, region in zip(self.tables, self.memories, own.scratch):
+            for table in tables:
+                region.fill(table, memory)
+        self.all = [table for tables in self.tables for table in tables]
+        for table, memory in zip(self.all, self.own):
+            own.own.fill(table, memory)
+        self.addresses = [address(t) for t in self.all]
+        self.zeroed = [memory.view(0, (own.zeroed,), np.dtype(np.uint8)) for memory in self.memories]
+        self.carries = {name: [self._carry(name, i) for i in range(len(self.memories))] for name in own.widths}
+        self.sums = self._sums()
+        self.flat = list[Array]()  # what `point` had to copy lives until the next call
+        self.barriers = [memory.view(r.named["barrier"], (BARRIER_BYTES,), np.dtype(np.uint8)) for r, memory in zip(own.scratch, self.memories)]
+        self.alone = len(own.blocks) == 1 and own.blocks[0].lengths is None  # rows lie in the caller's order
+
+    def _carry(self, state: str, block: int) -> Array:
+        """A state of a block's rows where the kernel keeps it from chunk to chunk, [rows, width]; what fills up its vectors is zero."""
+        own = self.plan
+        width = padded(own.widths[state], own.code.layout["lanes"])
+        view = self.memories[block].view(own.scratch[block].named[f"carry {state}"], (len(own.blocks[block].order), width), own.code.dtype)
+        view[:, own.widths[state] :] = 0
+        return view[:, : own.widths[state]]
+
+    def use(self, packed: Packed, tape: Tape | None) -> None:
+        """Sets the weights and the tape; gradients start again at zero."""
+        for i, tables in enumerate(self.tables):
+            for table in tables:
+                if packed is not self.packed:
+                    packed.fill(table)
+                if tape is not None and tape is not self.tape:
+                    _fill_tape(table, self.plan.code.layout, tape, i)
+            self.zeroed[i][:] = 0
+        self.packed, self.tape = packed, tape
+
+    def point(self, inputs: Mapping[str, Array | None], outputs: Mapping[str, Array]) -> None:
+        """Sets the arrays of the caller's, [T, B, ...]: read and written in place. An input that is not given counts as zero,
+        and an output that is not given is not written."""
+        item = self.plan.code.dtype.itemsize
+        self.flat.clear()
+        for given, places in ((inputs, self.plan.code.inputs), (outputs, self.plan.code.outputs)):
+            for name, first in places.items():
+                array = given.get(name)
+                if array is None:
+                    fields: tuple[int, ...] = (0, 0, 0, 0)
+                else:
+                    if array.ndim > 3:  # matrices, row after row; of an output, which is ours, a view
+                        array = array.reshape(*array.shape[:2], math.prod(array.shape[2:]))  # -1 is undefined of no steps or rows
+                        self.flat.append(array)
+                    t, b, *d = array.strides
+                    if self.plan.pieces:  # numbered through: step t of row b is number t * B + b
+                        b = t // max(1, array.shape[1]) if array.shape[0] > 1 else b
+                        t *= self.plan.pieces
+                    fields = (address(array), t // item, b // item, d[0] // item if d else 0)
+                for table in self.all:
+                    table[first : first + 4] = fields
+
+    def load(self, states: Mapping[str, Array]) -> None:
+        """Sets the states before the first step, [B, ...]; zero where left out."""
+        for name, parts in self.carries.items():
+            given = states.get(name)
+            for block, part in zip(self.plan.blocks, parts):
+                if given is None:
+                    part[...] = 0
+                else:
+                    rows = given.reshape(given.shape[0], part.shape[1])
+                    part[...] = rows if self.alone else rows[block.order]
+
+    def states(self) -> dict[str, Array]:
+        """The states after the last step, [B, width]."""
+        if self.alone:
+            return {name: parts[0].copy() for name, parts in self.carries.items()}
+        found = {}
+        for name, parts in self.carries.items():
+            values = found[name] = np.empty((self.plan.rows, self.plan.widths[name]), self.plan.code.dtype)
+            for block, part in zip(self.plan.blocks, parts):
+                values[block.order] = part
+        return found
+
+    def gradients(self) -> dict[str, Array]:
+        """The sums over all rows and steps since `use`, parameter by parameter."""
+        found = {}
+        for name, (parts, full) in self.sums.items():
+            total = parts[0].copy()
+            for part in parts[1:]:
+                total += part
+            found[name] = total.reshape(full)
+        return found
+
+    def _sums(self) -> dict[str, tuple[list[Array], tuple[int, ...]]]:
+        """Where the gradient of a parameter is summed in each block, and its shape."""
+        own, found = self.plan, {}
+        for name, shape in own.code.layout["gradients"].items():
+            full = full_shape(shape, own.sizes)
+            stored, cut = stored_shape(shape, own.sizes, own.code.layout["lanes"]), tuple(slice(0, n) for n in (full or (1,)))
+            parts = [memory.view(r.named[f"gradient {name}"], stored, own.code.dtype)[cut] for r, memory in zip(own.scratch, self.memories)]
+            found[name] = parts, full
+        return found
+
+    def select(self, segment: int) -> None:
+        """The next `run` takes the steps of one segment, from the states that the last one left."""
+        chunks, chunk_table = self.plan.code.chunks
+        for block, tables in zip(self.plan.blocks, self.tables):
+            first, count = block.segments[segment]
+            for table in tables:
+                table[chunks], table[chunk_table] = count, address(block.chunks) + first * block.chunks.strides[0]
+
+    def run(self, keep: object = None) -> None:
+        if self.plan.parts > 1:
+            for barrier in self.barriers:  # an interrupted run leaves it open
+                barrier[:] = 0
+        run_blocks(self.plan.code.module.kernel, self.addresses, (self, keep), self.release)
+
+    def release(self) -> None:
+        """Lets parts go on that wait for one that may never come; what they compute then is of no use."""
+        for barrier in self.barriers:
+            barrier[BARRIER_BYTES - 64 :] = 1
+
+
+_IDLE: dict[int, Bound] = {}  # by the number of the plan; without a lock, for single operations on a dict are atomic
+
+
+def execute(own: Plan, packed: Packed, inputs: Mapping[str, Array | None], outputs: Mapping[str, Array], states: Mapping[str, Array],
+            tape: Tape | None = None) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Runs a kernel over all blocks.
+
+    inputs, outputs: [T, B, ...] arrays of the caller's, read and written in place; states: [B, width] before the first step.
+    Returns the states after the last step [B, width], and the gradients of parameters that the kernel sums.
+    """
+    bound = _IDLE.pop(own.number, None) or Bound(own)
+    bound.use(packed, tape)
+    bound.point(inputs, outputs)
+    bound.load(states)
+    bound.run(keep=(inputs, outputs))
+    results = bound.states(), bound.gradients()
+    if sum(r.size for r in own.scratch) + own.own.size * len(bound.own) <= IDLE_BYTES:
+        bound.flat.clear()
+        bound.packed, bound.tape = NOTHING, None  # not kept alive by what may never be called again
+        _IDLE[own.number] = bound
+        while len(_IDLE) > IDLE_CALLS:
+            with contextlib.suppress(StopIteration, RuntimeError):  # another thread was faster
+                _IDLE.pop(next(iter(_IDLE)), None)
+    return results
+
+
+def _fill_tape(table: Array, layout: Mapping[str, Any], tape: Tape, block: int) -> None:
+    own = tape.plan.tape[block]
+    if tape.plan.code.layout is layout:
+        own.fill(table, tape.memory)
+        return
+    fields = layout["fields"]
+    for name, (_, _, life) in layout["buffers"].items():
+        if life == "taped":
+            table[fields.index(f"buffer {name}")] = own.named[f"buffer {name}"] + tape.memory.start

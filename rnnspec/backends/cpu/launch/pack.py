@@ -1,0 +1,129 @@
+"""Weights as a kernel reads them: panels side by side, biases summed, vectors filled up."""
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy import ndarray as Array
+
+from rnnspec.backends.cpu.launch.memory import Arena, Memory, address, padded
+from rnnspec.backends.cpu.machine import JOB
+from rnnspec.language.sizes import evaluate_size
+
+if TYPE_CHECKING:
+    from rnnspec.backends.cpu.launch.code import Code
+
+
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Packed weights, and what a kernel's table must hold to find them: values [n] in the places `fields` [n]."""
+
+    fields: Array
+    values: Array
+    memory: Memory | None
+
+    def fill(self, table: Array) -> None:
+        table[self.fields] = self.values
+
+
+NOTHING = Packed(np.empty(0, np.int64), np.empty(0, np.int64), None)
+
+
+@dataclass(frozen=True)
+class PackPlan:
+    """What packing needs that depends on sizes alone.
+
+    jobs [n, JOB]: a row for each matrix in a panel and each vector, as `pack` in moves.py takes them, but for addresses and strides;
+    sources [n]: the parameters they read; transposed [n]: whether units are the columns; flat [n]: whether it is a vector.
+    sums: offset, width and the parameters that are added to a vector. fields, values, moved: places in the kernel's table, what
+    belongs there, and whether that is an offset in the memory.
+    """
+
+    code: Code
+    size: int
+    jobs: Array
+    sources: tuple[str, ...]
+    transposed: tuple[bool, ...]
+    flat: tuple[bool, ...]
+    sums: tuple[tuple[int, int, tuple[str, ...]], ...]
+    fields: Array
+    values: Array
+    moved: Array
+
+
+def pack_plan(code: Code, sizes: Mapping[str, int], widths: Mapping[str, int]) -> PackPlan:
+    """The plan for sizes; widths: the number of elements of each vector parameter."""
+    layout, item, lanes = code.layout, code.dtype.itemsize, code.layout["lanes"]
+    arena, named, counts, jobs = Arena(), dict[str, int](), dict[str, int](), list[tuple[str, bool, tuple[int, ...]]]()
+    for number, panel in enumerate(layout["panels"]):
+        gates, blocks = len(panel["matrices"]), panel["blocks"]
+        units = evaluate_size(panel["size"], sizes)
+        last = (padded(units, lanes) // lanes - 1) // blocks
+        rest = (padded(units, lanes) // lanes - last * blocks) * gates
+        inner = [evaluate_size(o, sizes) for o in panel["operands"]]
+        stride = sum(inner) * gates * blocks * lanes
+        offset = arena.add(last * stride + sum(inner) * rest * lanes, item)
+        named[f"panels {number}"] = offset
+        counts |= {f"panels {number}, stride": stride, f"panels {number}, vectors": gates * blocks,
+                   f"panels {number}, last vectors": rest, f"panels {number}, last": last}
+        for gate, terms in enumerate(panel["matrices"]):
+            for i, (name, transposed) in enumerate(terms):
+                fields = (units, inner[i], offset, stride, sum(inner[:i]), gates * blocks, rest, last, blocks, gates, gate)
+                jobs.append((name, transposed, fields))
+    sums, matrices = [], len(jobs)
+    for f, names in {**layout["biases"], **{f"vector {p}": [p] for p in layout["vectors"]}}.items():
+        width = widths[names[0]]
+        named[f] = arena.add(padded(width, lanes), item)
+        jobs.append((names[0], False, (width, 1, named[f], lanes, 0, 1, 1, padded(width, lanes) // lanes - 1, 1, 1, 0)))
+        if len(names) > 1:
+            sums.append((named[f], width, tuple(names[1:])))
+    sources, transposed, rows = tuple(zip(*jobs)) or ((), (), ())
+    table = np.zeros((len(jobs), JOB), dtype=np.int64)
+    table[:, 3:] = np.array(rows, dtype=np.int64).reshape(-1, JOB - 3)
+    flat = (False,) * matrices + (True,) * (len(jobs) - matrices)
+    return PackPlan(code, arena.size, table, sources, transposed, flat, tuple(sums), *_places(layout, named, counts))
+
+
+def _places(layout: Mapping[str, Any], offsets: Mapping[str, int], counts: Mapping[str, int]) -> tuple[Array, Array, Array]:
+    index = {f: i for i, f in enumerate(layout["fields"])}
+    found = [(index[f], v, moved) for values, moved in ((offsets, 1), (counts, 0)) for f, v in values.items() if f in index]
+    fields, values, moved = np.array(found, dtype=np.int64).reshape(-1, 3).T.copy()
+    return fields, values, moved
+
+
+def pack(plan: PackPlan, params: Mapping[str, Array]) -> Packed:
+    """Packs the weights: a copy, so later changes of `params` are not seen."""
+    memory, item, jobs = Memory(plan.size), plan.code.dtype.itemsize, plan.jobs.copy()
+    where: dict[tuple[str, bool], tuple[int, int, int]] = {}
+    heads, flattened = [], list[Array]()
+    for name, transposed, flat in zip(plan.sources, plan.transposed, plan.flat):
+        if (name, flat) not in where:
+            array = params[name]
+            if flat and array.ndim > 1:  # a matrix that is read element by element
+                array = np.ascontiguousarray(array).reshape(-1)
+                flattened.append(array)  # lives until it is packed
+            rows, columns = (*array.strides, 0, 0)[:2]
+            where[name, flat] = address(array), rows // item, columns // item
+        start, rows, columns = where[name, flat]
+        heads.append((start, columns, rows) if transposed else (start, rows, columns))
+    if heads:
+        jobs[:, :3] = heads
+        jobs[:, 5] += memory.start
+        _function(plan.code.runtime.pack, 2)(address(jobs), len(heads))
+    for offset, width, more in plan.sums:
+        view = memory.view(offset, (width,), plan.code.dtype)
+        for name in more:
+            view += params[name].reshape(-1)
+    return Packed(plan.fields, plan.values + plan.moved * memory.start, memory)
+
+
+@lru_cache(maxsize=16)
+def _function(at: int, arguments: int) -> Callable[..., Any]:
+    """A function of the runtime as a Python callable; it runs without the GIL."""
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * arguments)(at)

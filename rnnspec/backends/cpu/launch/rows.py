@@ -1,0 +1,102 @@
+"""How the rows of a batch are dealt out to threads, and the steps of each thread's rows to chunks."""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy import ndarray as Array
+
+from rnnspec.backends.cpu.launch.memory import padded
+from rnnspec.language.sizes import evaluate_size
+
+CACHE_BYTES = 1 << 20  # scratch of one chunk: what stays in a core's cache between the phases
+LEAST_ROWS = 128  # rows of a chunk, where there are so many: shorter sums make the weight gradients wait for memory
+FLOPS_PER_THREAD = 2_000_000  # below this a second thread costs more than it brings
+FLOPS_PER_BARRIER = 100_000  # of each thread, in a step
+
+
+@dataclass(frozen=True)
+class Block:
+    """The rows of one thread. order: which of the call's rows they are, longest first; places: where the first step of each lies in the
+    caller's arrays, as the kernel reads them; active: how many are live at each step;
+    chunks: first step, steps, rows at its first step, rows before it, history rows before it (a history has a step more), where "before"
+    means within its segment; segments: the first chunk of each and how many it has."""
+
+    order: Array  # [n] int64
+    places: Array  # [n] int64
+    lengths: Array | None  # [n] int64, falling
+    active: Array | None  # [T] int64
+    chunks: Array  # [chunks, 5] int64
+    segments: tuple[tuple[int, int], ...]
+    rows: int  # of the longest segment
+    history_rows: int
+    most_rows: int
+    most_history_rows: int
+
+
+def block_count(rows: int, flops: float, threads: int) -> int:
+    """How many threads are worth their cost."""
+    return max(1, min(threads, rows, int(flops // FLOPS_PER_THREAD)))
+
+
+def part_count(layout: Mapping[str, Any], sizes: Mapping[str, int], steps: int, threads: int) -> int:
+    """How many threads share the units of one row, where there are fewer rows than threads.
+
+    They have to meet at every stage of every step, which costs some 0.3 microseconds: the products of a step must be worth it.
+    """
+    enough = flops(layout, sizes, steps) // FLOPS_PER_THREAD
+    if layout["barriers"]:
+        step = 2.0 * sum(evaluate_size(a, sizes) * evaluate_size(b, sizes) for a, b in layout["step"])
+        enough = min(enough, step // (FLOPS_PER_BARRIER * layout["barriers"]))
+    return max(1, min(threads, int(enough)))
+
+
+def split_rows(rows: int, steps: int, lengths: Array | None, blocks: int, chunk_rows: int, segment: int | None = None,
+               places: Array | None = None) -> tuple[Block, ...]:
+    """Rows dealt out so that all blocks have about the same work. segment: the steps of a segment; None for one of all steps.
+    places: of the rows in the caller's arrays, where they are not the rows of a batch (with lengths)."""
+    segment = max(1, steps if segment is None else segment)
+    if lengths is None:
+        cuts = [rows * i // blocks for i in range(blocks + 1)]
+        return tuple(_block(np.arange(a, b, dtype=np.int64), None, steps, chunk_rows, segment) for a, b in pairwise(cuts))
+    order = np.argsort(-lengths, kind="stable")
+    return tuple(_block(np.ascontiguousarray(order[i::blocks], dtype=np.int64), lengths, steps, chunk_rows, segment, places) for i in range(blocks))
+
+
+def _block(order: Array, lengths: Array | None, steps: int, chunk_rows: int, segment: int, places: Array | None = None) -> Block:
+    own = None if lengths is None else np.ascontiguousarray(lengths[order], dtype=np.int64)
+    active = None if own is None else np.searchsorted(-own, -np.arange(steps), side="left").astype(np.int64)
+    last = steps if own is None else int(own[0]) if len(own) else 0
+    chunks: list[tuple[int, int, int, int, int]] = []
+    segments, most_rows, most_history = [], 0, 0
+    for start in range(0, max(1, steps), segment):
+        t, rows, history, first = start, 0, 0, len(chunks)
+        while t < min(last, start + segment) and len(order):
+            n = len(order) if active is None else int(active[t])
+            size = min(last - t, start + segment - t, max(1, chunk_rows // n))
+            chunks.append((t, size, n, rows, history))
+            t, rows, history = t + size, rows + size * n, history + (size + 1) * n
+        segments.append((first, len(chunks) - first))
+        most_rows, most_history = max(most_rows, rows), max(most_history, history)
+    most = max((s * n for _, s, n, _, _ in chunks), default=0)
+    most_of_history = max(((s + 1) * n for _, s, n, _, _ in chunks), default=0)
+    where = order if places is None else np.ascontiguousarray(places[order], dtype=np.int64)
+    return Block(order, where, own, active, np.array(chunks, dtype=np.int64).reshape(-1, 5), tuple(segments), most_rows, most_history, most, most_of_history)
+
+
+def chunk_rows(layouts: Sequence[Mapping[str, Any]], sizes: Mapping[str, int], item: int) -> int:
+    """Rows of a chunk: as many as fit the cache in the hungriest of the kernels that share the tape, but no fewer than LEAST_ROWS."""
+    widest = 1
+    for layout in layouts:
+        lanes = layout["lanes"]
+        row = sum(padded(evaluate_size(s, sizes), lanes) for s, _, life in layout["buffers"].values() if life == "scratch")
+        widest = max(widest, row * item)
+    return max(LEAST_ROWS, CACHE_BYTES // widest)
+
+
+def flops(layout: Mapping[str, Any], sizes: Mapping[str, int], rows: int) -> float:
+    """Floating point operations of a kernel's products over so many rows."""
+    return 2.0 * rows * sum(evaluate_size(a, sizes) * evaluate_size(b, sizes) for a, b in layout["flops"])

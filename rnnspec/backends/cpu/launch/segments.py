@@ -1,0 +1,120 @@
+"""A forward run that keeps little: the states at the start of each segment of steps, and the tape of one segment.
+
+Backward runs a segment forward once more before it needs its tape. With segments of about sqrt(T) steps both parts of what is kept
+grow as sqrt(T), and the whole costs one forward run more.
+"""
+from __future__ import annotations
+
+import math
+import threading
+import zlib
+from collections.abc import Mapping
+
+import numpy as np
+from numpy import ndarray as Array
+
+from rnnspec.backends.cpu.launch.execute import Bound
+from rnnspec.backends.cpu.launch.pack import Packed
+from rnnspec.backends.cpu.launch.plan import Plan
+from rnnspec.backends.cpu.launch.tape import new_histories, new_tape, read_history
+from rnnspec.errors import ShapeError
+
+
+def segment_steps(steps: int) -> int:
+    """Steps of a segment."""
+    return max(1, math.isqrt(max(0, steps - 1)) + 1)
+
+
+class Segments:
+    """See the module. The caller's inputs are kept as they are, not copied; where `forward` was told to watch them, every later call raises if they
+    were changed since."""
+
+    def __init__(self, forward: Plan, packed: Packed, inputs: Mapping[str, Array]):
+        self.inputs, self.sums = dict(inputs), dict[str, int]()
+        self.tape = new_tape(forward)
+        self.bound = Bound(forward)
+        self.bound.use(packed, self.tape)
+        self.count = len(forward.blocks[0].segments)
+        self.starts: list[dict[str, Array]] = []
+        self.taped = -1  # the segment whose tape is in memory
+        self.lock = threading.Lock()
+
+    @property
+    def tape_bytes(self) -> int:
+        return self.tape.plan.tape_size + sum(a.nbytes for start in self.starts for a in start.values())
+
+    def kept(self) -> Array:
+        """What was kept as one row of bytes, for `restored` with equal arguments."""
+        return np.concatenate([np.empty(0, np.uint8), *(a.reshape(-1).view(np.uint8) for start in self.starts for a in start.values())])
+
+    def forward(self, outputs: Mapping[str, Array], states: Mapping[str, Array], watch: bool) -> dict[str, Array]:
+        """All segments from the first to the last; returns the states after the last step, [B, width]. watch: the inputs, at one pass over them here
+        and one in each later call; of no use where the caller goes on with `kept`."""
+        self.sums = _checksums(self.inputs) if watch else {}
+        self.bound.point(self.inputs, outputs)
+        self.bound.load(states)
+        for segment in range(self.count):
+            self.starts.append(self.bound.states())
+            self._run(segment, outputs)
+        return self.bound.states()
+
+    def backward(self, plan: Plan, packed: Packed, inputs: Mapping[str, Array | None], outputs: Mapping[str, Array],
+                 states: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
+        """As `launch.execute` does with a whole tape."""
+        with self.lock:
+            self._check()
+            bound = Bound(plan)
+            bound.use(packed, self.tape)
+            bound.point(inputs, outputs)
+            bound.load(states)
+            for segment in reversed(range(self.count)):
+                self._recall(segment)
+                bound.select(segment)
+                bound.run(keep=(inputs, outputs, self))
+            return bound.states(), bound.gradients()
+
+    def histories(self, steps: int, rows: int) -> dict[str, Array]:
+        """Every state after every step, [T, B, width]."""
+        with self.lock:
+            self._check()
+            found = new_histories(self.tape, steps, rows)
+            for segment in range(self.count):
+                self._recall(segment)
+                read_history(self.tape, found, segment)
+            return found
+
+    def _run(self, segment: int, outputs: Mapping[str, Array]) -> None:
+        self.taped = -1  # in case of an interrupt
+        self.bound.select(segment)
+        self.bound.run(keep=(self.inputs, outputs))
+        self.taped = segment
+
+    def _recall(self, segment: int) -> None:
+        """Has the tape of a segment in memory."""
+        if self.taped != segment:
+            self.bound.point(self.inputs, {})
+            self.bound.load(self.starts[segment])
+            self._run(segment, {})
+
+    def _check(self) -> None:
+        now = _checksums(self.inputs) if self.sums else {}
+        if changed := [name for name in now if now[name] != self.sums[name]]:
+            raise ValueError(f"input {', '.join(map(repr, changed))} was changed after forward(...). With memory='low' the kernel keeps no copy of its "
+                             "inputs and needs them again: leave them as they are until backward, or compile with memory='full'.")
+
+
+def restored(forward: Plan, packed: Packed, inputs: Mapping[str, Array], kept: Array) -> Segments:
+    """The Segments whose `kept` this is, of a run with these inputs and weights."""
+    found, item = Segments(forward, packed, inputs), forward.code.dtype.itemsize
+    row = sum(forward.widths.values()) * forward.rows * item
+    if kept.shape != (row * found.count,):
+        raise ShapeError(f"a tape of {kept.size} bytes is not of these arguments, whose tape has {row * found.count}. Give the arguments of `record`.")
+    ends = np.cumsum([0, *forward.widths.values()]) * forward.rows * item
+    for start in np.ascontiguousarray(kept).reshape(found.count, row):
+        found.starts.append({name: start[a:b].view(forward.code.dtype).reshape(forward.rows, width)
+                             for (name, width), a, b in zip(forward.widths.items(), ends[:-1], ends[1:])})
+    return found
+
+
+def _checksums(arrays: Mapping[str, Array]) -> dict[str, int]:
+    return {name: zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data) for name, array in arrays.items()}

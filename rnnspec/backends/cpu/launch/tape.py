@@ -1,0 +1,61 @@
+"""What a forward run leaves for its backward run."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy import ndarray as Array
+
+from rnnspec.backends.cpu.launch.memory import Memory, padded
+from rnnspec.backends.cpu.launch.plan import Plan
+from rnnspec.errors import ShapeError
+
+
+@dataclass(frozen=True)
+class Tape:
+    """What a forward run leaves for its backward run."""
+
+    plan: Plan
+    memory: Memory
+
+    @property
+    def tape_bytes(self) -> int:
+        return self.plan.tape_size
+
+    def kept(self) -> Array:
+        """All of it as bytes, not copied, for `restored` with an equal plan; the array holds the memory."""
+        return np.asarray(self.memory)
+
+
+def new_tape(forward: Plan) -> Tape:
+    return Tape(forward, Memory(forward.tape_size))
+
+
+def restored(forward: Plan, kept: Array) -> Tape:
+    if kept.shape != (forward.tape_size,):
+        raise ShapeError(f"a tape of {kept.size} bytes is not of these arguments, whose tape has {forward.tape_size}. "
+                         "Give the arguments of `record`, to a kernel with the same number of threads.")
+    return Tape(forward, Memory(kept.size, np.ascontiguousarray(kept)))
+
+
+def new_histories(tape: Tape, steps: int, rows: int) -> dict[str, Array]:
+    """Zeros for every state after every step, [T, B, width]."""
+    own = tape.plan
+    return {name: np.zeros((steps, rows, width), own.code.dtype) for name, width in own.widths.items()}
+
+
+def read_history(tape: Tape, into: Mapping[str, Array], segment: int = 0) -> None:
+    """The states of the steps of a segment, from the tape into arrays [T, B, width]; nothing is written past a row's end."""
+    own, layout = tape.plan, tape.plan.code.layout
+    histories = [b for b, (_, kind, _) in layout["buffers"].items() if kind == "history"]
+    for (name, width), buffer in zip(own.widths.items(), histories):
+        steps, rows, _ = into[name].shape
+        through, step = into[name].reshape(steps * rows, width), rows * (own.pieces or 1)
+        for block, part in zip(own.blocks, own.tape):
+            view = tape.memory.view(part.named[f"buffer {buffer}"], (block.history_rows, padded(width, layout["lanes"])), own.code.dtype)
+            begin, many = block.segments[segment]
+            for t0, count, n, _, before in block.chunks[begin : begin + many].tolist():
+                for s in range(count):
+                    live = n if block.active is None else int(block.active[t0 + s])
+                    through[block.places[:live] + (t0 + s) * step] = view[before + (s + 1) * n : before + (s + 1) * n + live, :width]

@@ -1,0 +1,69 @@
+"""The runtime as generated kernels and the launcher see it: addresses of the C functions of tile.py, moves.py and steps.py."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+
+from rnnspec.backends.cpu.machine import BLOCK_K, BLOCK_M, BLOCK_N, ITEMSIZE
+from rnnspec.backends.cpu.native import addresses, compiled
+
+FUNCTIONS = ("product", "pack", "gather", "scatter", "clear")
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """Addresses of the C functions `void f(int64, ...)` of tile.py and moves.py, and the bytes of scratch that `outer` wants."""
+
+    dtype: str
+    product: int
+    pack: int
+    gather: int
+    scatter: int
+    clear: int
+
+    @property
+    def outer(self) -> int:
+        """Compiled apart, for inference does without it."""
+        return _addresses(self.dtype, ("outer",))[0]
+
+    @property
+    def outer_scratch(self) -> int:
+        return BLOCK_K * (BLOCK_M + BLOCK_N) * ITEMSIZE[self.dtype]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Addresses of the C functions of steps.py."""
+
+    adam: int
+    squares: int
+    scatter_add: int
+
+
+@cache
+def steps(dtype: str) -> Steps:
+    """What training does beside the recurrence, for "float32" or "float64": compiled at the first use on a machine, read from disk after that."""
+    def make() -> bytes:
+        from rnnspec.backends.cpu.runtime.training import source
+
+        return compiled(name, source(dtype, functions), functions)
+
+    name, functions = f"steps_{dtype}", tuple(field.name for field in fields(Steps))
+    return Steps(*addresses(name, f"runtime {name}", functions, make))
+
+
+@cache
+def runtime(dtype: str) -> Runtime:
+    """The runtime for "float32" or "float64": compiled in a second or two at the first use on a machine, read from disk after that."""
+    return Runtime(dtype, *_addresses(dtype, FUNCTIONS))
+
+
+def _addresses(dtype: str, functions: tuple[str, ...]) -> Sequence[int]:
+    def make() -> bytes:
+        from rnnspec.backends.cpu.runtime import moves, tile
+
+        return compiled(name, moves.source(dtype, functions), functions, [str(tile.tiles(dtype, functions))])
+
+    name = f"{functions[0]}_{dtype}"
+    return addresses(name, f"runtime {name}", functions, make)

@@ -1,0 +1,134 @@
+"""Program stage -> text of a kernel that does the stage's pointwise or row by row work over many rows, whatever their size.
+
+Rows lie one after another in global memory, n (one for each row of the batch) to a step. Products were done before (runtime.py). Rows
+that have ended (`lengths`) are neither read nor written. What is summed over rows is summed in parts, one for each thread that
+shares a unit's rows; runtime.py's `add_parts` adds those in a fixed order.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rnnspec.backends.cuda.compile.source import Source
+from rnnspec.backends.cuda.emit.rowwise import Group, first_phase, second_phase, waiting
+from rnnspec.backends.cuda.emit.text import Text
+from rnnspec.lowering.program import Program, Stage
+from rnnspec.lowering.signature import gradient_name
+from rnnspec.symbolic.graph import Graph, size_of
+
+THREADS = 128
+ROW_THREADS = 64  # of a row, where whole rows are needed
+
+
+def has_work(stage: Stage) -> bool:
+    """Whether a stage does anything beside its products."""
+    return bool(stage.nodes or stage.stores or stage.sums or stage.rowwise)
+
+
+def stage_source(program: Program, stage: Stage, dtype: str, digest: str = "") -> Source:
+    """The module of a stage's kernel."""
+    work = Text(program, dtype)
+    work.line("thread = uint64(cuda.threadIdx.x)")
+    work.line("block = uint64(cuda.blockIdx.x)")
+    if stage.rowwise:
+        _rowwise(work, stage)
+    else:
+        _pointwise(work, stage)
+    threads = ROW_THREADS if stage.rowwise else THREADS
+    return work.source("a stage over rows", digest, threads, ROW_THREADS * len(waiting(stage, work)), size=stage.size)
+
+
+def sums(graph: Graph, stage: Stage) -> list[tuple[str, str]]:
+    """What the values of a stage are summed for, under the names of gradients, and the values."""
+    return [(gradient_name(graph, parameter, value), value) for parameter, value in stage.sums]
+
+
+def _pointwise(work: Text, stage: Stage) -> None:
+    """A thread owns one unit, and of a chunk of rows every down-th."""
+    work.header("lengths", "first", "count", "t0", "n", "chunk", "across")
+    size, one = work.size(stage.size), work.u(1)
+    work.line(f"down = {work.u(THREADS)} // across")
+    work.line(f"part = block // (({size} + across - {one}) // across)")
+    work.line(f"u = block % (({size} + across - {one}) // across) * across + thread % across")
+    work.line("k = part * chunk + thread // across")
+    work.line("end = part * chunk + chunk if part * chunk + chunk < count else count")
+    work.line(f"if u < {size}:")
+    work.indent += 1
+    for name in work.outside(stage):
+        if not work.is_read(name, "step") and (text := work.fixed(name, "u", "")):
+            work.line(f"{work.value(name)} = {text}")
+    totals = {number: work.name(f"sum {number}", f"d_{parameter}_sum") for number, (parameter, _) in enumerate(sums(work.graph, stage))}
+    for total in totals.values():
+        work.line(f"{total} = real(0.0)")
+    work.line("b = k % n")
+    work.line("t = t0 + k // n")
+    work.line("while k < end:")
+    work.line("    if t < lengths[b]:")
+    work.indent += 2
+    _row(work, stage, totals)
+    work.indent -= 2
+    work.line("    k += down")
+    work.line("    b += down")
+    work.line("    while b >= n:")
+    work.line("        b -= n")
+    work.line(f"        t += {one}")
+    for number, (parameter, _) in enumerate(sums(work.graph, stage)):
+        parts = work.argument(f"parts {number}", f"d_{parameter}_parts")
+        work.line(f"{parts}[(part * down + thread // across) * {size} + u] = {totals[number]}")
+    work.indent -= 1
+
+
+def _row(work: Text, stage: Stage, totals: dict[int, str]) -> None:
+    work.line("row = first + k")
+    work.line(f"at = row * {work.size(stage.size)} + u")
+    for name in work.outside(stage):
+        if work.is_read(name, "step"):
+            work.line(f"{work.value(name)} = {work.fixed(name, 'u', 't')}")
+        elif not work.fixed(name, "u", "t"):
+            work.line(f"{work.value(name)} = {work.pointer(work.program.places[name])}[{'row' if work.is_number(name, stage) else 'at'}]")
+    work.compute(stage.nodes)
+    for value, place in dict.fromkeys(stage.stores):
+        work.line(f"{work.pointer(place)}[at] = {work.value(value)}")
+    for number, (_, value) in enumerate(sums(work.graph, stage)):
+        work.line(f"{totals[number]} = {totals[number]} + {work.value(value)}")
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Elements of the row `row` in global memory."""
+
+    work: Text
+    stage: Stage
+
+    def read(self, name: str, index: str) -> str:
+        work = self.work
+        return work.fixed(name, index, "t") or f"{work.pointer(work.program.places[name])}[row * {work.size(size_of(work.graph, name))} + {index}]"
+
+    def write(self, name: str, index: str, text: str) -> None:
+        work = self.work
+        for place in dict.fromkeys([work.program.places[name], *(p for v, p in self.stage.stores if v == name)]):
+            work.line(f"{work.pointer(place)}[row * {work.size(size_of(work.graph, name))} + {index}] = {text}")
+
+
+def _rowwise(work: Text, stage: Stage) -> None:
+    """A block works on one row at a time."""
+    work.header("lengths", "first", "count", "t0", "n")
+    access, group = _Rows(work, stage), Group(work.u(ROW_THREADS), "thread", 0, ROW_THREADS)
+    waits = waiting(stage, work)
+    if waits:
+        work.line("sh = cuda.shared.array(0, real, alignment=16)")
+    work.line("item = block")
+    work.line("while item < count:")
+    work.indent += 1
+    work.line("row = first + item")
+    work.line("t = t0 + item // n")
+    work.line("if t < lengths[item % n]:  # the same for all threads")
+    work.indent += 1
+    first_phase(work, stage, access, group)
+    if waits:
+        work.line("cuda.syncthreads()")
+    second_phase(work, stage, access, group)
+    work.indent -= 1
+    if waits:
+        work.line("cuda.syncthreads()  # before the next row's parts")
+    work.line("item += uint64(cuda.gridDim.x)")
+    work.indent -= 1

@@ -1,0 +1,131 @@
+"""Properties of derivatives: the adjoint against complex steps and against the tangent, the kernel against differences."""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy import ndarray as Array
+
+from rnnspec.backends import reference
+from rnnspec.backends.reference import Numbers
+from rnnspec.check.outcome import Outcome, at_sizes, largest
+from rnnspec.check.properties.conditioning import allowed, rounding_spread
+from rnnspec.check.sampling import Case, Shapes, undefined_derivatives
+from rnnspec.check.subject import Subject, run_kernel, run_reference
+from rnnspec.check.tolerances import COMPLEX_STEP, DIFFERENCES, DOT_PRODUCT, FREEDOM, KINK_DERIVATIVE, ROUNDING, STEP
+from rnnspec.symbolic.tangent import tangent_of
+
+SHAPES = (Shapes(4, 2, (3, 2, 5)), Shapes(3, 3, (1, 4, 2), ragged=True))
+TINY = 1e-40  # of a complex step: its square is nothing beside 1
+Groups = dict[str, dict[str, Array]]  # "params", "inputs", "states" -> name -> array
+PREFIX = {"params": "gradient of", "inputs": "gradient of input", "states": "gradient of initial"}
+
+
+@at_sizes(lambda known: SHAPES)
+def complex_step(known: Subject, shapes: Shapes) -> Outcome:
+    """The adjoint along random directions of each parameter, input and state: imag(L(v + i e d)) / e, which has no truncation
+    error. Comparisons look at the real part, so it is right on both sides of a kink."""
+    if why := undefined_derivatives(known.graph):
+        return Outcome(skipped=why)
+    case = known.draw(shapes, f"complex step {shapes.number}", KINK_DERIVATIVE)
+    gradients = run_reference(known, case)
+    rng = np.random.default_rng([known.seed, shapes.number])
+    outcomes = []
+    for group, prefix in PREFIX.items():
+        for name, array in getattr(case, group).items():
+            if f"{prefix} {name}" not in gradients:
+                continue
+            along = {group: {name: rng.uniform(-1, 1, array.shape)}}
+            found, size = reverse_derivative(gradients, along)
+
+            def definition(numbers: Numbers, along: Groups = along) -> float:
+                return reverse_derivative(run_reference(known, case, numbers), along)[0]
+
+            outcomes.append(agree(found, complex_derivative(known, case, along), size, COMPLEX_STEP, f"{prefix} {name} at {case.about()}", definition))
+    return largest(outcomes)
+
+
+def complex_derivative(known: Subject, case: Case, along: Groups) -> float:
+    """The derivative of the loss along a direction of some or all arrays, by a complex step of the definition."""
+    moved = {g: {n: a + 1j * TINY * along[g][n] if n in along.get(g, {}) else a for n, a in getattr(case, g).items()} for g in PREFIX}
+    run = reference.forward(known.graph, moved["params"], moved["inputs"], moved["states"], case.lengths, sizes=case.sizes, numbers=reference.COMPLEX128)
+    return _loss({n: a.imag for n, a in run.outputs.items()}, {n: a.imag for n, a in run.final.items()}, case)[0] / TINY
+
+
+def forward_derivative(known: Subject, case: Case, along: Groups) -> tuple[float, float]:
+    """The same by the tangent graph, and the norm of its terms. along: directions of all arrays."""
+    both = {g: getattr(case, g) | {tangent_of(n): d for n, d in along[g].items()} for g in PREFIX}
+    run = reference.forward(known.forward_mode, both["params"], both["inputs"], both["states"], case.lengths, sizes=case.sizes)
+    products = [run.outputs[tangent_of(n)] * g for n, g in case.d_outputs.items()]
+    products += [run.final[tangent_of(n)] * g for n, g in case.d_final.items()]
+    return _sum_and_norm(products)
+
+
+def reverse_derivative(gradients: Mapping[str, Array], along: Groups) -> tuple[float, float]:
+    """The same by gradients, those of a kernel or of the adjoint graph, and the norm of its terms."""
+    return _sum_and_norm([gradients[f"{PREFIX[g]} {n}"] * d for g in along for n, d in along[g].items() if f"{PREFIX[g]} {n}" in gradients])
+
+
+def _sum_and_norm(products: list[Array]) -> tuple[float, float]:
+    return float(sum(p.sum() for p in products)), float(np.sqrt(sum((p**2).sum() for p in products)))
+
+
+def _loss(outputs: Mapping[str, Array], final: Mapping[str, Array], case: Case) -> tuple[float, float]:
+    """What the gradients are of, and the norm of its terms: the outputs and final states, weighted by the gradients that come from outside."""
+    terms = [(outputs[n], g) for n, g in case.d_outputs.items()] + [(final[n], g) for n, g in case.d_final.items()]
+    return _sum_and_norm([a.astype(np.float64) * g.astype(np.float64) for a, g in terms])
+
+
+def agree(found: float, expected: float, scale: float, tolerance: float, detail: str, definition: Callable[[Numbers], float] | None = None) -> Outcome:
+    """definition: what gives `found` in given numbers; where rounding alone moves it by more than the tolerance allows for, that is the measure."""
+    scale = max(scale, abs(expected))
+    gap = abs(found - expected)
+    if definition is not None and gap > tolerance * scale:
+        spread = rounding_spread(lambda n: {"it": np.asarray(definition(n))}, {"it": np.asarray(found)}, "float64")["it"]
+        scale = max(scale, allowed(spread, tolerance, scale))
+        detail += f" (rounding alone changes it by {spread:.1e})"
+    error = gap / scale if scale else 0.0
+    return Outcome(error if np.isfinite(error) else float("inf"), tolerance, detail)
+
+
+@at_sizes(lambda known: SHAPES)
+def dot_product(known: Subject, shapes: Shapes) -> Outcome:
+    """<ybar, J v> = <J^T ybar, v>, J v by the tangent graph and J^T ybar by the adjoint."""
+    case = known.draw(shapes, f"dot product {shapes.number}")
+    along = directions(known, case, np.random.default_rng([known.seed, shapes.number]))
+    left, scale = forward_derivative(known, case, along)
+    right, _ = reverse_derivative(run_reference(known, case), along)
+    return agree(right, left, scale, DOT_PRODUCT, case.about())
+
+
+def directions(known: Subject, case: Case, rng: np.random.Generator) -> Groups:
+    """Random directions of everything; none for inputs that never get a gradient."""
+    still = known.spec.no_gradient
+    return {g: {n: (np.zeros(a.shape) if n in still else rng.uniform(-1, 1, a.shape)) for n, a in getattr(case, g).items()} for g in PREFIX}
+
+
+@at_sizes(lambda known: (*SHAPES, Shapes(6, 5, (known.lanes() + 1, known.lanes() - 1), ragged=True)))
+def differences(known: Subject, shapes: Shapes) -> Outcome:
+    """The kernel's own gradients against central differences of the kernel, along random directions of everything at once."""
+    if known.dtype != "float64":
+        return Outcome(skipped="differences need float64")
+    if why := undefined_derivatives(known.graph):
+        return Outcome(skipped=why)
+    small = shapes.number < len(SHAPES)  # the larger case has too many values to keep all of them far from kinks
+    case = known.draw(shapes, f"differences {shapes.number}", KINK_DERIVATIVE if small else 10 * STEP)
+    gradients = run_kernel(known.compiled(), case)
+    along = directions(known, case, np.random.default_rng([known.seed, shapes.number]))
+    step = STEP if small else STEP / 10
+    (ahead, size), (behind, _) = (_moved_loss(known, case, along, s) for s in (step, -step))
+    found, scale = reverse_derivative(gradients, along)
+    unseen = FREEDOM * ROUNDING["float64"] * size / step  # what the rounding of the loss hides, where gradients vanish along a deep chain
+    return agree(found, (ahead - behind) / (2 * step), max(scale, unseen / DIFFERENCES), DIFFERENCES, case.about())
+
+
+def _moved_loss(known: Subject, case: Case, along: Groups, step: float) -> tuple[float, float]:
+    groups: dict[str, Any] = {g: {n: a + step * along[g][n] for n, a in getattr(case, g).items()} for g in PREFIX}
+    moved = replace(case, **groups)
+    run = known.compiled().infer(moved.params, moved.inputs, moved.states, moved.lengths)
+    return _loss(run.outputs, run.final, case)

@@ -1,0 +1,152 @@
+"""Properties of however a kernel is called: arrays of any strides, again, with nothing, with very much, step by step, with little memory."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from numpy import ndarray as Array
+
+from rnnspec.backends import reference
+from rnnspec.check.outcome import Outcome, at_sizes, largest
+from rnnspec.check.parts import rows, same_but_for_sums, steps, with_inputs
+from rnnspec.check.sampling import Case, Shapes
+from rnnspec.check.subject import Subject, Values, run_kernel, run_reference, variant, worst
+from rnnspec.check.tolerances import EXACT, KERNEL, LARGE
+from rnnspec.symbolic.graph import Read
+
+NUMBERS = {"float64": reference.FLOAT64, "float32": reference.Numbers(np.float32, float, reference.FLOAT64.primitives)}
+
+
+@at_sizes(lambda known: (Shapes(3, 4, (known.lanes() + 1, 3, 2), ragged=True),))
+def untouched(known: Subject, shapes: Shapes) -> Outcome:
+    """No array of the caller is written to."""
+    kernel, case = known.compiled(), known.draw(shapes, "untouched")
+    kept = case.map(np.copy)
+    frozen = case.map(_read_only)
+    run_kernel(kernel, frozen)
+    kernel.infer(frozen.params, frozen.inputs, frozen.states, frozen.lengths)
+    kernel.step(frozen.params, {n: a[0] for n, a in frozen.inputs.items()}, frozen.states)
+    error, name = worst(_arrays(frozen), _arrays(kept))
+    return Outcome(error, EXACT, f"{name} written to" if error else "nothing written")
+
+
+@at_sizes(lambda known: (Shapes(5, 5, (known.lanes() + 1, 3, 2), ragged=True),))
+def second_run(known: Subject, shapes: Shapes) -> Outcome:
+    """A second run, and a second backward of the first run, give the same bits. Between the runs another one leaves NaN in the memory
+    that is used again: what a run does not write it must not read."""
+    kernel, case = known.compiled(), known.draw(shapes, "second run")
+    run = kernel.forward(case.params, case.inputs, case.states, case.lengths)
+    first, later = (_gradients(kernel.backward(run, case.d_outputs, final=case.d_final)) for _ in range(2))
+    error, name = worst(later, first)
+    before = run_kernel(kernel, case)
+    run_kernel(kernel, with_inputs(replace(case, lengths=None), lambda a: np.full_like(a, np.nan)))
+    again, other = worst(run_kernel(kernel, case), before)
+    return largest([Outcome(again, EXACT, f"{other} in a second run, at {case.about()}"),
+                    Outcome(error, EXACT, f"{name} of a second backward, at {case.about()}")])
+
+
+def _gradients(gradients: object) -> Values:
+    return {f"gradient of {g} {n}": a for g in ("params", "inputs", "states") for n, a in getattr(gradients, g).items()}
+
+
+LAYOUTS: dict[str, Callable[[Array], Array]] = {
+    "Fortran order": lambda a: np.array(a, order="F"),
+    "every second of a larger array": lambda a: np.repeat(a, 2, axis=-1)[..., ::2] if a.ndim else a,
+    "negative strides": lambda a: np.ascontiguousarray(a[::-1])[::-1] if a.ndim else a,
+    "a view of a transposed array": lambda a: np.ascontiguousarray(a.swapaxes(0, a.ndim - 1)).swapaxes(0, a.ndim - 1) if a.ndim > 1 else a,
+}
+
+
+@at_sizes(lambda known: (Shapes(3, 4, (known.lanes() + 1, 3, 2)),))
+def strides(known: Subject, shapes: Shapes) -> Outcome:
+    """Arrays of any strides give the same bits, as does a gradient broadcast from one number."""
+    kernel, case = known.compiled(), known.draw(shapes, "strides")
+    expected = run_kernel(kernel, case)
+    outcomes = []
+    for layout, change in LAYOUTS.items():
+        error, name = worst(run_kernel(kernel, case.map(change)), expected)
+        outcomes.append(Outcome(error, EXACT, f"{name} for {layout}, at {case.about()}"))
+    one = np.ones((), case.d_outputs[next(iter(case.d_outputs))].dtype)
+    spread = replace(case, d_outputs={n: np.broadcast_to(one, a.shape) for n, a in case.d_outputs.items()})
+    error, name = worst(run_kernel(kernel, spread), run_kernel(kernel, spread.map(np.copy)))
+    outcomes.append(Outcome(error, EXACT, f"{name} for a broadcast gradient, at {case.about()}"))
+    return largest(outcomes)
+
+
+@at_sizes(lambda known: (Shapes(3, 3, (3, 2, 5)),))
+def zero_sizes(known: Subject, shapes: Shapes) -> Outcome:
+    """No steps, or no rows: shapes hold, states and their gradients pass through, gradients of parameters are 0."""
+    kernel, whole = known.compiled(), known.draw(shapes, "zero")
+    outcomes = []
+    for case in (steps(whole, slice(0, 0)), rows(whole, slice(0, 0)), rows(steps(whole, slice(0, 0)), slice(0, 0))):
+        expected = {f"output {n}": np.zeros_like(a) for n, a in case.d_outputs.items()} | {f"final {n}": a for n, a in case.states.items()}
+        expected |= {f"gradient of {n}": np.zeros_like(a) for n, a in case.params.items() if n not in known.spec.no_gradient}
+        expected |= {f"gradient of input {n}": np.zeros_like(a) for n, a in case.inputs.items() if n not in known.spec.no_gradient}
+        expected |= {f"gradient of initial {n}": a for n, a in case.d_final.items()}
+        error, name = worst(run_kernel(kernel, case), expected)
+        outcomes.append(Outcome(error, EXACT, f"{name} at {case.about()}"))
+    return largest(outcomes)
+
+
+@at_sizes(lambda known: (Shapes(3, 4, (known.lanes() + 1, 3, 2)),))
+def saturation(known: Subject, shapes: Shapes) -> Outcome:
+    """Inputs of +-1e4: what the definition gives as a finite number is finite. Not counted is what the definition itself, in numbers of
+    this dtype, takes beyond their range."""
+    case = known.draw(shapes, "saturation")
+    large = replace(case, inputs={n: np.copysign(LARGE, a).astype(a.dtype) for n, a in case.inputs.items()})
+    found, narrow = run_kernel(known.compiled(), large), run_reference(known, large, NUMBERS[known.dtype])
+    excused = 0
+    for name, expected in run_reference(known, large).items():
+        lost = np.isfinite(expected) & ~np.isfinite(found[name])
+        if (lost & np.isfinite(narrow[name])).any():
+            where = tuple(int(i) for i in np.argwhere(lost & np.isfinite(narrow[name]))[0])
+            detail = f"{name}{list(where) if where else ''} is {found[name][where]}, expected {expected[where]:.9g}, for inputs of +-1e4 at {case.about()}"
+            return Outcome(float("inf"), EXACT, detail)
+        excused += int(lost.sum())
+    return Outcome(detail=f"inputs of +-1e4{f'; {excused} numbers are beyond {known.dtype}' if excused else ''}, at {case.about()}")
+
+
+@at_sizes(lambda known: (Shapes(7, 3, (known.lanes() + 1, 3, 2), ragged=True), Shapes(10, 1, (3, 2, known.lanes()))))
+def low_memory(known: Subject, shapes: Shapes) -> Outcome:
+    """`memory="low"` gives what the full tape gives."""
+    case = known.draw(shapes, f"low memory {shapes.number}")
+    full, low = (run_kernel(variant(known.compiled(), memory=memory), case) for memory in ("full", "low"))
+    return largest(same_but_for_sums(low, full, known.dtype, f'with memory="low" at {case.about()}'))
+
+
+@at_sizes(lambda known: (Shapes(4, 3, (known.lanes() + 1, 3, 2)),))
+def step_by_step(known: Subject, shapes: Shapes) -> Outcome:
+    """A stream, and `step` with the states handed on, give the bits of `infer` over the whole sequence. `forward`, whose kernel is
+    another (what goes to the tape is rounded, what does not may be fused), gives the same but for rounding."""
+    kernel, case = known.compiled(), known.draw(shapes, "step by step")
+    whole, trained = kernel.infer(case.params, case.inputs, case.states), kernel.forward(case.params, case.inputs, case.states)
+    stream = kernel.stream(case.params, case.states, rows=case.rows, **case.sizes)
+    counts = any(isinstance(node, Read) and node.kind == "step" for node in known.graph.nodes.values())  # and a step is always step 0
+    error, name = worst({f"output {n}": a for n, a in whole.outputs.items()}, {f"output {n}": a for n, a in trained.outputs.items()})
+    outcomes, state = [Outcome(error, KERNEL[known.dtype], f"{name} of infer beside forward, at {case.about()}")], case.states
+    for t in range(case.steps):
+        now = {n: a[t] for n, a in case.inputs.items()}
+        expected = {f"output {n}": a[t] for n, a in whole.outputs.items()}
+        error, name = worst({f"output {n}": a for n, a in stream.step(now).items()}, expected)
+        outcomes.append(Outcome(error, EXACT, f"{name} of a stream at step {t}, at {case.about()}"))
+        if not counts:
+            made = kernel.step(case.params, now, state)
+            error, name = worst({f"output {n}": a for n, a in made.outputs.items()}, expected)
+            outcomes.append(Outcome(error, EXACT, f"{name} of step() at step {t}, at {case.about()}"))
+            state = dict(made)
+    for what, states in (("a stream", stream.states), *(() if counts else (("step()", state),))):
+        error, name = worst(states, dict(whole.final))
+        outcomes.append(Outcome(error, EXACT, f"final {name} of {what}, at {case.about()}"))
+    return largest(outcomes)
+
+
+def _read_only(array: Array) -> Array:
+    array = np.array(array)
+    array.flags.writeable = False
+    return array
+
+
+def _arrays(case: Case) -> Values:
+    groups = ("params", "inputs", "states", "d_outputs", "d_final")
+    return {f"{g} {n}": a for g in groups for n, a in getattr(case, g).items()}

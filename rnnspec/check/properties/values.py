@@ -1,0 +1,128 @@
+"""Properties of values: the cell's own examples, and kernels against the reference."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy import ndarray as Array
+
+from rnnspec.backends import reference
+from rnnspec.check.outcome import Outcome, at_sizes, largest
+from rnnspec.check.properties.conditioning import measure
+from rnnspec.check.sampling import Shapes
+from rnnspec.check.subject import Subject, Values, collect, run_kernel, run_reference, without_noise, worst
+from rnnspec.check.tolerances import EXAMPLE, KERNEL, KINK_COMPARISON, REFERENCE
+from rnnspec.engine.kernel import Kernel, compile
+from rnnspec.errors import BackendUnavailable
+from rnnspec.language.sizes import full_shape
+from rnnspec.language.spec import Example, Shape, Spec
+
+
+def named(known: Subject) -> Outcome:
+    """The cell says what it is: a title, and a meaning for every size that is not D or H."""
+    spec = known.spec
+    unsaid = [n for n, size in spec.sizes.items() if not size.meaning and size.default is None and n not in ("D", "H")]
+    if unsaid:
+        return Outcome(1.0, 0.0, f"say under sizes what {', '.join(unsaid)} mean{'s' * (len(unsaid) == 1)}")
+    return Outcome(detail=f"{len(spec.equations)} equations, {len(spec.trained)} parameters, {len(spec.examples)} examples")
+
+
+def examples(known: Subject) -> Outcome:
+    """The values worked by hand: outputs, final states, gradients of the sum of all outputs."""
+    spec = known.spec
+    if not spec.examples:
+        changed = any(c.chosen != c.options[0] for c in spec.choices.values())
+        return Outcome(skipped="its examples are for the default choices" if changed else "the spec has no examples")
+    return largest([_example(known, example) for example in spec.examples])
+
+
+def _example(known: Subject, example: Example) -> Outcome:
+    found = _run_example(known, example)
+    expected = _expected(known.spec, example)
+    error, name = worst({n: found[n] for n in expected}, expected)
+    detail = f"'{example.title}'"
+    if error > EXAMPLE[known.dtype]:
+        detail += f": {name} is {_short(found[name])}, the example says {_short(expected[name])}"
+    return Outcome(error, EXAMPLE[known.dtype], detail)
+
+
+def _run_example(known: Subject, example: Example) -> Values:
+    """The example as a batch of one row, its gradients taken of the sum of all outputs."""
+    spec, sizes = known.spec, dict(example.sizes)
+    dtype = "float64" if known.dtype == REFERENCE else known.dtype
+
+    def array(value: object, shape: Shape, otherwise: float = 0.0) -> Array:
+        full = full_shape(shape, sizes)
+        return np.full(full, otherwise, dtype) if value is None else np.asarray(value, dtype).reshape(full)
+
+    params = {n: array(example.parameters.get(n), s, spec.noise[n].mean if n in spec.noise else 0.0) for n, s in spec.parameters.items()}
+    inputs = {n: np.asarray(v, dtype)[:, None] for n, v in example.inputs.items()}
+    states = {n: array(example.states.get(n), s)[None] for n, s in spec.states.items()}
+    steps = len(next(iter(inputs.values())))
+    ones = {o: np.ones((steps, 1, *full_shape(spec.shapes[o], sizes)), dtype) for o in spec.outputs}
+    if known.kernel is not None:
+        run = known.kernel.forward(params, inputs, states)
+        return collect(run, known.kernel.backward(run, ones))
+    carried = {s: np.zeros((1, *full_shape(known.graph.shapes[n], sizes)), dtype) for s, n in known.graph.states.items()}
+    made = reference.forward(known.graph, params, inputs, carried | states, sizes=sizes)
+    return without_noise(spec, collect(made, reference.backward(known.reverse, params, inputs, made, ones, sizes=sizes)))
+
+
+def _expected(spec: Spec, example: Example) -> Values:
+    found = {f"output {n}": np.asarray(v)[:, None] for n, v in example.outputs.items()}
+    found |= {f"final {n}": np.asarray(v)[None] for n, v in example.final.items()}
+    kinds: Mapping[str, Mapping[str, Shape]] = {"": spec.parameters, " input": spec.inputs, " initial": spec.states}
+    for name, value in example.gradients.items():
+        kind = next(k for k, group in kinds.items() if name in group)
+        array = np.asarray(value, dtype=np.float64)
+        found[f"gradient of{kind} {name}"] = {"": array, " input": array[:, None] if array.ndim else array, " initial": array[None]}[kind]
+    return found
+
+
+def _short(array: Array) -> str:
+    return " ".join(np.array2string(array, precision=9, threshold=8).split())
+
+
+@at_sizes(lambda known: known.shapes())
+def against_reference(known: Subject, shapes: Shapes) -> Outcome:
+    """Values and all gradients of the kernel at awkward sizes, with given initial states and final gradients, one batch ragged."""
+    return _compared(known, shapes, known.compiled())
+
+
+@at_sizes(lambda known: known.shapes()[-1:])
+def on_a_gpu(known: Subject, shapes: Shapes) -> Outcome:
+    """The same of a GPU's kernel, where there is a GPU."""
+    try:
+        return _compared(known, shapes, compile(known.spec, dtype=known.dtype, backend="cuda"))
+    except BackendUnavailable as error:
+        return Outcome(skipped=str(error))
+
+
+def _compared(known: Subject, shapes: Shapes, kernel: Kernel) -> Outcome:
+    case = known.draw(shapes, f"against the reference {shapes.number}", KINK_COMPARISON)
+    found = run_kernel(kernel, case)
+    inferred = kernel.infer(case.params, case.inputs, case.states, case.lengths)
+    again = {f"output {n}": a for n, a in inferred.outputs.items()} | {f"final {n}": a for n, a in inferred.final.items()}
+
+    def definition(numbers: reference.Numbers) -> Values:
+        return run_reference(known, case, numbers)
+
+    expected = definition(reference.FLOAT64)
+    values = {n: a for n, a in expected.items() if n.startswith(("output", "final"))}
+    error, name = measure(found, expected, definition, known.dtype, KERNEL[known.dtype])
+    alone, where = measure(again, values, definition, known.dtype, KERNEL[known.dtype])
+    error, name = max((error, name), (alone, f"infer, {where}"))
+    return Outcome(error, KERNEL[known.dtype], f"{name} at {case.about()}")
+
+
+@at_sizes(lambda known: (known.shapes()[1], known.shapes()[4]))
+def every_state(known: Subject, shapes: Shapes) -> Outcome:
+    """The states that a run kept, at every step."""
+    case = known.draw(shapes, "every state", KINK_COMPARISON)
+
+    def definition(numbers: reference.Numbers) -> Values:
+        return reference.forward(known.graph, case.params, case.inputs, case.states, case.lengths, sizes=case.sizes, numbers=numbers).states
+
+    run = known.compiled().forward(case.params, case.inputs, case.states, case.lengths)
+    error, name = measure(run.states, definition(reference.FLOAT64), definition, known.dtype, KERNEL[known.dtype])
+    return Outcome(error, KERNEL[known.dtype], f"{name} at {case.about()}")

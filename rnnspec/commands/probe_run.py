@@ -1,0 +1,53 @@
+"""The trained layer of a run, on the first steps of its own data: what `rnnspec probe --run` looks at."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy import ndarray as Array
+
+from rnnspec.language.layouts import unpack
+from rnnspec.language.load import load
+from rnnspec.language.spec import Spec
+from rnnspec.probe.subject import Subject, complete, known_sizes
+from rnnspec.train import checkpoint
+from rnnspec.train.errors import TrainError
+from rnnspec.train.layers import layer_maker
+from rnnspec.train.model import SequenceModel
+from rnnspec.train.sizes import data_input, fitted
+from rnnspec.train.tasks import load_task
+
+
+def of_run(folder: str | Path, *, steps: int = 100, rows: int = 4) -> Subject:
+    """The trained layer of a run, on the first steps of a batch of its own data (through its embedding, where it has one).
+
+    At most `rows` rows and `steps` steps, and no more steps than the shortest of those rows has: padding is not data.
+    """
+    saved = checkpoint.load(Path(folder) / "weights.npz")
+    config = saved.config
+    if config.layers > 1 or config.bidirectional:
+        built = f"{config.layers} layer{'s' * (config.layers > 1)}{' in two directions' * config.bidirectional}"
+        raise TrainError(f"{folder} has {built}; a run with one layer in one direction can be probed")
+    spec = load(config.cell, **config.choices)
+    problem = load_task(config.task).make(config, saved.memory)
+    if problem.digest != saved.meta["data_sha256"]:
+        raise TrainError(f"the data of {folder} is not what it was trained on")
+    model = problem.model(layer_maker(spec, config))
+    if not isinstance(model, SequenceModel):
+        raise TrainError(f"{folder} is of the task {config.task}, whose model has two layers; probe a run of another task")
+    checkpoint.fill(model.params, saved)
+    batch, _ = problem.next({})
+    if batch.lengths is not None:
+        steps = min(steps, int(batch.lengths[:rows].min()))
+    x = np.asarray(model.features(batch.x), np.float64)[:steps, :rows]
+    params = own_parameters(spec, model.layer.params)
+    known = known_sizes(spec, config.hidden, x.shape[-1], fitted(spec, config.hidden, x.shape[-1], config.sizes)[1])
+    return complete(f"{Path(config.cell).stem}, trained on {config.task}", spec, known, params, {data_input(spec): x})
+
+
+def own_parameters(spec: Spec, weights: Mapping[str, Array]) -> dict[str, Array]:
+    """A layer's weights by the cell's own names, float64; the layer may have them packed as torch does."""
+    blocks = {name.removesuffix("_l0"): np.asarray(array, np.float64) for name, array in weights.items()}
+    layout = next((name for name in spec.layouts if name.startswith("torch.")), None)
+    return blocks if layout is None or set(blocks) == set(spec.trained) else dict(unpack(spec, layout, blocks))

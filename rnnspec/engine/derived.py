@@ -1,0 +1,73 @@
+"""What kernels read that is not a parameter as the caller has it: pieces of parameters, and values computed once per sequence.
+
+Both look like parameters to a kernel. On the way in a piece is a view and a value is computed by the reference backend, in float64;
+on the way out their gradients, summed over batch and time by the kernel, are carried on to the parameters.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy import ndarray as Array
+
+from rnnspec.language.sizes import full_shape
+from rnnspec.language.slices import Piece
+from rnnspec.language.spec import Spec
+
+
+class Derived:
+    """Of one cell, for the kernels with these layouts. `once`: the values computed once per sequence."""
+
+    def __init__(self, spec: Spec, dtype: np.dtype, layouts: list[Mapping[str, Any]]):
+        self.spec, self.dtype = spec, dtype
+        self.pieces = {name: Piece(*piece) for layout in layouts for name, piece in layout["pieces"].items()}
+        read = {name for layout in layouts for name in _read(layout)}
+        self.once = tuple(sorted(read - set(self.pieces) - set(spec.parameters)))
+
+    def values(self, params: Mapping[str, Array], sizes: Mapping[str, int]) -> Mapping[str, Array]:
+        """Everything that kernels read as a parameter."""
+        if not self.pieces and not self.once:
+            return params
+        found = dict(params) | {name: piece.of(params[piece.parameter], sizes) for name, piece in self.pieces.items()}
+        if self.once:
+            from rnnspec.backends import reference
+            from rnnspec.lowering.pipeline import once
+
+            made = reference.once(once(self.spec)[0], params, sizes)
+            found |= {name: np.asarray(made[name], self.dtype) for name in self.once}
+        return found
+
+    def gradients(self, sums: Mapping[str, Array], params: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Array]:
+        """The gradients of all parameters, from what a backward kernel summed."""
+        whole = {}
+        for name, shape in self.spec.trained.items():
+            whole[name] = _total(sums, name, full_shape(shape, sizes), self.dtype)
+        for name, piece in self.pieces.items():
+            if piece.parameter in whole:
+                part = piece.of(whole[piece.parameter], sizes)
+                part += _total(sums, name, part.shape, self.dtype)
+        if self.once:
+            from rnnspec.backends import reference
+            from rnnspec.lowering.pipeline import once
+
+            graph, reverse = once(self.spec)
+            given = {}
+            for name in graph.outputs:
+                given[name] = _total(sums, name, full_shape(graph.shapes[graph.outputs[name]], sizes), self.dtype)
+            more = reference.once_gradients(reverse, params, given, sizes)
+            whole |= {name: (whole[name] + array).astype(self.dtype) for name, array in more.items() if name in whole}
+        return whole
+
+
+def _total(sums: Mapping[str, Array], name: str, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+    """What was summed under a name: from outer products, and of a matrix read element by element as one long row."""
+    found = [sums[key].reshape(shape) for key in (name, f"{name} flat") if key in sums]
+    return sum(found[1:], found[0]) if found else np.zeros(shape, dtype)
+
+
+def _read(layout: Mapping[str, Any]) -> set[str]:
+    """The names that a kernel reads as parameters, or sums the gradients of."""
+    matrices = {name for panel in layout["panels"] for terms in panel["matrices"] for name, _ in terms}
+    summed = {name.removesuffix(" flat") for name in layout["gradients"]}
+    return matrices | {n for names in layout["biases"].values() for n in names} | set(layout["vectors"]) | summed

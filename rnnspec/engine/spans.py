@@ -1,0 +1,74 @@
+"""Parts of the rows of a batch that run alone: rows that are read backwards from their last step, and rows that restart on the way.
+
+A piece is some steps of one row, from `start` on, or back where the direction is reverse. To a kernel each piece is a row of its
+own, with a length and with states; only what it reads and writes lies within the arrays [T, B, ...] of the whole batch, which are
+read in place: nothing is turned round, cut or padded.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy import ndarray as Array
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Arrays are [R], one entry for each piece, row by row and in the order in which they run.
+
+    row, start, length: int64, which steps they are: start, start + 1, ... or start, start - 1, ... (reverse). fresh: whether a reset
+    comes before it, and not the row's own state. first, last: [B], the pieces that a row begins and ends with.
+    """
+
+    reverse: bool
+    row: Array
+    start: Array
+    length: Array
+    fresh: Array
+    first: Array
+    last: Array
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def check(self, steps: int, rows: int) -> None:
+        """Raises ValueError unless every piece lies within [T, B]: kernels trust what they are told, and would write elsewhere."""
+        end = self.start + (self.length - 1) * (-1 if self.reverse else 1)
+        taken = self.length > 0
+        wrong = (self.length < 0) | (self.row < 0) | (self.row >= rows) | (taken & ((np.minimum(self.start, end) < 0) | (np.maximum(self.start, end) >= steps)))
+        if wrong.any():
+            i = int(np.flatnonzero(wrong)[0])
+            raise ValueError(f"piece {i}, {self.length[i]} steps {'back' if self.reverse else 'on'} from step {self.start[i]} of row {self.row[i]}, "
+                             f"does not lie within {steps} steps and {rows} rows.")
+
+    def places(self, rows: int) -> Array:
+        """The number of each first step in an array [T, B, ...], counted through."""
+        return self.start * rows + self.row
+
+
+def cut(steps: int, rows: int, lengths: Array | None, resets: Array | None, reverse: bool) -> Pieces:
+    """The pieces of a batch: every row up to its length (None: all steps), cut before each step for which resets [T, B] is true.
+
+    A row of length 0 is one piece without a step. Resets past a row's end count for nothing. Of a reset before the first step
+    nothing is cut; it says that the row does not begin with its own state (and, run backwards, nothing).
+    """
+    ends = np.full(rows, steps, np.int64) if lengths is None else lengths
+    begins = np.zeros((rows, steps + 1), bool)  # one step more, so that a row of no length has a place too
+    if resets is not None:
+        begins[:, :steps] = resets.T
+        begins &= np.arange(steps + 1) < ends[:, None]
+    at_start = begins[:, 0].copy()
+    begins[:, 0] = True
+    row, start = (index.astype(np.int64) for index in np.nonzero(begins))
+    first = np.searchsorted(row, np.arange(rows)).astype(np.int64)
+    last = np.append(first[1:], len(row)).astype(np.int64)[:rows] - 1
+    stop = np.append(start[1:], 0)[: len(start)]
+    stop[last] = ends
+    fresh = start > 0
+    fresh[first] = at_start
+    if not reverse:
+        return Pieces(False, row, start, stop - start, fresh, first, last)
+    fresh[:] = True
+    fresh[last] = False
+    order = np.lexsort((-start, row))
+    return Pieces(True, row[order], np.maximum(stop - 1, 0)[order], (stop - start)[order], fresh[order], first, last)

@@ -1,0 +1,322 @@
+"""Document -> Spec: everything that must hold of a cell as a whole.
+
+In: a Document (joined with what it extends) and the values of its constants and choices. Out: a Spec whose equations
+are resolved, checked and in an order in which each reads what stands above it or an earlier step.
+All faults are found before one SpecError carries them.
+"""
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from rnnspec.language.draws import Draw, drawn
+from rnnspec.language.meaning.extras import check_examples, check_layouts, library_layers
+from rnnspec.language.meaning.resolve import Scope, check_choices, resolve, used_names, with_article
+from rnnspec.language.meaning.shapes import infer_shapes, pull_factors
+from rnnspec.language.meaning.unroll import lower_taps, unroll, with_numbers
+from rnnspec.language.reading.document import SECTIONS, Document, Entry
+from rnnspec.language.sizes import SizeError, canonical_size, evaluate_size, size_names
+from rnnspec.language.spec import Choice, Init, Shape, Size, Spec
+from rnnspec.language.syntax.faults import Faults, did_you_mean, listed
+from rnnspec.language.syntax.tree import Equation, Place, Ref, walk
+
+__all__ = ["Settings", "check", "evaluate_size"]
+_KINDS = {section: section.removesuffix("s") for section in SECTIONS}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Values given at load: constants by name, the option of each choice by name."""
+
+    constants: Mapping[str, Fraction]
+    chosen: Mapping[str, str]
+
+
+def check(document: Document, settings: Settings) -> Spec:
+    """The Spec of a document. Raises SpecError with all that is wrong."""
+    faults = Faults(document.lines)
+    faults.extend(document.problems)
+    constants = {name: settings.constants.get(name, entry.value) for name, entry in document.constants.items()}
+    document, in_shapes = with_numbers(document, constants, faults)
+    kinds = _kinds(document, faults)
+    check_choices(document, faults)
+    choices = {name: Choice(e.value, settings.chosen.get(name, e.value[0])) for name, e in document.choices.items() if e.value}
+    unrolled = unroll(document, kinds, constants, faults)
+    chosen, functions = {n: c.chosen for n, c in choices.items()}, {n: e.value for n, e in document.functions.items()}
+    scope = Scope(kinds, constants, chosen, functions, document.broken, unrolled)
+    equations = lower_taps(resolve(document, scope, faults), {*kinds, *(r.target for r in unrolled.rounds)}, faults)
+    _check_defined(document, faults)
+    _check_used(document, in_shapes, faults)
+    declared = {name: e.value for section in (document.inputs, document.states, document.parameters) for name, e in section.items()}
+    _check_ranks(document, faults)
+    ordered = _ordered(equations, faults)
+    shapes = infer_shapes(equations, declared, document.states, scope.named("size"), faults)
+    shapes = _in_order(shapes, [*declared, *(e.target for e in ordered)])
+    sizes = _sizes(document, faults, {n.name for e in equations for n in walk(e.value) if isinstance(n, Ref)})
+    _check_emitted(document, kinds, set(unrolled.families), faults)
+    init, noise = _initialisers(document, faults), _noise(document, constants, faults)
+    spec = Spec(
+        name=document.name,
+        title=document.title or document.name,
+        source=document.source,
+        sizes=sizes,
+        inputs={n: e.value for n, e in document.inputs.items()},
+        states={n: e.value for n, e in document.states.items()},
+        parameters={n: e.value for n, e in document.parameters.items()},
+        equations=tuple(replace(e, value=pull_factors(e.value, shapes, scope.named("size"))) for e in ordered),
+        outputs=tuple(e.value for e in document.outputs),
+        shapes=shapes,
+        constants=constants,
+        choices=choices,
+        no_gradient=tuple(dict.fromkeys([*(e.value for e in document.no_gradient), *noise])),
+        defaults={n: e.value for n, e in document.defaults.items()},
+        noise=noise,
+        init=init,
+        layouts={library: {b: tuple(e.value for e in es) for b, es in blocks.items()} for library, blocks in document.layouts.items()},
+        same_as=library_layers(document, choices, settings.constants),
+        examples=() if settings.chosen or settings.constants else tuple(e.value for e in document.examples),
+        notes=document.notes,
+        file=document.file,
+    )
+    check_layouts(document, spec, faults)
+    check_examples(document, spec, faults)
+    faults.stop_if_any()
+    return spec
+
+
+def _in_order(shapes: Mapping[str, Shape], names: list[str]) -> dict[str, Shape]:
+    """In the order of what is computed, as a spec is written; others after that."""
+    return {n: shapes[n] for n in dict.fromkeys([*names, *shapes]) if n in shapes}
+
+
+# names
+
+
+def _kinds(document: Document, faults: Faults) -> dict[str, str]:
+    """What each name is; a name that is two things is a fault."""
+    kinds: dict[str, str] = {}
+    places: dict[str, Place] = {}
+    sizes = {n: e.at for n, e in document.sizes.items()}
+    for shape_at, shape in _shapes(document):
+        for size in shape:
+            sizes |= {name: shape_at for name in size_names(size) if name not in sizes}
+    for section in SECTIONS:
+        entries = sizes if section == "sizes" else {n: e.at for n, e in getattr(document, section).items()}
+        for name, at in entries.items():
+            if name in kinds:
+                faults.add(
+                    f"'{name}' is {with_article(kinds[name])} (line {places[name].line}) and can't be {with_article(_KINDS[section])} too.",
+                    at,
+                )
+            else:
+                kinds[name], places[name] = _KINDS[section], at
+    for name, (equation, *_) in document.equations.items():
+        kind = kinds.setdefault(name, "intermediate" if equation.timed else "once")
+        if kind == "state" and not equation.timed:
+            faults.add(f"'{name}' is a state and changes with time. Write {name}[t] = ...", equation.at)
+        elif kind not in ("intermediate", "state", "once"):
+            kind, line = kinds[name], places[name].line
+            faults.add(
+                f"'{name}' is {with_article(kind)} (line {line}); an equation defines states and intermediate values only.", equation.at
+            )
+    return kinds
+
+
+def _shapes(document: Document) -> list[tuple[Place, Shape]]:
+    return [(e.at, e.value) for section in (document.inputs, document.states, document.parameters) for e in section.values()]
+
+
+def _check_ranks(document: Document, faults: Faults) -> None:
+    for what, section, most in (("an input", document.inputs, 1), ("a state", document.states, 2), ("a parameter", document.parameters, 3)):
+        for name, entry in section.items():
+            if len(entry.value) > most:
+                axes = f"{most} ax{'e' if most > 1 else 'i'}s"
+                faults.add(f"'{name}' has the shape [{', '.join(entry.value)}]; {what} has at most {axes}.", entry.at)
+
+
+def _check_defined(document: Document, faults: Faults) -> None:
+    if "equations" not in document.keys:
+        return
+    for name, entry in document.states.items():
+        if name not in document.equations and name not in document.broken:
+            faults.add(f"the state '{name}' is never defined. Write an equation {name}[t] = ...", entry.at)
+
+
+def _check_used(document: Document, in_shapes: set[str], faults: Faults) -> None:
+    if document.broken or document.problems:  # what uses it may be what can't be read
+        return
+    used = used_names(document) | in_shapes | {e.value.argument for e in document.noise.values()} | {a.text for step in document.apply for a in step.arguments}
+    for section in ("inputs", "parameters", "constants", "choices", "functions"):
+        for name, entry in getattr(document, section).items():
+            if name not in used:
+                faults.add(f"the {_KINDS[section]} '{name}' is used in no equation. Use it or take it out.", entry.at)
+
+
+def _check_emitted(document: Document, kinds: Mapping[str, str], indexed: set[str], faults: Faults) -> None:
+    known = [name for name, kind in kinds.items() if kind in ("state", "intermediate") and name not in indexed]
+    for entry in document.outputs:
+        if entry.value in indexed:
+            faults.add(f"'{entry.value}' has one value a round. Emit one of them by an equation of its own: last[t] = {entry.value}[t, 3].", entry.at)
+            known.append(entry.value)
+    _check_list("outputs", "a state or intermediate value", document.outputs, [*known, *document.broken], faults)
+    _check_list("no_gradient", "an input", document.no_gradient, list(document.inputs), faults)
+    _check_list("defaults", "an input", tuple(Entry(n, e.at) for n, e in document.defaults.items()), list(document.inputs), faults)
+    if "outputs" in document.keys and not document.outputs and not document.problems:
+        faults.add("outputs is empty. Write what is emitted every step, like [h].", document.key("outputs"))
+
+
+def _check_list(key: str, kind: str, entries: tuple[Entry[str], ...], known: list[str], faults: Faults) -> None:
+    seen: set[str] = set()
+    for entry in entries:
+        if entry.value not in known:
+            near = did_you_mean(entry.value, known)
+            faults.add(f"'{entry.value[:60]}' in {key} is not {kind}. Known here: {listed(known)}.{near}", entry.at)
+        elif entry.value in seen:
+            faults.add(f"'{entry.value}' is given twice in {key}.", entry.at)
+        seen.add(entry.value)
+
+
+# order
+
+
+def _ordered(equations: list[Equation], faults: Faults) -> list[Equation]:
+    """So that each reads only what stands above it or an earlier step; otherwise as in the file."""
+    left = {e.target: e for e in equations}
+    reads = {name: [n for n in _reads_now(equation) if n in left] for name, equation in left.items()}
+    ordered: list[Equation] = []
+    done: set[str] = set()
+    while left:
+        ready = next((e for e in left.values() if all(n in done for n in reads[e.target])), None)
+        if ready is None:
+            cycle = _cycle(left, reads, done)
+            where, advice = "within one step", f" One of them must read an earlier step, like {cycle[-1]}[t-1]."
+            if not left[cycle[0]].timed:
+                where, advice = "among values computed once per sequence", ""
+            faults.add(f"a cycle {where}: {' -> '.join([*cycle, cycle[0]])} (each reads the next).{advice}", left[cycle[0]].at)
+            done |= set(cycle)
+            left = {name: e for name, e in left.items() if name not in cycle}
+            continue
+        ordered.append(left.pop(ready.target))
+        done.add(ready.target)
+    return ordered
+
+
+def _reads_now(equation: Equation) -> list[str]:
+    return list(dict.fromkeys(n.name for n in walk(equation.value) if isinstance(n, Ref) and not n.time))
+
+
+def _cycle(left: Mapping[str, Equation], reads: Mapping[str, list[str]], done: set[str]) -> list[str]:
+    """A cycle among equations none of which is ready, beginning with its first in the file."""
+    path: list[str] = []
+    name = next(iter(left))
+    while name not in path:
+        path.append(name)
+        name = next(n for n in reads[name] if n not in done)
+    cycle = path[path.index(name) :]
+    start = min(range(len(cycle)), key=lambda k: list(left).index(cycle[k]))
+    return cycle[start:] + cycle[:start]
+
+
+# sizes and initialisers
+
+
+def _sizes(document: Document, faults: Faults, mentioned: set[str]) -> dict[str, Size]:
+    """Every size with its meaning and default, in the order of first use; each must be told by something at run time."""
+    used: dict[str, Place] = {}
+    for at, shape in _shapes(document):
+        for size in shape:
+            used |= {name: at for name in sorted(size_names(size)) if name not in used}
+    names = set(used) | set(document.sizes)
+    sizes = {
+        name: _default(name, document.sizes[name], names, faults) if name in document.sizes else Size() for name in [*used, *document.sizes]
+    }
+    told = {size for _, shape in _shapes(document) for size in shape} & names
+    if "seed" in names:
+        faults.add("'seed' can't be a size: it is an argument of Kernel.init beside the sizes. Choose another name.",
+                   used.get("seed") or document.sizes["seed"].at)
+    for name in ("B", "T"):
+        if name in names:
+            what = "rows of a batch" if name == "B" else "steps"
+            faults.add(
+                f"'{name}' stands for the number of {what} everywhere and can't be a size here. Choose another name.",
+                used.get(name) or document.sizes[name].at,
+            )
+    while more := {n for n in names - told if (d := sizes[n].default) is not None and size_names(d) <= told}:
+        told |= more
+    needed = set(used) | (set(document.sizes) & mentioned) | {n for size in sizes.values() if size.default for n in size_names(size.default)}
+    for name in [*used, *document.sizes]:
+        at = used.get(name) or document.sizes[name].at
+        if name not in needed:
+            faults.add(f"the size '{name}' stands in no shape. Use it or take it out.", at)
+        elif name not in told:
+            faults.add(
+                f"nothing tells the size '{name}' at run time: no array has it as an axis of its own. Give it a default under sizes.", at
+            )
+    return {name: size for name, size in sizes.items() if name in needed}
+
+
+def _default(name: str, entry: Entry[Size], names: set[str], faults: Faults) -> Size:
+    """`P: H` and `L: 3` are defaults, `D: features of x` a meaning; `{meaning: ..., default: ...}` says which is which."""
+    size = entry.value
+    text = size.default if size.default is not None else size.meaning
+    try:
+        default = canonical_size(text)
+        if default == "0" or not size_names(default) <= names:
+            raise SizeError(f"'{text[:60]}' is not made of whole numbers and the sizes {listed(sorted(names))}")
+    except SizeError as error:
+        if size.default is not None:
+            faults.add(f"the default of the size '{name}': {error}.", entry.at)
+        return replace(size, default=None)
+    return Size(size.meaning if size.default is not None else "", default)
+
+
+def _initialisers(document: Document, faults: Faults) -> dict[str, Init]:
+    """One per parameter that has one: a full name wins over a pattern, an earlier pattern over a later one."""
+    found: dict[str, Entry[Init]] = {}
+    for pattern, entry in document.init.items():
+        matching = [name for name in document.parameters if name == pattern or fnmatch.fnmatchcase(name, pattern)]
+        if not matching:
+            near = did_you_mean(pattern, document.parameters)
+            faults.add(f"init names '{pattern[:60]}', which is no parameter.{near} Known here: {listed(document.parameters)}.", entry.at)
+        for name in matching:
+            if entry.value.kind in ("orthogonal", "identity") and len(document.parameters[name].value) < 2:
+                faults.add(f"'{entry.value.kind}' is for matrices, and '{name}' has the shape [{', '.join(document.parameters[name].value)}].", entry.at)
+            if name == pattern or (name not in found and name not in document.init):
+                found[name] = entry
+    _check_likes(found, document, faults)
+    return {name: found[name].value for name in document.parameters if name in found}
+
+
+def _check_likes(init: Mapping[str, Entry[Init]], document: Document, faults: Faults) -> None:
+    """The parameter whose random numbers another one takes draws some itself, and as many."""
+    shapes = {n: e.value for n, e in document.parameters.items() if n not in document.noise}
+    for name, entry in init.items():
+        like, shape = entry.value.like, document.parameters[name].value
+        if not like:
+            continue
+        own = init[like].value if like in init else Init("")
+        if like not in shapes:
+            faults.add(f"init: '{name}' is like '{like[:60]}', which is no parameter.{did_you_mean(like, shapes)} Known here: {listed(shapes)}.", entry.at)
+        elif own.kind != "chrono" or own.like:
+            faults.add(f"init: '{name}' is like '{like}', which draws no numbers by chrono itself. Write {like}: chrono(Tmax), without 'like'.", entry.at)
+        elif shape != shapes[like]:
+            faults.add(f"init: '{name}' [{', '.join(shape)}] is like '{like}' [{', '.join(shapes[like])}]: they need one shape.", entry.at)
+
+
+def _noise(document: Document, constants: Mapping[str, Fraction], faults: Faults) -> dict[str, Draw]:
+    """How each input or parameter that is noise is drawn, in the order of their declaration."""
+    known, found = [*document.inputs, *document.parameters], {}
+    for name, entry in document.noise.items():
+        if name not in known:
+            faults.add(f"noise names '{name}', which is no input and no parameter.{did_you_mean(name, known)} Known here: {listed(known)}.", entry.at)
+            continue
+        if name in document.defaults:
+            faults.add(f"'{name}' is noise: where a call does not give it, it is drawn. Take its default out.", document.defaults[name].at)
+        draw = drawn(entry.value, constants, name in document.parameters)
+        if isinstance(draw, str):
+            faults.add(f"the noise '{name}': {draw}", entry.at)
+        else:
+            found[name] = draw
+    return {name: found[name] for name in known if name in found}

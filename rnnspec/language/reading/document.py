@@ -1,0 +1,83 @@
+"""What one file says, by key, each thing with its place."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Generic, TypeVar
+
+from rnnspec.errors import Problem, SpecError
+from rnnspec.language.draws import Stated
+from rnnspec.language.functions import FEATURES, FUNCTIONS
+from rnnspec.language.reading.steps import Step
+from rnnspec.language.spec import Default, Example, Init, Shape, Size
+from rnnspec.language.syntax.faults import Faults
+from rnnspec.language.syntax.tree import Equation, Expr, Place
+
+V = TypeVar("V")
+RESERVED = frozenset({"t", "where", "for", "in", "and", "or", "not"}) | frozenset(FUNCTIONS) | frozenset(FEATURES)
+
+
+@dataclass(frozen=True)
+class Entry(Generic[V]):
+    """Something a file says, and where."""
+
+    value: V
+    at: Place
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A function that a file defines: `squash(a): 1.7159 * tanh(2 * a / 3)`."""
+
+    args: tuple[str, ...]
+    body: Expr
+
+
+@dataclass(frozen=True)
+class Document:
+    """One file, or a file joined with what it extends. `keys` has the place of each top-level key; `equations` all that define
+    a name, which are several where they have a second index; `broken` the names whose equations can't be read (their uses are
+    no further faults)."""
+
+    file: str
+    lines: Mapping[str, tuple[str, ...]]
+    keys: Mapping[str, Place]
+    name: str = ""
+    title: str = ""
+    source: str = ""
+    notes: str = ""
+    extends: Entry[str] | None = None
+    sizes: Mapping[str, Entry[Size]] = field(default_factory=dict)
+    inputs: Mapping[str, Entry[Shape]] = field(default_factory=dict)
+    states: Mapping[str, Entry[Shape]] = field(default_factory=dict)
+    parameters: Mapping[str, Entry[Shape]] = field(default_factory=dict)
+    constants: Mapping[str, Entry[Fraction]] = field(default_factory=dict)
+    choices: Mapping[str, Entry[tuple[str, ...]]] = field(default_factory=dict)
+    functions: Mapping[str, Entry[Definition]] = field(default_factory=dict)
+    equations: Mapping[str, tuple[Equation, ...]] = field(default_factory=dict)
+    broken: frozenset[str] = frozenset()
+    outputs: tuple[Entry[str], ...] = ()
+    no_gradient: tuple[Entry[str], ...] = ()
+    defaults: Mapping[str, Entry[Default]] = field(default_factory=dict)
+    noise: Mapping[str, Entry[Stated]] = field(default_factory=dict)
+    apply: tuple[Step, ...] = ()
+    init: Mapping[str, Entry[Init]] = field(default_factory=dict)
+    layouts: Mapping[str, Mapping[str, tuple[Entry[str], ...]]] = field(default_factory=dict)
+    same_as: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    examples: tuple[Entry[Example], ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+    def key(self, name: str) -> Place:
+        """Where a top-level key stands; the file as a whole if it has none."""
+        return self.keys.get(name, Place(0, 0, 1, self.file))
+
+
+SECTIONS = ("inputs", "states", "parameters", "constants", "choices", "functions", "sizes")
+
+
+def fail(message: str, file: str, at: Place | None = None, document: Document | None = None) -> SpecError:
+    """A SpecError with one fault, about a file as a whole unless a place is given."""
+    faults = Faults(document.lines if document else {})
+    faults.add(message, at or Place(0, 0, 1, file))
+    return SpecError(*faults.found)

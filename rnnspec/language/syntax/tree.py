@@ -1,0 +1,167 @@
+"""The syntax tree of equations: frozen nodes with their places, walks over them, and the text that gives the same tree again."""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where something stands in the file, from 1."""
+
+    line: int = 0
+    column: int = 0
+    width: int = 1
+    file: str = ""
+
+
+@dataclass(frozen=True)
+class Number:
+    value: Fraction
+    at: Place = field(default=Place(), compare=False)
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A name. `time` is None as written without a time, 0 for [t], -1 for [t-1], ... The bare step number is Ref("t").
+
+    `index`: the k of s[t, k] and of W[k]; in a resolved tree a Number from 1, and of parameters only. `delay`: the d of
+    h[t-d] where d is no literal; None in a resolved tree. A resolved tree may name a size: that is a number.
+    """
+
+    name: str
+    time: int | None = None
+    at: Place = field(default=Place(), compare=False)
+    index: Expr | None = None
+    delay: Expr | None = None
+
+
+@dataclass(frozen=True)
+class Unary:
+    op: str  # "-", "not" or "T"
+    arg: Expr
+    at: Place = field(default=Place(), compare=False)
+
+
+@dataclass(frozen=True)
+class Binary:
+    op: str  # one of + - * / ** @ < <= > >= == != and or
+    left: Expr
+    right: Expr
+    at: Place = field(default=Place(), compare=False)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function of the tables in `functions.py`, or `where(condition, a, b)`."""
+
+    function: str
+    args: tuple[Expr, ...]
+    at: Place = field(default=Place(), compare=False)
+
+
+Expr = Number | Ref | Unary | Binary | Call
+
+
+@dataclass(frozen=True)
+class Loop:
+    """`for name in first..last:` around an equation."""
+
+    name: str
+    first: Expr
+    last: Expr
+    at: Place = field(default=Place(), compare=False)
+
+
+@dataclass(frozen=True)
+class Equation:
+    """`target[t] = value`; `text` is the source line without its comment. `timed`: false for `target = value`, computed once per
+    sequence. `index`: the k of target[t, k]. A resolved equation has neither index nor loop."""
+
+    target: str
+    value: Expr
+    text: str
+    at: Place = field(default=Place(), compare=False)
+    timed: bool = True
+    index: Expr | None = None
+    loop: Loop | None = None
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """Every node of a tree, parents first, from left to right."""
+    waiting = [expr]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        match node:
+            case Unary(_, arg):
+                waiting.append(arg)
+            case Binary(_, left, right):
+                waiting += [right, left]
+            case Call(_, args):
+                waiting += reversed(args)
+            case Ref():
+                waiting += [e for e in (node.delay, node.index) if e is not None]
+
+
+def with_parts(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """The expression with its parts changed; names and numbers have none (an index or a delay stays)."""
+    match expr:
+        case Unary(_, arg):
+            return replace(expr, arg=change(arg))
+        case Binary(_, left, right):
+            return replace(expr, left=change(left), right=change(right))
+        case Call(_, args):
+            return replace(expr, args=tuple(change(a) for a in args))
+    return expr
+
+
+def names_in(equation: Equation) -> set[str]:
+    """Every name that an equation mentions: in its value, its index and the bounds of its loop."""
+    parts = [equation.value, equation.index, *((equation.loop.first, equation.loop.last) if equation.loop else ())]
+    nodes = [node for part in parts if part is not None for node in walk(part)]
+    return {node.name if isinstance(node, Ref) else node.function for node in nodes if isinstance(node, Ref | Call)}
+
+
+_LEVELS = {"or": 1, "and": 2, "<": 4, "<=": 4, ">": 4, ">=": 4, "==": 4, "!=": 4, "+": 5, "-": 5, "*": 6, "/": 6, "@": 6, "**": 8}
+
+
+def to_text(expr: Expr) -> str:
+    """The expression as one would write it: reading it again gives the same tree."""
+    return _written(expr)[0]
+
+
+def _written(expr: Expr) -> tuple[str, int]:
+    """Text and how tightly it binds."""
+    match expr:
+        case Number(value):
+            exact = value.denominator == 1 or Fraction(repr(float(value))) == value
+            return (
+                (str(value) if value.denominator == 1 else repr(float(value)), 9)
+                if exact
+                else (f"{value.numerator} / {value.denominator}", 6)
+            )
+        case Ref(name, time):
+            delay = "" if expr.delay is None else f"-{_inside(expr.delay, 6)}"
+            inside = [] if time is None else [f"t{time or ''}{delay}"]
+            inside += [] if expr.index is None else [to_text(expr.index)]
+            return (f"{name}[{', '.join(inside)}]" if inside else name), 9
+        case Unary("T", arg):
+            return f"{_inside(arg, 9)}.T", 9
+        case Unary(op, arg):
+            level = 7 if op == "-" else 3
+            return ("-" if op == "-" else "not ") + _inside(arg, level), level
+        case Binary(op, left, right):
+            level = _LEVELS[op]
+            comparison = level == 4  # a < b < c means something else than (a < b) < c
+            power = op == "**"
+            return f"{_inside(left, level + (comparison or power))} {op} {_inside(right, level if power else level + 1)}", level
+        case Call(function, args):
+            return f"{function}({', '.join(to_text(a) for a in args)})", 9
+    raise TypeError(f"not an expression: {expr!r}")
+
+
+def _inside(expr: Expr, level: int) -> str:
+    text, own = _written(expr)
+    return text if own >= level else f"({text})"

@@ -1,0 +1,100 @@
+"""One cell as a layer: its sizes, what its weights are called and how they lie in them, and what it reads. No weights, no calls.
+
+A Layer knows nothing of directions or of other layers: the suffixes of names (`_l0_reverse`) are the Stack's.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy import ndarray as Array
+
+from rnnspec.engine.initialise import initialise
+from rnnspec.engine.kernel import Kernel
+from rnnspec.language.meaning.extras import ZERO
+from rnnspec.language.roles import bias_names
+from rnnspec.language.sizes import full_shape
+from rnnspec.language.spec import Shape
+
+Full = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where a parameter lies: rows first to last (not included) of an array of the layer's. whole: it is all of it, as it stands."""
+
+    array: str
+    first: int
+    last: int
+    whole: bool
+
+
+class Layer:
+    """kernel: of the cell; sizes: the value of every size; bias: whether it has biases.
+
+    shapes: the layer's weights, name -> shape; by torch's names where the cell has a torch layout, else by the cell's own.
+    states, outputs: name -> shape of one row. main: the input that a layer below gives; others: the inputs that only the caller can give;
+    noise of the cell is neither.
+    """
+
+    def __init__(self, kernel: Kernel, sizes: Mapping[str, int], bias: bool):
+        self.kernel, self.sizes, self.bias = kernel, dict(sizes), bias
+        spec = self.spec = kernel.spec
+        self.layout = next((blocks for name, blocks in spec.layouts.items() if name.startswith("torch.") and all(b.isidentifier() for b in blocks)), None)
+        self.absent = () if bias else bias_names(spec)
+        self.slots, self.shapes = self._slots()
+        self.main, *self.others = list(spec.streams) or [""]
+        self.outputs = {o: self.full(spec.shapes[o]) for o in spec.outputs}
+
+    @cached_property
+    def states(self) -> dict[str, Full]:
+        """Asked for late: what a cell carries from step to step is known when it is compiled."""
+        return {name: self.full(shape) for name, shape in self.kernel.states.items()}
+
+    def full(self, shape: Shape) -> Full:
+        return full_shape(shape, self.sizes)
+
+    def _slots(self) -> tuple[dict[str, list[Slot]], dict[str, Full]]:
+        """Where each parameter lies (in two places it is their sum), and the shapes of the arrays that hold them."""
+        parameters = {n: self.full(s) for n, s in self.spec.trained.items()}
+        slots: dict[str, list[Slot]] = {name: [] for name in parameters}
+        shapes: dict[str, Full] = {}
+        for block, names in (self.layout or {name: (name,) for name in parameters}).items():
+            if set(names) <= {*self.absent, ZERO}:
+                continue
+            like = parameters[next(n for n in names if n != ZERO)]
+            row = 0
+            for name in names:
+                own = parameters.get(name, like)
+                count = own[0] if own else 1
+                if name != ZERO:
+                    slots[name].append(Slot(block, row, row + count, len(names) == 1 and (self.layout is None or bool(own))))
+                row += count
+            shapes[block] = like if self.layout is None else (row, *like[1:])
+        return slots, shapes
+
+    def parameters(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """The cell's parameters, from the layer's weights by name: views, but for sums of two."""
+        found = {}
+        for name, slots in self.slots.items():
+            shape = self.full(self.spec.parameters[name])
+            parts = [arrays[s.array] if s.whole else arrays[s.array][s.first : s.last].reshape(shape) for s in slots]
+            found[name] = sum(parts[1:], parts[0]) if parts else np.zeros(shape, self.kernel.dtype)
+        return found
+
+    def weights(self, values: Mapping[str, Array], *, gradients: bool = False) -> dict[str, Array]:
+        """The layer's weights from the cell's parameters. Of one in two places the first has it all; of its gradient both have."""
+        found = {name: np.zeros(shape, self.kernel.dtype) for name, shape in self.shapes.items()}  # what no parameter fills stays zero
+        for name, slots in self.slots.items():
+            for number, slot in enumerate(slots if gradients else slots[:1]):
+                if slot.whole:  # two biases must not be one array: whoever scales gradients in place would do so twice
+                    found[slot.array] = values[name].copy() if number else values[name]
+                else:
+                    found[slot.array][slot.first : slot.last] = values[name].reshape((slot.last - slot.first, *values[name].shape[1:]))
+        return found
+
+    def init(self, seed: int) -> dict[str, Array]:
+        """Initial weights, as the spec's `init` says."""
+        return self.weights(initialise(self.spec, self.sizes, seed, self.kernel.dtype))

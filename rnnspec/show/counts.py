@@ -1,0 +1,116 @@
+"""How many numbers a cell trains, and what a step of it takes."""
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+
+from rnnspec.errors import UnsupportedError
+from rnnspec.language.functions import FEATURES
+from rnnspec.language.load import digest
+from rnnspec.language.meaning.shapes import shape_of
+from rnnspec.language.sizes import SizeError, canonical_size, full_shape, sizes_in, with_default_sizes
+from rnnspec.language.spec import Shape, Size, Spec
+from rnnspec.language.syntax.tree import Binary, Call, Expr, Number, Ref, Unary
+
+SIZE, OTHER = 128, 8
+
+
+def known_sizes(spec: Spec, size: int = SIZE) -> dict[str, int]:
+    """The sizes that a cell is counted at: D and H are `size`, others what their default says, or 8. SizeError where a default has no value."""
+    free = {n: size if n in ("D", "H") else OTHER for n, s in all_sizes(spec).items() if n in ("D", "H") or s.default is None}
+    return with_default_sizes(spec.sizes, free)
+
+
+def parameter_count(spec: Spec, sizes: Mapping[str, int]) -> int:
+    """How many numbers a cell trains at these sizes; sizes with a default may be left out. Does not depend on T or B.
+
+    Raises SizeError, naming the sizes that are missing.
+    """
+    known = with_default_sizes(spec.sizes, sizes)
+    return sum(math.prod(full_shape(shape, known)) for shape in spec.trained.values())
+
+
+def parameter_formula(spec: Spec) -> str:
+    """The number of parameters in the sizes: "4*D*H + 4*H*H + 4*H"."""
+    total = "0"
+    for shape in spec.trained.values():
+        count = "*".join(f"({axis})" for axis in shape) or "1"
+        total = canonical_size(f"{total} + {count}")
+    return total
+
+
+def size_names_of(spec: Spec) -> list[str]:
+    return list(dict.fromkeys([*sizes_in(spec.shapes.values()), *spec.sizes]))
+
+
+def all_sizes(spec: Spec) -> dict[str, Size]:
+    return {n: spec.sizes.get(n, Size()) for n in size_names_of(spec)}
+
+
+# numbers
+
+
+def counts(spec: Spec, size: int = SIZE) -> dict[str, int | None]:
+    """How many numbers a layer trains and what a step of it takes, at `known_sizes`; None if one of these can't be evaluated."""
+    found: dict[str, int | None] = {"parameters": None, "flop": None}
+    with suppress(SizeError):
+        sizes = known_sizes(spec, size)
+        found["parameters"] = parameter_count(spec, sizes)
+        found["flop"] = count_operations(spec, sizes)
+    return found
+
+
+def count_operations(spec: Spec, sizes: Mapping[str, int]) -> int:
+    """Floating-point operations of a step of one row: two for each entry of a matrix in a product, one for each element of another
+    operation or function. What is computed once per sequence is not counted. SizeError where a size is not known."""
+    return sum(_operations(e.value, spec, sizes) for e in spec.equations if e.timed)
+
+
+def _count(shape: Shape, sizes: Mapping[str, int]) -> int:
+    return math.prod(full_shape(shape, sizes))
+
+
+def _operations(expr: Expr, spec: Spec, sizes: Mapping[str, int]) -> int:
+    def shape(part: Expr) -> Shape:
+        return shape_of(part, spec.shapes, spec.sizes)
+
+    match expr:
+        case Number() | Ref():
+            return 0
+        case Unary(op, arg):
+            return _operations(arg, spec, sizes) + (0 if op == "T" else _count(shape(arg), sizes))
+        case Binary("@", left, right):
+            return _operations(left, spec, sizes) + _operations(right, spec, sizes) + 2 * _product(shape(left), shape(right), sizes)
+        case Binary(_, left, right):
+            return _operations(left, spec, sizes) + _operations(right, spec, sizes) + _count(shape(expr), sizes)
+        case Call("part", (vector, *_)):
+            return _operations(vector, spec, sizes)
+        case Call("eye", _):
+            return 0
+        case Call(function, args):
+            inner = sum(_operations(a, spec, sizes) for a in args)
+            own = max(_count(shape(a), sizes) for a in (expr, args[0])) if function in FEATURES else _count(shape(expr), sizes)
+            return inner + (0 if function in ("concat", "diag") else own)
+    raise TypeError(f"not an expression: {expr!r}")
+
+
+def _product(left: Shape, right: Shape, sizes: Mapping[str, int]) -> int:
+    return _count(left, sizes) * _count(right[1:], sizes) if len(left) == 2 else _count(right, sizes)
+
+
+def recurrent_stages(spec: Spec) -> int | None:
+    """Products that wait for one another in a step, 0 for an elementwise recurrence; None where there are no kernels. Kept on disk."""
+    from rnnspec.backends.cpu.emit.texts import generator_digest
+    from rnnspec.lowering.pipeline import stages
+    from rnnspec.storage.texts import recall, remember
+
+    key = f"{digest(spec)[:16]}{generator_digest()[:16]}"
+    known = recall(f"{spec.name}_stages", key)
+    if known is None:
+        try:
+            known = str(stages(spec).forward.recurrent_stages())
+        except UnsupportedError:
+            known = "none"
+        remember(f"{spec.name}_stages", key, known)
+    return int(known) if known.isdigit() else None

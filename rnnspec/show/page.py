@@ -1,0 +1,186 @@
+"""What a cell is and what is made of it, as text, LaTeX or JSON: the page of `rnnspec show`.
+
+In: a Spec. Out: a string. Nothing is computed here but the number of parameters; the rest is read off the stages.
+"""
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rnnspec.errors import UnsupportedError
+from rnnspec.language.sizes import SizeError
+from rnnspec.language.spec import Shape, Spec
+
+if TYPE_CHECKING:
+    from rnnspec.lowering.pipeline import Stages
+    from rnnspec.lowering.program import Program, Stage
+from rnnspec.show.adjoint import backward_equations
+from rnnspec.show.counts import all_sizes, known_sizes, parameter_count, parameter_formula
+from rnnspec.show.stages import STAGE_TEXTS, STAGES, graphs, shape_text
+
+STAGES_NOTE = "products that wait for one another in a step; 0 means elementwise recurrence"
+
+
+def show(spec: Spec, stage: str | None = None, latex: bool = False, as_json: bool = False) -> str:
+    """The page of a cell, or one of its stages: "spec", "graph", "adjoint", "program", "cpu" or "cuda".
+
+    latex: an align environment of the forward and the backward equations. as_json: the facts of the page, as JSON.
+    Raises ValueError for another stage, UnsupportedError for a stage that this cell does not reach.
+    """
+    if stage is not None:
+        if stage not in STAGES:
+            raise ValueError(f"there is no stage {stage!r}: choose {', '.join(STAGES[:-1])} or {STAGES[-1]}.")
+        text = STAGE_TEXTS[stage](spec)
+        return json.dumps({"name": spec.name, "stage": stage, "text": text}, indent=1, ensure_ascii=False) if as_json else text
+    if latex:
+        from rnnspec.show.latex import align
+
+        return align(spec, *graphs(spec))
+    return json.dumps(facts(spec), indent=1, ensure_ascii=False, default=float) if as_json else page(spec)
+
+
+# --- the page --------------------------------------------------------------------------------------------------------
+
+
+def facts(spec: Spec) -> dict[str, Any]:
+    """Everything on the page, as plain data."""
+    graph, reverse = graphs(spec)
+    back = backward_equations(spec, graph, reverse)
+    return {
+        "name": spec.name, "title": spec.title, "source": spec.source,
+        "equations": list(dict.fromkeys(e.text for e in spec.equations)),
+        "sizes": {n: {"meaning": s.meaning, "default": s.default} for n, s in all_sizes(spec).items()},
+        "inputs": _lists(spec.inputs), "states": _lists(spec.states), "parameters": _lists(spec.parameters), "outputs": list(spec.outputs),
+        "parameter_count": {"formula": parameter_formula(spec), **_count_at(spec), "depends_on_T": False},
+        "backward": {"where": list(back.where), "steps": list(back.steps), "sums": list(back.sums)},
+        "program": _program_facts(spec),
+        "layouts": {k: {b: list(v) for b, v in blocks.items()} for k, blocks in spec.layouts.items()},
+        "same_as": {layer: dict(attributes) for layer, attributes in spec.same_as.items()},
+        "choices": {n: {"options": list(c.options), "chosen": c.chosen} for n, c in spec.choices.items()},
+        "constants": {n: float(v) for n, v in spec.constants.items()},
+        "noise": {n: draw.to_text() for n, draw in spec.noise.items()},
+        "no_gradient": list(spec.no_gradient), "defaults": {n: "t" if v is None else v for n, v in spec.defaults.items()},
+        "examples": [e.title for e in spec.examples], "notes": spec.notes.strip(),
+    }
+
+
+def _count_at(spec: Spec) -> dict[str, Any]:
+    try:
+        sizes = known_sizes(spec)
+    except SizeError:
+        return {"at": {}, "count": None}
+    return {"at": {n: sizes[n] for n in all_sizes(spec)}, "count": parameter_count(spec, sizes)}
+
+
+def _at(sizes: Mapping[str, int]) -> str:
+    """Names of equal sizes together: "D = H = 128, P = 8"."""
+    together: dict[int, list[str]] = {}
+    for name, size in sizes.items():
+        together.setdefault(size, []).append(name)
+    return ", ".join(" = ".join([*names, str(size)]) for size, names in together.items())
+
+
+def _lists(group: Mapping[str, Shape]) -> dict[str, list[str]]:
+    return {name: list(shape) for name, shape in group.items()}
+
+
+def _program_facts(spec: Spec) -> dict[str, Any]:
+    from rnnspec.lowering.pipeline import stages
+
+    try:
+        made: Stages = stages(spec)
+    except UnsupportedError as error:
+        return {"unsupported": str(error)}
+    return {
+        "recurrent_stages": {"forward": made.forward.recurrent_stages(), "backward": made.backward.recurrent_stages()},
+        "tape": [{"name": b.name, "size": b.size, "kind": b.kind} for b in made.forward.buffers.values() if b.saved],
+        "hoisted": {**_hoisted("forward", made.forward), **_hoisted("backward", made.backward)},
+    }
+
+
+def _hoisted(mode: str, program: Program) -> dict[str, list[str]]:
+    before, after = _work(program, program.before), _work(program, program.after) + _sums(program)
+    return {f"{when} the {mode} loop": lines for when, lines in (("before", before), ("after", after)) if lines}
+
+
+def _work(program: Program, stages: tuple[Stage, ...]) -> list[str]:
+    """The products of some stages, in words of the language."""
+    names = {node: f"d_{source}" for source, node in program.outputs.items()} if program.reverse else {}
+    lines = []
+    for accumulation in (a for stage in stages for panel in stage.panels for a in panel.accumulations):
+        terms = [f"{t.matrix}{'.T' * t.transposed} @ {t.operand}" for t in accumulation.terms]
+        lines.append(f"{names.get(accumulation.value, accumulation.value)} = {' + '.join([*terms, *accumulation.biases])}")
+    return lines
+
+
+def _sums(program: Program) -> list[str]:
+    made = program.summed()
+    return [f"the gradients of all parameters ({len(made)} sums over t and b)"] if made else []
+
+
+def page(spec: Spec) -> str:
+    """The default page of `rnnspec show`."""
+    known = facts(spec)
+    count, back = known["parameter_count"], known["backward"]
+    number = f" ({count['count']:,} at {_at(count['at'])})" if count["at"] and count["count"] is not None else ""
+    parts = [
+        [f"{spec.name}: {spec.title}", *([spec.source] if spec.source else [])],
+        _section("equations", known["equations"]),
+        _section("sizes", [_size_line(n, s) for n, s in known["sizes"].items()]),
+        _section("inputs", _declared(spec.streams)),
+        _section("noise (at evaluation what is expected of it)", _noise(spec)),
+        _section("states (zero at the start unless given)", _declared(spec.states)),
+        _section("parameters", [*_declared(spec.trained), f"{count['formula']} numbers in all{number}, for every length T and batch B"]),
+        _section("outputs, at every step", [", ".join(spec.outputs)]),
+        _section("backward, from the last step to the first (d_v: gradient of v; d_v_next: what step t+1 says of v, its d_v_prev; d_v_out: from the output)",
+                 [*back["steps"], *back["sums"], *(f"with {line}" for line in back["where"])]),
+        *_program_sections(known["program"]),
+        _section("choices and constants", [*(f"{n}: {', '.join(c['options'])} (now {c['chosen']})" for n, c in known["choices"].items()),
+                                           *(f"{n} = {v:g}" for n, v in known["constants"].items())]),
+        _section("no gradient", [n for n in spec.no_gradient if n not in spec.noise]),
+        _section("inputs that may be left out", [f"{n}: {'the step number, t' if v is None else f'{v:g}'} then" for n, v in spec.defaults.items()]),
+        _section("layouts of other libraries", [f"{library}: {', '.join(f'{b} [' + ' '.join(p) + ']' for b, p in blocks.items())}"
+                                                for library, blocks in known["layouts"].items()]),
+        _section("computes the same", [f"{layer} {_attributes(values)}".rstrip() for layer, values in known["same_as"].items()]),
+        _section("notes", known["notes"].splitlines()),
+    ]
+    return "\n\n".join("\n".join(part) for part in parts if part)
+
+
+def _program_sections(program: Mapping[str, Any]) -> list[list[str]]:
+    if "unsupported" in program:
+        return [_section("kernels", [program["unsupported"]])]
+    waits = program["recurrent_stages"]
+    tape = [f"{b['name'].removesuffix('_history')} [{b['size']}]" for b in program["tape"]]
+    return [
+        _section("saved on the tape, per step and row", [", ".join(tape)]),
+        _section(f"recurrent stages: {waits['forward']} forward, {waits['backward']} backward ({STAGES_NOTE})",
+                 [f"{where}: {'; '.join(lines)}" for where, lines in program["hoisted"].items()]) or [],
+    ]
+
+
+def _section(title: str, lines: list[str]) -> list[str]:
+    return [title, *(f"  {line}".rstrip() for line in lines)] if lines else []
+
+
+def _size_line(name: str, size: Mapping[str, Any]) -> str:
+    default = f"(default {size['default']})" if size.get("default") is not None else ""
+    return f"{name}  {size.get('meaning', '')} {default}".rstrip()
+
+
+def _declared(group: Mapping[str, Shape]) -> list[str]:
+    """One line for each run of names of one shape."""
+    by_shape: dict[Shape, list[str]] = {}
+    for name, shape in group.items():
+        by_shape.setdefault(shape, []).append(name)
+    return [f"{', '.join(names)}: {shape_text(shape)}" for shape, names in by_shape.items()]
+
+
+def _noise(spec: Spec) -> list[str]:
+    return [f"{name}: {shape_text(spec.shapes[name])} {draw.kind}({draw.argument:g}) per {draw.per}, {draw.mean:g} at evaluation"
+            for name, draw in spec.noise.items()]
+
+
+def _attributes(values: Mapping[str, object]) -> str:
+    return ", ".join(f"{key} = {value}" for key, value in values.items())

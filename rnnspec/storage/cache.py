@@ -1,0 +1,269 @@
+"""Imports generated Python source as a real module, and keeps machine code on disk.
+
+What lies in `cache_folder()`:
+    <name>_<digest of the text>.py      a generated text, for people, tracebacks and debuggers; what runs is always the text in memory
+    <name>_<digest of the key>.kernel   machine code: sha256 of the key and the rest, then an object file
+The folder's name holds the versions of Python, Numba, llvmlite, the CPU and a digest of the runtime that generated code of
+the CPU calls (rnnspec/backends/cpu; keys of another backend hold its own `sources_digest`); a file's name holds the digest of all
+else it depends on. So nothing is ever stale. Files are written under another name and moved, and a file that isn't whole is deleted
+and made again. Numba's own cache is not used: it raises where there is no file or no space left, on truncated
+files, and two processes that compile two signatures at once may read each other's code; and reading from it means importing Numba.
+
+A folder that can't be made, isn't ours, is full or read-only costs speed only: one `CacheWarning`, then all in memory.
+"""
+from __future__ import annotations
+
+import contextlib
+import errno
+import gc
+import hashlib
+import importlib.resources
+import importlib.util
+import os
+import re
+import sys
+import threading
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+
+import llvmlite
+import llvmlite.binding
+
+DAY = 86400.0
+KEPT_DAYS = 90
+KEPT_BYTES = 500 * 2**20
+OURS = re.compile(r"py\d+\.\d+-numba[^/]+-[0-9a-f]{16}")       # the folders that pruning and clear() may touch
+SUFFIXES = (".py", ".kernel", ".tmp")
+
+
+class CacheWarning(UserWarning):
+    """Compiled kernels can't be kept on disk; everything works, and is compiled again in the next process."""
+
+
+def kept(name: str, key: str, make: Callable[[], bytes]) -> bytes:
+    """What `make()` gives, from disk if it has been made before. Raises what `make` raises, and nothing else.
+
+    name: a few words for people; key: all that the content depends on, but for what the folder's name holds.
+    """
+    folder = cache_folder()
+    path = folder / f"{file_stem(name, key)}.kernel" if folder else None
+    if path is not None and (found := _read(path, key)) is not None:
+        return found
+    content = make()
+    if path is not None:
+        try:
+            write_file(path, _seal(key, content) + content)
+        except OSError as error:               # no space left, read-only
+            warn_uncached(str(error))
+        _prune(path.parent.parent)
+    return content
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Building without the garbage collector: it would go through all of SymPy's and Numba's objects again and again, a quarter of the time."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _read(path: Path, key: str) -> bytes | None:
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    if data[:32] == _seal(key, data[32:]):
+        mark_used(path)
+        return data[32:]
+    _remove(path)
+    return None
+
+
+def _seal(key: str, content: bytes) -> bytes:
+    return hashlib.sha256(key.encode() + b"\0" + content).digest()
+
+
+def file_stem(name: str, key: str) -> str:
+    return f"{re.sub(r'[^0-9A-Za-z_]', '_', name)[:80]}_{_digest(key.encode())}"
+
+
+def cpu() -> tuple[str, str]:
+    """Name and features of the CPU that code is made for, in LLVM's words: this one, or what NUMBA_CPU_NAME, NUMBA_CPU_FEATURES
+    and NUMBA_ENABLE_AVX say, as with Numba."""
+    name = os.environ.get("NUMBA_CPU_NAME") or llvmlite.binding.get_host_cpu_name()
+    chosen = os.environ.get("NUMBA_CPU_FEATURES", "" if name == "generic" else None)
+    if chosen is not None:
+        return name, chosen
+    features = llvmlite.binding.get_host_cpu_features()
+    if os.environ.get("NUMBA_ENABLE_AVX") == "0":
+        features.update({feature: False for feature in features if feature.startswith("avx")})
+    return name, features.flatten()
+
+
+def cache_folder() -> Path | None:
+    """The folder of this Python, Numba and CPU, made if need be; None, after a `CacheWarning`, where there can be none.
+
+    Under $RNNSPEC_CACHE_DIR, else the user's cache folder of the platform.
+    """
+    base = _base_folder()
+    if base is None:
+        warn_uncached("there is no home directory")
+        return None
+    folder = base / _environment()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _check_owner(folder)
+    except OSError as error:
+        warn_uncached(str(error))
+        return None
+    return folder
+
+
+def clear() -> int:
+    """Deletes what is kept on disk, for all versions; returns how many files that were."""
+    base = _base_folder()
+    removed = [_remove(path) for path in _our_files(base)] if base else []
+    if base:
+        _remove_empty_folders(base)
+    return sum(removed)
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """All of the content or nothing, whoever else writes the same file at the same time."""
+    temporary = path.with_name(f"{uuid.uuid4().hex}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    except BaseException as error:
+        _remove(temporary)
+        # Windows refuses to replace a file that another process has open: then that process has it, and so have we
+        if not (os.name == "nt" and isinstance(error, PermissionError) and path.exists()):
+            raise
+
+
+def _base_folder() -> Path | None:
+    if chosen := os.environ.get("RNNSPEC_CACHE_DIR"):
+        return Path(os.path.expanduser(chosen)).absolute()
+    if xdg := os.environ.get("XDG_CACHE_HOME"):
+        return Path(xdg).absolute() / "rnnspec"
+    try:
+        home = Path.home()
+    except RuntimeError:                       # no HOME, and the user isn't in the system's list
+        return None
+    match sys.platform:
+        case "darwin":
+            return home / "Library" / "Caches" / "rnnspec"
+        case "win32":
+            return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local") / "rnnspec" / "Cache"
+        case _:
+            return home / ".cache" / "rnnspec"
+
+
+def _environment() -> str:
+    name, features = cpu()
+    versions = f"py{sys.version_info[0]}.{sys.version_info[1]}-numba{version('numba')}-llvmlite{llvmlite.__version__}"
+    key = repr((sys.implementation.cache_tag, getattr(sys, "abiflags", ""), name, features, _runtime_digest()))
+    return f"{versions}-{re.sub(r'[^0-9A-Za-z_.]', '_', name)}-{_digest(key.encode())}"
+
+
+def _runtime_digest() -> str:
+    """Of the sources that generated code of the CPU calls and that end up in its machine code."""
+    return sources_digest("rnnspec.backends.cpu", "rnnspec.backends.polynomials")
+
+
+@lru_cache
+def sources_digest(*names: str) -> str:
+    """Digest of the sources of modules and of packages, with the packages in them."""
+    def sources(entry) -> Iterator[bytes]:
+        if entry.name.endswith(".py"):
+            yield entry.name.encode() + b"\0" + entry.read_bytes()
+        elif entry.is_dir() and entry.name != "__pycache__":
+            for inner in sorted(entry.iterdir(), key=lambda inner: inner.name):
+                yield from sources(inner)
+
+    found: list[bytes] = []
+    for name in names:
+        package, _, module = name.rpartition(".")
+        folder = importlib.resources.files(package)
+        found += sources(folder / module if (folder / module).is_dir() else folder / f"{module}.py")
+    return _digest(b"\0".join(found))
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _check_owner(folder: Path) -> None:
+    """What is in the folder is run as code, so nobody else may be able to write there."""
+    if os.name == "nt":                        # the user's own folders are private there
+        return
+    status = folder.stat(follow_symlinks=False)
+    if status.st_uid == os.getuid() and status.st_mode & 0o022:
+        folder.chmod(0o700)
+    elif status.st_uid not in (0, os.getuid()) or status.st_mode & 0o022:
+        raise PermissionError(errno.EPERM, "other users can write to it", str(folder))
+
+
+def mark_used(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        if time.time() - path.stat().st_mtime > DAY:
+            os.utime(path)
+
+
+def _remove(path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        path.unlink()
+        return True
+    return False
+
+
+def _our_files(base: Path) -> list[Path]:
+    with contextlib.suppress(OSError):
+        return [path for folder in base.iterdir() if OURS.fullmatch(folder.name) and folder.is_dir() and not folder.is_symlink()
+                for path in folder.iterdir() if path.suffix in SUFFIXES]
+    return []
+
+
+def _remove_empty_folders(base: Path) -> None:
+    with contextlib.suppress(OSError):
+        for folder in base.iterdir():
+            if OURS.fullmatch(folder.name):
+                with contextlib.suppress(OSError):
+                    folder.rmdir()             # fails unless empty
+
+
+def _prune(base: Path, now: float | None = None) -> None:
+    """Once a day: deletes what was not used for KEPT_DAYS, then the longest unused beyond KEPT_BYTES."""
+    now = time.time() if now is None else now
+    with contextlib.suppress(OSError):
+        stamp = base / ".pruned"
+        if stamp.exists() and now - stamp.stat().st_mtime < DAY:
+            return
+        stamp.touch()
+        total = 0
+        statuses = [(path, path.stat()) for path in _our_files(base)]
+        for path, status in sorted(statuses, key=lambda pair: -pair[1].st_mtime):
+            total += status.st_size
+            age = now - status.st_mtime
+            if age > KEPT_DAYS * DAY or total > KEPT_BYTES or (path.suffix == ".tmp" and age > DAY):
+                _remove(path)
+        _remove_empty_folders(base)
+
+
+def warn_uncached(reason: str) -> None:
+    if not _WARNED.is_set():
+        _WARNED.set()
+        warnings.warn(f"compiled kernels are not kept on disk: {reason}; set RNNSPEC_CACHE_DIR to a folder of your own to keep them",
+                      CacheWarning, stacklevel=3)
+_WARNED = threading.Event()
