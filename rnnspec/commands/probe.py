@@ -7,9 +7,10 @@ import json
 import sys
 from collections.abc import Iterable
 
+from rnnspec.commands.probe_run import of_run
 from rnnspec.commands.progress import waiting
 from rnnspec.errors import RnnspecError
-from rnnspec.probe import Probe, Subject, draw, initial, of_run, probe
+from rnnspec.probe import Probe, Subject, draw, initial, probe
 from rnnspec.train.errors import TrainError
 from rnnspec.train.results import finite
 

@@ -3,9 +3,8 @@
 Any spec, at its initial weights or a trained run's. In float64, from the Graphs themselves: the definition, not the kernels.
 """
 
-from rnnspec.commands.probe_run import of_run
 from rnnspec.probe.figure import draw
 from rnnspec.probe.measure import Gate, Probe, probe
 from rnnspec.probe.subject import Subject, initial
 
-__all__ = ["Gate", "Probe", "Subject", "draw", "initial", "of_run", "probe"]
+__all__ = ["Gate", "Probe", "Subject", "draw", "initial", "probe"]

@@ -1,0 +1,471 @@
+"""The command line: help, exit codes, messages, and what is left on disk. A small NumPy layer stands in for the kernels."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+from train_parts import TEXT, MiniLayer
+
+import rnnspec
+from rnnspec.commands.cli import main
+from rnnspec.language.load import load, loads, spec_names
+
+COMMANDS = ("list", "show", "check", "train", "probe", "new", "diff", "pack", "verify")
+SMALL = ("--hidden", "8", "--embed", "4", "--batch", "4", "--length", "8", "--steps", "30", "--sample", "40")
+
+
+@pytest.fixture(autouse=True)
+def workplace(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(vars(rnnspec), "Recurrent", MiniLayer)
+    Path("text.txt").write_text(TEXT)
+    return tmp_path
+
+
+def run(*argv):
+    """Exit code of a command line, argparse's own exits included."""
+    try:
+        return main(argv)
+    except SystemExit as stop:
+        return stop.code
+
+
+def train_small(*more):
+    return run("train", "lstm", "--text", "text.txt", *SMALL, *more)
+
+
+# help, version, bad use
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example(command, capsys):
+    assert run(command, "--help") == 0
+    text = capsys.readouterr().out
+    assert f"examples:\n  rnnspec {command}" in text and all(len(line) <= 100 for line in text.splitlines())
+
+
+def test_help_and_version(capsys):
+    assert run("--help") == 0
+    text = capsys.readouterr().out
+    assert [c for c in COMMANDS if re.search(rf"^ +{c} +\w", text, re.M)] == list(COMMANDS)
+    assert run("--version") == 0
+    assert capsys.readouterr().out.startswith("rnnspec ")
+
+
+@pytest.mark.parametrize("argv", [(), ("lst",), ("train", "lstm", "--bogus"), ("show",), ("show", "lstm", "--stage", "nonsense")])
+def test_bad_use_exits_2(argv, capsys):
+    assert run(*argv) == 2
+    assert "usage: rnnspec" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "option, value, message",
+    [
+        ("--hidden", "0", "whole number from 1, not '0'"),
+        ("--hidden", "2.5", "whole number from 1, not '2.5'"),
+        ("--batch", "-3", "whole number from 1"),
+        ("--steps", "99999999999", "whole number from 0"),
+        ("--seed", "-1", "whole number from 0"),
+        ("--lr", "0", "a number above 0, not '0'"),
+        ("--lr", "nan", "a number above 0, not 'nan'"),
+        ("--lr", "inf", "a number above 0, not 'inf'"),
+        ("--seconds", "soon", "a number above 0, not 'soon'"),
+        ("--clip", "-1", "a number above 0, or inf"),
+        ("--temperature", "-0.5", "0 or more"),
+        ("--choice", "phi", "NAME=VALUE, like phi=relu"),
+        ("--size", "P", "NAME=N, like P=64"),
+        ("--size", "P=x", "whole number from 1, not 'x'"),
+    ],
+)
+def test_bad_numbers_are_named(option, value, message, capsys):
+    assert run("train", "lstm", f"{option}={value}") == 2
+    error = capsys.readouterr().err
+    assert f"argument {option}" in error and message in error
+
+
+@pytest.mark.parametrize("command", ["show", "train", "check"])
+def test_an_unknown_cell_names_the_nearest(command, capsys):
+    if command == "check":
+        pytest.importorskip("rnnspec.check")
+    assert run(command, "lsmt") == 2
+    error = capsys.readouterr().err
+    assert "no cell is called 'lsmt'" in error and "Did you mean 'lstm'?" in error and "Traceback" not in error
+
+
+def test_a_bad_spec_shows_its_place(capsys):
+    Path("bad.yaml").write_text(loads_text().replace("tanh", "tahn"))
+    for command in ("show", "train", "check"):
+        assert run(command, "bad.yaml") == 2
+        error = capsys.readouterr().err
+        assert "bad.yaml:8:" in error and "^" in error and "tanh" in error
+
+
+def loads_text():
+    return (
+        "rnnspec: 1\nname: bad\ninputs: {x: D}\nstates: {h: H}\nparameters: {W: [H, D], U: [H, H]}\n"
+        "outputs: [h]\nequations: |\n  h[t] = tanh(W @ x[t] + U @ h[t-1])\n"
+    )
+
+
+# list, show, check
+
+
+def test_list_as_a_table(capsys):
+    assert run("list") == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.split()[:5] == ["name", "year", "states", "gates", "parameters"] and [line.split()[0] for line in lines] == spec_names()
+    assert "131,584" in next(line for line in lines if line.startswith("lstm "))  # 4 gates: two matrices [128, 128] and a bias
+
+
+def test_list_as_json(capsys):
+    assert run("list", "--json") == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert list(rows) == spec_names()
+    assert rows["lstm"] == {
+        "name": "lstm",
+        "title": load("lstm").title,
+        "year": 2000,
+        "states": ["h", "c"],
+        "gates": ["i", "f", "o"],
+        "parameters": 131584,
+        "flop": 8 * 2 * 128 * 128 + 17 * 128,  # eight products, two sums and a function in each of four gates, and five operations
+        "libraries": ["keras.LSTM", "onnx.LSTM", "torch.LSTM"],
+        "outputs": ["h"],
+    }
+    assert all(row["parameters"] for row in rows.values())
+
+
+def test_list_finds_and_sorts(capsys):
+    assert run("list", "minimal gated") == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["name", "mgu", "mgu1", "mgu2", "mgu3"]
+    assert run("list", "--sort", "year", "--json") == 0
+    years = [row["year"] for row in json.loads(capsys.readouterr().out)]
+    assert years == sorted(years, key=lambda y: y or 9999) and min(y for y in years if y) >= 1980
+    assert run("list", "--sort", "parameters", "--json", "lstm") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert len(rows) > 3 and [r["parameters"] for r in rows] == sorted(r["parameters"] for r in rows)
+
+
+def test_list_with_stages(capsys):
+    for _ in range(2):  # made, then kept
+        assert run("list", "independently", "--stats", "--json") == 0
+        assert {r["name"]: r["stages"] for r in json.loads(capsys.readouterr().out)}["indrnn"] == 0
+    assert run("list", "minimal gated", "--sort", "stages", "--json") == 0
+    assert {r["name"]: r["stages"] for r in json.loads(capsys.readouterr().out)}["mgu"] == 2
+
+
+def test_list_of_nothing_and_by_nothing(capsys):
+    assert run("list", "zzz") == 0 and "no cell has 'zzz'" in capsys.readouterr().err
+    assert run("list", "--sort", "yeer") == 2
+    assert "Did you mean 'year'?" in capsys.readouterr().err
+
+
+def test_show_passes_on_what_was_asked(monkeypatch, capsys):
+    asked = []
+    module = types.SimpleNamespace(show=lambda spec, **options: asked.append((spec.name, options)) or "text")
+    monkeypatch.setitem(sys.modules, "rnnspec.show.page", module)
+    assert run("show", "lstm") == 0 and run("show", "gru", "--stage", "graph", "--latex", "--json") == 0
+    assert asked == [
+        ("lstm", {"stage": None, "latex": False, "as_json": False}),
+        ("gru", {"stage": "graph", "latex": True, "as_json": True}),
+    ]
+    assert capsys.readouterr().out == "text\ntext\n"
+
+
+@pytest.mark.parametrize("passed, code", [(True, 0), (False, 1)])
+def test_check_exits_with_the_verdict(passed, code, monkeypatch, capsys):
+    report = types.SimpleNamespace(passed=passed, to_text=lambda: "verdict", to_json=lambda: json.dumps({"passed": passed}))
+    asked = []
+
+    def check_cells(cells, progress):
+        asked.append(cells)
+        progress("gradients", 1, 2)
+        return report
+
+    monkeypatch.setitem(sys.modules, "rnnspec.check", types.SimpleNamespace(check_cells=check_cells))
+    assert run("check", "lstm", "gru") == code and run("check", "--json") == code
+    assert asked == [["lstm", "gru"], spec_names()]
+    text, _, rest = capsys.readouterr().out.partition("\n")
+    assert text == "verdict" and json.loads(rest) == {"passed": passed}
+
+
+def test_check_writes_junit_or_nothing(monkeypatch, tmp_path, capsys):
+    report = types.SimpleNamespace(passed=True, to_text=lambda: "verdict", to_junit=lambda: "<testsuites/>")
+    monkeypatch.setitem(sys.modules, "rnnspec.check", types.SimpleNamespace(check_cells=lambda cells, progress: report))
+    assert run("check", "lstm", "--junit", str(tmp_path / "out.xml")) == 0
+    assert (tmp_path / "out.xml").read_text() == "<testsuites/>"
+    monkeypatch.setitem(sys.modules, "rnnspec.check", types.SimpleNamespace(check_cells=None))  # what can't be written is said before anything is checked
+    for path in (tmp_path / "no" / "out.xml", tmp_path):
+        assert run("check", "lstm", "--junit", str(path)) == 2 and "--junit: " in capsys.readouterr().err
+    assert not list(tmp_path.glob("**/*.tmp"))
+
+
+def test_a_report_is_shown_where_its_junit_can_not_be_written(monkeypatch, tmp_path, capsys):
+    report = types.SimpleNamespace(passed=True, to_text=lambda: "verdict", to_junit=lambda: "<testsuites/>")
+
+    def check_cells(cells, progress):
+        (tmp_path / "here").rmdir()
+        return report
+
+    monkeypatch.setitem(sys.modules, "rnnspec.check", types.SimpleNamespace(check_cells=check_cells))
+    (tmp_path / "here").mkdir()
+    assert run("check", "lstm", "--junit", str(tmp_path / "here" / "out.xml")) == 2
+    assert "verdict" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("path", [".", ""])
+def test_a_folder_is_no_picture(path, capsys):
+    assert run("show", "rnn", "--svg", path) == 2 and "it is a folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("args, message", [
+    (["--functions"], "--functions goes with --accuracy"), (["lstm", "--accuracy", "--functions"], "leave the cells out"),
+    (["lstm", "--random", "3"], "makes its own cells"), (["--compiled", "3"], "--compiled K goes with --random N"),
+    (["--random", "3", "--junit", "f"], "--junit is for the properties"), (["lstm", "--accuracy", "--junit", "f"], "--junit is for the properties"),
+], ids=lambda v: " ".join(v) if isinstance(v, list) else "")
+def test_check_refuses_options_that_do_not_go_together(args, message, capsys):
+    assert run("check", *args) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_check_of_random_specs(capsys):
+    assert run("check", "--random", "3", "--seed", "40") == 0
+    assert capsys.readouterr().out.startswith("3 random specs, 0 of them compiled, 0 failed")
+
+
+# new
+
+
+def test_new_writes_a_commented_cell_that_loads(capsys):
+    assert run("new", "mine") == 0
+    text = Path("mine.yaml").read_text()
+    assert loads(text).name == "mine" and text.count("#") > 8
+    assert "rnnspec check mine.yaml" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("parent", spec_names())
+def test_new_from_any_cell(parent):
+    assert run("new", "mine", "--from", parent) == 0
+    mine, old = load("mine.yaml"), load(parent)
+    assert [e.text for e in mine.equations] == [e.text for e in old.equations] and mine.parameters == old.parameters
+    assert mine.name == "mine" and parent in mine.title
+    text = Path("mine.yaml").read_text()
+    assert "# " in text and not re.search(r"^(same_as|layouts|examples|notes)\s*:", text, re.M)
+
+
+def test_new_refuses_to_overwrite(capsys):
+    Path("mine.yaml").write_text("precious")
+    assert run("new", "mine") == 2
+    assert Path("mine.yaml").read_text() == "precious" and "exists already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [("lstm", "comes with rnnspec"), ("1st", "name"), ("a/b", "name"), ("../up", "name"), ("lambda", "keyword"), ("", "name")],
+)
+def test_new_refuses_bad_names(name, message, workplace, capsys):
+    before = sorted(workplace.iterdir())
+    assert run("new", name) == 2
+    assert message in capsys.readouterr().err and sorted(workplace.iterdir()) == before
+
+
+def test_new_from_nothing_known(capsys):
+    assert run("new", "mine", "--from", "lsmt") == 2
+    assert "Did you mean 'lstm'?" in capsys.readouterr().err and not Path("mine.yaml").exists()
+
+
+# train
+
+
+def test_train_leaves_a_run_folder(capsys):
+    assert train_small() == 0
+    out, err = capsys.readouterr()
+    assert sorted(p.name for p in Path("runs/lstm").iterdir()) == ["loss.png", "metrics.json", "metrics.jsonl", "weights.npz"]
+    metrics = json.loads(Path("runs/lstm/metrics.json").read_text())
+    assert (
+        metrics["config"]["hidden"] == 8 and metrics["config"]["equations"][0].startswith("i[t]") and len(metrics["history"]["loss"]) == 30
+    )
+    final = metrics["final"]
+    assert final["step"] == 30 and final["finished"] and len(final["sample"]) == 40
+    assert f"held-out    {final['held_out_bits']:.3f} bits per character (unigram entropy {metrics['data']['unigram_bits']:.3f})" in out
+    assert final["sample"] in out
+    assert [line.split()[1] for line in err.splitlines() if line.startswith("step")] == [
+        "0",
+        "25",
+        "30",
+    ]  # plain lines where there is no terminal
+
+
+def test_the_same_seed_gives_the_same_run():
+    for folder in ("a", "b"):
+        assert train_small("--out", folder) == 0
+    a, b = (np.load(f"{folder}/weights.npz") for folder in "ab")
+    assert all(np.array_equal(a[name], b[name]) for name in a.files if name != "meta")
+    bits = [json.loads(Path(folder, "metrics.json").read_text())["history"]["loss"] for folder in "ab"]
+    assert bits[0] == bits[1]
+
+
+def test_a_free_folder_is_found_and_a_taken_one_refused(capsys):
+    assert train_small() == 0 and train_small() == 0
+    assert sorted(p.name for p in Path("runs").iterdir()) == ["lstm", "lstm-2"]
+    capsys.readouterr()
+    assert train_small("--out", "runs/lstm") == 2
+    error = capsys.readouterr().err
+    assert "runs/lstm holds another run already" in error and "--resume runs/lstm" in error
+    assert train_small("--out", "text.txt") == 2 and "is a file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (None, "no file"),
+        (b"", "is empty"),
+        (b"too short", "is too short: it has 9 characters"),
+        (b"caf\xe9 " * 500, "row 1: not UTF-8: byte 0xe9 at position 3"),
+    ],
+)
+def test_bad_text_is_refused_before_anything_is_written(content, message, workplace, capsys):
+    if content is not None:
+        Path("bad.txt").write_bytes(content)
+    before = sorted(workplace.iterdir())
+    assert run("train", "lstm", "--text", "bad.txt", *SMALL) == 2
+    error = capsys.readouterr().err
+    assert message in error and "Traceback" not in error and sorted(workplace.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    "argv, message",
+    [
+        (("train",), "give a cell"),
+        (("train", "--resume", "nowhere"), "nowhere holds no run to resume"),
+        (("train", "lstm", "--choice", "phi=relu"), "no choice or constant 'phi'"),
+        (("train", "rnn", "--choice", "phi=rellu"), "Did you mean 'relu'?"),
+    ],
+)
+def test_other_bad_input(argv, message, workplace, capsys):
+    before = sorted(workplace.iterdir())
+    assert run(*argv, "--text", "text.txt", *SMALL) == 2
+    error = capsys.readouterr().err
+    assert message in error and "Traceback" not in error and sorted(workplace.iterdir()) == before
+
+
+def test_resume_goes_on(capsys):
+    assert train_small("--out", "whole", "--steps", "40") == 0
+    assert train_small("--out", "part") == 0
+    assert run("train", "--resume", "part") == 2
+    assert "is finished at step 30" in capsys.readouterr().err
+    assert run("train", "--resume", "part", "--steps", "40") == 0
+    metrics = json.loads(Path("part/metrics.json").read_text())
+    assert metrics["final"]["step"] == 40 and len(metrics["history"]["loss"]) == 40 and metrics["config"]["data"].endswith("text.txt")
+    assert run("train", "gru", "--resume", "part", "--steps", "50", "--hidden", "9") == 2
+    error = capsys.readouterr().err
+    assert "hidden is 9; the run was trained with 8" in error and "gru is not the lstm" in error
+    Path("text.txt").write_text(TEXT + "more")
+    assert run("train", "--resume", "part", "--steps", "50") == 2
+    assert "the text is not the one" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_saves_and_says_how_to_go_on(number, monkeypatch, capsys):
+    class Stops(MiniLayer):
+        calls = 0
+
+        def backward(self, dy, dstate=None):
+            Stops.calls += 1
+            if Stops.calls == 6:
+                os.kill(os.getpid(), number)
+            return super().backward(dy)
+
+    assert train_small("--out", "whole") == 0
+    monkeypatch.setitem(vars(rnnspec), "Recurrent", Stops)
+    assert train_small("--out", "part") == 128 + number
+    error = capsys.readouterr().err
+    assert "stopped at step 5. Go on with: rnnspec train --resume part" in error
+    assert json.loads(Path("part/metrics.json").read_text())["final"]["finished"] is False
+    monkeypatch.setitem(vars(rnnspec), "Recurrent", MiniLayer)
+    assert run("train", "--resume", "part", "--sample", "40") == 0
+    whole, part = (np.load(f"{folder}/weights.npz") for folder in ("whole", "part"))
+    assert all(np.array_equal(whole[name], part[name]) for name in whole.files if name != "meta")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_divergence_exits_1_and_keeps_finite_weights(monkeypatch, capsys):
+    class Breaks(MiniLayer):
+        calls = 0
+
+        def backward(self, dy, dstate=None):
+            Breaks.calls += 1
+            dx, d = super().backward(dy)
+            return (dx * np.nan if Breaks.calls > 8 else dx), d
+
+    monkeypatch.setitem(vars(rnnspec), "Recurrent", Breaks)
+    assert train_small() == 1
+    assert "not finite for 20 steps in a row" in capsys.readouterr().err
+    saved = np.load("runs/lstm/weights.npz")
+    assert all(np.isfinite(saved[name]).all() for name in saved.files)
+    assert None in json.loads(Path("runs/lstm/metrics.json").read_text())["history"]["loss"]
+
+
+# as a process
+
+
+def test_a_reader_that_went_away():
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([sys.executable, "-m", "rnnspec", "list"], stdout=writer, stderr=subprocess.PIPE, text=True, env=environment())
+    os.close(writer)
+    assert done.returncode == 141 and done.stderr == ""
+
+
+def test_the_command_starts_without_numpy_or_rich():
+    heavy = {"numpy", "rich", "matplotlib", "numba", "sympy"}
+    code = f"import sys, rnnspec.commands.cli; rnnspec.commands.cli.make_parser(); print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment())
+    assert done.stdout.strip() == "[]"
+
+
+def environment():
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+
+
+def test_the_commands_of_the_readme_can_be_given():
+    """Every `rnnspec ...` line of a shell block of the README is understood."""
+    import shlex
+
+    from rnnspec.commands.cli import make_parser
+
+    blocks = Path(__file__).resolve().parents[2].joinpath("README.md").read_text().split("```sh\n")[1:]
+    lines = [line for block in blocks for line in block.split("```")[0].splitlines() if line.startswith("rnnspec ")]
+    assert len(lines) > 3
+    for line in lines:
+        make_parser().parse_args(shlex.split(line, comments=True)[1:])
+
+
+def test_a_character_that_the_terminal_lacks_is_no_failure(monkeypatch):
+    """A trained model's sample may hold any character, and the results are written already."""
+    stdout = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", stdout)
+    monkeypatch.setattr("rnnspec.commands.cli._run_list", lambda args: print("caf\xe9") or 0)
+    assert main(["list"]) == 0 and stdout.buffer.getvalue() == b"caf?\n"
+
+
+def test_closed_streams_are_no_failure():
+    code = "import sys; sys.stderr = None; sys.stdout = None; from rnnspec.commands.cli import main; sys.exit(main(['train', '--tasks']))"
+    assert subprocess.run([sys.executable, "-c", code], env=environment()).returncode == 0
+
+
+@pytest.mark.parametrize("command", ["train", "probe"])
+def test_an_empty_name_for_results_is_refused(command, capsys):
+    with pytest.raises(SystemExit):
+        main([command, "rnn", "--out", ""])
+    assert "argument --out: must not be empty" in capsys.readouterr().err
