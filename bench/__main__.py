@@ -1,4 +1,5 @@
 """python -m bench SUBCOMMAND, from the repository root."""
+
 from __future__ import annotations
 
 import argparse
@@ -20,7 +21,9 @@ COMMANDS = {
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__, epilog="example: python -m bench compare --quick")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description=__doc__, epilog="example: python -m bench compare --quick"
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="SUBCOMMAND")
     modules = {}
     for name, about in COMMANDS.items():
@@ -28,8 +31,15 @@ def main() -> int:
             commands.add_parser(name, help=about)  # only the module that runs is imported
             continue
         modules[name] = module = importlib.import_module(f"bench.{name}")
-        module.add_arguments(commands.add_parser(name, help=about, description=module.__doc__, epilog=f"example: {module.EXAMPLE}",
-                                                 formatter_class=argparse.RawDescriptionHelpFormatter))
+        module.add_arguments(
+            commands.add_parser(
+                name,
+                help=about,
+                description=module.__doc__,
+                epilog=f"example: {module.EXAMPLE}",
+                formatter_class=argparse.RawDescriptionHelpFormatter,
+            )
+        )
     args = parser.parse_args()
     try:
         return modules[args.command].main(args)

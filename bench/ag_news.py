@@ -1,11 +1,15 @@
-"""The AG_NEWS experiment: rnn, gru and lstm, max_length 25, 44 and 50, lr 0.001, 15 epochs, and the same models in PyTorch beside them.
+"""The AG_NEWS experiment: rnn, gru and lstm, max_length 25, 44 and 50, lr 0.001, 15 epochs, and the
+same models in PyTorch beside them.
 
-The file is AG_NEWS's (class, title, description), given by its path. Each seed splits it, makes the weights (PyTorch gets ours) and
-orders the batches; both train one epoch in turn, in one process, on the same batches. Batch 58 gives as many updates as batch 1024
-does on the 120,000 rows of the full training file (15 * ceil(0.9 * 7600 / 58) = 1,770 against 1,760); 1024 is run once too.
+The file is AG_NEWS's (class, title, description), given by its path. Each seed splits it, makes the
+weights (PyTorch gets ours) and orders the batches; both train one epoch in turn, in one process, on
+the same batches. Batch 58 gives as many updates as batch 1024 does on the 120,000 rows of the full
+training file (15 * ceil(0.9 * 7600 / 58) = 1,770 against 1,760); 1024 is run once too.
 
-Every finished run is a line of the file --keep, and is not run again: an interrupted study goes on. Writes bench/ag_news.md and .png.
+Every finished run is a line of the file --keep, and is not run again: an interrupted study goes on.
+Writes bench/ag_news.md and .png.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -51,8 +55,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, default=len(SEEDS), metavar="N", help="how many (5)")
     parser.add_argument("--epochs", type=int, default=EPOCHS, help="(15)")
     parser.add_argument("--threads", type=int, default=2, help="of both libraries (2)")
-    parser.add_argument("--keep", type=Path, default=Path("ag_news.jsonl"), metavar="FILE", help="a line for each finished run (ag_news.jsonl)")
-    parser.add_argument("--output", type=Path, default=ROOT / "bench" / "ag_news.md", metavar="FILE", help="(bench/ag_news.md)")
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        default=Path("ag_news.jsonl"),
+        metavar="FILE",
+        help="a line for each finished run (ag_news.jsonl)",
+    )
+    parser.add_argument(
+        "--output", type=Path, default=ROOT / "bench" / "ag_news.md", metavar="FILE", help="(bench/ag_news.md)"
+    )
 
 
 def main(args: argparse.Namespace) -> int:
@@ -87,16 +99,23 @@ def digest_of(path: str) -> str:
 
 
 def study(cells: Sequence[str], lengths: Sequence[int], seeds: int, epochs: int, data: str = "") -> Iterator[Trial]:
-    """Seed by seed, so that an interrupted study has all cells and lengths; the large batch after the first seed.
+    """Seed by seed, so that an interrupted study has all cells and lengths; the large batch after
+    the first seed.
 
-    PyTorch runs beside every seed at the document's best length (44, or the first that is asked for), else beside the first seed alone:
-    it takes most of the time.
+    PyTorch runs beside every seed at the document's best length (44, or the first that is asked
+    for), else beside the first seed alone: it takes most of the time.
     """
     main = 44 if 44 in lengths else lengths[0]
     for seed in range(seeds):
-        yield from (Trial(cell, length, FEW, seed, epochs, seed == 0 or length == main, data) for length in lengths for cell in cells)
+        yield from (
+            Trial(cell, length, FEW, seed, epochs, seed == 0 or length == main, data)
+            for length in lengths
+            for cell in cells
+        )
         if seed == 0:
-            yield from (Trial(cell, length, WHOLE, 0, epochs, length == main, data) for length in lengths for cell in cells)
+            yield from (
+                Trial(cell, length, WHOLE, 0, epochs, length == main, data) for length in lengths for cell in cells
+            )
 
 
 def key(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -119,7 +138,8 @@ def kept(path: Path) -> dict[tuple[Any, ...], dict[str, Any]]:
 
 
 def measure(path: str, trials: list[dict[str, Any]], threads: int) -> Iterator[dict[str, Any]]:
-    """A record per trial: accuracy and loss on held-out rows after every epoch, seconds of training alone, for both libraries."""
+    """A record per trial: accuracy and loss on held-out rows after every epoch, seconds of training
+    alone, for both libraries."""
     with_torch = not peers.missing("torch")
     for fields in trials:
         trial = Trial(**fields)
@@ -136,8 +156,16 @@ def measure(path: str, trials: list[dict[str, Any]], threads: int) -> Iterator[d
                 accuracy, loss = side.score()
                 found[name]["accuracy"].append(accuracy)
                 found[name]["loss"].append(loss)
-        yield fields | found | {"updates": trial.epochs * own.problem.epoch_steps, "about": own.problem.about() | {"file": Path(path).name},
-                                "parameters": own.parameters, "machine": machine.line(machine.describe())}
+        yield (
+            fields
+            | found
+            | {
+                "updates": trial.epochs * own.problem.epoch_steps,
+                "about": own.problem.about() | {"file": Path(path).name},
+                "parameters": own.parameters,
+                "machine": machine.line(machine.describe()),
+            }
+        )
 
 
 class Ours:
@@ -148,13 +176,30 @@ class Ours:
         from rnnspec.train import Config, layer_maker, load_task, start_run
 
         task = load_task("classify")
-        config = Config(trial.cell, task="classify", data=path, hidden=HIDDEN, embed=EMBED, batch=trial.batch, length=trial.length, lr=RATE,
-                        clip=CLIP, schedule="constant", seed=trial.seed, options=dict(task.options) | {"words": WORDS})
+        config = Config(
+            trial.cell,
+            task="classify",
+            data=path,
+            hidden=HIDDEN,
+            embed=EMBED,
+            batch=trial.batch,
+            length=trial.length,
+            lr=RATE,
+            clip=CLIP,
+            schedule="constant",
+            seed=trial.seed,
+            options=dict(task.options) | {"words": WORDS},
+        )
         self.problem = task.make(config, {})
-        self.run = start_run(config, self.problem, self.problem.model(layer_maker(load(trial.cell), config, threads)), threads)
+        self.run = start_run(
+            config, self.problem, self.problem.model(layer_maker(load(trial.cell), config, threads)), threads
+        )
         self.model = self.run.model
         self.model.warm_up(self.problem.next({})[0])
-        self.parameters = {group: sum(a.size for n, a in self.model.params.items() if n.startswith(group)) for group in ("embed", "layer", "head")}
+        self.parameters = {
+            group: sum(a.size for n, a in self.model.params.items() if n.startswith(group))
+            for group in ("embed", "layer", "head")
+        }
 
     def epoch(self, number: int) -> None:
         from rnnspec.train.loop import train_step
@@ -170,8 +215,8 @@ class Ours:
 class Theirs:
     """The same model in PyTorch, from the same weights, on the same batches.
 
-    Rows are padded at their end, so that a step of the padding changes no earlier one: the last valid step is picked, and nothing packed, which is
-    PyTorch's fastest way to the same function.
+    Rows are padded at their end, so that a step of the padding changes no earlier one: the last
+    valid step is picked, and nothing packed, which is PyTorch's fastest way to the same function.
     """
 
     def __init__(self, own: Ours, threads: int):
@@ -185,7 +230,13 @@ class Theirs:
         self.embed = torch.nn.Embedding(len(own.problem.words), EMBED)
         self.head = torch.nn.Linear(HIDDEN, len(own.problem.names))
         for module, name in ((self.embed, "embed"), (self.layer, "layer"), (self.head, "head")):
-            module.load_state_dict({n.removeprefix(f"{name}."): torch.tensor(a) for n, a in own.model.params.items() if n.startswith(f"{name}.")})
+            module.load_state_dict(
+                {
+                    n.removeprefix(f"{name}."): torch.tensor(a)
+                    for n, a in own.model.params.items()
+                    if n.startswith(f"{name}.")
+                }
+            )
         self.params = [p for module in (self.embed, self.layer, self.head) for p in module.parameters()]
         self.optimiser = torch.optim.Adam(self.params, lr=RATE)
 
@@ -239,30 +290,77 @@ def render(rows: list[dict[str, Any]], picture: str) -> str:
     """The whole of ag_news.md."""
     about = rows[0]["about"]
     small = [r for r in rows if r["batch"] == FEW]
-    parts = ["# AG_NEWS", "Written by `python -m bench ag_news PATH`, not by hand.", rows[-1]["machine"],
-             f"{about['train'] + about['held_out']:,} rows of `{about['file']}`, {about['held_out']:,} of them held out at random by the seed, on average "
-             f"{about['mean_words']:.1f} words a row (the document has 43.28); embedding {EMBED}, {HIDDEN} units, the {WORDS:,} most frequent words of the "
-             f"training part at most, the class from the last valid step, Adam with lr {RATE:g}, gradients clipped at a norm of {CLIP:g}, "
-             f"{rows[0]['epochs']} epochs. "
-             "PyTorch has the same weights at first, the same split and batches, and takes its turn epoch by epoch in the same process."]
-    parts += ["## Accuracy", f"After the last epoch, in percent, mean ± standard error over {len({r['seed'] for r in small})} seeds; time: seconds of "
-              "training, evaluation not counted, mean; difference and times over the runs that both took.",
-              table(rows), f"![Accuracy over epochs, and over max_length]({picture})"]
+    parts = [
+        "# AG_NEWS",
+        "Written by `python -m bench ag_news PATH`, not by hand.",
+        rows[-1]["machine"],
+        (
+            f"{about['train'] + about['held_out']:,} rows of `{about['file']}`, {about['held_out']:,} of them held out"
+            f" at random by the seed, on average {about['mean_words']:.1f} words a row (the document has 43.28);"
+            f" embedding {EMBED}, {HIDDEN} units, the {WORDS:,} most frequent words of the training part at most, the"
+            f" class from the last valid step, Adam with lr {RATE:g}, gradients clipped at a norm of {CLIP:g},"
+            f" {rows[0]['epochs']} epochs. PyTorch has the same weights at first, the same split and batches, and takes"
+            " its turn epoch by epoch in the same process."
+        ),
+    ]
+    parts += [
+        "## Accuracy",
+        (
+            f"After the last epoch, in percent, mean ± standard error over {len({r['seed'] for r in small})} seeds;"
+            " time: seconds of training, evaluation not counted, mean; difference and times over the runs that both"
+            " took."
+        ),
+        table(rows),
+        f"![Accuracy over epochs, and over max_length]({picture})",
+    ]
     parts += ["## Against the document", "\n".join(f"- {line}" for line in verdicts(small))]
     return "\n\n".join(parts) + "\n"
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    head = ["cell", "max_length", "batch", "updates", "parameters of the layer", "rnnspec", "PyTorch", "difference", "best epoch", "s", "PyTorch s", "ratio"]
+    head = [
+        "cell",
+        "max_length",
+        "batch",
+        "updates",
+        "parameters of the layer",
+        "rnnspec",
+        "PyTorch",
+        "difference",
+        "best epoch",
+        "s",
+        "PyTorch s",
+        "ratio",
+    ]
     lines = []
-    for (cell, length, batch), found in sorted(group(rows, "cell", "length", "batch").items(), key=lambda item: (item[0][2], item[0][0], item[0][1])):
+    for (cell, length, batch), found in sorted(
+        group(rows, "cell", "length", "batch").items(), key=lambda item: (item[0][2], item[0][0], item[0][1])
+    ):
         both = [r for r in found if "torch" in r]
         own, theirs = final(found, "ours"), final(both, "torch")
         best = statistics.mean(100 * max(r["ours"]["accuracy"]) for r in found)
-        times = [[sum(r[who]["seconds"]) for r in (both or found) if who in r] for who in ("ours", "torch")]
-        accuracy = [spread(own), spread(theirs), f"{statistics.mean(final(both, 'ours')) - statistics.mean(theirs):+.1f}" if theirs else "", f"{best:.1f}"]
-        seconds = [f"{statistics.mean(times[0]):.1f}", *([f"{statistics.mean(times[1]):.1f}", f"{sum(times[1]) / sum(times[0]):.2f}"] if theirs else ["", ""])]
-        lines.append([cell, str(length), str(batch), f"{found[0]['updates']:,}", f"{found[0]['parameters']['layer']:,}", *accuracy, *seconds])
+        times = [[sum(r[who]["seconds"]) for r in both or found if who in r] for who in ("ours", "torch")]
+        accuracy = [
+            spread(own),
+            spread(theirs),
+            f"{statistics.mean(final(both, 'ours')) - statistics.mean(theirs):+.1f}" if theirs else "",
+            f"{best:.1f}",
+        ]
+        seconds = [
+            f"{statistics.mean(times[0]):.1f}",
+            *([f"{statistics.mean(times[1]):.1f}", f"{sum(times[1]) / sum(times[0]):.2f}"] if theirs else ["", ""]),
+        ]
+        lines.append(
+            [
+                cell,
+                str(length),
+                str(batch),
+                f"{found[0]['updates']:,}",
+                f"{found[0]['parameters']['layer']:,}",
+                *accuracy,
+                *seconds,
+            ]
+        )
     return markdown(head, lines)
 
 
@@ -278,20 +376,36 @@ def verdicts(rows: list[dict[str, Any]]) -> list[str]:
     """What the document says, and what was measured: computed from the rows."""
     lines = []
     for (cell,), found in group(rows, "cell").items():
-        by_length = {length: {r["seed"]: 100 * r["ours"]["accuracy"][-1] for r in own} for (length,), own in group(found, "length").items()}
+        by_length = {
+            length: {r["seed"]: 100 * r["ours"]["accuracy"][-1] for r in own}
+            for (length,), own in group(found, "length").items()
+        }
         if 44 not in by_length:
             continue
         for other, values in by_length.items():
             if other == 44:
                 continue
             gains = [by_length[44][seed] - values[seed] for seed in values if seed in by_length[44]]
-            mean, error = statistics.mean(gains), statistics.stdev(gains) / len(gains) ** 0.5 if len(gains) > 1 else float("inf")
+            mean, error = (
+                statistics.mean(gains),
+                (statistics.stdev(gains) / len(gains) ** 0.5 if len(gains) > 1 else float("inf")),
+            )
             sure = "agrees" if mean > 2 * error else "does not agree" if mean < -2 * error else "cannot be told apart"
-            about = f"{mean:+.1f} points, standard error {error:.1f} over {len(gains)} splits" if len(gains) > 1 else f"{mean:+.1f} points on one split"
-            lines.append(f"`{cell}`: the document finds 44 better than {other}; here 44 against {other} is {about}: {sure}.")
-        peak = statistics.mean(max(range(len(r["ours"]["loss"])), key=lambda i: -r["ours"]["loss"][i]) + 1 for r in found)
-        lines.append(f"`{cell}`: the held-out loss is lowest after epoch {peak:.1f} of {found[0]['epochs']} on average"
-                     + (", and rises after it: it overfits, as the document suspects." if peak < found[0]["epochs"] - 1 else "."))
+            about = (
+                f"{mean:+.1f} points, standard error {error:.1f} over {len(gains)} splits"
+                if len(gains) > 1
+                else f"{mean:+.1f} points on one split"
+            )
+            lines.append(
+                f"`{cell}`: the document finds 44 better than {other}; here 44 against {other} is {about}: {sure}."
+            )
+        peak = statistics.mean(
+            max(range(len(r["ours"]["loss"])), key=lambda i: -r["ours"]["loss"][i]) + 1 for r in found
+        )
+        lines.append(
+            f"`{cell}`: the held-out loss is lowest after epoch {peak:.1f} of {found[0]['epochs']} on average"
+            + (", and rises after it: it overfits, as the document suspects." if peak < found[0]["epochs"] - 1 else ".")
+        )
     return lines + agreement(rows)
 
 
@@ -304,8 +418,10 @@ def agreement(rows: list[dict[str, Any]]) -> list[str]:
             continue
         gap = abs(statistics.mean(final(both, "ours")) - statistics.mean(final(both, "torch"))) / 100
         ratio = sum(sum(r["torch"]["seconds"]) for r in both) / sum(sum(r["ours"]["seconds"]) for r in both)
-        lines.append(f"`{cell}` against PyTorch, over {len(both)} runs: mean accuracies {100 * gap:.2f} points apart ({100 * ALLOWED:.1f} allowed), "
-                     f"PyTorch's time over ours {ratio:.2f}.")
+        lines.append(
+            f"`{cell}` against PyTorch, over {len(both)} runs: mean accuracies {100 * gap:.2f} points apart"
+            f" ({100 * ALLOWED:.1f} allowed), PyTorch's time over ours {ratio:.2f}."
+        )
     return lines
 
 
@@ -328,6 +444,9 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
                     axes.plot(range(1, len(mean) + 1), mean, style, color=colour, linewidth=1.6, label=label)
         axes.xaxis.get_major_locator().set_params(integer=True)
         dress(axes, cell, "epoch", "held-out accuracy, percent" if axes is panels[0] else "")
-    figure.suptitle(f"AG_NEWS, batch {FEW}: rnnspec (lines) and PyTorch (dashes, where it ran beside all seeds), means over seeds", fontsize=10)
+    figure.suptitle(
+        f"AG_NEWS, batch {FEW}: rnnspec (lines) and PyTorch (dashes, where it ran beside all seeds), means over seeds",
+        fontsize=10,
+    )
     save: Callable[[Any], object] = lambda file: figure.savefig(file, format="png")  # noqa: E731
     write_atomic(path, save)

@@ -1,9 +1,12 @@
-"""Seconds to import rnnspec, to build kernels from an empty cache, and from a new process to its first result.
+"""Seconds to import rnnspec, to build kernels from an empty cache, and from a new process to its
+first result.
 
-Every number is of fresh processes on one thread. total: from starting the process to the result; net: without what
-`import numba` took. cold: an empty cache folder; the machine runtime (the products that all cells share) is compiled
-with it or was there before. warm: all is cached. Medians, wall clock.
+Every number is of fresh processes on one thread. total: from starting the process to the result;
+net: without what `import numba` took. cold: an empty cache folder; the machine runtime (the
+products that all cells share) is compiled with it or was there before. warm: all is cached.
+Medians, wall clock.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -69,8 +72,13 @@ def main(args: argparse.Namespace) -> int:
 def once(cell: str, work: str, cache: Path) -> dict[str, float]:
     """Seconds of one fresh process: total, net of importing numba, and of importing rnnspec."""
     start = time.monotonic()  # one clock for all processes of the machine
-    done = subprocess.run([sys.executable, "-c", CHILD, json.dumps([cell, work, processors(1)])], stdout=subprocess.PIPE, text=True, cwd=ROOT,
-                          env=environment(1) | {"RNNSPEC_CACHE_DIR": os.fspath(cache)})
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, json.dumps([cell, work, processors(1)])],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=environment(1) | {"RNNSPEC_CACHE_DIR": os.fspath(cache)},
+    )
     if done.returncode:
         raise ChildFailed(f"building {cell} for {work} ended with exit code {done.returncode}")
     found = json.loads(done.stdout.splitlines()[-1])
@@ -82,12 +90,20 @@ def _rows(cell: str, cold: int, warm: int) -> Iterator[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="rnnspec-bench-") as folder, progress(1 + len(WORK) * len(STATES)) as done:
         base, runtime = Path(folder), Path(folder) / "runtime"
         once(cell, "import", base)  # Python's own files, not measured
-        yield {"what": "import rnnspec", "state": "warm", "runs": [once(cell, "import", base) for _ in range(max(1, warm))]}
+        yield {
+            "what": "import rnnspec",
+            "state": "warm",
+            "runs": [once(cell, "import", base) for _ in range(max(1, warm))],
+        }
         done("import")
         once(cell, "runtime", runtime)
         for work in WORK:
             for state in STATES:
-                yield {"what": work, "state": state, "runs": list(_runs(cell, work, state, base, runtime, warm if state == "warm" else cold))}
+                yield {
+                    "what": work,
+                    "state": state,
+                    "runs": list(_runs(cell, work, state, base, runtime, warm if state == "warm" else cold)),
+                }
                 done(f"{work}, {state}")
 
 
@@ -113,6 +129,17 @@ def render(report: dict[str, Any], as_markdown: bool = False) -> str:
             lines.append([row["what"], "", f"{statistics.median(r['import'] for r in runs):.3f}", "", str(len(runs))])
         else:
             total, net = (statistics.median(r[f] for r in runs) for f in ("total", "net"))
-            lines.append([f"{report['settings']['cell']}, {row['what']}", row["state"], f"{total:.2f}", f"{net:.2f}", str(len(runs))])
-    about = "From the start of a process to its first result (the import: the statement alone); medians, one thread, float32."
+            lines.append(
+                [
+                    f"{report['settings']['cell']}, {row['what']}",
+                    row["state"],
+                    f"{total:.2f}",
+                    f"{net:.2f}",
+                    str(len(runs)),
+                ]
+            )
+    about = (
+        "From the start of a process to its first result (the import: the statement alone); medians, one thread,"
+        " float32."
+    )
     return "\n\n".join([machine.line(report), about, table(head, lines, as_markdown)])

@@ -1,4 +1,6 @@
-"""One piece of work to be measured: a cell, its sizes, dtype and mode, and the arrays it works on."""
+"""One piece of work to be measured: a cell, its sizes, dtype and mode, and the arrays it works
+on."""
+
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
@@ -13,15 +15,27 @@ Array = np.ndarray
 
 CELLS = ("lstm", "gru", "rnn", "lstm_peephole", "gru_reset_before", "indrnn", "mgu")
 IN_TORCH = ("lstm", "gru", "rnn")  # that torch.nn has
-SHAPES = ((128, 1, 64), (128, 1, 256), (128, 16, 32), (128, 32, 128), (128, 32, 256), (64, 64, 512), (32, 64, 1024),
-          (100, 7, 37), (100, 20, 100), (10000, 1, 32), (2000, 8, 64))  # T, B, D = H
+SHAPES = (
+    (128, 1, 64),
+    (128, 1, 256),
+    (128, 16, 32),
+    (128, 32, 128),
+    (128, 32, 256),
+    (64, 64, 512),
+    (32, 64, 1024),
+    (100, 7, 37),
+    (100, 20, 100),
+    (10000, 1, 32),
+    (2000, 8, 64),
+)  # T, B, D = H
 MODES = ("inference", "training", "step")
 CHECKED_STEPS = 3  # of mode step, from states of zero, after which values are compared
 
 
 @dataclass(frozen=True)
 class Case:
-    """T steps of B rows, D features, H units. Mode: inference, training (forward and backward), or step (one step, T = 1)."""
+    """T steps of B rows, D features, H units. Mode: inference, training (forward and backward), or
+    step (one step, T = 1)."""
 
     cell: str
     T: int
@@ -40,7 +54,8 @@ class Case:
 
     @property
     def flops(self) -> int:
-        """Two for each multiply-add of a weight matrix, each of which acts once per step and row; three times that in training."""
+        """Two for each multiply-add of a weight matrix, each of which acts once per step and row;
+        three times that in training."""
         sizes = {"D": self.D, "H": self.H}
         matrices = sum(sizes[s[0]] * sizes[s[1]] for s in rnnspec.load(self.cell).parameters.values() if len(s) == 2)
         return 2 * self.T * self.B * matrices * (3 if self.mode == "training" else 1)
@@ -80,5 +95,10 @@ class Data:
 
 def cases(cells: list[str], shapes: list[tuple[int, int, int]], dtype: str, modes: list[str]) -> list[Case]:
     """Every combination; a single step has no T, so shapes that differ in nothing else give one."""
-    every = [Case(cell, 1 if mode == "step" else T, B, D, D, dtype, mode) for cell in cells for mode in modes for T, B, D in shapes]
+    every = [
+        Case(cell, 1 if mode == "step" else T, B, D, D, dtype, mode)
+        for cell in cells
+        for mode in modes
+        for T, B, D in shapes
+    ]
     return list(dict.fromkeys(every))

@@ -1,8 +1,11 @@
-"""Forward and backward of every cell in specs/, T = 128, B = 32, D = H = 128, one thread, float32, the slowest first.
+"""Forward and backward of every cell in specs/, T = 128, B = 32, D = H = 128, one thread, float32,
+the slowest first.
 
-Other sizes are what a spec gives as their default, or 8. GFLOP/s count the products that the two programs do, weight gradients included;
-share: of the multiply-add peak of one core, measured beside each cell. stages: products that must wait for one another within a step.
+Other sizes are what a spec gives as their default, or 8. GFLOP/s count the products that the two
+programs do, weight gradients included; share: of the multiply-add peak of one core, measured beside
+each cell. stages: products that must wait for one another within a step.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -93,8 +96,14 @@ def one(name: str) -> dict[str, Any]:
     time = statistics.median(times)
     made = stages(spec)
     rate = T * B * (_flops(made.forward, sizes) + _flops(made.backward, sizes)) / time / 1e9
-    return {"seconds": time, "all_seconds": times, "gflops": rate, "peak_gflops": max(tops), "share": rate / max(tops),
-            "stages": made.forward.recurrent_stages()}
+    return {
+        "seconds": time,
+        "all_seconds": times,
+        "gflops": rate,
+        "peak_gflops": max(tops),
+        "share": rate / max(tops),
+        "stages": made.forward.recurrent_stages(),
+    }
 
 
 def _flops(program: Program, sizes: Mapping[str, int]) -> int:
@@ -126,9 +135,23 @@ def _uniform(rng: np.random.Generator, shape: Sequence[str], sizes: Mapping[str,
 
 def render(report: dict[str, Any], as_markdown: bool = False) -> str:
     timed = sorted((r for r in report["rows"] if "seconds" in r), key=lambda r: r["share"])
-    lines = [[r["cell"], milliseconds(r["seconds"]), f"{r['gflops']:.1f}", f"{100 * r['share']:.0f} %", str(r["stages"])] for r in timed]
-    parts = [machine.line(report), f"Forward and backward, T = {T}, B = {B}, D = H = {SIZE}, one thread, float32; the lowest share of the peak first.",
-             table(["cell", "ms", "GFLOP/s", "of peak", "stages"], lines, as_markdown)]
+    lines = [
+        [r["cell"], milliseconds(r["seconds"]), f"{r['gflops']:.1f}", f"{100 * r['share']:.0f} %", str(r["stages"])]
+        for r in timed
+    ]
+    parts = [
+        machine.line(report),
+        (
+            f"Forward and backward, T = {T}, B = {B}, D = H = {SIZE}, one thread, float32; the lowest share of the peak"
+            " first."
+        ),
+        table(["cell", "ms", "GFLOP/s", "of peak", "stages"], lines, as_markdown),
+    ]
     if rest := [r for r in report["rows"] if "seconds" not in r]:
-        parts.append("\n".join(f"- {r['cell']}: {'not supported: ' + r['unsupported'] if 'unsupported' in r else r['error']}" for r in rest))
+        parts.append(
+            "\n".join(
+                f"- {r['cell']}: {'not supported: ' + r['unsupported'] if 'unsupported' in r else r['error']}"
+                for r in rest
+            )
+        )
     return "\n\n".join(parts)

@@ -1,8 +1,10 @@
-"""Kernels for a GPU, compiled and assembled where there is none: a stand-in for a device that keeps every kernel it is asked to run.
+"""Kernels for a GPU, compiled and assembled where there is none: a stand-in for a device that keeps
+every kernel it is asked to run.
 
-`python -m bench gpu --build FOLDER` fills a folder, and --prebuilt FOLDER, on the machine with the GPU, takes them from there: neither
-numba-cuda nor a CUDA toolkit is needed then.
+`python -m bench gpu --build FOLDER` fills a folder, and --prebuilt FOLDER, on the machine with the
+GPU, takes them from there: neither numba-cuda nor a CUDA toolkit is needed then.
 """
+
 from __future__ import annotations
 
 import re
@@ -36,7 +38,8 @@ def ptxas() -> str | None:
 
 @dataclass(frozen=True)
 class Assembled:
-    """What ptxas makes of a PTX text: machine code, registers of a thread, and bytes that it spills of them."""
+    """What ptxas makes of a PTX text: machine code, registers of a thread, and bytes that it spills
+    of them."""
 
     cubin: bytes
     registers: int
@@ -44,7 +47,8 @@ class Assembled:
 
 
 def assemble(ptx: bytes, arch: str) -> Assembled:
-    """Raises BackendUnavailable where there is no ptxas, RuntimeError with its words where it fails."""
+    """Raises BackendUnavailable where there is no ptxas, RuntimeError with its words where it
+    fails."""
     program = ptxas()
     if program is None:
         raise BackendUnavailable("ptxas is not installed: pip install 'rnnspec[cuda-test]' brings it.")
@@ -54,14 +58,17 @@ def assemble(ptx: bytes, arch: str) -> Assembled:
         done = subprocess.run([program, f"-arch={arch}", "-v", path, "-o", made], capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"ptxas: {done.stderr}")
-        registers, spilled = re.search(r"Used (\d+) registers", done.stderr), re.search(r"(\d+) bytes spill stores", done.stderr)
+        registers, spilled = (
+            re.search(r"Used (\d+) registers", done.stderr),
+            re.search(r"(\d+) bytes spill stores", done.stderr),
+        )
         assert registers and spilled
         return Assembled(made.read_bytes(), int(registers[1]), int(spilled[1]))
 
 
 class Recorder(Device):
-    """Compiles what it is asked to run, and runs nothing; results are zero. made: the PTX of every kernel, by its Source; folder: where
-    cubins go too, if there is one."""
+    """Compiles what it is asked to run, and runs nothing; results are zero. made: the PTX of every
+    kernel, by its Source; folder: where cubins go too, if there is one."""
 
     cooperative, number = True, 0
 

@@ -1,9 +1,11 @@
 """Cells side by side: parameters, work and time of a step, tape, and what they learn on one task.
 
-Parameters and FLOP of a step and row are counted from the equations, at D = H = 128. time: forward and backward of T = 128 steps of
-B = 32 rows, per step and row; tape: what forward keeps for backward, per step and row; both at those sizes, float32. score: of a task of
-`rnnspec train` with its defaults (--steps to change how long), all with the same data and seed.
+Parameters and FLOP of a step and row are counted from the equations, at D = H = 128. time: forward
+and backward of T = 128 steps of B = 32 rows, per step and row; tape: what forward keeps for
+backward, per step and row; both at those sizes, float32. score: of a task of `rnnspec train` with
+its defaults (--steps to change how long), all with the same data and seed.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -50,7 +52,9 @@ def main(args: argparse.Namespace) -> int:
 def _rows(names: list[str], task: str, steps: int | None, threads: int) -> Iterator[dict[str, Any]]:
     with progress(len(names)) as done:
         for name in names:
-            for row in records("bench.gates:measure", {"name": name, "task": task, "steps": steps, "threads": threads}, threads):
+            for row in records(
+                "bench.gates:measure", {"name": name, "task": task, "steps": steps, "threads": threads}, threads
+            ):
                 done(name)
                 yield row
 
@@ -96,7 +100,8 @@ def tape_bytes(layer: Any) -> int:
 
 
 def score(name: str, task_name: str, steps: int | None, threads: int) -> dict[str, Any]:
-    """The task's score after its default run, and the seconds of it: those of its looks at held-out data (the first, early ones, the last) too."""
+    """The task's score after its default run, and the seconds of it: those of its looks at held-out
+    data (the first, early ones, the last) too."""
     from rnnspec.language.load import load
     from rnnspec.train import layer_maker, load_task, start_run, train
 
@@ -109,8 +114,15 @@ def score(name: str, task_name: str, steps: int | None, threads: int) -> dict[st
         pass
     found = problem.score(run.model, quick=False)
     metric = problem.metric
-    return {"task": task_name, "metric": metric.name, "unit": metric.unit, "score": found[metric.name], "train_steps": steps, "train_seconds": run.seconds,
-            "model_parameters": sum(a.size for a in run.model.params.values())}
+    return {
+        "task": task_name,
+        "metric": metric.name,
+        "unit": metric.unit,
+        "score": found[metric.name],
+        "train_steps": steps,
+        "train_seconds": run.seconds,
+        "model_parameters": sum(a.size for a in run.model.params.values()),
+    }
 
 
 def render(report: dict[str, Any], as_markdown: bool = False) -> str:
@@ -118,12 +130,33 @@ def render(report: dict[str, Any], as_markdown: bool = False) -> str:
     if not rows:
         return machine.line(report)
     first = rows[0]
-    head = ["cell", "parameters", "FLOP a step", "ns a step", "tape bytes a step", f"{first['task']}: {first['metric']}", "parameters of it", "s to train"]
+    head = [
+        "cell",
+        "parameters",
+        "FLOP a step",
+        "ns a step",
+        "tape bytes a step",
+        f"{first['task']}: {first['metric']}",
+        "parameters of it",
+        "s to train",
+    ]
     counts = [["?" if r[count] is None else f"{r[count]:,}" for count in ("parameters", "flop")] for r in rows]
-    lines = [[r["cell"], *own,
-              f"{r['seconds'] * 1e9:.0f}", f"{r['tape_bytes']:.0f}", f"{r['score']:.4g}", f"{r['model_parameters']:,}", f"{r['train_seconds']:.1f}"]
-             for own, r in zip(counts, rows)]
-    about = (f"D = H = {SIZE}; time and tape of forward and backward per step and row, T = {T}, B = {B}, float32, {report['settings']['threads']} thread(s). "
-             f"Score: {first['unit']}, task {first['task']}, {first['train_steps']:,} steps, its own sizes; "
-             "the time to train has the looks at held-out data in it, at the first and last step and a few early ones.")
+    lines = [
+        [
+            r["cell"],
+            *own,
+            f"{r['seconds'] * 1e9:.0f}",
+            f"{r['tape_bytes']:.0f}",
+            f"{r['score']:.4g}",
+            f"{r['model_parameters']:,}",
+            f"{r['train_seconds']:.1f}",
+        ]
+        for own, r in zip(counts, rows)
+    ]
+    about = (
+        f"D = H = {SIZE}; time and tape of forward and backward per step and row, T = {T}, B = {B}, float32,"
+        f" {report['settings']['threads']} thread(s). Score: {first['unit']}, task {first['task']},"
+        f" {first['train_steps']:,} steps, its own sizes; the time to train has the looks at held-out data in it, at"
+        " the first and last step and a few early ones."
+    )
     return "\n\n".join([machine.line(report), about, table(head, lines, as_markdown)])

@@ -1,12 +1,16 @@
-"""On a machine with an NVIDIA GPU: every cell's CUDA kernels against its CPU kernels, then their speed.
+"""On a machine with an NVIDIA GPU: every cell's CUDA kernels against its CPU kernels, then their
+speed.
 
-Peers, where torch is installed with CUDA: torch.nn (cuDNN) in float32 and with TF32 allowed, the same equations as a loop in torch, and that loop
-under torch.compile. Writes one dated JSON file and one Markdown table, whatever was done by the end of --minutes. Exits 1 if a cell is wrong
-or fails, or there is no GPU.
+Peers, where torch is installed with CUDA: torch.nn (cuDNN) in float32 and with TF32 allowed, the
+same equations as a loop in torch, and that loop under torch.compile. Writes one dated JSON file and
+one Markdown table, whatever was done by the end of --minutes. Exits 1 if a cell is wrong or fails,
+or there is no GPU.
 
-Compiling every cell takes longer than that: `python -m bench gpu --build FOLDER --arch sm_90`, on any machine with the extra cuda-test, compiles
-and assembles the kernels that this command runs, and --prebuilt FOLDER takes them from there, without numba-cuda or a CUDA toolkit.
+Compiling every cell takes longer than that: `python -m bench gpu --build FOLDER --arch sm_90`, on
+any machine with the extra cuda-test, compiles and assembles the kernels that this command runs, and
+--prebuilt FOLDER takes them from there, without numba-cuda or a CUDA toolkit.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -44,12 +48,26 @@ FOR_COMPILING, FOR_CHECKS = 0.5, 0.6  # of the time, and of what is left of it
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--minutes", type=float, default=8.0, help="after which what is left is left out, and said to be (default 8)")
+    parser.add_argument(
+        "--minutes", type=float, default=8.0, help="after which what is left is left out, and said to be (default 8)"
+    )
     parser.add_argument("--out", type=Path, default=Path("bench"), help="folder of the two files (default: bench)")
     parser.add_argument("--cells", nargs="*", metavar="NAME", help="the cells to check (default: all)")
-    parser.add_argument("--build", type=Path, metavar="FOLDER", help="compile and assemble the kernels into this folder, and run nothing")
-    parser.add_argument("--arch", choices=sorted(DEVICES), default="sm_90", help="what --build makes them for (default: sm_90)")
-    parser.add_argument("--processors", type=int, metavar="N", help="of the GPU that --build makes them for (default: sm_80 108, sm_90 132)")
+    parser.add_argument(
+        "--build",
+        type=Path,
+        metavar="FOLDER",
+        help="compile and assemble the kernels into this folder, and run nothing",
+    )
+    parser.add_argument(
+        "--arch", choices=sorted(DEVICES), default="sm_90", help="what --build makes them for (default: sm_90)"
+    )
+    parser.add_argument(
+        "--processors",
+        type=int,
+        metavar="N",
+        help="of the GPU that --build makes them for (default: sm_80 108, sm_90 132)",
+    )
     parser.add_argument("--prebuilt", type=Path, metavar="FOLDER", help="where --build has put kernels")
 
 
@@ -58,7 +76,9 @@ def main(args: argparse.Namespace) -> int:
         return build(args)
     if args.prebuilt:
         if not args.prebuilt.is_dir():
-            raise SystemExit(f"--prebuilt: there is no folder '{args.prebuilt}'. `python -m bench gpu --build FOLDER` makes one.")
+            raise SystemExit(
+                f"--prebuilt: there is no folder '{args.prebuilt}'. `python -m bench gpu --build FOLDER` makes one."
+            )
         prebuilt([args.prebuilt])
     args.out.mkdir(parents=True, exist_ok=True)  # before the work, not after
     end = time.monotonic() + 60 * args.minutes
@@ -67,7 +87,9 @@ def main(args: argparse.Namespace) -> int:
     except BackendUnavailable as error:
         print(error, file=sys.stderr)
         return 1
-    about = describe() | {"gpu": {"compute capability": "{}.{}".format(*device.capability), "processors": device.processors}}
+    about = describe() | {
+        "gpu": {"compute capability": "{}.{}".format(*device.capability), "processors": device.processors}
+    }
     names = args.cells or rnnspec.spec_names()
     if not args.prebuilt:
         compile_ahead(names, device, time.monotonic() + FOR_COMPILING * 60 * args.minutes)
@@ -96,7 +118,8 @@ def build(args: argparse.Namespace) -> int:
 
 
 def compiled(job: Any, device: Recorder) -> str:
-    """Compiles all that a cell's check runs, or a pair of CELLS and SHAPES; returns what went wrong."""
+    """Compiles all that a cell's check runs, or a pair of CELLS and SHAPES; returns what went
+    wrong."""
     with standing_in(device):
         try:
             if isinstance(job, str):
@@ -111,8 +134,8 @@ def compiled(job: Any, device: Recorder) -> str:
 
 
 def compile_ahead(names: list[str], device: Device, end: float) -> None:
-    """Everything, on all processors, into the cache: one at a time they would take longer than all the rest. What has not begun by the end is left
-    to its first use."""
+    """Everything, on all processors, into the cache: one at a time they would take longer than all
+    the rest. What has not begun by the end is left to its first use."""
     about = device.capability, device.processors, device.shared
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
         jobs: list[Any] = [*((cell, shape) for cell in CELLS for shape in SHAPES), *names]
@@ -124,11 +147,13 @@ def _compiled(job: Any, about: tuple[Any, ...]) -> str:
     return compiled(job, Recorder(*about))
 
 
-# --- right -----------------------------------------------------------------------------------------------------------
+# --- right
+# -----------------------------------------------------------------------------------------------------------
 
 
 def correctness(names: list[str], end: float = float("inf")) -> Iterator[tuple[str, float | str | None]]:
-    """cell -> the largest difference between both backends, relative to the largest number or 1; what went wrong; None if no time was left."""
+    """cell -> the largest difference between both backends, relative to the largest number or 1;
+    what went wrong; None if no time was left."""
     for name in names:
         if time.monotonic() > end:
             yield name, None
@@ -159,11 +184,21 @@ def draw(kernel: Kernel, steps: int = 7, rows: int = 5) -> Arguments:
     sizes = with_default_sizes(spec.sizes, sizes)
 
     def some(lead: tuple[int, ...], shapes: Any) -> dict[str, np.ndarray]:
-        return {n: rng.uniform(-1, 1, (*lead, *(evaluate_size(s, sizes) for s in shape))).astype(np.float32) for n, shape in shapes.items()}
+        return {
+            n: rng.uniform(-1, 1, (*lead, *(evaluate_size(s, sizes) for s in shape))).astype(np.float32)
+            for n, shape in shapes.items()
+        }
 
     inputs, states = some((steps, rows), spec.inputs), some((rows,), kernel.states)
     lengths = rng.integers(0, steps + 1, rows)
-    return Arguments(params, inputs, states, lengths, some((steps, rows), {o: spec.shapes[o] for o in spec.outputs}), some((rows,), kernel.states))
+    return Arguments(
+        params,
+        inputs,
+        states,
+        lengths,
+        some((steps, rows), {o: spec.shapes[o] for o in spec.outputs}),
+        some((rows,), kernel.states),
+    )
 
 
 def results(kernel: Kernel, given: Arguments) -> list[Any]:
@@ -181,11 +216,14 @@ def difference(name: str) -> float:
     for ours, theirs in zip(results(own, given), results(cpu, given)):
         for n, a in theirs.items():
             if a.size:
-                worst = max(worst, float(np.nan_to_num(np.abs(ours[n] - a), nan=np.inf).max() / max(1.0, np.abs(a).max())))
+                worst = max(
+                    worst, float(np.nan_to_num(np.abs(ours[n] - a), nan=np.inf).max() / max(1.0, np.abs(a).max()))
+                )
     return worst
 
 
-# --- fast ------------------------------------------------------------------------------------------------------------
+# --- fast
+# ------------------------------------------------------------------------------------------------------------
 
 
 def speed(end: float) -> Iterator[dict[str, Any]]:
@@ -197,7 +235,12 @@ def speed(end: float) -> Iterator[dict[str, Any]]:
                 continue
             try:
                 yield from rows_of(cell, shape, end)
-            except (RnnspecError, ValueError, RuntimeError, MemoryError) as error:  # what was measured before is not lost
+            except (
+                RnnspecError,
+                ValueError,
+                RuntimeError,
+                MemoryError,
+            ) as error:  # what was measured before is not lost
                 yield {"cell": cell, "shape": shape, "error": f"{type(error).__name__}: {error}"}
 
 
@@ -211,7 +254,10 @@ class Timed:
         params = kernel.init(D=self.size, H=self.size)
         self.gates = sum(a.shape[0] for n, a in params.items() if n.startswith("U")) // self.size
         self.weights = kernel.pack(params)
-        self.x, self.dy = ({name: kernel.launcher.upload(rng.uniform(-1, 1, (steps, rows, self.size)).astype(np.float32))} for name in ("x", "h"))
+        self.x, self.dy = (
+            {name: kernel.launcher.upload(rng.uniform(-1, 1, (steps, rows, self.size)).astype(np.float32))}
+            for name in ("x", "h")
+        )
 
     def calls(self) -> dict[str, Callable[[], object]]:
         """By what they do."""
@@ -281,6 +327,7 @@ def peers(cell: str, shape: tuple[int, int, int], mode: str) -> Iterator[tuple[s
             else:
                 function(x).sum().backward()
             torch.cuda.synchronize()
+
         return run
 
     yield "torch.nn, float32", call(lambda x: layer(x)[0])
@@ -297,11 +344,24 @@ def render(found: dict[str, Any]) -> str:
     skipped = [n for n, v in checked.items() if v is None]
     right = len(checked) - len(wrong) - len(skipped)
     device = about["gpu"]
-    lines = [f"# CUDA kernels, {about['date']} UTC", "", f"Compute capability {device['compute capability']}, {device['processors']} processors.", "",
-             f"{right} of {len(checked)} cells agree with the CPU kernels within {TOLERANCE:g}, forward and backward."]
-    lines += [f"- wrong: {n}: {v}" for n, v in wrong.items()] + ([f"- no time left for {', '.join(skipped)}"] if skipped else [])
+    lines = [
+        f"# CUDA kernels, {about['date']} UTC",
+        "",
+        f"Compute capability {device['compute capability']}, {device['processors']} processors.",
+        "",
+        f"{right} of {len(checked)} cells agree with the CPU kernels within {TOLERANCE:g}, forward and backward.",
+    ]
+    lines += [f"- wrong: {n}: {v}" for n, v in wrong.items()] + (
+        [f"- no time left for {', '.join(skipped)}"] if skipped else []
+    )
     names = list(dict.fromkeys(n for row in found["timed"] for n in row.get("us", {})))
-    lines += ["", "Microseconds a step:", "", f"| cell | T, B, D = H | pass | tier | GFLOP/s | {' | '.join(names)} |", "|---" * (5 + len(names)) + "|"]
+    lines += [
+        "",
+        "Microseconds a step:",
+        "",
+        f"| cell | T, B, D = H | pass | tier | GFLOP/s | {' | '.join(names)} |",
+        "|---" * (5 + len(names)) + "|",
+    ]
     for row in found["timed"]:
         shape = ", ".join(map(str, row["shape"]))
         if row.get("left out"):

@@ -1,10 +1,13 @@
-"""Peak memory and tape of one forward and backward, rnnspec (memory="full" and "low") against torch.nn.
+"""Peak memory and tape of one forward and backward, rnnspec (memory="full" and "low") against
+torch.nn.
 
-A fresh process per case. peak: the rise of its peak resident set from after a tiny case, arrays of the call already
-made, to after the first call at size, so that it counts outputs, tape, scratch and gradients. tape: the bytes kept
-between forward and backward; for torch the saved tensors that are neither x nor a weight, each storage once.
-Wall-clock ms of forward and backward, one thread, the median of five.
+A fresh process per case. peak: the rise of its peak resident set from after a tiny case, arrays of
+the call already made, to after the first call at size, so that it counts outputs, tape, scratch and
+gradients. tape: the bytes kept between forward and backward; for torch the saved tensors that are
+neither x nor a weight, each storage once. Wall-clock ms of forward and backward, one thread, the
+median of five.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -35,7 +38,14 @@ MIB = 2**20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cell", default="lstm", choices=("lstm", "gru", "rnn"), help="(lstm)")
-    parser.add_argument("--shape", type=shape, nargs="+", metavar="T,B,D", default=SHAPES, help="steps, rows, features = units (128,32,256 2048,16,256)")
+    parser.add_argument(
+        "--shape",
+        type=shape,
+        nargs="+",
+        metavar="T,B,D",
+        default=SHAPES,
+        help="steps, rows, features = units (128,32,256 2048,16,256)",
+    )
     add_json(parser)
 
 
@@ -51,7 +61,9 @@ def _rows(cell: str, shapes: list[tuple[int, int, int]], who: list[str]) -> Iter
     todo = [(w, asdict(Case(cell, T, B, D, D, mode="training"))) for T, B, D in shapes for w in who]
     with progress(len(todo)) as done:
         for w, fields in todo:
-            list(records("bench.memory:measure", {"who": w, "case": fields | {"T": 3, "B": 2}}, 1))  # kernels are compiled before memory counts
+            list(
+                records("bench.memory:measure", {"who": w, "case": fields | {"T": 3, "B": 2}}, 1)
+            )  # kernels are compiled before memory counts
             for row in records("bench.memory:measure", {"who": w, "case": fields}, 1):
                 done(f"{w} {Case(**fields)}")
                 yield row
@@ -66,11 +78,18 @@ def measure(who: str, case: dict[str, Any]) -> Iterator[dict[str, Any]]:
     call()
     peak = peak_bytes() - before
     times = [seconds(call) for _ in range(CALLS)]
-    yield case | {"who": who, "peak_bytes": peak, "tape_bytes": tape(), "seconds": statistics.median(times), "all_seconds": times}
+    yield case | {
+        "who": who,
+        "peak_bytes": peak,
+        "tape_bytes": tape(),
+        "seconds": statistics.median(times),
+        "all_seconds": times,
+    }
 
 
 def peak_bytes(reset: bool = False) -> int:
-    """The peak resident set of this process so far; on Linux counted anew from here after a reset."""
+    """The peak resident set of this process so far; on Linux counted anew from here after a
+    reset."""
     if reset:
         with suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")
@@ -87,7 +106,9 @@ def _ours(case: Case, memory: str) -> tuple[Callable[[], object], Callable[[], i
 
     kernel, data = rnnspec.compile(case.cell, dtype=case.dtype, threads=1, memory=memory), Data(case)
     params, inputs, dy = data.params, {"x": data.x}, {"h": data.dy}
-    return lambda: kernel.backward(kernel.forward(params, inputs), dy), lambda: tape_bytes(kernel.forward(params, inputs))
+    return lambda: kernel.backward(kernel.forward(params, inputs), dy), lambda: tape_bytes(
+        kernel.forward(params, inputs)
+    )
 
 
 def _torch(case: Case) -> tuple[Callable[[], object], Callable[[], int]]:
@@ -121,19 +142,53 @@ def _torch(case: Case) -> tuple[Callable[[], object], Callable[[], int]]:
 
 
 def render(report: dict[str, Any], as_markdown: bool = False) -> str:
-    """A line per case; ratios are torch's over ours (above 1 we take less), and low's over full's."""
-    head = ["cell", "shape", "", "peak MiB", "tape MiB", "ms", "torch / this: peak", "tape", "time", "this / full: tape", "time "]
+    """A line per case; ratios are torch's over ours (above 1 we take less), and low's over
+    full's."""
+    head = [
+        "cell",
+        "shape",
+        "",
+        "peak MiB",
+        "tape MiB",
+        "ms",
+        "torch / this: peak",
+        "tape",
+        "time",
+        "this / full: tape",
+        "time ",
+    ]
     lines = []
     for found in groups(report["rows"], "cell", "T", "B", "H").values():
         by = {r["who"]: r for r in found}
         for r in found:
-            over = [_ratio(by.get("torch"), r, f) if r["who"] != "torch" else "" for f in ("peak_bytes", "tape_bytes", "seconds")]
+            over = [
+                _ratio(by.get("torch"), r, f) if r["who"] != "torch" else ""
+                for f in ("peak_bytes", "tape_bytes", "seconds")
+            ]
             low = [_ratio(r, by.get("full"), f) if r["who"] == "low" else "" for f in ("tape_bytes", "seconds")]
             name = "torch.nn" if r["who"] == "torch" else f"memory={r['who']}"
-            lines.append([r["cell"], f"T{r['T']} B{r['B']} H{r['H']}", name, f"{r['peak_bytes'] / MIB:.1f}", f"{r['tape_bytes'] / MIB:.1f}",
-                          milliseconds(r["seconds"]), *over, *low])
-    return "\n\n".join([machine.line(report), "Forward and backward, one thread, float32. peak: the rise of the peak resident set over that after a tiny case.",
-                        table(head, lines, as_markdown)])
+            lines.append(
+                [
+                    r["cell"],
+                    f"T{r['T']} B{r['B']} H{r['H']}",
+                    name,
+                    f"{r['peak_bytes'] / MIB:.1f}",
+                    f"{r['tape_bytes'] / MIB:.1f}",
+                    milliseconds(r["seconds"]),
+                    *over,
+                    *low,
+                ]
+            )
+    return "\n\n".join(
+        [
+            machine.line(report),
+            (
+                "Forward and backward, one thread, float32. peak: the rise of the peak resident set over that after a tiny"
+                " case."
+            ),
+            table(head, lines, as_markdown),
+        ]
+    )
 
 
 def _ratio(above: dict[str, Any] | None, below: dict[str, Any] | None, field: str) -> str:

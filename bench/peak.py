@@ -1,4 +1,5 @@
 """The measured multiply-add peak of one core, which shares of peak refer to."""
+
 from __future__ import annotations
 
 import time
@@ -14,7 +15,8 @@ from rnnspec.backends.cpu.runtime import simd, tile
 
 
 def best(function: Callable[[], object], budget: float = 0.4) -> float:
-    """Seconds of this thread in the fastest of as many calls as fit the budget: other people work on the machine too."""
+    """Seconds of this thread in the fastest of as many calls as fit the budget: other people work
+    on the machine too."""
     function()
     times, end = [], time.perf_counter() + budget
     while time.perf_counter() < end or len(times) < 2:
@@ -26,18 +28,25 @@ def best(function: Callable[[], object], budget: float = 0.4) -> float:
 
 @lru_cache(maxsize=2)
 def peak(dtype: str) -> Callable[[], float]:
-    """A function that measures GFLOP/s of multiply-adds on registers alone, in twelve chains, on one thread."""
+    """A function that measures GFLOP/s of multiply-adds on registers alone, in twelve chains, on
+    one thread."""
     vector = simd.vector_of(getattr(types, dtype))
 
     @intrinsic
     def chains(tc, n, start):
         def codegen(context, builder, sig, args):
             x = simd.spread(builder, args[1], vector.count)
-            sums = tile.loop(builder, args[0], [x] * 12, lambda k, values: [simd.multiply_add(builder, x, x, value) for value in values])
+            sums = tile.loop(
+                builder,
+                args[0],
+                [x] * 12,
+                lambda k, values: [simd.multiply_add(builder, x, x, value) for value in values],
+            )
             total = sums[0]
             for value in sums[1:]:
                 total = builder.fadd(total, value)
             return builder.extract_element(total, ir.Constant(ir.IntType(32), 0))
+
         return getattr(types, dtype)(types.int64, getattr(types, dtype)), codegen
 
     @njit

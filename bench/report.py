@@ -1,4 +1,6 @@
-"""What the smaller subcommands share: a report of rows from measuring processes, printed, and written as JSON."""
+"""What the smaller subcommands share: a report of rows from measuring processes, printed, and
+written as JSON."""
+
 from __future__ import annotations
 
 import argparse
@@ -16,8 +18,15 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every measurement there")
 
 
-def finish(kind: str, settings: dict[str, Any], rows: Iterable[dict[str, Any]], render: Callable[[dict[str, Any]], str], file: Path | None) -> int:
-    """Measures the rows (an iterator that runs processes), prints and writes them. The exit code: 1 where a process failed."""
+def finish(
+    kind: str,
+    settings: dict[str, Any],
+    rows: Iterable[dict[str, Any]],
+    render: Callable[[dict[str, Any]], str],
+    file: Path | None,
+) -> int:
+    """Measures the rows (an iterator that runs processes), prints and writes them. The exit code: 1
+    where a process failed."""
     report, code = machine.describe() | {"kind": kind, "settings": settings, "rows": []}, 0
     try:
         for row in rows:

@@ -1,8 +1,10 @@
-"""Writes bench/results.md from the JSON files that the other subcommands wrote: dated, the machine named, the goals first.
+"""Writes bench/results.md from the JSON files that the other subcommands wrote: dated, the machine
+named, the goals first.
 
-Rows of `compare` from several files count together (a later file's row replaces an earlier one's), so that float64 or a
-second half of the cells may be measured on its own.
+Rows of `compare` from several files count together (a later file's row replaces an earlier one's),
+so that float64 or a second half of the cells may be measured on its own.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -16,14 +18,29 @@ from bench import goals
 from bench.spawn import ROOT
 
 EXAMPLE = "python -m bench compare --json full.json; python -m bench results full.json"
-TITLES = {"compare": "Against other libraries", "memory": "Memory", "build": "Building and starting", "scaling": "Scaling", "cells": "All cells",
-          "gates": "What gates cost and bring", "layers": "Layers in PyTorch"}
+TITLES = {
+    "compare": "Against other libraries",
+    "memory": "Memory",
+    "build": "Building and starting",
+    "scaling": "Scaling",
+    "cells": "All cells",
+    "gates": "What gates cost and bring",
+    "layers": "Layers in PyTorch",
+}
 ROW = ("cell", "T", "B", "D", "H", "dtype", "mode", "threads")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", nargs="+", type=Path, metavar="JSON", help="what compare, memory, build, scaling, cells wrote with --json")
-    parser.add_argument("--output", type=Path, default=ROOT / "bench" / "results.md", metavar="FILE", help="(bench/results.md)")
+    parser.add_argument(
+        "files",
+        nargs="+",
+        type=Path,
+        metavar="JSON",
+        help="what compare, memory, build, scaling, cells wrote with --json",
+    )
+    parser.add_argument(
+        "--output", type=Path, default=ROOT / "bench" / "results.md", metavar="FILE", help="(bench/results.md)"
+    )
 
 
 def main(args: argparse.Namespace) -> int:
@@ -32,7 +49,11 @@ def main(args: argparse.Namespace) -> int:
     except (OSError, ValueError) as error:
         print(f"can't read a report: {error}", file=sys.stderr)
         return 2
-    if bad := [path.name for path, report in zip(args.files, reports) if not isinstance(report, dict) or report.get("kind") not in TITLES]:
+    if bad := [
+        path.name
+        for path, report in zip(args.files, reports)
+        if not isinstance(report, dict) or report.get("kind") not in TITLES
+    ]:
         print(f"not written by python -m bench: {', '.join(bad)}", file=sys.stderr)
         return 2
     args.output.write_text(document(reports, [path.name for path in args.files]))
@@ -41,14 +62,27 @@ def main(args: argparse.Namespace) -> int:
 
 def document(reports: list[dict[str, Any]], names: list[str]) -> str:
     """The whole of results.md."""
-    parts = ["# Measured", f"Written by `python -m bench results {' '.join(names)}`, not by hand; each file by the command named in its section. "
-             f"Times are wall-clock times. Newest measurement: {max(r['date'] for r in reports)} UTC."]
+    parts = [
+        "# Measured",
+        (
+            f"Written by `python -m bench results {' '.join(names)}`, not by hand; each file by the command named in"
+            f" its section. Times are wall-clock times. Newest measurement: {max(r['date'] for r in reports)} UTC."
+        ),
+    ]
     if rows := merged([r for r in reports if r["kind"] == "compare"]):
         machines = {r["machine"]["cpu"] for r in reports if r["kind"] == "compare"}
-        parts += ["## Goals", f"On {' and, in other rows, '.join(sorted(machines))}.", goals.summary(rows, as_markdown=True)]
+        parts += [
+            "## Goals",
+            f"On {' and, in other rows, '.join(sorted(machines))}.",
+            goals.summary(rows, as_markdown=True),
+        ]
     for report in reports:
         parts += [f"## {TITLES[report['kind']]}", f"`{report['command']}`"]
-        parts.append(importlib.import_module(f"bench.{report['kind']}").render(report, as_markdown=True, **_without_goals(report)))
+        parts.append(
+            importlib.import_module(f"bench.{report['kind']}").render(
+                report, as_markdown=True, **_without_goals(report)
+            )
+        )
     return "\n\n".join(parts) + "\n"
 
 

@@ -1,4 +1,6 @@
-"""Measures rows of `compare`, in the process it is called in: one case, rnnspec against peers, values first."""
+"""Measures rows of `compare`, in the process it is called in: one case, rnnspec against peers,
+values first."""
+
 from __future__ import annotations
 
 import statistics
@@ -18,7 +20,7 @@ from bench.timing import measure as measured
 from rnnspec.backends.cpu.runtime.simd import host
 
 TOLERANCES = {"float32": 1e-4, "float64": 1e-10}  # of the largest value: sums of up to 10,000 steps, in another order
-TOO_SLOW = 20.0   # seconds of one call of a peer, from which on it is not measured
+TOO_SLOW = 20.0  # seconds of one call of a peer, from which on it is not measured
 SLOW, FEWEST = 0.1, 3  # seconds of a call of a loop in PyTorch, from which on so many pairs are enough
 
 
@@ -35,22 +37,41 @@ class Own:
     values: Mapping[str, np.ndarray]
 
 
-def measure(cases: list[dict[str, Any]], names: list[str], threads: int, count: int, least: float = LEAST,
-            sparing: bool = False) -> Iterator[dict[str, Any]]:
-    """A record per case, each against those of the named peers that have the cell. count: pairs; least: seconds of a measurement.
+def measure(
+    cases: list[dict[str, Any]], names: list[str], threads: int, count: int, least: float = LEAST, sparing: bool = False
+) -> Iterator[dict[str, Any]]:
+    """A record per case, each against those of the named peers that have the cell. count: pairs;
+    least: seconds of a measurement.
 
-    sparing: jax is left out for the cells of torch.nn, which no goal compares with it; compiling it is what takes longest.
+    sparing: jax is left out for the cells of torch.nn, which no goal compares with it; compiling it
+    is what takes longest.
     """
     for fields in cases:
         case = Case(**fields)
         found = {n: peers.module(n) for n in names}
         start = time.monotonic()
-        yield row(case, {n: m.prepare for n, m in found.items() if m.supports(case) and not (sparing and n == "jax" and case.cell in IN_TORCH)},
-                  threads, count, least) | {"spent": time.monotonic() - start}
+        yield row(
+            case,
+            {
+                n: m.prepare
+                for n, m in found.items()
+                if m.supports(case) and not (sparing and n == "jax" and case.cell in IN_TORCH)
+            },
+            threads,
+            count,
+            least,
+        ) | {"spent": time.monotonic() - start}
 
 
-def row(case: Case, makers: Mapping[str, Callable[[Case, Data, int], Prepared]], threads: int, count: int, least: float = LEAST) -> dict[str, Any]:
-    """One case. Times in seconds a call; peers: name -> {"pairs": [[theirs, ours], ...], "ratio": median theirs / ours} or {"error" or "skipped": why}."""
+def row(
+    case: Case,
+    makers: Mapping[str, Callable[[Case, Data, int], Prepared]],
+    threads: int,
+    count: int,
+    least: float = LEAST,
+) -> dict[str, Any]:
+    """One case. Times in seconds a call; peers: name -> {"pairs": [[theirs, ours], ...], "ratio":
+    median theirs / ours} or {"error" or "skipped": why}."""
     record: dict[str, Any] = asdict(case) | {"threads": threads, "flops": case.flops, "peers": {}}
     data, top = Data(case), peak(case.dtype)
     tops = [top()]
@@ -72,10 +93,24 @@ def row(case: Case, makers: Mapping[str, Callable[[Case, Data, int], Prepared]],
     tops.append(top())
     each = statistics.median(own)
     rate = case.flops / each / 1e9
-    return record | {"seconds": each, "all_seconds": own, "gflops": rate, "peak_gflops": max(tops), "share": rate / max(tops) / threads}
+    return record | {
+        "seconds": each,
+        "all_seconds": own,
+        "gflops": rate,
+        "peak_gflops": max(tops),
+        "share": rate / max(tops) / threads,
+    }
 
 
-def _against(name: str, make: Callable[[Case, Data, int], Prepared], mine: Own, data: Data, threads: int, count: int, least: float) -> dict[str, Any]:
+def _against(
+    name: str,
+    make: Callable[[Case, Data, int], Prepared],
+    mine: Own,
+    data: Data,
+    threads: int,
+    count: int,
+    least: float,
+) -> dict[str, Any]:
     case = data.case
     try:
         peer = make(case, data, threads)
@@ -94,7 +129,8 @@ def _against(name: str, make: Callable[[Case, Data, int], Prepared], mine: Own, 
 
 
 def difference(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], tolerance: float) -> float:
-    """The largest difference of any array, relative to its largest value. Raises Mismatch above the tolerance, and for missing arrays and NaN."""
+    """The largest difference of any array, relative to its largest value. Raises Mismatch above the
+    tolerance, and for missing arrays and NaN."""
     if set(ours) != set(theirs):
         raise Mismatch(f"only one side has {', '.join(sorted(set(ours) ^ set(theirs)))}")
     worst = 0.0
@@ -109,12 +145,19 @@ def difference(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray],
 
 
 def _padded(case: Case, whole: Case, mine: Own, threads: int, count: int, least: float) -> dict[str, Any]:
-    """The same at whole vectors. ratio: our time per useful FLOP at the odd size over that at the whole one."""
+    """The same at whole vectors. ratio: our time per useful FLOP at the odd size over that at the
+    whole one."""
     other = ours.prepare(whole, Data(whole), threads)
     other.call()
     found = pairs(other.call, mine.call, (repeats(other.call, least), mine.repeat), count)
     per_flop = whole.flops / case.flops
-    return {"D": whole.D, "H": whole.H, "flops": whole.flops, "pairs": found, "ratio": statistics.median(own / theirs for theirs, own in found) * per_flop}
+    return {
+        "D": whole.D,
+        "H": whole.H,
+        "flops": whole.flops,
+        "pairs": found,
+        "ratio": statistics.median(own / theirs for theirs, own in found) * per_flop,
+    }
 
 
 def _first_line(error: Exception) -> str:

@@ -1,10 +1,13 @@
-"""Time of lstm against the number of steps (B = 1) and of rows (T = 32), H = D = 64, one thread, float32.
+"""Time of lstm against the number of steps (B = 1) and of rows (T = 32), H = D = 64, one thread,
+float32.
 
-Over T, time is linear where the time per step changes by at most 15 % from each length to the next; the column
-"of T = 1000" is the time per step over that at 1000 steps. Over B the same is asked of the time per row from where the
-machine is saturated: the first B whose time per row is within 15 % of the least. Medians of five rounds over all points,
-so that a slow moment of the machine is no point's alone; wall clock.
+Over T, time is linear where the time per step changes by at most 15 % from each length to the next;
+the column "of T = 1000" is the time per step over that at 1000 steps. Over B the same is asked of
+the time per row from where the machine is saturated: the first B whose time per row is within 15 %
+of the least. Medians of five rounds over all points, so that a slow moment of the machine is no
+point's alone; wall clock.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -33,8 +36,12 @@ TIMES = 5
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cell", default="lstm", help="one whose input is x [D] (lstm)")
-    parser.add_argument("--steps", type=int, nargs="+", default=list(STEPS), metavar="T", help="(100 1000 10000 100000)")
-    parser.add_argument("--rows", type=int, nargs="+", default=list(ROWS), metavar="B", help="(the powers of two up to 1024)")
+    parser.add_argument(
+        "--steps", type=int, nargs="+", default=list(STEPS), metavar="T", help="(100 1000 10000 100000)"
+    )
+    parser.add_argument(
+        "--rows", type=int, nargs="+", default=list(ROWS), metavar="B", help="(the powers of two up to 1024)"
+    )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw time per step and per row there")
     add_json(parser)
 
@@ -69,8 +76,16 @@ def measure(cell: str, steps: Sequence[int], rows: Sequence[int]) -> Iterator[di
         many = [repeats(call) for call in calls]
         rounds = [[measured(call, count) for call, count in zip(calls, many)] for _ in range(TIMES)]
         for (axis, case), times in zip(points, zip(*rounds)):
-            yield {"cell": cell, "mode": mode, "axis": axis, "T": case.T, "B": case.B, "H": HIDDEN, "seconds": statistics.median(times),
-                   "all_seconds": times}
+            yield {
+                "cell": cell,
+                "mode": mode,
+                "axis": axis,
+                "T": case.T,
+                "B": case.B,
+                "H": HIDDEN,
+                "seconds": statistics.median(times),
+                "all_seconds": times,
+            }
 
 
 def unit(row: dict[str, Any]) -> float:
@@ -90,19 +105,41 @@ def deviation(rows: Sequence[dict[str, Any]]) -> float:
 
 
 def render(report: dict[str, Any], as_markdown: bool = False) -> str:
-    parts = [machine.line(report), f"H = D = {HIDDEN}, one thread, float32. Linear: the time per unit changes by at most {100 * LINEAR:.0f} % "
-             "from each point to the next; over B from where the machine is saturated."]
+    parts = [
+        machine.line(report),
+        (
+            f"H = D = {HIDDEN}, one thread, float32. Linear: the time per unit changes by at most {100 * LINEAR:.0f} % "
+            "from each point to the next; over B from where the machine is saturated."
+        ),
+    ]
     for (mode, axis), rows in groups(report["rows"], "mode", "axis").items():
         reference = next((r for r in rows if r["T"] == REFERENCE), rows[0]) if axis == "T" else rows[-1]
-        head = [axis, "ms", f"us per {'step' if axis == 'T' else f'row of {FIXED_T} steps'}", f"of {axis} = {reference[axis]}", "to the point before"]
+        head = [
+            axis,
+            "ms",
+            f"us per {'step' if axis == 'T' else f'row of {FIXED_T} steps'}",
+            f"of {axis} = {reference[axis]}",
+            "to the point before",
+        ]
         before = [None, *rows[:-1]]
-        lines = [[str(r[axis]), milliseconds(r["seconds"]), f"{1e6 * unit(r):.4g}", f"{unit(r) / unit(reference):.2f}",
-                  f"{100 * (unit(r) / unit(b) - 1):+.0f} %" if b else ""] for r, b in zip(rows, before)]
-        counted = rows if axis == "T" else rows[saturated(rows):]
+        lines = [
+            [
+                str(r[axis]),
+                milliseconds(r["seconds"]),
+                f"{1e6 * unit(r):.4g}",
+                f"{unit(r) / unit(reference):.2f}",
+                f"{100 * (unit(r) / unit(b) - 1):+.0f} %" if b else "",
+            ]
+            for r, b in zip(rows, before)
+        ]
+        counted = rows if axis == "T" else rows[saturated(rows) :]
         worst = deviation(counted)
         where = "" if axis == "T" else f" from B = {counted[0]['B']} on"
-        parts += [f"{'### ' if as_markdown else ''}{report['settings']['cell']}, {mode}, over {axis}", table(head, lines, as_markdown),
-                  f"Largest change{where}: {100 * worst:.0f} %, {'linear' if worst <= LINEAR else 'not linear'}."]
+        parts += [
+            f"{'### ' if as_markdown else ''}{report['settings']['cell']}, {mode}, over {axis}",
+            table(head, lines, as_markdown),
+            f"Largest change{where}: {100 * worst:.0f} %, {'linear' if worst <= LINEAR else 'not linear'}.",
+        ]
     return "\n\n".join(parts)
 
 
@@ -113,7 +150,10 @@ def plot(rows: Sequence[dict[str, Any]], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    names = {"T": ("steps T (B = 1)", "us per step"), "B": (f"rows B (T = {FIXED_T})", f"us per row of {FIXED_T} steps")}
+    names = {
+        "T": ("steps T (B = 1)", "us per step"),
+        "B": (f"rows B (T = {FIXED_T})", f"us per row of {FIXED_T} steps"),
+    }
     for place, (axis, (x, y)) in zip(axes, names.items()):
         for (mode,), found in groups([r for r in rows if r["axis"] == axis], "mode").items():
             place.loglog([r[axis] for r in found], [1e6 * unit(r) for r in found], "o-", label=mode)

@@ -1,7 +1,10 @@
-"""Runs a measuring function in a fresh process with a fixed number of threads and processors: `records` here, `main` there.
+"""Runs a measuring function in a fresh process with a fixed number of threads and processors:
+`records` here, `main` there.
 
-The function is a generator of dicts, named "module:function"; its dicts come back one JSON line each, as they are made.
+The function is a generator of dicts, named "module:function"; its dicts come back one JSON line
+each, as they are made.
 """
+
 from __future__ import annotations
 
 import importlib
@@ -23,24 +26,38 @@ class ChildFailed(RuntimeError):
 
 
 def processors(threads: int) -> list[int]:
-    """The processors that a process of so many threads is bound to: the last of those this process may use; all if too few."""
+    """The processors that a process of so many threads is bound to: the last of those this process
+    may use; all if too few."""
     return sorted(os.sched_getaffinity(0))[-threads:] if hasattr(os, "sched_getaffinity") else []
 
 
 def environment(threads: int) -> dict[str, str]:
     found = os.environ | dict.fromkeys(THREAD_VARIABLES, str(threads))
-    found["OPENBLAS_NUM_THREADS"] = "1"  # NumPy's, as `rnnspec train` sets it: its other threads go on spinning, and take the cores from whoever is next
+    found[
+        "OPENBLAS_NUM_THREADS"
+        # NumPy's, as `rnnspec train` sets it: its other threads go on spinning, and take the cores from
+        # whoever is next
+    ] = "1"
     found["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     if threads == 1:
-        found["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1".strip()
+        found["XLA_FLAGS"] = (
+            f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1".strip()
+        )
     return found
 
 
 def records(function: str, arguments: Mapping[str, Any], threads: int) -> Iterator[dict[str, Any]]:
-    """What the generator `function(**arguments)` yields in a process bound to as many processors as threads. Raises ChildFailed."""
+    """What the generator `function(**arguments)` yields in a process bound to as many processors as
+    threads. Raises ChildFailed."""
     task = {"function": function, "arguments": dict(arguments), "processors": processors(threads)}
-    child = subprocess.Popen([sys.executable, "-m", "bench.spawn"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
-                             env=environment(threads))
+    child = subprocess.Popen(
+        [sys.executable, "-m", "bench.spawn"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=environment(threads),
+    )
     assert child.stdin is not None and child.stdout is not None
     try:
         child.stdin.write(json.dumps(task))

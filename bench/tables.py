@@ -1,4 +1,5 @@
 """Tables as text and as Markdown."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
@@ -30,7 +31,15 @@ def table(head: Sequence[str], rows: Rows, as_markdown: bool) -> str:
 def milliseconds(seconds: float) -> str:
     """Three digits; below a millisecond four decimals."""
     value = seconds * 1e3
-    return f"{value:.0f}" if value >= 1000 else f"{value:.4f}" if value < 1 else f"{value:.3g}" if value < 100 else f"{value:.0f}"
+    return (
+        f"{value:.0f}"
+        if value >= 1000
+        else f"{value:.4f}"
+        if value < 1
+        else f"{value:.3g}"
+        if value < 100
+        else f"{value:.0f}"
+    )
 
 
 def groups(rows: Iterable[dict[str, Any]], *fields: str) -> dict[tuple[Any, ...], list[dict[str, Any]]]:

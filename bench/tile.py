@@ -1,7 +1,9 @@
-"""Speed of the CPU runtime on one thread: products, weight gradients, packing, against the measured peak and NumPy.
+"""Speed of the CPU runtime on one thread: products, weight gradients, packing, against the measured
+peak and NumPy.
 
 taskset -c 1 python -m bench.tile [float32|float64]
 """
+
 from __future__ import annotations
 
 import ctypes
@@ -10,7 +12,9 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))  # before NumPy is imported
+os.environ.update(
+    dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+)  # before NumPy is imported
 
 import numpy as np
 from numba import njit
@@ -71,15 +75,22 @@ class Product:
             np.matmul(self.A, self.W, out=self.C)
 
 
-def report(name: str, flops: float, run: Callable[[], object], numpys: Callable[[], object], peak: Callable[[], float]) -> None:
-    """One line; the peak is measured before and after, since the clock of a shared machine drifts."""
+def report(
+    name: str, flops: float, run: Callable[[], object], numpys: Callable[[], object], peak: Callable[[], float]
+) -> None:
+    """One line; the peak is measured before and after, since the clock of a shared machine
+    drifts."""
     ours, top = [], [peak()]
     for _ in range(4):
         ours.append(best(run, 0.1))
         top.append(peak())
     ours, top, numpys = min(ours), max(top), best(numpys, 0.2)
     rate, ratio = flops / ours / 1e9, numpys / ours
-    print(f"{name:40}{rate:8.1f} GFLOP/s {100 * rate / top:4.0f} % of {top:4.0f}  numpy {rate / ratio:6.1f}  ratio {ratio:.2f}", flush=True)
+    print(
+        f"{name:40}{rate:8.1f} GFLOP/s {100 * rate / top:4.0f} % of {top:4.0f}  numpy {rate / ratio:6.1f}  ratio"
+        f" {ratio:.2f}",
+        flush=True,
+    )
 
 
 def products(dtype: str, top: Callable[[], float]) -> None:
@@ -97,10 +108,20 @@ def products(dtype: str, top: Callable[[], float]) -> None:
 
 def outers(dtype: str, top: Callable[[], float]) -> None:
     scratch = aligned(np.empty(runtime(dtype).outer_scratch, np.uint8))
-    sizes = [(256, 1024, 256), (4096, 1024, 256), (512, 4096, 1024), (2048, 4096, 1024), (2048, 128, 32), (2048, 512, 128), (32, 1024, 256)]
+    sizes = [
+        (256, 1024, 256),
+        (4096, 1024, 256),
+        (512, 4096, 1024),
+        (2048, 4096, 1024),
+        (2048, 128, 32),
+        (2048, 512, 128),
+        (32, 1024, 256),
+    ]
     for rows, M, N in sizes:
         A, B, C = [normal(shape, dtype) for shape in [(rows, M), (rows, N), (M, N)]]
-        call = prepared(runtime(dtype).outer, A.ctypes.data, M, B.ctypes.data, N, rows, M, N, C.ctypes.data, N, scratch.ctypes.data)
+        call = prepared(
+            runtime(dtype).outer, A.ctypes.data, M, B.ctypes.data, N, rows, M, N, C.ctypes.data, N, scratch.ctypes.data
+        )
         report(f"outer rows {rows} M {M} N {N}", 2 * rows * M * N, call, partial(np.matmul, A.T, B), top)
 
 
@@ -110,12 +131,16 @@ def moves(dtype: str) -> None:
         W, dest = aligned(np.ones((units, K), dtype)), aligned(np.zeros(4 * units * K, dtype))
         for name, s_unit, s_k in [("k contiguous", K, 1), ("unit contiguous", 1, units)]:
             last = units // L - 1
-            job = np.array([W.ctypes.data, s_unit, s_k, units, K, dest.ctypes.data, K * 4 * L, 0, 4, 4, last, 1, 4, 1], np.int64)
+            job = np.array(
+                [W.ctypes.data, s_unit, s_k, units, K, dest.ctypes.data, K * 4 * L, 0, 4, 4, last, 1, 4, 1], np.int64
+            )
             call = prepared(runtime(dtype).pack, job.ctypes.data, 1)
             print(f"pack {units} x {K}, {name}: {W.nbytes / best(call) / 1e9:.1f} GB/s of weights")
     for D in (8, 64, 256):
         x, dest = aligned(np.ones((64, 32, D), dtype)), aligned(np.zeros((64 * 32, D + L), dtype))
-        call = prepared(runtime(dtype).gather, dest.ctypes.data, D + L, x.ctypes.data, 32 * D, D, 1, 0, 0, 1, 64, 32, 0, D, D + L)
+        call = prepared(
+            runtime(dtype).gather, dest.ctypes.data, D + L, x.ctypes.data, 32 * D, D, 1, 0, 0, 1, 64, 32, 0, D, D + L
+        )
         print(f"gather 64 x 32 x {D}: {x.size * size / best(call) / 1e9:.1f} GB/s")
 
 

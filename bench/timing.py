@@ -1,4 +1,5 @@
 """Wall-clock times of calls, measured in alternating pairs."""
+
 from __future__ import annotations
 
 import math
@@ -6,8 +7,10 @@ import time
 from collections.abc import Callable
 
 Call = Callable[[], object]
-LEAST = 0.05    # seconds of one measurement: short work is repeated until then
-SETTLE = 0.06  # seconds: the threads of the library measured before go on waiting for work for so long (ONNX Runtime 40 ms, torch 6)
+LEAST = 0.05  # seconds of one measurement: short work is repeated until then
+# seconds: the threads of the library measured before go on waiting for work for so long (ONNX
+# Runtime 40 ms, torch 6)
+SETTLE = 0.06
 
 
 def seconds(call: Call, repeat: int = 1) -> float:
@@ -19,7 +22,8 @@ def seconds(call: Call, repeat: int = 1) -> float:
 
 
 def repeats(call: Call, least: float = LEAST, once: float | None = None) -> int:
-    """How many calls take about `least` seconds. The call has run before; once: its seconds where they are known already."""
+    """How many calls take about `least` seconds. The call has run before; once: its seconds where
+    they are known already."""
     once = seconds(call) if once is None else once
     if once >= least:
         return 1
@@ -37,5 +41,6 @@ def measure(call: Call, repeat: int) -> float:
 
 
 def pairs(theirs: Call, ours: Call, many: tuple[int, int], count: int) -> list[tuple[float, float]]:
-    """`count` times (theirs, ours), in seconds a call, one right after the other; many: the calls in a measurement of each. Both have run before."""
+    """`count` times (theirs, ours), in seconds a call, one right after the other; many: the calls
+    in a measurement of each. Both have run before."""
     return [(measure(theirs, many[0]), measure(ours, many[1])) for _ in range(count)]

@@ -1,4 +1,5 @@
-"""rnnspec: the equations of a recurrent cell, written in YAML, as fast forward and backward kernels.
+"""rnnspec: the equations of a recurrent cell, written in YAML, as fast forward and backward
+kernels.
 
     spec = rnnspec.load("lstm")
     kernel = rnnspec.compile(spec)
@@ -10,6 +11,7 @@
 
 Names are loaded when they are first used: `import rnnspec` imports neither SymPy nor Numba.
 """
+
 from __future__ import annotations
 
 from importlib import import_module
@@ -30,11 +32,24 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
-    "load": "language.load", "loads": "language.load", "spec_names": "language.load", "Spec": "language.spec",
-    "compile": "engine.kernel", "Kernel": "engine.kernel", "Run": "engine.results", "Gradients": "engine.results",
-    "Inference": "engine.results", "Recurrent": "layers.recurrent", "diff": "compare.verdict", "Comparison": "compare.comparison",
-    "RnnspecError": "errors", "SpecError": "errors", "ShapeError": "errors", "DtypeError": "errors",
-    "UnsupportedError": "errors", "BackendUnavailable": "errors",
+    "load": "language.load",
+    "loads": "language.load",
+    "spec_names": "language.load",
+    "Spec": "language.spec",
+    "compile": "engine.kernel",
+    "Kernel": "engine.kernel",
+    "Run": "engine.results",
+    "Gradients": "engine.results",
+    "Inference": "engine.results",
+    "Recurrent": "layers.recurrent",
+    "diff": "compare.verdict",
+    "Comparison": "compare.comparison",
+    "RnnspecError": "errors",
+    "SpecError": "errors",
+    "ShapeError": "errors",
+    "DtypeError": "errors",
+    "UnsupportedError": "errors",
+    "BackendUnavailable": "errors",
 }
 _MODULES = {"noise": "engine.noise", "transform": "transform"}
 __all__ = [*_HOME, *_MODULES]

@@ -1,4 +1,5 @@
 """What can go wrong, and how it is said: what, where, what was expected, what to do."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ LINE_SHOWN = 160  # characters of a source line that a message shows
 
 @dataclass(frozen=True)
 class Problem:
-    """One fault in a spec: `line` and `column` count from 1 (line 0: the whole file is meant); `width` characters are marked."""
+    """One fault in a spec: `line` and `column` count from 1 (line 0: the whole file is meant);
+    `width` characters are marked."""
 
     message: str
     line: int
@@ -30,12 +32,15 @@ class Problem:
         start = len(shown) - len(shown.lstrip())
         if len(shown) - start > LINE_SHOWN:  # a window around the fault
             start = max(start, min(self.column - 1 - LINE_SHOWN // 2, len(shown) - LINE_SHOWN))
-        caret = " " * max(0, self.column - 1 - start) + "^" * max(1, min(self.width, start + LINE_SHOWN - self.column + 1))
+        caret = " " * max(0, self.column - 1 - start) + "^" * max(
+            1, min(self.width, start + LINE_SHOWN - self.column + 1)
+        )
         return f"{where}{self.message}\n   {shown[start : start + LINE_SHOWN]}\n   {caret}"
 
 
 class SpecError(RnnspecError, ValueError):
-    """All the faults found in one spec, in the order of the file: `.errors`, a tuple of `Problem`."""
+    """All the faults found in one spec, in the order of the file: `.errors`, a tuple of
+    `Problem`."""
 
     def __init__(self, *errors: Problem):
         self.errors = tuple(sorted(errors, key=lambda e: (e.line, e.column)))

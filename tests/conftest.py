@@ -1,7 +1,9 @@
-"""One empty cache of compiled kernels for the whole run: it starts cold, and the workers of pytest-xdist share it.
+"""One empty cache of compiled kernels for the whole run: it starts cold, and the workers of
+pytest-xdist share it.
 
 RNNSPEC_TEST_CACHE=folder keeps the cache there from run to run.
 """
+
 from __future__ import annotations
 
 import os
@@ -16,13 +18,20 @@ CELL_BY_CELL = ("test_cuda_cells.py", "test_cuda_compile.py")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--random-specs", type=int, metavar="N", help="test_random_specs.py looks at N specs, others each time (25, always the same)")
+    parser.addoption(
+        "--random-specs",
+        type=int,
+        metavar="N",
+        help="test_random_specs.py looks at N specs, others each time (25, always the same)",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if "slow" not in " ".join(config.getini("markers")):
         config.addinivalue_line("markers", "slow: takes more than some twenty seconds")
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what runs in its background; tests interrupt themselves and commands
+    if (
+        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    ):  # as a shell starts what runs in its background; tests interrupt themselves and commands
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(config, "workerinput"):
         return  # the environment is the controller's
@@ -35,7 +44,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """File by file, as --dist loadfile says, but the files that go over all cells cell by cell: one worker would have them for many minutes."""
+    """File by file, as --dist loadfile says, but the files that go over all cells cell by cell: one
+    worker would have them for many minutes."""
     from xdist.scheduler import LoadFileScheduling
 
     class ByFileOrCell(LoadFileScheduling):

@@ -1,4 +1,6 @@
-"""The shape of the code: imports in one direction, no cycles, small files and functions, a cheap `import rnnspec`."""
+"""The shape of the code: imports in one direction, no cycles, small files and functions, a cheap
+`import rnnspec`."""
+
 from __future__ import annotations
 
 import ast
@@ -13,11 +15,25 @@ ROOT = Path(__file__).resolve().parents[1] / "rnnspec"
 FILES = sorted(ROOT.rglob("*.py"))
 # A module may import from its own layer and from those above it in this list.
 LAYERS = (
-    ("errors",), ("files", "modules", "texts"), ("language",), ("symbolic",), ("lowering",), ("backends",),
-    ("arrays", "initialise", "noise", "pieces", "pipeline"), ("derived", "weights", "stream", "run", "kernel", "device"),
+    ("errors",),
+    ("files", "modules", "texts"),
+    ("language",),
+    ("symbolic",),
+    ("lowering",),
+    ("backends",),
+    ("arrays", "initialise", "noise", "pieces", "pipeline"),
+    ("derived", "weights", "stream", "run", "kernel", "device"),
     ("layer", "passes", "kept", "stack", "recurrent"),
-    ("latex", "show", "diagram"), ("interop",), ("check",),
-    ("compare", "transform"), ("train",), ("probe",), ("commands",), ("cli",), ("__main__",), ("__init__",),
+    ("latex", "show", "diagram"),
+    ("interop",),
+    ("check",),
+    ("compare", "transform"),
+    ("train",),
+    ("probe",),
+    ("commands",),
+    ("cli",),
+    ("__main__",),
+    ("__init__",),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 FREE = {("modules", "backends")}  # the cache keys machine code by the runtime's sources, which it reads as text
@@ -29,14 +45,21 @@ def layer(module: str) -> str:
 
 
 def imports(path: Path, *, top_only: bool = False) -> set[str]:
-    """The modules of ours that a file imports, those inside functions included unless `top_only`."""
+    """The modules of ours that a file imports, those inside functions included unless
+    `top_only`."""
     tree = ast.parse(path.read_text())
     found: set[str] = set()
     nodes = list(tree.body) if top_only else list(ast.walk(tree))
     for node in nodes:
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "rnnspec":
-            found |= {f"{node.module}.{a.name}" if (ROOT.parent / (f"{node.module}.{a.name}".replace(".", "/") + ".py")).exists() else node.module
-                      for a in node.names}
+            found |= {
+                (
+                    f"{node.module}.{a.name}"
+                    if (ROOT.parent / (f"{node.module}.{a.name}".replace(".", "/") + ".py")).exists()
+                    else node.module
+                )
+                for a in node.names
+            }
         elif isinstance(node, ast.Import):
             found |= {a.name for a in node.names if a.name.split(".")[0] == "rnnspec"}
     return found
@@ -83,7 +106,9 @@ def test_nothing_evaluates_text() -> None:
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text())):
             called = node.func if isinstance(node, ast.Call) else None
-            name = called.id if isinstance(called, ast.Name) else called.attr if isinstance(called, ast.Attribute) else ""
+            name = (
+                called.id if isinstance(called, ast.Name) else called.attr if isinstance(called, ast.Attribute) else ""
+            )
             assert name not in forbidden, f"{path.name}:{node.lineno} calls {name}"
 
 

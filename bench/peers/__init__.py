@@ -1,7 +1,9 @@
 """The libraries that rnnspec is compared with, each behind the same two functions.
 
-supports(case) -> bool; prepare(case, data, threads) -> Prepared, everything that is no part of the measured time done.
+supports(case) -> bool; prepare(case, data, threads) -> Prepared, everything that is no part of the
+measured time done.
 """
+
 from __future__ import annotations
 
 import importlib
@@ -19,9 +21,11 @@ NAMES = tuple(MODULES)
 
 @dataclass(frozen=True)
 class Prepared:
-    """call: the measured work. values: runs it and gives its results by the spec's names, to be compared before any timing.
+    """call: the measured work. values: runs it and gives its results by the spec's names, to be
+    compared before any timing.
 
-    In mode step a call takes the next step of a stream of equal inputs, and values the first CHECKED_STEPS of it.
+    In mode step a call takes the next step of a stream of equal inputs, and values the first
+    CHECKED_STEPS of it.
     """
 
     call: Callable[[], object]

@@ -1,7 +1,10 @@
-"""The cells by hand, once for a loop in PyTorch and for lax.scan: weights concatenated, the input product before the loop.
+"""The cells by hand, once for a loop in PyTorch and for lax.scan: weights concatenated, the input
+product before the loop.
 
-A weight block is the transpose of its parameters standing one under another, so that rows multiply it from the left.
+A weight block is the transpose of its parameters standing one under another, so that rows multiply
+it from the left.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -15,7 +18,8 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Operations:
-    """What a library calls them. affine(a, h, U) = a + h @ U; split(a, n) cuts the last axis into n parts."""
+    """What a library calls them. affine(a, h, U) = a + h @ U; split(a, n) cuts the last axis into n
+    parts."""
 
     sigmoid: Callable[[Any], Any]
     tanh: Callable[[Any], Any]
@@ -26,9 +30,11 @@ class Operations:
 
 @dataclass(frozen=True)
 class Equations:
-    """blocks: the parameters of each weight block; W and b make the input product a = x @ W + b, [B, gates * H].
+    """blocks: the parameters of each weight block; W and b make the input product a = x @ W + b,
+    [B, gates * H].
 
-    step(ops, weights, states, a) gives the states after the step, h first; `states` of them there are.
+    step(ops, weights, states, a) gives the states after the step, h first; `states` of them there
+    are.
     """
 
     blocks: Mapping[str, tuple[str, ...]]
@@ -36,11 +42,18 @@ class Equations:
     step: Callable[[Operations, Mapping[str, Any], tuple[Any, ...], Any], tuple[Any, ...]]
 
     def weights(self, params: Mapping[str, Array]) -> dict[str, Array]:
-        return {block: np.ascontiguousarray(np.concatenate([params[n] for n in names]).T) for block, names in self.blocks.items()}
+        return {
+            block: np.ascontiguousarray(np.concatenate([params[n] for n in names]).T)
+            for block, names in self.blocks.items()
+        }
 
     def gradients(self, blocks: Mapping[str, Array]) -> dict[str, Array]:
         """By parameter, from those of the blocks."""
-        return {n: part for block, names in self.blocks.items() for n, part in zip(names, np.split(blocks[block].T, len(names)))}
+        return {
+            n: part
+            for block, names in self.blocks.items()
+            for n, part in zip(names, np.split(blocks[block].T, len(names)))
+        }
 
 
 def lstm(ops, w, states, a):

@@ -1,4 +1,6 @@
-"""jax.jit of lax.scan, the input product before the loop; in training jax.jit of the whole with jax.vjp. Arrays are on the device."""
+"""jax.jit of lax.scan, the input product before the loop; in training jax.jit of the whole with
+jax.vjp. Arrays are on the device."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -12,7 +14,9 @@ from bench.case import CHECKED_STEPS, Array, Case, Data
 from bench.peers import Prepared
 from bench.peers.equations import CELLS, Equations, Operations
 
-OPERATIONS = Operations(jax.nn.sigmoid, jnp.tanh, jax.nn.relu, lambda a, h, U: a + h @ U, lambda a, n: jnp.split(a, n, -1))
+OPERATIONS = Operations(
+    jax.nn.sigmoid, jnp.tanh, jax.nn.relu, lambda a, h, U: a + h @ U, lambda a, n: jnp.split(a, n, -1)
+)
 
 
 def supports(case: Case) -> bool:
@@ -37,7 +41,9 @@ def _forward(cell: Equations, zeros: tuple[Any, ...]) -> Callable[[dict[str, Any
         def step(states, a):
             states = cell.step(OPERATIONS, weights, tuple(states), a)
             return states, states[0]
+
         return jax.lax.scan(step, zeros, x @ weights["W"] + weights["b"])[1]
+
     return forward
 
 

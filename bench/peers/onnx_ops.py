@@ -1,4 +1,6 @@
-"""The LSTM, GRU and RNN operators of ONNX in ONNX Runtime: one session, sequential, fixed threads, buffers bound beforehand."""
+"""The LSTM, GRU and RNN operators of ONNX in ONNX Runtime: one session, sequential, fixed threads,
+buffers bound beforehand."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -11,8 +13,13 @@ from bench.case import CHECKED_STEPS, Array, Case, Data
 from bench.peers import Prepared
 from rnnspec.language.layouts import pack
 
-OPERATORS = {"lstm": ("LSTM", {}), "lstm_peephole": ("LSTM", {}), "rnn": ("RNN", {}),
-             "gru": ("GRU", {"linear_before_reset": 1}), "gru_reset_before": ("GRU", {"linear_before_reset": 0})}
+OPERATORS = {
+    "lstm": ("LSTM", {}),
+    "lstm_peephole": ("LSTM", {}),
+    "rnn": ("RNN", {}),
+    "gru": ("GRU", {"linear_before_reset": 1}),
+    "gru_reset_before": ("GRU", {"linear_before_reset": 0}),
+}
 
 
 def supports(case: Case) -> bool:
@@ -25,7 +32,8 @@ def prepare(case: Case, data: Data, threads: int) -> Prepared:
 
 
 def _session(case: Case, data: Data, threads: int) -> onnxruntime.InferenceSession:
-    """x [T, B, D], and in mode step states [1, B, H], to Y [T, 1, B, H] or the states after the step."""
+    """x [T, B, D], and in mode step states [1, B, H], to Y [T, 1, B, H] or the states after the
+    step."""
     operator, attributes = OPERATORS[case.cell]
     weights = [numpy_helper.from_array(a[None], n) for n, a in pack(data.spec, f"onnx.{operator}", data.params).items()]
     states = _states(case)
@@ -38,7 +46,9 @@ def _session(case: Case, data: Data, threads: int) -> onnxruntime.InferenceSessi
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
 
     graph_inputs = [value("x", case.T, case.B, case.D)] + [value(n, 1, case.B, case.H) for n in given if n]
-    graph_outputs = [value("Y", case.T, 1, case.B, case.H) if n == "Y" else value(n, 1, case.B, case.H) for n in outputs if n]
+    graph_outputs = [
+        value("Y", case.T, 1, case.B, case.H) if n == "Y" else value(n, 1, case.B, case.H) for n in outputs if n
+    ]
     graph = helper.make_graph([node], case.cell, graph_inputs, graph_outputs, weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
     options = onnxruntime.SessionOptions()
@@ -56,7 +66,11 @@ def _value(array: Array) -> onnxruntime.OrtValue:
     return onnxruntime.OrtValue.ortvalue_from_numpy(array)
 
 
-def _bound(session: onnxruntime.InferenceSession, inputs: dict[str, onnxruntime.OrtValue], outputs: dict[str, onnxruntime.OrtValue]) -> Callable[[], None]:
+def _bound(
+    session: onnxruntime.InferenceSession,
+    inputs: dict[str, onnxruntime.OrtValue],
+    outputs: dict[str, onnxruntime.OrtValue],
+) -> Callable[[], None]:
     binding = session.io_binding()
     for name, value in inputs.items():
         binding.bind_ortvalue_input(name, value)

@@ -1,4 +1,5 @@
 """rnnspec itself, behind the interface of the peers."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -19,7 +20,8 @@ def streaming(kernel: rnnspec.Kernel, weights: Any, rows: int) -> Any:
 
 
 def prepare(case: Case, data: Data, threads: int) -> Prepared:
-    """Training packs the weights at every call, since they change at every step; inference and step have them packed."""
+    """Training packs the weights at every call, since they change at every step; inference and step
+    have them packed."""
     kernel = rnnspec.compile(data.spec, dtype=case.dtype, threads=threads)
     match case.mode:
         case "inference":

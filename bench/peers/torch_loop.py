@@ -1,4 +1,6 @@
-"""A loop over time in PyTorch, for cells that torch.nn has not: the input product before the loop, weights concatenated."""
+"""A loop over time in PyTorch, for cells that torch.nn has not: the input product before the loop,
+weights concatenated."""
+
 from __future__ import annotations
 
 import torch

@@ -1,4 +1,6 @@
-"""torch.nn.LSTM, GRU and RNN (inference_mode, or autograd in training), and their Cell classes for single steps."""
+"""torch.nn.LSTM, GRU and RNN (inference_mode, or autograd in training), and their Cell classes for
+single steps."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -36,9 +38,11 @@ def prepare(case: Case, data: Data, threads: int) -> Prepared:
 
 
 def passes(layer: torch.nn.Module, x: Array, dy: Array | None) -> Prepared:
-    """Inference without gradients, or with dy forward and backward, for gradients of all weights and of x.
+    """Inference without gradients, or with dy forward and backward, for gradients of all weights
+    and of x.
 
-    x [T, B, D], dy as the output. Values: "y", and with dy the gradients by names, "x" and the layer's own.
+    x [T, B, D], dy as the output. Values: "y", and with dy the gradients by names, "x" and the
+    layer's own.
     """
     inputs, d_outputs = torch.tensor(x, requires_grad=dy is not None), None if dy is None else torch.tensor(dy)
 

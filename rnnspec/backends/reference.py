@@ -1,8 +1,10 @@
 """Runs Graphs in NumPy: the definition that every other backend is tested against.
 
-In: a Graph, arrays of one kind of number (float64, complex128 for complex steps, mpmath for any precision). Out: the
-values of every step. Slow and plain on purpose: one step at a time, one node at a time, nothing saved or hoisted.
+In: a Graph, arrays of one kind of number (float64, complex128 for complex steps, mpmath for any
+precision). Out: the values of every step. Slow and plain on purpose: one step at a time, one node
+at a time, nothing saved or hoisted.
 """
+
 from __future__ import annotations
 
 import math
@@ -20,15 +22,28 @@ from rnnspec.language.sizes import evaluate_size, full_shape
 from rnnspec.language.slices import Piece
 from rnnspec.symbolic.adjoint import gradient_of
 from rnnspec.symbolic.expressions import expand_row, names
-from rnnspec.symbolic.graph import Concat, CumSum, Diag, Graph, Node, Outer, Part, Pointwise, Product, Read, Reduce, Transpose
+from rnnspec.symbolic.graph import (
+    Concat,
+    CumSum,
+    Diag,
+    Graph,
+    Node,
+    Outer,
+    Part,
+    Pointwise,
+    Product,
+    Read,
+    Reduce,
+    Transpose,
+)
 
 Arrays = Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """A kind of number: its NumPy dtype, how a rational constant is made, the primitives of the function table, and how a value that
-    was computed is rounded (None: as NumPy does)."""
+    """A kind of number: its NumPy dtype, how a rational constant is made, the primitives of the
+    function table, and how a value that was computed is rounded (None: as NumPy does)."""
 
     dtype: Any
     constant: Callable[[sympy.Rational], Any]
@@ -36,11 +51,14 @@ class Numbers:
     rounded: Callable[[Array], Array] | None = None
 
     def array(self, value: object) -> Array:
-        """The values as an array of this kind of number; mpmath numbers are made from float64 exactly."""
+        """The values as an array of this kind of number; mpmath numbers are made from float64
+        exactly."""
         if self.dtype is object:
             import mpmath
 
-            made = np.frompyfunc(lambda v: v if isinstance(v, mpmath.mpf) else mpmath.mpf(float(v)), 1, 1)(np.asarray(value, dtype=object))
+            made = np.frompyfunc(lambda v: v if isinstance(v, mpmath.mpf) else mpmath.mpf(float(v)), 1, 1)(
+                np.asarray(value, dtype=object)
+            )
             return np.asarray(made, dtype=object)  # of one number NumPy makes no array
         return np.asarray(value, dtype=self.dtype)
 
@@ -52,29 +70,45 @@ def _sigmoid(v: Array) -> Array:
 
 def _erf(v: Array) -> Array:
     real = np.array([math.erf(a) for a in v.real.ravel()]).reshape(v.shape)
-    return real if not np.iscomplexobj(v) else real + 1j * v.imag * (2 / math.sqrt(math.pi)) * np.exp(-v.real**2)
+    return real if not np.iscomplexobj(v) else real + 1j * v.imag * (2 / math.sqrt(math.pi)) * np.exp(-(v.real**2))
 
 
-_NUMPY: dict[str, Callable[[Any], Any]] = {"exp": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos,
-          "tanh": np.tanh, "sigmoid": _sigmoid, "erf": _erf}
+_NUMPY: dict[str, Callable[[Any], Any]] = {
+    "exp": np.exp,
+    "expm1": np.expm1,
+    "log": np.log,
+    "log1p": np.log1p,
+    "sqrt": np.sqrt,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tanh": np.tanh,
+    "sigmoid": _sigmoid,
+    "erf": _erf,
+}
 
 FLOAT64 = Numbers(np.float64, float, _NUMPY)
 COMPLEX128 = Numbers(np.complex128, float, _NUMPY)
 
 
 def rounded_at_random(unit: float, seed: int) -> Numbers:
-    """float64 of which every computed value is off by a random part of it, up to `unit`: Monte Carlo arithmetic (Parker 1997), which
-    shows what rounding to numbers of that unit does to a result."""
+    """float64 of which every computed value is off by a random part of it, up to `unit`: Monte
+    Carlo arithmetic (Parker 1997), which shows what rounding to numbers of that unit does to a
+    result."""
     rng = np.random.default_rng(seed)
     return replace(FLOAT64, rounded=lambda v: v * (1 + unit * rng.uniform(-1, 1, v.shape)))
 
 
 @lru_cache(maxsize=1)
 def mpmath_numbers() -> Numbers:
-    """Numbers of mpmath, at whatever precision is set when they are used (`with mpmath.workdps(50): ...`)."""
+    """Numbers of mpmath, at whatever precision is set when they are used (`with mpmath.workdps(50):
+    ...`)."""
     import mpmath
 
-    names = {n: getattr(mpmath, n) for n in ("exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "tanh", "erf", "sigmoid") if hasattr(mpmath, n)}
+    names = {
+        n: getattr(mpmath, n)
+        for n in ("exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "tanh", "erf", "sigmoid")
+        if hasattr(mpmath, n)
+    }
     names.setdefault("sigmoid", lambda v: 1 / (1 + mpmath.exp(-v)))
     names.setdefault("log1p", lambda v: mpmath.log(1 + v))
     return Numbers(object, lambda q: mpmath.mpf(int(q.p)) / int(q.q), {n: _elementwise(f) for n, f in names.items()})
@@ -90,11 +124,17 @@ def _elementwise(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return np.frompyfunc(real, 1, 1)
 
 
-# --- expressions -----------------------------------------------------------------------------------------------------
+# --- expressions
+# -----------------------------------------------------------------------------------------------------
 
 _CONDITIONS: Mapping[str, Callable[..., Any]] = {
-    "less": np.less, "less_equal": np.less_equal, "equal": np.equal, "unequal": np.not_equal,
-    "both": np.logical_and, "either": np.logical_or, "opposite": np.logical_not,
+    "less": np.less,
+    "less_equal": np.less_equal,
+    "equal": np.equal,
+    "unequal": np.not_equal,
+    "both": np.logical_and,
+    "either": np.logical_or,
+    "opposite": np.logical_not,
 }
 
 
@@ -149,12 +189,14 @@ def _select(condition: Any, a: Any, b: Any) -> Any:
     return np.where(condition, a, b)
 
 
-# --- one step --------------------------------------------------------------------------------------------------------
+# --- one step
+# --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one step reads, by kind: arrays [B, ...] for inputs, states and history, [...] for parameters."""
+    """What one step reads, by kind: arrays [B, ...] for inputs, states and history, [...] for
+    parameters."""
 
     inputs: Arrays
     states: Arrays
@@ -174,7 +216,15 @@ def evaluate(graph: Graph, step: Step, numbers: Numbers, sizes: Mapping[str, int
     return values
 
 
-def _node(node: Node, graph: Graph, name: str, values: dict[str, Array], step: Step, numbers: Numbers, sizes: Mapping[str, int]) -> Array:
+def _node(
+    node: Node,
+    graph: Graph,
+    name: str,
+    values: dict[str, Array],
+    step: Step,
+    numbers: Numbers,
+    sizes: Mapping[str, int],
+) -> Array:
     match node:
         case Read("parameter", source):
             whole = graph.pieces[source].parameter if source in graph.pieces else source
@@ -187,7 +237,9 @@ def _node(node: Node, graph: Graph, name: str, values: dict[str, Array], step: S
             return numbers.array({"input": step.inputs, "state": step.states, "history": step.history}[kind][source])
         case Pointwise(expr):
             shape = graph.shapes[name]
-            args = {n: values[n].reshape(values[n].shape + (1,) * (len(shape) - len(graph.shapes[n]))) for n in names(expr)}
+            args = {
+                n: values[n].reshape(values[n].shape + (1,) * (len(shape) - len(graph.shapes[n]))) for n in names(expr)
+            }
             result = np.asarray(_compiled(expr, numbers)(args), dtype=numbers.dtype)
             return np.broadcast_to(result, np.broadcast_shapes(result.shape, (1, *full_shape(shape, sizes))))
         case Product(matrix, vector, transposed):
@@ -223,7 +275,8 @@ def _flat(value: Array) -> Array:
 
 
 def _times(matrix: Array, vector: Array, numbers: Numbers) -> Array:
-    """matrix [1 or B, M, K] @ vector [1 or B, K] -> [B, M], or @ matrix [1 or B, K, N] -> [B, M, N]."""
+    """matrix [1 or B, M, K] @ vector [1 or B, K] -> [B, M], or @ matrix [1 or B, K, N] -> [B, M,
+    N]."""
     right = vector[:, :, None] if vector.ndim == 2 else vector
     if numbers.dtype is object and matrix.shape[2] == 0:
         product = numbers.array(np.zeros((max(len(matrix), len(vector)), matrix.shape[1], right.shape[2])))
@@ -237,13 +290,15 @@ def view(whole: Array, piece: Piece | None, sizes: Mapping[str, int]) -> Array:
     return whole if piece is None else piece.of(whole, sizes)
 
 
-# --- a sequence ------------------------------------------------------------------------------------------------------
+# --- a sequence
+# ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Trajectory:
-    """A sequence that was run. values: node -> [T, B, ...], zero where a row had ended; before: state -> [T, B, ...], the value
-    before each step; outputs and states as values; final: state -> [B, ...]."""
+    """A sequence that was run. values: node -> [T, B, ...], zero where a row had ended; before:
+    state -> [T, B, ...], the value before each step; outputs and states as values; final: state ->
+    [B, ...]."""
 
     outputs: dict[str, Array]
     states: dict[str, Array]
@@ -264,15 +319,26 @@ def _active(lengths: Any, t: int, rows: int, rank: int) -> Array:
     return alive.reshape((rows,) + (1,) * rank)
 
 
-def forward(graph: Graph, params: Arrays, inputs: Arrays, states: Arrays | None = None, lengths: Any = None, *,
-            sizes: Mapping[str, int], numbers: Numbers = FLOAT64) -> Trajectory:
+def forward(
+    graph: Graph,
+    params: Arrays,
+    inputs: Arrays,
+    states: Arrays | None = None,
+    lengths: Any = None,
+    *,
+    sizes: Mapping[str, int],
+    numbers: Numbers = FLOAT64,
+) -> Trajectory:
     """Runs the forward graph over a sequence.
 
-    params: [...]; inputs: [T, B, ...]; states: [B, ...], zero where left out; lengths: [B] steps that each row takes.
-    Past a row's end its state stays and its outputs are zero.
+    params: [...]; inputs: [T, B, ...]; states: [B, ...], zero where left out; lengths: [B] steps
+    that each row takes. Past a row's end its state stays and its outputs are zero.
     """
     steps, rows = next(iter(inputs.values())).shape[:2]
-    state = {s: numbers.array((states or {}).get(s, np.zeros((rows, *full_shape(graph.shapes[n], sizes))))) for s, n in graph.states.items()}
+    state = {
+        s: numbers.array((states or {}).get(s, np.zeros((rows, *full_shape(graph.shapes[n], sizes)))))
+        for s, n in graph.states.items()
+    }
     parameters = set(graph.reads("parameter").values())
     kept: dict[str, list[Array]] = {n: [] for n in graph.nodes if n not in parameters}
     before: dict[str, list[Array]] = {s: [] for s in state}
@@ -284,27 +350,54 @@ def forward(graph: Graph, params: Arrays, inputs: Arrays, states: Arrays | None 
         for n, history in kept.items():
             value = np.broadcast_to(values[n], (rows, *values[n].shape[1:]))
             history.append(np.where(_active(lengths, t, rows, value.ndim - 1), value, numbers.array(0.0)))
-        state = {s: np.where(_active(lengths, t, rows, state[s].ndim - 1), values[n], state[s]) for s, n in graph.states.items()}
+        state = {
+            s: np.where(_active(lengths, t, rows, state[s].ndim - 1), values[n], state[s])
+            for s, n in graph.states.items()
+        }
 
     def stack(name: str, history: list[Array]) -> Array:
-        return np.stack(history) if history else numbers.array(np.zeros((0, rows, *full_shape(graph.shapes[name], sizes))))
+        return (
+            np.stack(history) if history else numbers.array(np.zeros((0, rows, *full_shape(graph.shapes[name], sizes))))
+        )
 
     values = {n: stack(n, h) for n, h in kept.items()}
     earlier = {s: stack(graph.states[s], h) for s, h in before.items()}
-    return Trajectory({o: values[n] for o, n in graph.outputs.items()}, {s: values[n] for s, n in graph.states.items()}, earlier, state, values)
+    return Trajectory(
+        {o: values[n] for o, n in graph.outputs.items()},
+        {s: values[n] for s, n in graph.states.items()},
+        earlier,
+        state,
+        values,
+    )
 
 
-def backward(graph: Graph, params: Arrays, inputs: Arrays, run: Trajectory, outputs: Arrays, final: Arrays | None = None,
-             lengths: Any = None, *, sizes: Mapping[str, int], numbers: Numbers = FLOAT64) -> Gradients:
+def backward(
+    graph: Graph,
+    params: Arrays,
+    inputs: Arrays,
+    run: Trajectory,
+    outputs: Arrays,
+    final: Arrays | None = None,
+    lengths: Any = None,
+    *,
+    sizes: Mapping[str, int],
+    numbers: Numbers = FLOAT64,
+) -> Gradients:
     """Runs the adjoint graph from the last step to the first.
 
-    outputs: gradients [T, B, ...] of the forward's outputs; final: gradients [B, ...] of its final states; zero where left out.
+    outputs: gradients [T, B, ...] of the forward's outputs; final: gradients [B, ...] of its final
+    states; zero where left out.
     """
     steps, rows = next(iter(inputs.values())).shape[:2]
-    flowing = {s: numbers.array((final or {}).get(s, np.zeros((rows, *full_shape(graph.shapes[n], sizes))))) for s, n in graph.states.items()}
+    flowing = {
+        s: numbers.array((final or {}).get(s, np.zeros((rows, *full_shape(graph.shapes[n], sizes)))))
+        for s, n in graph.states.items()
+    }
     sums = {p: numbers.array(np.zeros(np.shape(params[p]))) for p in params}
     dx: dict[str, list[Array]] = {i: [] for i in graph.outputs}
-    gradients = {gradient_of(o): (outputs[o] if o in outputs else np.zeros_like(value)) for o, value in run.outputs.items()}
+    gradients = {
+        gradient_of(o): outputs[o] if o in outputs else np.zeros_like(value) for o, value in run.outputs.items()
+    }
     for t in reversed(range(steps)):
         now = {name: x[t] for name, x in inputs.items()} | {o: g[t] for o, g in gradients.items()}
         history = {s: h[t] for s, h in run.before.items()}
@@ -321,22 +414,30 @@ def backward(graph: Graph, params: Arrays, inputs: Arrays, run: Trajectory, outp
                 total += sum((alive(values[n]).sum(axis=0) for n in group), numbers.array(0.0))
         for i, n in graph.outputs.items():
             dx[i].append(alive(values[n]))
-        flowing = {s: np.where(_active(lengths, t, rows, flowing[s].ndim - 1), values[n], flowing[s]) for s, n in graph.states.items()}
+        flowing = {
+            s: np.where(_active(lengths, t, rows, flowing[s].ndim - 1), values[n], flowing[s])
+            for s, n in graph.states.items()
+        }
     stacked = {i: np.stack(d[::-1]) if d else numbers.array(np.zeros(np.shape(inputs[i]))) for i, d in dx.items()}
     return Gradients(sums, stacked, flowing)
 
 
-# --- once per sequence -----------------------------------------------------------------------------------------------
+# --- once per sequence
+# -----------------------------------------------------------------------------------------------
 
 
 def once(graph: Graph, params: Arrays, sizes: Mapping[str, int], numbers: Numbers = FLOAT64) -> dict[str, Array]:
-    """The values [...] that the `once` graph of a Split makes of the parameters: the step reads them beside the parameters."""
+    """The values [...] that the `once` graph of a Split makes of the parameters: the step reads
+    them beside the parameters."""
     values = evaluate(graph, Step({}, {}, params, {}, 0), numbers, sizes)
     return {name: values[node][0] for name, node in graph.outputs.items()}
 
 
-def once_gradients(reverse: Graph, params: Arrays, gradients: Arrays, sizes: Mapping[str, int], numbers: Numbers = FLOAT64) -> dict[str, Array]:
-    """What the gradients of those values, summed over batch and time by the step, add to the gradients of the parameters that they depend on.
+def once_gradients(
+    reverse: Graph, params: Arrays, gradients: Arrays, sizes: Mapping[str, int], numbers: Numbers = FLOAT64
+) -> dict[str, Array]:
+    """What the gradients of those values, summed over batch and time by the step, add to the
+    gradients of the parameters that they depend on.
 
     reverse: the adjoint of the `once` graph.
     """

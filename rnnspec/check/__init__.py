@@ -1,8 +1,9 @@
 """Proof that a cell and its kernels are right: `check_cells`, the engine of `rnnspec check`.
 
-    report = check_cells(["lstm", "my/cell.yaml"])
-    assert report.passed, report.to_text()
+report = check_cells(["lstm", "my/cell.yaml"])
+assert report.passed, report.to_text()
 """
+
 from __future__ import annotations
 
 from importlib import import_module
@@ -12,7 +13,14 @@ if TYPE_CHECKING:
     from rnnspec.check.report import CellReport, Report, Result
     from rnnspec.check.run import PROPERTIES, check_cells, check_property
 
-_HOME = {"check_cells": "run", "check_property": "run", "PROPERTIES": "run", "Report": "report", "CellReport": "report", "Result": "report"}
+_HOME = {
+    "check_cells": "run",
+    "check_property": "run",
+    "PROPERTIES": "run",
+    "Report": "report",
+    "CellReport": "report",
+    "Result": "report",
+}
 __all__ = ["PROPERTIES", "CellReport", "Report", "Result", "check_cells", "check_property"]
 
 

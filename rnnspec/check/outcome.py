@@ -1,4 +1,5 @@
 """What one property returns, and properties that are checked at several sizes."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """passed if measured <= tolerance (None: a yes); skipped: why the property does not apply. shapes: where it was measured."""
+    """passed if measured <= tolerance (None: a yes); skipped: why the property does not apply.
+    shapes: where it was measured."""
 
     measured: float | None = None
     tolerance: float | None = None
@@ -34,7 +36,8 @@ def largest(outcomes: Sequence[Outcome]) -> Outcome:
 
 @dataclass(frozen=True)
 class Sized:
-    """A property that can be checked at any sizes, and the sizes at which it is: what fails at those is shrunk to a small case."""
+    """A property that can be checked at any sizes, and the sizes at which it is: what fails at
+    those is shrunk to a small case."""
 
     check: Callable[[Subject, Shapes], Outcome]
     shapes: Callable[[Subject], Sequence[Shapes]]

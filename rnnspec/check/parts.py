@@ -1,4 +1,5 @@
 """Parts of cases and of results: some steps, some rows, what belongs to rows."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -24,9 +25,16 @@ def steps(case: Case, which: slice) -> Case:
 
 
 def rows(case: Case, which: Rows) -> Case:
-    changed: dict[str, Any] = {g: {n: a[:, which] for n, a in getattr(case, g).items()} for g in ("inputs", "d_outputs")}
+    changed: dict[str, Any] = {
+        g: {n: a[:, which] for n, a in getattr(case, g).items()} for g in ("inputs", "d_outputs")
+    }
     changed |= {g: {n: a[which] for n, a in getattr(case, g).items()} for g in ("states", "d_final")}
-    return replace(case, **changed, rows=len(np.arange(case.rows)[which]), lengths=None if case.lengths is None else case.lengths[which])
+    return replace(
+        case,
+        **changed,
+        rows=len(np.arange(case.rows)[which]),
+        lengths=None if case.lengths is None else case.lengths[which],
+    )
 
 
 def alone(case: Case, row: int) -> Case:
@@ -54,7 +62,8 @@ def of_rows(values: Values, which: Rows) -> Values:
 
 
 def same_but_for_sums(found: Values, expected: Values, dtype: str, detail: str) -> list[Outcome]:
-    """The same bits, but for the gradients that are sums over rows, which may be summed in another order."""
+    """The same bits, but for the gradients that are sums over rows, which may be summed in another
+    order."""
     outcomes = []
     for part, tolerance in ((per_row, EXACT), (summed, REORDERED[dtype])):
         error, name = worst(part(found), part(expected))

@@ -1,10 +1,13 @@
-"""Whether a cell is what it says it is the same as: the claims under `same_as`, checked against the libraries that are installed.
+"""Whether a cell is what it says it is the same as: the claims under `same_as`, checked against the
+libraries that are installed.
 
     for one in compare(rnnspec.load("lstm")):
         print(one.claim, one.difference, one.tolerance, one.reason)
 
-Each claim is run with random parameters, inputs, states and lengths, packed by the cell's own layout for that library.
+Each claim is run with random parameters, inputs, states and lengths, packed by the cell's own
+layout for that library.
 """
+
 from __future__ import annotations
 
 import math
@@ -25,14 +28,16 @@ from rnnspec.language.spec import Shape, Spec
 Arrays = dict[str, Array]
 
 TOLERANCES = {"float64": 1e-10, "float32": 1e-5}
-"""Of the largest value, or of the largest gradient: both sides sum in their own order and have their own exp and tanh, good to some 1e-6 (float32)."""
+"""Of the largest value, or of the largest gradient: both sides sum in their own order and have
+their own exp and tanh, good to some 1e-6 (float32)."""
 STEPS, ROWS, PRIMES = 7, 5, (3, 5, 2, 7)
 LENGTHS = (7, 2, 5, 1, 3)  # none is 0: PyTorch refuses that, and ONNX Runtime then forgets the initial state
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One claim. difference: the largest, relative to the largest value; None where it could not be run, and `reason` says why. detail: of what."""
+    """One claim. difference: the largest, relative to the largest value; None where it could not be
+    run, and `reason` says why. detail: of what."""
 
     claim: str
     difference: float | None = None
@@ -50,9 +55,11 @@ class NotRun(Exception):
 
 
 def compare(spec: Spec, dtype: str = "float32", seed: int = 0, kernel: Kernel | None = None) -> list[Comparison]:
-    """Every claim of the cell: values of all steps, final states and, where the library has them, gradients, of the kernel and of the library.
+    """Every claim of the cell: values of all steps, final states and, where the library has them,
+    gradients, of the kernel and of the library.
 
-    kernel: of these equations and this dtype, if there is one. What a library raises counts as an infinite difference, with its message as `detail`.
+    kernel: of these equations and this dtype, if there is one. What a library raises counts as an
+    infinite difference, with its message as `detail`.
     """
     found = []
     for layer, attributes in spec.same_as.items():
@@ -60,12 +67,23 @@ def compare(spec: Spec, dtype: str = "float32", seed: int = 0, kernel: Kernel | 
         library, _, name = layer.rpartition(".")
         peers = _PEERS.get(library, {})
         if not peers:
-            found.append(Comparison(f"{layer} {{{text}}}", reason=f"no library is known by the name {library!r} (known are {', '.join(_PEERS)})"))
+            found.append(
+                Comparison(
+                    f"{layer} {{{text}}}",
+                    reason=f"no library is known by the name {library!r} (known are {', '.join(_PEERS)})",
+                )
+            )
         for suffix, peer in peers.items():
             claim = f"{layer}{suffix} {{{text}}}"
             try:
                 kernel = kernel or compile(spec, dtype=dtype)
-                case = _draw(spec, kernel, f"{library.split('.')[0]}.{name}", {n: _value(v, spec) for n, v in attributes.items()}, seed)
+                case = _draw(
+                    spec,
+                    kernel,
+                    f"{library.split('.')[0]}.{name}",
+                    {n: _value(v, spec) for n, v in attributes.items()},
+                    seed,
+                )
                 theirs = peer(case, name)
                 difference, where = _largest(_ours(case, theirs), theirs)
                 found.append(Comparison(claim, difference, TOLERANCES[dtype], detail=where))
@@ -87,7 +105,9 @@ def onnx_runtime(node: Any, arrays: Mapping[str, Any]) -> Arrays:
 
     outputs = [name for name in node.output if name]
     inputs = [value(name, arrays[name].dtype) for name in node.input if name]
-    graph = helper.make_graph([node], node.op_type, inputs, [value(name, arrays[node.input[0]].dtype) for name in outputs])
+    graph = helper.make_graph(
+        [node], node.op_type, inputs, [value(name, arrays[node.input[0]].dtype) for name in outputs]
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # what goes wrong is raised
@@ -95,12 +115,14 @@ def onnx_runtime(node: Any, arrays: Mapping[str, Any]) -> Arrays:
     return dict(zip(outputs, session.run(outputs, dict(arrays))))
 
 
-# --- ours ------------------------------------------------------------------------------------------------------------
+# --- ours
+# ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Case:
-    """x [T, B, D]; states and d_final [B, ...]; dy [T, B, ...], 0 past the end of a row; blocks: the parameters as the library packs them."""
+    """x [T, B, D]; states and d_final [B, ...]; dy [T, B, ...], 0 past the end of a row; blocks:
+    the parameters as the library packs them."""
 
     spec: Spec
     kernel: Kernel
@@ -130,9 +152,20 @@ def _draw(spec: Spec, kernel: Kernel, layout: str, attributes: Mapping[str, Any]
     params = {n: values(shape=s) for n, s in spec.parameters.items()}
     lengths = np.array(LENGTHS)
     alive = (np.arange(STEPS)[:, None] < lengths)[..., None]
-    return _Case(spec, kernel, layout, {n: sizes.get(v, v) if isinstance(v, str) else v for n, v in attributes.items()}, sizes, params,
-                 pack(spec, layout, params), values(STEPS, ROWS, shape=spec.inputs["x"]), {n: values(ROWS, shape=s) for n, s in spec.states.items()},
-                 lengths, values(STEPS, ROWS, shape=spec.shapes[spec.outputs[0]]) * alive, {n: values(ROWS, shape=s) for n, s in spec.states.items()})
+    return _Case(
+        spec,
+        kernel,
+        layout,
+        {n: sizes.get(v, v) if isinstance(v, str) else v for n, v in attributes.items()},
+        sizes,
+        params,
+        pack(spec, layout, params),
+        values(STEPS, ROWS, shape=spec.inputs["x"]),
+        {n: values(ROWS, shape=s) for n, s in spec.states.items()},
+        lengths,
+        values(STEPS, ROWS, shape=spec.shapes[spec.outputs[0]]) * alive,
+        {n: values(ROWS, shape=s) for n, s in spec.states.items()},
+    )
 
 
 def _ours(case: _Case, theirs: Mapping[str, Array]) -> Arrays:
@@ -143,7 +176,11 @@ def _ours(case: _Case, theirs: Mapping[str, Array]) -> Arrays:
         return {"output": inferred.outputs[output]} | {f"final {s}": a for s, a in inferred.final.items()}
     run = case.kernel.forward(*arguments)
     gradients = case.kernel.backward(run, {output: case.dy}, final=case.d_final)
-    found = {"output": run.outputs[output]} | {f"final {s}": a for s, a in run.final.items()} | {"gradient of x": gradients.inputs["x"]}
+    found = (
+        {"output": run.outputs[output]}
+        | {f"final {s}": a for s, a in run.final.items()}
+        | {"gradient of x": gradients.inputs["x"]}
+    )
     found |= {f"gradient of {n}": a for n, a in pack_gradients(case.spec, case.layout, gradients.params).items()}
     return found | {f"gradient of initial {s}": a for s, a in gradients.states.items()}
 
@@ -171,7 +208,13 @@ def _value(value: object, spec: Spec) -> Any:
 
 
 def _shown(value: object) -> str:
-    return f"[{', '.join(map(_shown, value))}]" if isinstance(value, tuple | list) else str(value).lower() if isinstance(value, bool) else str(value)
+    return (
+        f"[{', '.join(map(_shown, value))}]"
+        if isinstance(value, tuple | list)
+        else str(value).lower()
+        if isinstance(value, bool)
+        else str(value)
+    )
 
 
 def _needs(module: str, how: str) -> None:
@@ -179,7 +222,8 @@ def _needs(module: str, how: str) -> None:
         raise NotRun(f"{module} is not installed (pip install {how})")
 
 
-# --- PyTorch ---------------------------------------------------------------------------------------------------------
+# --- PyTorch
+# ---------------------------------------------------------------------------------------------------------
 
 
 def _torch(case: _Case, name: str) -> Arrays:
@@ -191,7 +235,10 @@ def _torch(case: _Case, name: str) -> Arrays:
     layer = _torch_module(case, torch.nn, name, "_l0")
     x, states = _leaf(case.x), {n: _leaf(a) for n, a in case.states.items()}
     first = [s[None] for s in states.values()]
-    packed, last = layer(pack_padded_sequence(x, torch.tensor(case.lengths), enforce_sorted=False), tuple(first) if len(first) > 1 else first[0])
+    packed, last = layer(
+        pack_padded_sequence(x, torch.tensor(case.lengths), enforce_sorted=False),
+        tuple(first) if len(first) > 1 else first[0],
+    )
     y = pad_packed_sequence(packed, total_length=STEPS)[0]
     final = [s[0] for s in (last if isinstance(last, tuple) else (last,))]
     return _torch_found(case, layer, "_l0", x, states, y, final)
@@ -224,23 +271,32 @@ def _leaf(array: Array) -> Any:
 def _torch_module(case: _Case, nn: Any, name: str, suffix: str) -> Any:
     import torch
 
-    module = getattr(nn, name)(case.sizes["D"], case.sizes["H"], dtype=getattr(torch, case.kernel.dtype.name), **case.attributes)
+    module = getattr(nn, name)(
+        case.sizes["D"], case.sizes["H"], dtype=getattr(torch, case.kernel.dtype.name), **case.attributes
+    )
     module.load_state_dict({f"{block}{suffix}": torch.tensor(array) for block, array in case.blocks.items()})
     return module
 
 
-def _torch_found(case: _Case, module: Any, suffix: str, x: Any, states: Mapping[str, Any], y: Any, final: Sequence[Any]) -> Arrays:
+def _torch_found(
+    case: _Case, module: Any, suffix: str, x: Any, states: Mapping[str, Any], y: Any, final: Sequence[Any]
+) -> Arrays:
     import torch
 
-    loss = (y * torch.tensor(case.dy)).sum() + sum((last * torch.tensor(d)).sum() for last, d in zip(final, case.d_final.values()))
+    loss = (y * torch.tensor(case.dy)).sum() + sum(
+        (last * torch.tensor(d)).sum() for last, d in zip(final, case.d_final.values())
+    )
     loss.backward()
     found = {"output": y} | {f"final {s}": last for s, last in zip(states, final)}
-    found |= {f"gradient of {n.removesuffix(suffix)}": p.grad for n, p in module.named_parameters()} | {"gradient of x": x.grad}
+    found |= {f"gradient of {n.removesuffix(suffix)}": p.grad for n, p in module.named_parameters()} | {
+        "gradient of x": x.grad
+    }
     found |= {f"gradient of initial {n}": s.grad for n, s in states.items()}
     return {n: a.detach().numpy() for n, a in found.items()}
 
 
-# --- ONNX and Keras --------------------------------------------------------------------------------------------------
+# --- ONNX and Keras
+# --------------------------------------------------------------------------------------------------
 
 
 def _onnx(case: _Case, name: str) -> Arrays:
@@ -251,13 +307,17 @@ def _onnx(case: _Case, name: str) -> Arrays:
         raise NotRun(f"ONNX Runtime has {name} in float32 only")
     from onnx import helper
 
-    arrays = {"X": case.x} | {n: a[None] for n, a in case.blocks.items()} | {"sequence_lens": case.lengths.astype(np.int32)}
+    arrays = (
+        {"X": case.x} | {n: a[None] for n, a in case.blocks.items()} | {"sequence_lens": case.lengths.astype(np.int32)}
+    )
     arrays |= {f"initial_{s}": a[None] for s, a in case.states.items()}
     order = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P")
     inputs = [n if n in arrays else "" for n in order]
     while not inputs[-1]:
         inputs.pop()
-    node = helper.make_node(name, inputs, ["Y", *(f"Y_{s}" for s in case.states)], hidden_size=case.sizes["H"], **case.attributes)
+    node = helper.make_node(
+        name, inputs, ["Y", *(f"Y_{s}" for s in case.states)], hidden_size=case.sizes["H"], **case.attributes
+    )
     found = onnx_runtime(node, arrays)
     return {"output": found["Y"][:, 0]} | {f"final {s}": found[f"Y_{s}"][0] for s in case.states}
 
@@ -268,17 +328,23 @@ def _keras(case: _Case, name: str) -> Arrays:
         raise NotRun("Keras 3.15 computes parts of a recurrent layer in float32, whatever dtype the layer is given")
     _needs("keras", "keras")
     keras = _import_keras()
-    layer = getattr(keras.layers, name)(case.sizes["H"], return_sequences=True, return_state=True, zero_output_for_mask=True, **case.attributes)
+    layer = getattr(keras.layers, name)(
+        case.sizes["H"], return_sequences=True, return_state=True, zero_output_for_mask=True, **case.attributes
+    )
     layer.build((ROWS, STEPS, case.sizes["D"]))
     for variable in layer.weights:
         variable.assign(case.blocks[variable.name])
     x, *states = (keras.ops.convert_to_tensor(a) for a in (case.x.swapaxes(0, 1), *case.states.values()))
-    y, *final = (keras.ops.convert_to_numpy(a) for a in layer(x, mask=np.arange(STEPS) < case.lengths[:, None], initial_state=states))
+    y, *final = (
+        keras.ops.convert_to_numpy(a)
+        for a in layer(x, mask=np.arange(STEPS) < case.lengths[:, None], initial_state=states)
+    )
     return {"output": y.swapaxes(0, 1)} | {f"final {s}": last for s, last in zip(case.states, final)}
 
 
 def _import_keras() -> Any:
-    """Keras on the backend that was chosen, else on one that is installed (it would take TensorFlow)."""
+    """Keras on the backend that was chosen, else on one that is installed (it would take
+    TensorFlow)."""
     installed = [b for b in ("tensorflow", "torch", "jax") if find_spec(b) is not None]
     if "KERAS_BACKEND" not in os.environ and installed:
         os.environ["KERAS_BACKEND"] = installed[0]
@@ -290,5 +356,7 @@ def _import_keras() -> Any:
 
 
 _PEERS: Mapping[str, Mapping[str, Callable[[_Case, str], Arrays]]] = {
-    "torch.nn": {"": _torch, "Cell": _torch_cell}, "onnx": {"": _onnx}, "keras.layers": {"": _keras},
+    "torch.nn": {"": _torch, "Cell": _torch_cell},
+    "onnx": {"": _onnx},
+    "keras.layers": {"": _keras},
 }

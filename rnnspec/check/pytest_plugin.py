@@ -1,11 +1,13 @@
-"""A plugin for pytest: `pytest --rnnspec path/to/specs` collects YAML files, one test for each property and dtype of a cell.
+"""A plugin for pytest: `pytest --rnnspec path/to/specs` collects YAML files, one test for each
+property and dtype of a cell.
 
     pytest --rnnspec specs/leaky.yaml
     pytest --rnnspec specs -k "reference and float64" -n 2 --junitxml report.xml
 
-Does nothing, and imports nothing, unless asked for. A YAML file is a spec if it is named on the command line or has the key
-`rnnspec`; what can't be loaded fails with its errors.
+Does nothing, and imports nothing, unless asked for. A YAML file is a spec if it is named on the
+command line or has the key `rnnspec`; what can't be loaded fails with its errors.
 """
+
 from __future__ import annotations
 
 import re
@@ -25,8 +27,17 @@ READ = 64 * 1024  # the largest spec
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("rnnspec", "recurrent cells in YAML files")
-    group.addoption("--rnnspec", action="store_true", help="collect YAML files of cells: a test for each property that `rnnspec check` checks")
-    group.addoption("--rnnspec-dtype", action="append", choices=("float32", "float64"), help="dtype of the kernels; may be repeated (both)")
+    group.addoption(
+        "--rnnspec",
+        action="store_true",
+        help="collect YAML files of cells: a test for each property that `rnnspec check` checks",
+    )
+    group.addoption(
+        "--rnnspec-dtype",
+        action="append",
+        choices=("float32", "float64"),
+        help="dtype of the kernels; may be repeated (both)",
+    )
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
@@ -62,7 +73,15 @@ class SpecFile(pytest.File):
 class PropertyItem(pytest.Item):
     """One property of one cell in one dtype."""
 
-    def __init__(self, *, row: Property | None = None, dtype: str = "", made: Subjects | None = None, problem: Exception | None = None, **rest: Any):
+    def __init__(
+        self,
+        *,
+        row: Property | None = None,
+        dtype: str = "",
+        made: Subjects | None = None,
+        problem: Exception | None = None,
+        **rest: Any,
+    ):
         super().__init__(**rest)
         self.row, self.dtype, self.made, self.problem = row, dtype, made, problem
 
@@ -95,4 +114,10 @@ class PropertyFailed(Exception):
         from rnnspec.check.report import numbers
 
         error = numbers(result)
-        super().__init__("\n".join(filter(None, [result.detail, error and f"error: {error} allowed", result.repeat and f"\n{result.repeat}"])))
+        super().__init__(
+            "\n".join(
+                filter(
+                    None, [result.detail, error and f"error: {error} allowed", result.repeat and f"\n{result.repeat}"]
+                )
+            )
+        )

@@ -1,4 +1,5 @@
 """What a check found: plain data, and its texts."""
+
 from __future__ import annotations
 
 import json
@@ -10,9 +11,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Result:
-    """One property of one cell. measured and tolerance: relative errors, None where the property is a yes or no.
-    skipped: not applicable, `detail` says why; a skipped property counts as passed. repeat: of a failure, Python that repeats the
-    smallest case that was found to fail."""
+    """One property of one cell. measured and tolerance: relative errors, None where the property is
+    a yes or no. skipped: not applicable, `detail` says why; a skipped property counts as passed.
+    repeat: of a failure, Python that repeats the smallest case that was found to fail."""
 
     property: str
     dtype: str
@@ -47,7 +48,9 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, for JSON: numbers that are not finite are text."""
-        cells = [{"name": c.name, "passed": c.passed, "results": [_plain(asdict(r)) for r in c.results]} for c in self.cells]
+        cells = [
+            {"name": c.name, "passed": c.passed, "results": [_plain(asdict(r)) for r in c.results]} for c in self.cells
+        ]
         return {"passed": self.passed, "cells": cells}
 
     def to_json(self) -> str:
@@ -74,15 +77,25 @@ class Report:
 
         root = ElementTree.Element("testsuites")
         for cell in self.cells:
-            counts = {"tests": len(cell.results), "failures": sum(not r.passed for r in cell.results), "skipped": sum(r.skipped for r in cell.results)}
-            about = {"name": cell.name, "time": f"{sum(r.seconds for r in cell.results):.3f}"} | {k: str(v) for k, v in counts.items()}
+            counts = {
+                "tests": len(cell.results),
+                "failures": sum(not r.passed for r in cell.results),
+                "skipped": sum(r.skipped for r in cell.results),
+            }
+            about = {"name": cell.name, "time": f"{sum(r.seconds for r in cell.results):.3f}"} | {
+                k: str(v) for k, v in counts.items()
+            }
             suite = ElementTree.SubElement(root, "testsuite", about)
             for r in cell.results:
-                case = ElementTree.SubElement(suite, "testcase", classname=cell.name, name=f"{r.property}[{r.dtype}]", time=f"{r.seconds:.3f}")
+                case = ElementTree.SubElement(
+                    suite, "testcase", classname=cell.name, name=f"{r.property}[{r.dtype}]", time=f"{r.seconds:.3f}"
+                )
                 if r.skipped:
                     ElementTree.SubElement(case, "skipped", message=_printable(r.detail))
                 elif not r.passed:
-                    ElementTree.SubElement(case, "failure", message=_printable(r.detail)).text = _printable(f"{r.detail}\n\n{r.repeat}")
+                    ElementTree.SubElement(case, "failure", message=_printable(r.detail)).text = _printable(
+                        f"{r.detail}\n\n{r.repeat}"
+                    )
         ElementTree.indent(root)
         return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
@@ -90,7 +103,11 @@ class Report:
 def failure_text(name: str, result: Result) -> str:
     """What failed, and how to repeat it."""
     text = f"FAILED {name}, {result.property}, {result.dtype}: {result.detail}"
-    return text + ("\n\n" + "\n".join(f"    {line}".rstrip() for line in result.repeat.splitlines()) + "\n" if result.repeat else "")
+    return text + (
+        "\n\n" + "\n".join(f"    {line}".rstrip() for line in result.repeat.splitlines()) + "\n"
+        if result.repeat
+        else ""
+    )
 
 
 def _printable(text: str) -> str:
@@ -121,7 +138,14 @@ def table(report: Report) -> Any:
     for cell in report.cells:
         for number, r in enumerate(cell.results):
             word = status(r)
-            made.add_row(Text("" if number else cell.name), r.property, r.dtype, Text(word, styles[word]), numbers(r), Text(r.detail))
+            made.add_row(
+                Text("" if number else cell.name),
+                r.property,
+                r.dtype,
+                Text(word, styles[word]),
+                numbers(r),
+                Text(r.detail),
+            )
     return made
 
 
@@ -134,5 +158,7 @@ def _cell_lines(cell: CellReport) -> list[str]:
     for r in cell.results:
         first = next(iter(r.detail.splitlines()), "")
         shown = first if len(first) <= 100 else first[:99] + "…"
-        lines.append(f"  {status(r):<8}{r.property:<26}{r.dtype:<10}{numbers(r):<18}{r.seconds:6.1f} s  {shown}".rstrip())
+        lines.append(
+            f"  {status(r):<8}{r.property:<26}{r.dtype:<10}{numbers(r):<18}{r.seconds:6.1f} s  {shown}".rstrip()
+        )
     return lines

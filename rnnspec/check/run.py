@@ -1,4 +1,5 @@
 """The table of properties, and running it over cells."""
+
 from __future__ import annotations
 
 import os
@@ -10,8 +11,25 @@ from pathlib import Path
 from rnnspec.check.outcome import Outcome, Sized
 from rnnspec.check.properties.claims import same_as
 from rnnspec.check.properties.derivatives import complex_step, differences, dot_product
-from rnnspec.check.properties.invariants import lengths, nan_row, padding, permutation, reversed_time, rows_alone, split_sequence, thread_independence
-from rnnspec.check.properties.usage import low_memory, saturation, second_run, step_by_step, strides, untouched, zero_sizes
+from rnnspec.check.properties.invariants import (
+    lengths,
+    nan_row,
+    padding,
+    permutation,
+    reversed_time,
+    rows_alone,
+    split_sequence,
+    thread_independence,
+)
+from rnnspec.check.properties.usage import (
+    low_memory,
+    saturation,
+    second_run,
+    step_by_step,
+    strides,
+    untouched,
+    zero_sizes,
+)
 from rnnspec.check.properties.values import against_reference, every_state, examples, named, on_a_gpu
 from rnnspec.check.report import CellReport, Report, Result
 from rnnspec.check.sampling import Shapes
@@ -73,19 +91,26 @@ PROPERTIES = (
 )
 
 
-def check_cells(cells: Sequence[str | os.PathLike[str] | Spec] | None = None, progress: Progress | None = None,
-                dtypes: Sequence[str] = DTYPES, seed: int = 0) -> Report:
+def check_cells(
+    cells: Sequence[str | os.PathLike[str] | Spec] | None = None,
+    progress: Progress | None = None,
+    dtypes: Sequence[str] = DTYPES,
+    seed: int = 0,
+) -> Report:
     """Checks every property of every cell, each option of its choices at least once.
 
-    cells: names, paths or Specs; None: all that come with rnnspec. progress(what, done, total) is told of every property.
-    A file that can't be read as a spec gives a failed "schema". The same seed draws the same points.
+    cells: names, paths or Specs; None: all that come with rnnspec. progress(what, done, total) is
+    told of every property. A file that can't be read as a spec gives a failed "schema". The same
+    seed draws the same points.
     """
     loaded = [entry for cell in (spec_names() if cells is None else cells) for entry in variants(cell)]
     total, done = sum(len(rows(dtypes)) for v in loaded if isinstance(v.spec, Spec)), 0
     reports = []
     for variant in loaded:
         if not isinstance(variant.spec, Spec):
-            reports.append(CellReport(variant.name, (Result("schema", REFERENCE, False, None, None, str(variant.spec), 0.0),)))
+            reports.append(
+                CellReport(variant.name, (Result("schema", REFERENCE, False, None, None, str(variant.spec), 0.0),))
+            )
             continue
         results, made = [], Subjects(variant, seed)
         for row, dtype in rows(dtypes):
@@ -99,28 +124,48 @@ def check_cells(cells: Sequence[str | os.PathLike[str] | Spec] | None = None, pr
     return Report(tuple(reports))
 
 
-def check_property(cell: str | os.PathLike[str] | Spec, name: str, dtype: str, *, steps: int | None = None, rows: int = 1,
-                   sizes: Mapping[str, int] | None = None, ragged: bool = False, number: int = 0, seed: int = 0, **settings: object) -> Result:
-    """Checks one property of one cell, where `steps` is given at those sizes only: what a failed check prints to be repeated.
+def check_property(
+    cell: str | os.PathLike[str] | Spec,
+    name: str,
+    dtype: str,
+    *,
+    steps: int | None = None,
+    rows: int = 1,
+    sizes: Mapping[str, int] | None = None,
+    ragged: bool = False,
+    number: int = 0,
+    seed: int = 0,
+    **settings: object,
+) -> Result:
+    """Checks one property of one cell, where `steps` is given at those sizes only: what a failed
+    check prints to be repeated.
 
-    name, dtype: as in the report, dtype "reference" for what needs no kernel. ragged: rows have lengths. number: which of the
-    property's points. settings: choices and constants of the cell. Raises ValueError for a property that there is not.
+    name, dtype: as in the report, dtype "reference" for what needs no kernel. ragged: rows have
+    lengths. number: which of the property's points. settings: choices and constants of the cell.
+    Raises ValueError for a property that there is not.
     """
     found = [p for p in PROPERTIES if p.name == name and p.needs_kernel == (dtype != REFERENCE)]
     if not found:
-        raise ValueError(f"there is no property {name!r} for {dtype}. There are: {', '.join(sorted({p.name for p in PROPERTIES}))}.")
+        raise ValueError(
+            f"there is no property {name!r} for {dtype}. There are: {', '.join(sorted({p.name for p in PROPERTIES}))}."
+        )
     spec = cell if isinstance(cell, Spec) else load(cell, **settings)
-    origin = "" if isinstance(cell, Spec) else ", ".join([repr(str(cell)), *(f"{n}={v!r}" for n, v in settings.items())])
+    origin = (
+        "" if isinstance(cell, Spec) else ", ".join([repr(str(cell)), *(f"{n}={v!r}" for n, v in settings.items())])
+    )
     made, check = Subjects(Variant(spec.name, spec, origin), seed), found[0].check
     if steps is None or not isinstance(check, Sized):
         return run_property(found[0], lambda: made(dtype), dtype)
     shapes = Shapes(steps, rows, dict(sizes or {}), ragged, number)
-    return run_property(Property(name, lambda known: check.at(known, shapes), found[0].needs_kernel), lambda: made(dtype), dtype)
+    return run_property(
+        Property(name, lambda known: check.at(known, shapes), found[0].needs_kernel), lambda: made(dtype), dtype
+    )
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A cell with one setting of its choices, or why there is none. origin: the arguments for `load` that make it, as Python text."""
+    """A cell with one setting of its choices, or why there is none. origin: the arguments for
+    `load` that make it, as Python text."""
 
     name: str
     spec: Spec | Exception
@@ -128,7 +173,8 @@ class Variant:
 
 
 def variants(cell: str | os.PathLike[str] | Spec) -> Iterator[Variant]:
-    """The Specs of a cell, one for each setting of its choices, so that every option is there once, or why there is none."""
+    """The Specs of a cell, one for each setting of its choices, so that every option is there once,
+    or why there is none."""
     if isinstance(cell, Spec):
         yield Variant(_name(cell, {}), cell)
         return
@@ -159,18 +205,25 @@ class Subjects:
         if dtype not in self.made:
             assert isinstance(self.variant.spec, Spec)
             reference = dtype == REFERENCE
-            self.made[dtype] = subject(self.variant.spec, self.seed, self.variant.origin) if reference else with_kernel(self(REFERENCE), dtype)
+            self.made[dtype] = (
+                subject(self.variant.spec, self.seed, self.variant.origin)
+                if reference
+                else with_kernel(self(REFERENCE), dtype)
+            )
         return self.made[dtype]
 
 
 def rows(dtypes: Sequence[str] = DTYPES) -> list[tuple[Property, str]]:
     """The properties in the order in which they are checked, each with its dtype."""
-    return [(row, dtype) for dtype in (REFERENCE, *dtypes) for row in PROPERTIES if row.needs_kernel == (dtype != REFERENCE)]
+    return [
+        (row, dtype) for dtype in (REFERENCE, *dtypes) for row in PROPERTIES if row.needs_kernel == (dtype != REFERENCE)
+    ]
 
 
 def run_property(row: Property, known: Callable[[], Subject], dtype: str) -> Result:
-    """The result of one property; an error that it raises is a failure, except that a kernel may not be offered yet.
-    What fails is shrunk to a small case, and the Python that repeats it goes with the result."""
+    """The result of one property; an error that it raises is a failure, except that a kernel may
+    not be offered yet. What fails is shrunk to a small case, and the Python that repeats it goes
+    with the result."""
     start = time.perf_counter()
     repeat = ""
     outcome = attempt(lambda: row.check(known()))
@@ -180,7 +233,17 @@ def run_property(row: Property, known: Callable[[], Subject], dtype: str) -> Res
         repeat = snippet(row.name, made, outcome)
     seconds = time.perf_counter() - start
     detail = outcome.skipped or outcome.detail
-    return Result(row.name, dtype, outcome.passed, outcome.measured, outcome.tolerance, detail, seconds, bool(outcome.skipped), repeat)
+    return Result(
+        row.name,
+        dtype,
+        outcome.passed,
+        outcome.measured,
+        outcome.tolerance,
+        detail,
+        seconds,
+        bool(outcome.skipped),
+        repeat,
+    )
 
 
 def attempt_subject(known: Callable[[], Subject]) -> Subject | None:

@@ -1,7 +1,9 @@
-"""Sizes, and arrays of those sizes, that the properties are checked at. Everything is drawn from a seed.
+"""Sizes, and arrays of those sizes, that the properties are checked at. Everything is drawn from a
+seed.
 
 Sizes are awkward on purpose: 1, one less and one more than a vector register holds, primes.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,8 +32,8 @@ class NoSampleError(RnnspecError):
 
 @dataclass(frozen=True)
 class Case:
-    """All arrays of one run: params [...], inputs [T, B, ...], states [B, ...], lengths [B] or None, and the gradients that
-    come from outside: d_outputs [T, B, ...], d_final [B, ...]."""
+    """All arrays of one run: params [...], inputs [T, B, ...], states [B, ...], lengths [B] or
+    None, and the gradients that come from outside: d_outputs [T, B, ...], d_final [B, ...]."""
 
     sizes: Mapping[str, int]
     steps: int
@@ -56,8 +58,8 @@ class Case:
 
 @dataclass(frozen=True)
 class Shapes:
-    """steps, rows and the values that the size names of a cell take, in turn or by name. number: of several points of one property;
-    another number is another draw."""
+    """steps, rows and the values that the size names of a cell take, in turn or by name. number: of
+    several points of one property; another number is another draw."""
 
     steps: int
     rows: int
@@ -78,7 +80,8 @@ def awkward(lanes: int) -> tuple[Shapes, ...]:
 
 
 def size_values(spec: Spec, values: Sequence[int] | Mapping[str, int]) -> dict[str, int]:
-    """A value for every size of a cell: `values` by name or in turn, but for sizes that are constants."""
+    """A value for every size of a cell: `values` by name or in turn, but for sizes that are
+    constants."""
     found: dict[str, int] = {}
     for name in sizes_in(spec.shapes.values()):
         default = spec.sizes[name].default if name in spec.sizes else None
@@ -89,7 +92,8 @@ def size_values(spec: Spec, values: Sequence[int] | Mapping[str, int]) -> dict[s
 
 
 def draw(spec: Spec, graph: Graph, shapes: Shapes, seed: int, dtype: str = "float64", margin: float = 0.0) -> Case:
-    """A case whose values are finite and whose comparisons are all decided by more than `margin`. Raises NoSampleError."""
+    """A case whose values are finite and whose comparisons are all decided by more than `margin`.
+    Raises NoSampleError."""
     checked = switches(graph, spec.no_gradient) if margin else None
     reason = "its values are not finite"
     for attempt in range(ATTEMPTS):
@@ -117,11 +121,13 @@ def _draw(spec: Spec, graph: Graph, shapes: Shapes, rng: np.random.Generator, po
         fan_in = evaluate_size(shape[-1], sizes) if len(shape) > 1 else 4
         return values((), shape, 1 / np.sqrt(max(1, fan_in)))
 
-    # noise too: a cell is a function of it, and numbers that are never drawn tell more of that function than zeros and ones
+    # noise too: a cell is a function of it, and numbers that are never drawn tell more of that
+    # function than zeros and ones
     states = {s: graph.shapes[n] for s, n in graph.states.items()}
     outputs = {o: graph.shapes[n] for o, n in graph.outputs.items()}
     return Case(
-        sizes, *lead,
+        sizes,
+        *lead,
         params={n: weights(s) for n, s in spec.parameters.items()},
         inputs={n: values(lead, s) for n, s in spec.inputs.items()},
         states={n: values(lead[1:], s, 0.5) for n, s in states.items()},
@@ -140,11 +146,13 @@ def _lengths(rng: np.random.Generator, steps: int, rows: int) -> Array:
     return lengths
 
 
-# --- kinks -----------------------------------------------------------------------------------------------------------
+# --- kinks
+# -----------------------------------------------------------------------------------------------------------
 
 
 def switches(graph: Graph, constant_inputs: tuple[str, ...] = ()) -> Graph | None:
-    """The graph with one more node for each comparison: the difference of its sides. None if nothing is compared that can vary."""
+    """The graph with one more node for each comparison: the difference of its sides. None if
+    nothing is compared that can vary."""
     active = varying(graph, constant_inputs)
     nodes: dict[str, Node] = dict(graph.nodes)
     shapes = dict(graph.shapes)
@@ -176,7 +184,8 @@ def _gaps(node: Node) -> list[Value]:
 
 
 def decided_by(run: reference.Trajectory, graph: Graph, case: Case) -> Iterator[Array]:
-    """By how much each comparison of every step that is taken is decided. run: of the graph with its `switches`; graph: without them."""
+    """By how much each comparison of every step that is taken is decided. run: of the graph with
+    its `switches`; graph: without them."""
     taken = np.ones((case.steps, case.rows), bool)
     if case.lengths is not None:
         taken = np.arange(case.steps)[:, None] < case.lengths

@@ -1,4 +1,5 @@
 """From a failure to the smallest case that still fails, and to Python that repeats it."""
+
 from __future__ import annotations
 
 import time
@@ -15,7 +16,8 @@ SECONDS = 15.0
 
 
 def attempt(check: Callable[[], Outcome]) -> Outcome:
-    """The outcome of a check; an error that it raises is a failure, except that something may not be offered yet."""
+    """The outcome of a check; an error that it raises is a failure, except that something may not
+    be offered yet."""
     try:
         return check()
     except UnsupportedError as error:
@@ -25,9 +27,11 @@ def attempt(check: Callable[[], Outcome]) -> Outcome:
 
 
 def smallest(check: Sized, known: Subject, failure: Outcome) -> Outcome:
-    """The failing outcome at sizes of which none can be made smaller (within a budget of attempts and seconds).
+    """The failing outcome at sizes of which none can be made smaller (within a budget of attempts
+    and seconds).
 
-    failure: without shapes, where the check raised an error; then the first sizes that raise one are looked for.
+    failure: without shapes, where the check raised an error; then the first sizes that raise one
+    are looked for.
     """
     if failure.shapes is None:
         try:
@@ -86,4 +90,7 @@ def snippet(name: str, known: Subject, outcome: Outcome) -> str:
         args += ["ragged=True"] * shapes.ragged + [f"number={shapes.number}"] * bool(shapes.number)
     args += [f"seed={known.seed}"] * bool(known.seed) + settings
     start = "" if known.origin else "# spec: the Spec that was checked\n"
-    return f"from rnnspec.check import check_property\n\n{start}result = check_property({', '.join(args)})\nassert result.passed, result.detail"
+    return (
+        f"from rnnspec.check import check_property\n\n{start}result = check_property({', '.join(args)})\nassert"
+        " result.passed, result.detail"
+    )

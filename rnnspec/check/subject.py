@@ -1,4 +1,6 @@
-"""What is checked: one cell with its graphs and, for one dtype, its kernel. And running it, by kernel and by reference."""
+"""What is checked: one cell with its graphs and, for one dtype, its kernel. And running it, by
+kernel and by reference."""
+
 from __future__ import annotations
 
 import zlib
@@ -24,7 +26,8 @@ Values = dict[str, Array]  # "output h", "final h", "gradient of W", ...: the ar
 
 @dataclass(frozen=True)
 class Subject:
-    """A cell under check. dtype: "reference" where no kernel is meant, and `kernel` is None then."""
+    """A cell under check. dtype: "reference" where no kernel is meant, and `kernel` is None
+    then."""
 
     spec: Spec
     graph: Graph
@@ -36,7 +39,8 @@ class Subject:
     origin: str = ""  # what `load` was given, as Python text; empty for a Spec that was made otherwise
 
     def draw(self, shapes: Shapes, what: str, margin: float = 0.0) -> Case:
-        """Arrays for one property, in this subject's dtype; the same for the same seed and property."""
+        """Arrays for one property, in this subject's dtype; the same for the same seed and
+        property."""
         dtype = "float64" if self.dtype == REFERENCE else self.dtype
         return draw(self.spec, self.graph, shapes, self.seed + zlib.crc32(what.encode()), dtype, margin)
 
@@ -57,7 +61,9 @@ class Subject:
 def subject(spec: Spec, seed: int = 0, origin: str = "") -> Subject:
     """The cell with its adjoint and its tangent, for the properties that need no kernel."""
     graph = build(spec)
-    return Subject(spec, graph, adjoint(graph, spec.no_gradient), tangent(graph, spec.no_gradient), seed=seed, origin=origin)
+    return Subject(
+        spec, graph, adjoint(graph, spec.no_gradient), tangent(graph, spec.no_gradient), seed=seed, origin=origin
+    )
 
 
 def with_kernel(known: Subject, dtype: str) -> Subject:
@@ -73,7 +79,8 @@ def variant(kernel: Kernel, threads: int | None = None, memory: str = "full") ->
     return other
 
 
-# --- runs ------------------------------------------------------------------------------------------------------------
+# --- runs
+# ------------------------------------------------------------------------------------------------------------
 
 
 def run_kernel(kernel: Kernel, case: Case) -> Values:
@@ -85,9 +92,20 @@ def run_kernel(kernel: Kernel, case: Case) -> Values:
 
 def run_reference(known: Subject, case: Case, numbers: reference.Numbers = reference.FLOAT64) -> Values:
     """The same by the definition, in float64 or other numbers."""
-    run = reference.forward(known.graph, case.params, case.inputs, case.states, case.lengths, sizes=case.sizes, numbers=numbers)
-    grad = reference.backward(known.reverse, case.params, case.inputs, run, case.d_outputs, case.d_final, case.lengths, sizes=case.sizes,
-                              numbers=numbers)
+    run = reference.forward(
+        known.graph, case.params, case.inputs, case.states, case.lengths, sizes=case.sizes, numbers=numbers
+    )
+    grad = reference.backward(
+        known.reverse,
+        case.params,
+        case.inputs,
+        run,
+        case.d_outputs,
+        case.d_final,
+        case.lengths,
+        sizes=case.sizes,
+        numbers=numbers,
+    )
     return without_noise(known.spec, collect(run, grad))
 
 
@@ -102,16 +120,20 @@ def collect(run: Any, grad: Any) -> Values:
     return {f"{group} {name}": np.asarray(array) for group, arrays in groups.items() for name, array in arrays.items()}
 
 
-# --- comparisons -----------------------------------------------------------------------------------------------------
+# --- comparisons
+# -----------------------------------------------------------------------------------------------------
 
 
-def worst(found: Mapping[str, Array], expected: Mapping[str, Array], at_least: Mapping[str, float] = {}) -> tuple[float, str]:
+def worst(
+    found: Mapping[str, Array], expected: Mapping[str, Array], at_least: Mapping[str, float] = {}
+) -> tuple[float, str]:
     """The largest difference of any array, and which array that is ("all arrays" if none differs).
 
-    Values are measured by the largest value expected of any array, gradients by the largest gradient: one that cancels to nearly
-    nothing carries the rounding errors of those that do not; an array that stands in `at_least` by no less than what stands there.
-    Infinite where the names or shapes differ, or a NaN or infinity stands where none is expected (or the other way round): the
-    name says what stands where then.
+    Values are measured by the largest value expected of any array, gradients by the largest
+    gradient: one that cancels to nearly nothing carries the rounding errors of those that do not;
+    an array that stands in `at_least` by no less than what stands there. Infinite where the names
+    or shapes differ, or a NaN or infinity stands where none is expected (or the other way round):
+    the name says what stands where then.
     """
     if set(found) != set(expected):
         return float("inf"), f"these are not in both: {', '.join(sorted(set(found) ^ set(expected)))}"
@@ -136,7 +158,10 @@ def _odd_one(found: Array, expected: Array) -> str:
 
 def largest_values(expected: Mapping[str, Array]) -> dict[str, float]:
     """The largest number of each kind of array."""
-    return {kind: max((_size(a) for n, a in expected.items() if kind_of(n) == kind), default=0.0) for kind in map(kind_of, expected)}
+    return {
+        kind: max((_size(a) for n, a in expected.items() if kind_of(n) == kind), default=0.0)
+        for kind in map(kind_of, expected)
+    }
 
 
 def kind_of(name: str) -> str:
@@ -155,7 +180,11 @@ def difference(found: Array, expected: Array, scale: float) -> float:
     good, infinite = np.isfinite(expected), np.isinf(expected)
     if not np.array_equal(found[infinite], expected[infinite]):
         return float("inf")
-    gap = _size(found[good].astype(np.float64) - expected[good].astype(np.float64)) if np.isfinite(found[good]).all() else float("inf")
+    gap = (
+        _size(found[good].astype(np.float64) - expected[good].astype(np.float64))
+        if np.isfinite(found[good]).all()
+        else float("inf")
+    )
     if not gap:
         return 0.0
     return gap / scale if scale else float("inf")

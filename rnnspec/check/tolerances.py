@@ -1,46 +1,54 @@
-"""Every tolerance of `rnnspec check`, with its reason. Errors of values are relative to the largest value of the run,
-errors of gradients to its largest gradient."""
+"""Every tolerance of `rnnspec check`, with its reason. Errors of values are relative to the largest
+value of the run, errors of gradients to its largest gradient."""
+
 from __future__ import annotations
 
 REFERENCE = "reference"
 
 LEAST = 1e-3
-"""What derivatives of random specs are measured by that are smaller still: nothing there is of that size but by cancellation."""
+"""What derivatives of random specs are measured by that are smaller still: nothing there is of that
+size but by cancellation."""
 
 KERNEL = {"float64": 1e-9, "float32": 2e-6}
-"""Kernel against the float64 reference, values and gradients. Rounding is 1e-16 and 6e-8 an operation; sums here have a few hundred
-terms, and sampled weights are scaled by 1/sqrt(size), so that errors do not grow from step to step."""
+"""Kernel against the float64 reference, values and gradients. Rounding is 1e-16 and 6e-8 an
+operation; sums here have a few hundred terms, and sampled weights are scaled by 1/sqrt(size), so
+that errors do not grow from step to step."""
 
 ROUNDING = {"float64": 2.0**-53, "float32": 2.0**-24}
 """One rounding, relative: half a unit in the last place."""
 
 DRAWS = 8
 FREEDOM = 4.0
-"""Where terms cancel, no arithmetic of that precision holds a tolerance. So where an error is above its tolerance, the definition is run
-DRAWS times with every value rounded at random, and the error may be FREEDOM times what that did: a kernel sums in another order and rounds
-inside of what is one value of the definition. At most points that is less than the tolerance and changes nothing."""
+"""Where terms cancel, no arithmetic of that precision holds a tolerance. So where an error is above
+its tolerance, the definition is run DRAWS times with every value rounded at random, and the error
+may be FREEDOM times what that did: a kernel sums in another order and rounds inside of what is one
+value of the definition. At most points that is less than the tolerance and changes nothing."""
 
 ILL_CONDITIONED = 50.0
-"""But never above so many tolerances: a wrong formula is not excused by a bad point (float32: 1e-4 of the largest value)."""
+"""But never above so many tolerances: a wrong formula is not excused by a bad point (float32: 1e-4
+of the largest value)."""
 
 EXAMPLE = {REFERENCE: 1e-12, **KERNEL}
 """Values worked by hand are written with 16 digits."""
 
 COMPLEX_STEP = 1e-12
-"""A complex step has no truncation error and no cancellation: what is left is float64 rounding over some hundred operations."""
+"""A complex step has no truncation error and no cancellation: what is left is float64 rounding over
+some hundred operations."""
 
 DOT_PRODUCT = 1e-12
 """<ybar, J v> and <J^T ybar, v> are the same sum in another order."""
 
 DIFFERENCES = 1e-6
-"""Central differences in float64 with a step of 1e-5: truncation near 1e-10, rounding 1e-16 / 1e-5 = 1e-11, times the ratio of the
-values to the derivative along a random direction. What that rounding hides, FREEDOM roundings of the loss over the step, is no error:
-a chain of forty tanh that saturate has gradients of 1e-15."""
+"""Central differences in float64 with a step of 1e-5: truncation near 1e-10, rounding 1e-16 / 1e-5
+= 1e-11, times the ratio of the values to the derivative along a random direction. What that
+rounding hides, FREEDOM roundings of the loss over the step, is no error: a chain of forty tanh that
+saturate has gradients of 1e-15."""
 STEP = 1e-5
 
 REORDERED = {"float64": 1e-12, "float32": 1e-6}
-"""The same sum in another order: chained gradients of a split sequence, gradients of parameters under other thread counts. Sums
-have some hundred terms of either sign, a rounding error grows by the root of that."""
+"""The same sum in another order: chained gradients of a split sequence, gradients of parameters
+under other thread counts. Sums have some hundred terms of either sign, a rounding error grows by
+the root of that."""
 
 REORDERED_LONG = {"float64": 4e-12, "float32": 4e-6}
 """The same for sums of some thousand terms."""
@@ -49,20 +57,35 @@ EXACT = 0.0
 """Bit for bit: each row's arithmetic depends on nothing but that row."""
 
 KINK_DERIVATIVE = 1e-3
-"""Derivatives are checked at points where every comparison is decided by at least this much: far beyond any step taken."""
+"""Derivatives are checked at points where every comparison is decided by at least this much: far
+beyond any step taken."""
 
 KINK_COMPARISON = 2e-6
-"""float32 and float64 are compared where no comparison can fall the other way by float32 rounding of values near 1."""
+"""float32 and float64 are compared where no comparison can fall the other way by float32 rounding
+of values near 1."""
 
 LARGE = 1e4
 """Inputs that saturate every gate, and whose square and cube are still numbers of float32."""
 
 PACK = {
-    "float64": (1e-11, "rounding is 1.1e-16 an operation, and an error is fed back through at most 7 steps of sums of some ten terms; sigmoid, tanh and exp "
-                       "may be good to some 1e-14 only"),
-    "float32": (1e-5, "rounding is 6e-8 an operation, over the same sums and steps; sigmoid and tanh by polynomials or tables may be good to some 1e-6 only"),
+    "float64": (
+        1e-11,
+        (
+            "rounding is 1.1e-16 an operation, and an error is fed back through at most 7 steps of sums of some ten"
+            " terms; sigmoid, tanh and exp may be good to some 1e-14 only"
+        ),
+    ),
+    "float32": (
+        1e-5,
+        (
+            "rounding is 6e-8 an operation, over the same sums and steps; sigmoid and tanh by polynomials or tables may"
+            " be good to some 1e-6 only"
+        ),
+    ),
 }
-"""Of conformance packs, for other implementations: relative to the largest value of a case, for gradients to its largest gradient."""
+"""Of conformance packs, for other implementations: relative to the largest value of a case, for
+gradients to its largest gradient."""
 
 PACK_MARGIN = 1e-4
-"""No comparison (a kink of relu, a clip) falls within this of where it changes sides, so that float32 falls on the same side."""
+"""No comparison (a kink of relu, a clip) falls within this of where it changes sides, so that
+float32 falls on the same side."""

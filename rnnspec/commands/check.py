@@ -1,4 +1,5 @@
-"""`rnnspec check`: the battery over cells, their accuracy, the accuracy of functions, and random specs."""
+"""`rnnspec check`: the battery over cells, their accuracy, the accuracy of functions, and random
+specs."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from rnnspec.language.load import load, spec_names
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 passed, 1 failed; what can't be read, and options that do not go together, are errors, 2."""
+    """0 passed, 1 failed; what can't be read, and options that do not go together, are errors,
+    2."""
     _refuse_mixtures(args)
     if args.random is not None:
         return _random(args)
@@ -30,20 +32,26 @@ def _refuse_mixtures(args: argparse.Namespace) -> None:
     if args.functions and not args.accuracy:
         raise RnnspecError("--functions goes with --accuracy: rnnspec check --accuracy --functions")
     if args.functions and args.cells:
-        raise RnnspecError("--functions measures the functions of the language, which belong to no cell: leave the cells out")
+        raise RnnspecError(
+            "--functions measures the functions of the language, which belong to no cell: leave the cells out"
+        )
     if args.random is not None and (args.cells or args.accuracy or args.json):
         raise RnnspecError("--random N makes its own cells and prints text: leave cells, --accuracy and --json out")
     if args.compiled and args.random is None:
         raise RnnspecError("--compiled K goes with --random N: rnnspec check --random 100 --compiled 5")
     if args.junit and (args.accuracy or args.random is not None):
-        raise RnnspecError("--junit is for the properties of cells: leave out --accuracy and --random, or use --json with --accuracy")
+        raise RnnspecError(
+            "--junit is for the properties of cells: leave out --accuracy and --random, or use --json with --accuracy"
+        )
 
 
 def _battery(args: argparse.Namespace, cells: Sequence[str]) -> int:
     from rnnspec.check import check_cells
 
     junit = Path(args.junit) if args.junit else None
-    if junit and (junit.is_dir() or not os.access(junit.absolute().parent, os.W_OK)):  # said now, not after an hour of checks
+    if junit and (
+        junit.is_dir() or not os.access(junit.absolute().parent, os.W_OK)
+    ):  # said now, not after an hour of checks
         raise RnnspecError(f"--junit: '{junit}' can't be written. Give a file in a folder that exists.")
     with checking() as progress:
         report = check_cells(cells, progress)
@@ -94,7 +102,8 @@ def _random(args: argparse.Namespace) -> int:
 
 
 def _load_all(cells: Sequence[str]) -> None:
-    """Raises one SpecError with the faults of all the cells: a bad spec is bad use (2), not a failed check (1)."""
+    """Raises one SpecError with the faults of all the cells: a bad spec is bad use (2), not a
+    failed check (1)."""
     problems: list[Problem] = []
     for cell in cells:
         try:

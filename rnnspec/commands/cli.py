@@ -1,8 +1,10 @@
-"""The command `rnnspec`. Arguments are read here; what a subcommand does stands in `rnnspec.commands`, imported when it runs.
+"""The command `rnnspec`. Arguments are read here; what a subcommand does stands in
+`rnnspec.commands`, imported when it runs.
 
-Exit codes: 0 done; 1 a check failed, two cells differ or training diverged; 2 bad use or a bad spec; 130 stopped by Ctrl-C; 141 the reader of a
-pipe went away.
+Exit codes: 0 done; 1 a check failed, two cells differ or training diverged; 2 bad use or a bad
+spec; 130 stopped by Ctrl-C; 141 the reader of a pipe went away.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -21,7 +23,8 @@ STAGES = ("spec", "graph", "adjoint", "program", "cpu", "cuda")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command line and returns its exit code; no traceback for what can be expected to go wrong."""
+    """Runs one command line and returns its exit code; no traceback for what can be expected to go
+    wrong."""
     args = make_parser().parse_args(argv)
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed, as 2>&- does; what is opened next would get its number
@@ -40,7 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("stopped", file=sys.stderr)
         return 130
     except MemoryError as error:
-        print(f"rnnspec {args.command}: not enough memory{f' ({error})' if str(error) else ''}: smaller sizes need less", file=sys.stderr)
+        print(
+            f"rnnspec {args.command}: not enough memory{f' ({error})' if str(error) else ''}: smaller sizes need less",
+            file=sys.stderr,
+        )
         return 2
     except (RnnspecError, OSError) as error:
         print(f"rnnspec {args.command}: {error}", file=sys.stderr)
@@ -72,7 +78,9 @@ class Version(argparse.Action):
         parser.exit()
 
 
-def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int], about: str, *examples: str) -> argparse.ArgumentParser:
+def _command(
+    commands: Any, name: str, run: Callable[[argparse.Namespace], int], about: str, *examples: str
+) -> argparse.ArgumentParser:
     epilog = "examples:\n" + "\n".join(f"  rnnspec {name} {example}".rstrip() for example in examples)
     parser = commands.add_parser(
         name,
@@ -86,16 +94,38 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
 
 
 def _add_list(commands: Any) -> None:
-    parser = _command(commands, "list", _run_list, "list the cells that come with rnnspec", "", "highway --sort year", "--stats --json")
-    parser.add_argument("word", nargs="?", metavar="WORD", help="only cells with this in their name, title, source or notes")
-    parser.add_argument("--sort", metavar="COLUMN", help="name, year, states, gates, parameters, flop, stages, libraries or title")
-    parser.add_argument("--stats", action="store_true", help="with the recurrent stages (0: no product in the loop); slow the first time")
+    parser = _command(
+        commands,
+        "list",
+        _run_list,
+        "list the cells that come with rnnspec",
+        "",
+        "highway --sort year",
+        "--stats --json",
+    )
+    parser.add_argument(
+        "word", nargs="?", metavar="WORD", help="only cells with this in their name, title, source or notes"
+    )
+    parser.add_argument(
+        "--sort", metavar="COLUMN", help="name, year, states, gates, parameters, flop, stages, libraries or title"
+    )
+    parser.add_argument(
+        "--stats",
+        action="store_true",
+        help="with the recurrent stages (0: no product in the loop); slow the first time",
+    )
     parser.add_argument("--json", action="store_true", help="for machines: a list of objects")
 
 
 def _add_show(commands: Any) -> None:
     parser = _command(
-        commands, "show", _run_show, "show a cell and what is made of it, stage by stage", "lstm", "lstm --stage adjoint", "my.yaml --latex"
+        commands,
+        "show",
+        _run_show,
+        "show a cell and what is made of it, stage by stage",
+        "lstm",
+        "lstm --stage adjoint",
+        "my.yaml --latex",
     )
     parser.add_argument("cell", metavar="NAME|PATH", help="a cell from `rnnspec list`, or a YAML file")
     parser.add_argument("--stage", choices=STAGES, help="one stage (default: all that fits a screen)")
@@ -118,20 +148,49 @@ def _add_check(commands: Any) -> None:
         "--accuracy --functions",
         "--random 100 --compiled 3",
     )
-    parser.add_argument("cells", nargs="*", metavar="NAME|PATH", help="cells from `rnnspec list`, or YAML files (default: every cell of the list)")
+    parser.add_argument(
+        "cells",
+        nargs="*",
+        metavar="NAME|PATH",
+        help="cells from `rnnspec list`, or YAML files (default: every cell of the list)",
+    )
     parser.add_argument("--json", action="store_true", help="for machines: the report as an object")
     parser.add_argument("--junit", metavar="FILE", help="write the report as JUnit XML too")
-    parser.add_argument("--accuracy", action="store_true", help="no properties: the errors of values and gradients, against numbers of 50 digits")
-    parser.add_argument("--functions", action="store_true", help="with --accuracy: the errors of every elementwise function, over its whole range")
-    parser.add_argument("--random", type=count, metavar="N", help="no cells: N random specs, through every stage of the engine")
-    parser.add_argument("--compiled", type=natural, metavar="K", help="with --random: compile K of them, and compare with the reference (0)")
+    parser.add_argument(
+        "--accuracy",
+        action="store_true",
+        help="no properties: the errors of values and gradients, against numbers of 50 digits",
+    )
+    parser.add_argument(
+        "--functions",
+        action="store_true",
+        help="with --accuracy: the errors of every elementwise function, over its whole range",
+    )
+    parser.add_argument(
+        "--random", type=count, metavar="N", help="no cells: N random specs, through every stage of the engine"
+    )
+    parser.add_argument(
+        "--compiled",
+        type=natural,
+        metavar="K",
+        help="with --random: compile K of them, and compare with the reference (0)",
+    )
     parser.add_argument("--seed", type=natural, default=0, help="of the first random spec (0)")
 
 
 def _add_new(commands: Any) -> None:
-    parser = _command(commands, "new", _run_new, "write NAME.yaml, a commented file to start a cell from", "my_cell", "my_cell --from lstm")
+    parser = _command(
+        commands,
+        "new",
+        _run_new,
+        "write NAME.yaml, a commented file to start a cell from",
+        "my_cell",
+        "my_cell --from lstm",
+    )
     parser.add_argument("name", metavar="NAME", help="the new cell's name: letters, digits and _")
-    parser.add_argument("--from", dest="parent", metavar="CELL", help="start from this cell's equations (default: a small gated cell)")
+    parser.add_argument(
+        "--from", dest="parent", metavar="CELL", help="start from this cell's equations (default: a small gated cell)"
+    )
 
 
 def _add_diff(commands: Any) -> None:
@@ -144,18 +203,33 @@ def _add_diff(commands: Any) -> None:
 
 def _add_pack(commands: Any) -> None:
     about = "write a cell's conformance pack: expected values that any implementation can be tried on"
-    parser = _command(commands, "pack", _run_pack, about, "lstm", "rnn --choice phi=relu --out rnn_relu", "my.yaml --seed 7")
+    parser = _command(
+        commands, "pack", _run_pack, about, "lstm", "rnn --choice phi=relu --out rnn_relu", "my.yaml --seed 7"
+    )
     parser.add_argument("cell", metavar="NAME|PATH", help="a cell from `rnnspec list`, or a YAML file")
     parser.add_argument("--out", metavar="DIR", help="the folder to write, which must not exist (CELL_pack)")
     parser.add_argument("--seed", type=natural, default=0, help="of parameters, inputs and states (0)")
-    parser.add_argument("--choice", action="append", default=[], type=choice, metavar="NAME=VALUE", help="a choice or constant; may be repeated")
+    parser.add_argument(
+        "--choice",
+        action="append",
+        default=[],
+        type=choice,
+        metavar="NAME=VALUE",
+        help="a choice or constant; may be repeated",
+    )
 
 
 def _add_verify(commands: Any) -> None:
     about = "run an implementation against a conformance pack"
-    parser = _command(commands, "verify", _run_verify, about, "lstm_pack", "lstm_pack --adapter my_module:my_lstm --dtype float32")
+    parser = _command(
+        commands, "verify", _run_verify, about, "lstm_pack", "lstm_pack --adapter my_module:my_lstm --dtype float32"
+    )
     parser.add_argument("pack", metavar="PACK", help="a folder that `rnnspec pack` wrote")
-    parser.add_argument("--adapter", metavar="MODULE:FUNCTION", help="the implementation; the pack's README says what it is given (rnnspec's kernels)")
+    parser.add_argument(
+        "--adapter",
+        metavar="MODULE:FUNCTION",
+        help="the implementation; the pack's README says what it is given (rnnspec's kernels)",
+    )
     parser.add_argument("--dtype", action="append", choices=["float32", "float64"], help="may be repeated (both)")
     parser.add_argument("--json", action="store_true", help="for machines: the results as an object")
 
@@ -180,7 +254,16 @@ def _add_train(commands: Any) -> None:
 
 def _add_probe(commands: Any) -> None:
     about = "see why gates exist: how far gradients reach, the spectrum of a step, saturated gates"
-    parser = _command(commands, "probe", _run_probe, about, "rnn gru lstm", "lstm --length 200 --out why", "--run runs/lstm", "rnn lstm --json")
+    parser = _command(
+        commands,
+        "probe",
+        _run_probe,
+        about,
+        "rnn gru lstm",
+        "lstm --length 200 --out why",
+        "--run runs/lstm",
+        "rnn lstm --json",
+    )
     probe_arguments.add(parser)
 
 
@@ -218,7 +301,8 @@ def _run_new(args: argparse.Namespace) -> int:
 
 
 def _run_train(args: argparse.Namespace) -> int:
-    # set before NumPy is loaded: its BLAS threads wait by spinning and take the cores from the kernels' own threads
+    # set before NumPy is loaded: its BLAS threads wait by spinning and take the cores from the
+    # kernels' own threads
     # (two of each on 2 cores: 3 times slower than one BLAS thread; NumPy 2.4, OpenBLAS)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from rnnspec.commands.train import run
@@ -227,7 +311,9 @@ def _run_train(args: argparse.Namespace) -> int:
 
 
 def _run_probe(args: argparse.Namespace) -> int:
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as for training: small matrices, on whose products more threads only wait
+    os.environ.setdefault(
+        "OPENBLAS_NUM_THREADS", "1"
+    )  # as for training: small matrices, on whose products more threads only wait
     from rnnspec.commands.probe import run
 
     return run(args)

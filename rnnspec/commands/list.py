@@ -1,4 +1,6 @@
-"""`rnnspec list`: the cells that come with rnnspec, as a table or JSON; a word filters, a column sorts."""
+"""`rnnspec list`: the cells that come with rnnspec, as a table or JSON; a word filters, a column
+sorts."""
+
 from __future__ import annotations
 
 import argparse
@@ -32,7 +34,9 @@ NUMBERS = ("year", "parameters", "flop", "stages")
 
 def run(args: argparse.Namespace) -> int:
     if args.sort not in (None, *COLUMNS):
-        raise RnnspecError(f"there is no column '{args.sort}'.{did_you_mean(args.sort, COLUMNS)} The columns are: {listed(COLUMNS)}.")
+        raise RnnspecError(
+            f"there is no column '{args.sort}'.{did_you_mean(args.sort, COLUMNS)} The columns are: {listed(COLUMNS)}."
+        )
     specs = [spec for spec in map(load, spec_names()) if matches(spec, args.word)]
     rows = [row(spec, args.stats or args.sort == "stages") for spec in specs]
     if args.sort:
@@ -40,7 +44,11 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(rows, indent=1, ensure_ascii=False))
     elif not rows:
-        print(f"rnnspec list: no cell has '{args.word}' in its name, title, source or notes. `rnnspec list` has all {len(spec_names())}.", file=sys.stderr)
+        print(
+            f"rnnspec list: no cell has '{args.word}' in its name, title, source or notes. `rnnspec list` has all"
+            f" {len(spec_names())}.",
+            file=sys.stderr,
+        )
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         print(table(rows, width))

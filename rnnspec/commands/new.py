@@ -1,4 +1,5 @@
 """`rnnspec new`: a commented YAML file to start a cell from."""
+
 from __future__ import annotations
 
 import argparse
@@ -45,7 +46,10 @@ COMMENTS = {
     "choices": "# functions that can be chosen at load, the first is the default",
     "noise": "# which of these are drawn in training: bernoulli(p), dropout(p), normal(sigma)",
     "apply": "# transforms of the cell, one after the other; their arguments may be constants",
-    "equations": "# [t] is now, [t-1] the step before; @ is the matrix product, * is element by element; the order of the lines is free",
+    "equations": (
+        "# [t] is now, [t-1] the step before; @ is the matrix product, * is element by element; the order of the lines"
+        " is free"
+    ),
     "outputs": "# emitted at every step",
 }
 ABOUT_THE_OLD = ("layouts", "same_as", "examples", "notes")  # true of the cell that was copied, not of what it becomes
@@ -73,7 +77,11 @@ def copy_of(parent: str, name: str) -> str:
     spec = load(parent)
     lines = Path(spec.file).read_text(encoding="utf-8-sig").splitlines()
     out = [f"# {name}, started from {spec.name}. Change the equations, then: rnnspec check {name}.yaml"]
-    replaced = {"name": f"name: {name}", "title": f"title: {name}, after {spec.name}", "source": f"source: unpublished, after {spec.name}"}
+    replaced = {
+        "name": f"name: {name}",
+        "title": f"title: {name}, after {spec.name}",
+        "source": f"source: unpublished, after {spec.name}",
+    }
     dropping = False
     for line in lines:
         if match := re.match(r"([A-Za-z_]+)\s*:", line):

@@ -1,4 +1,5 @@
 """`rnnspec pack`: writes the conformance pack of a cell."""
+
 from __future__ import annotations
 
 import argparse
@@ -12,6 +13,12 @@ def run(args: argparse.Namespace) -> int:
     spec = load(args.cell, **dict(args.choice))
     folder = Path(args.out or f"{spec.name}_pack")
     about = write_pack(spec, folder, args.seed)
-    print(f"{folder}: {len(about['cases'])} cases ({', '.join(c['name'] for c in about['cases'])}), expected values at {about['digits']} digits")
-    print(f"try an implementation with: python {folder / 'runner.py'} MODULE:FUNCTION, or rnnspec verify {folder} --adapter MODULE:FUNCTION")
+    print(
+        f"{folder}: {len(about['cases'])} cases ({', '.join(c['name'] for c in about['cases'])}), expected values at"
+        f" {about['digits']} digits"
+    )
+    print(
+        f"try an implementation with: python {folder / 'runner.py'} MODULE:FUNCTION, or rnnspec verify {folder}"
+        " --adapter MODULE:FUNCTION"
+    )
     return 0

@@ -24,7 +24,9 @@ def run(args: argparse.Namespace) -> int:
         raise TrainError("give a cell, like lstm, or a trained run: --run RUN_DIR")
     given = [name for name in OF_CELLS if getattr(args, name)]
     if given and not args.cells:
-        raise TrainError(f"--{given[0]} is about cells at their initial weights, and would be ignored: a run has its own")
+        raise TrainError(
+            f"--{given[0]} is about cells at their initial weights, and would be ignored: a run has its own"
+        )
     probes = []
     for subject in subjects(args):
         with waiting(f"probing {subject.name}"):
@@ -64,9 +66,16 @@ def table(probes: Iterable[Probe]) -> str:
             p.name,
             "  gradient at lag " + ", ".join(f"{k}: {p.norms[k]:.2g}" for k in lags),
             _rate(p, last),
-            f"  Jacobian of a step: spectral radius {p.radius.mean():.3f}, largest singular value {p.gain.mean():.3f} (means)",
+            (
+                f"  Jacobian of a step: spectral radius {p.radius.mean():.3f}, largest singular value"
+                f" {p.gain.mean():.3f} (means)"
+            ),
         ]
-        lines += [f"  {g.name} ({g.function}): mean {g.mean:.3f}, {g.low:.1%} in the lowest tenth, {g.high:.1%} in the highest" for g in p.gates]
+        lines += [
+            f"  {g.name} ({g.function}): mean {g.mean:.3f}, {g.low:.1%} in the lowest tenth, {g.high:.1%} in the"
+            " highest"
+            for g in p.gates
+        ]
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
 

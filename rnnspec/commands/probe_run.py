@@ -1,4 +1,6 @@
-"""The trained layer of a run, on the first steps of its own data: what `rnnspec probe --run` looks at."""
+"""The trained layer of a run, on the first steps of its own data: what `rnnspec probe --run` looks
+at."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -20,9 +22,11 @@ from rnnspec.train.tasks import load_task
 
 
 def of_run(folder: str | Path, *, steps: int = 100, rows: int = 4) -> Subject:
-    """The trained layer of a run, on the first steps of a batch of its own data (through its embedding, where it has one).
+    """The trained layer of a run, on the first steps of a batch of its own data (through its
+    embedding, where it has one).
 
-    At most `rows` rows and `steps` steps, and no more steps than the shortest of those rows has: padding is not data.
+    At most `rows` rows and `steps` steps, and no more steps than the shortest of those rows has:
+    padding is not data.
     """
     saved = checkpoint.load(Path(folder) / "weights.npz")
     config = saved.config
@@ -35,7 +39,9 @@ def of_run(folder: str | Path, *, steps: int = 100, rows: int = 4) -> Subject:
         raise TrainError(f"the data of {folder} is not what it was trained on")
     model = problem.model(layer_maker(spec, config))
     if not isinstance(model, SequenceModel):
-        raise TrainError(f"{folder} is of the task {config.task}, whose model has two layers; probe a run of another task")
+        raise TrainError(
+            f"{folder} is of the task {config.task}, whose model has two layers; probe a run of another task"
+        )
     checkpoint.fill(model.params, saved)
     batch, _ = problem.next({})
     if batch.lengths is not None:
@@ -47,7 +53,8 @@ def of_run(folder: str | Path, *, steps: int = 100, rows: int = 4) -> Subject:
 
 
 def own_parameters(spec: Spec, weights: Mapping[str, Array]) -> dict[str, Array]:
-    """A layer's weights by the cell's own names, float64; the layer may have them packed as torch does."""
+    """A layer's weights by the cell's own names, float64; the layer may have them packed as torch
+    does."""
     blocks = {name.removesuffix("_l0"): np.asarray(array, np.float64) for name, array in weights.items()}
     layout = next((name for name in spec.layouts if name.startswith("torch.")), None)
     return blocks if layout is None or set(blocks) == set(spec.trained) else dict(unpack(spec, layout, blocks))

@@ -1,4 +1,5 @@
-"""Progress of long work on stderr: a live bar on a terminal, plain lines elsewhere. rich is imported for a terminal only."""
+"""Progress of long work on stderr: a live bar on a terminal, plain lines elsewhere. rich is
+imported for a terminal only."""
 
 from __future__ import annotations
 
@@ -47,7 +48,11 @@ def line(report: Report, pace: Pace, problem: Problem) -> str:
     loss, speed, left = pace.loss(), pace.speed(report), pace.left(report)
     parts = [f"step {report.step:>5}", f"loss {'  -  ' if loss is None else f'{loss:5.3f}'}"]
     metric = problem.metric
-    parts.append(f"held-out {report.scores[metric.name]:5.3f} {metric.unit}" if report.scores is not None else " " * (15 + len(metric.unit)))
+    parts.append(
+        f"held-out {report.scores[metric.name]:5.3f} {metric.unit}"
+        if report.scores is not None
+        else " " * (15 + len(metric.unit))
+    )
     parts.append(f"{speed:>7,.0f} a second" if speed else " " * 16)
     parts.append(f"{clock(left)} left" if left is not None else " " * 9)
     sample = " ".join(report.sample.split())[:40]
@@ -61,14 +66,19 @@ def clock(seconds: float) -> str:
 
 @contextmanager
 def training(title: str, problem: Problem) -> Iterator[Callable[[Report], None]]:
-    """Yields show(report), to be called after every step; snapshots leave a line behind, other steps only move the bar."""
+    """Yields show(report), to be called after every step; snapshots leave a line behind, other
+    steps only move the bar."""
     pace = Pace()
     if not sys.stderr.isatty():
 
         def show_plain(report: Report) -> None:
             pace.add(report)
             if report.trouble:
-                print(f"step {report.step:>5}  skipped: gradients not finite in {report.trouble}", file=sys.stderr, flush=True)
+                print(
+                    f"step {report.step:>5}  skipped: gradients not finite in {report.trouble}",
+                    file=sys.stderr,
+                    flush=True,
+                )
             if report.scores is not None:
                 print(line(report, pace, problem), file=sys.stderr, flush=True)
 
@@ -96,7 +106,9 @@ def training(title: str, problem: Problem) -> Iterator[Callable[[Report], None]]
             if report.scores is not None:
                 console.print(Text(line(report, pace, problem)), overflow="ellipsis", no_wrap=True, crop=True)
             loss, speed, left = pace.loss(), pace.speed(report), pace.left(report)
-            status = "" if loss is None or speed is None else f"{loss:.3f}  {speed:,.0f} a second  {clock(left or 0)} left"
+            status = (
+                "" if loss is None or speed is None else f"{loss:.3f}  {speed:,.0f} a second  {clock(left or 0)} left"
+            )
             bar.update(task, completed=report.fraction, status=status)
 
         yield show
@@ -125,7 +137,11 @@ def checking() -> Iterator[Callable[[str, int, int], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     with Progress(
-        BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False), console=Console(stderr=True), transient=True
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.description}", markup=False),
+        console=Console(stderr=True),
+        transient=True,
     ) as bar:
         task = bar.add_task("")
         yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)

@@ -51,7 +51,10 @@ def run(args: argparse.Namespace) -> int:
 def train_in(folder: Path, this: Run, args: argparse.Namespace, compiled: float) -> int:
     """Trains and leaves everything in the folder; returns the exit code."""
     first, code, trouble = (this.seconds, this.tokens), 0, ""
-    with stop_signals() as stopped, np.errstate(over="ignore", invalid="ignore"):  # what isn't finite is told by name, and the step skipped
+    with (
+        stop_signals() as stopped,
+        np.errstate(over="ignore", invalid="ignore"),
+    ):  # what isn't finite is told by name, and the step skipped
         try:
             follow(this, folder, lambda: stopped.number is not None)
         except Diverged as error:
@@ -74,7 +77,9 @@ def choose_folder(args: argparse.Namespace, setup: Setup) -> Path:
         config = setup.run.config
         name = title_of(config) + ("" if config.task == "text" else f"-{config.task}")
         base = Path("runs") / name
-        folder = next(f for i in range(1, 10_000) if not (f := base if i == 1 else base.with_name(f"{base.name}-{i}")).exists())
+        folder = next(
+            f for i in range(1, 10_000) if not (f := base if i == 1 else base.with_name(f"{base.name}-{i}")).exists()
+        )
     else:
         folder = Path(args.out)
     if folder.exists() and not folder.is_dir():
@@ -92,13 +97,16 @@ def check_folder(args: argparse.Namespace, folder: Path) -> None:
         found = [name for name in (WEIGHTS, METRICS, LOG, *PLOTS) if (folder / name).exists()]
         if found:
             raise TrainError(
-                f"{folder} holds another run already ({', '.join(found)}). Choose another --out, or go on with it: --resume {folder}"
+                f"{folder} holds another run already ({', '.join(found)}). Choose another --out, or go on with it:"
+                f" --resume {folder}"
             )
 
 
 def writing(args: argparse.Namespace) -> tuple[int, float]:
     """Characters and temperature of the sample at the end."""
-    return CHARACTERS if args.sample is None else args.sample, TEMPERATURE if args.temperature is None else args.temperature
+    return CHARACTERS if args.sample is None else args.sample, (
+        TEMPERATURE if args.temperature is None else args.temperature
+    )
 
 
 def make_folder(folder: Path) -> None:
@@ -118,7 +126,8 @@ class Stopped:
 
 @contextmanager
 def stop_signals() -> Iterator[Stopped]:
-    """Ctrl-C (or SIGTERM) asks to stop after the step being computed, so that weights are never half updated.
+    """Ctrl-C (or SIGTERM) asks to stop after the step being computed, so that weights are never
+    half updated.
 
     A second one stops at once.
     """
@@ -140,7 +149,8 @@ def stop_signals() -> Iterator[Stopped]:
 
 
 def follow(run: Run, folder: Path, stop: Callable[[], bool]) -> None:
-    """Trains, shows and logs every report, and saves the run at every snapshot, the first before any step included."""
+    """Trains, shows and logs every report, and saves the run at every snapshot, the first before
+    any step included."""
     with progress.training(title_of(run.config), run.problem) as show, MetricsLog(folder / LOG, run.step) as log:
         for report in train(run, stop):
             show(report)
@@ -154,7 +164,9 @@ def save(path: Path, run: Run) -> None:
     try:
         checkpoint.save(path, run)
     except OSError as error:
-        whole = f"; the run as it was saved before is whole: rnnspec train --resume {path.parent}" if path.exists() else ""
+        whole = (
+            f"; the run as it was saved before is whole: rnnspec train --resume {path.parent}" if path.exists() else ""
+        )
         raise TrainError(f"can't write {path} at step {run.step}: {error.strerror or error}{whole}") from None
 
 
@@ -165,9 +177,8 @@ def announce(run: Run, folder: Path) -> None:
     parameters = sum(array.size for array in run.model.params.values())
     layers = f"{run.config.layers} layers of " if run.config.layers > 1 else ""
     print(
-        f"cell        {title_of(run.config)}, {layers}{run.config.hidden} units, {parameters:,} parameters with embedding and head\n"
-        f"{run.config.task.ljust(11)} {run.problem.summary()}\n"
-        f"results     {folder}{os.sep}",
+        f"cell        {title_of(run.config)}, {layers}{run.config.hidden} units, {parameters:,} parameters with"
+        f" embedding and head\n{run.config.task.ljust(11)} {run.problem.summary()}\nresults     {folder}{os.sep}",
         file=sys.stderr,
     )
 
@@ -179,8 +190,13 @@ def conclude(run: Run, folder: Path, final: dict[str, Any]) -> None:
     known = f" ({baseline[0]} {shown(baseline[1])})" if baseline and metric.unit == run.problem.loss_unit else ""
     print(f"held-out    {shown(final[metric.name])} {metric.unit}{known}")
     speed = final["tokens_per_second"] or 0
-    early = ", stopped early: the weights are those of step " + str(run.best.step) if run.best and exhausted(run) else ""
-    print(f"steps       {run.step:,} in {run.seconds:.1f} s{early}, {speed:,.0f} steps of rows per second; compiling {final['compile_seconds']:.1f} s")
+    early = (
+        ", stopped early: the weights are those of step " + str(run.best.step) if run.best and exhausted(run) else ""
+    )
+    print(
+        f"steps       {run.step:,} in {run.seconds:.1f} s{early}, {speed:,.0f} steps of rows per second; compiling"
+        f" {final['compile_seconds']:.1f} s"
+    )
     if run.skipped:
         print(f"skipped     {run.skipped} steps whose gradients were not finite")
     print(f"written     {', '.join(str(folder / name) for name in final['files'])}")

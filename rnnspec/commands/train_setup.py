@@ -1,4 +1,6 @@
-"""From the arguments of `rnnspec train` to a run: the configuration, the problem, the model. Nothing is written."""
+"""From the arguments of `rnnspec train` to a run: the configuration, the problem, the model.
+Nothing is written."""
+
 from __future__ import annotations
 
 import argparse
@@ -44,7 +46,9 @@ def set_up(args: argparse.Namespace) -> Setup:
     config = make_config(args, task, saved)
     spec = load(config.cell, **config.choices)
     if args.retain and not keepers(spec):
-        raise TrainError(f"{title_of(config)} has no gate that keeps a state: --retain has no meaning for it, and would be ignored")
+        raise TrainError(
+            f"{title_of(config)} has no gate that keeps a state: --retain has no meaning for it, and would be ignored"
+        )
     config = replace(config, equations=tuple(e.text for e in spec.equations), digest=digest(spec))
     return Setup(make_run(config, spec, task, saved, args), saved)
 
@@ -56,7 +60,9 @@ def open_saved(args: argparse.Namespace) -> checkpoint.Checkpoint | None:
         return None
     folder = Path(args.resume or args.start)
     if not (folder / WEIGHTS).is_file():
-        raise TrainError(f"{folder} holds no run to {'resume' if args.resume else 'start from'}: there is no {folder / WEIGHTS}")
+        raise TrainError(
+            f"{folder} holds no run to {'resume' if args.resume else 'start from'}: there is no {folder / WEIGHTS}"
+        )
     return checkpoint.load(folder / WEIGHTS)
 
 
@@ -68,7 +74,9 @@ def make_config(args: argparse.Namespace, task: Task, saved: checkpoint.Checkpoi
             raise TrainError(f"--{name} has no meaning for the task {task.name}, and would be ignored")
     for name in ("sample", "temperature"):
         if getattr(args, name) is not None and not task.writes:
-            raise TrainError(f"--{name} has no meaning for the task {task.name}, which writes no text, and would be ignored")
+            raise TrainError(
+                f"--{name} has no meaning for the task {task.name}, which writes no text, and would be ignored"
+            )
     if args.cell is not None:
         given["cell"] = os.path.abspath(args.cell) if is_path(args.cell) else args.cell
     if args.data is not None:
@@ -84,7 +92,10 @@ def make_config(args: argparse.Namespace, task: Task, saved: checkpoint.Checkpoi
     told = {name: f"--set {name}" for name, _ in args.set} | {name: f"--{name}" for name in given}
     for name in task.of_files if config.data is None else task.of_made:
         if name in told:
-            raise TrainError(f"{told[name]} has no meaning for {'made data' if config.data is None else 'data of a file'}, and would be ignored")
+            raise TrainError(
+                f"{told[name]} has no meaning for {'made data' if config.data is None else 'data of a file'}, and would"
+                " be ignored"
+            )
     return replace(config, **duration(args, config, task, saved))
 
 
@@ -94,8 +105,13 @@ def start_config(args: argparse.Namespace, task: Task, saved: checkpoint.Checkpo
     if task.name == saved.config.task:
         return saved.config
     if args.resume:
-        raise TrainError(f"{saved.path.parent} was trained on the task {saved.config.task}; another task starts from its weights with --from")
-    data = saved.config.data if task.writes and load_task(saved.config.task).writes else None  # a text is no table of another task
+        raise TrainError(
+            f"{saved.path.parent} was trained on the task {saved.config.task}; another task starts from its weights"
+            " with --from"
+        )
+    data = (
+        saved.config.data if task.writes and load_task(saved.config.task).writes else None
+    )  # a text is no table of another task
     return replace(saved.config, task=task.name, data=data, options=dict(task.options))
 
 
@@ -104,28 +120,40 @@ def options(task: Task, base: Config, settings: list[tuple[str, str]]) -> dict[s
     found = dict(base.options)
     for name, text in settings:
         if name not in task.options:
-            raise TrainError(f"the task {task.name} has no setting {name!r}; it has {', '.join(task.options) or 'none'}")
+            raise TrainError(
+                f"the task {task.name} has no setting {name!r}; it has {', '.join(task.options) or 'none'}"
+            )
         kind = type(task.options[name])
         try:
             found[name] = kind(text)
         except ValueError:
-            raise TrainError(f"--set {name} must be {'a whole number' if kind is int else 'a number'}, not {text!r}") from None
+            raise TrainError(
+                f"--set {name} must be {'a whole number' if kind is int else 'a number'}, not {text!r}"
+            ) from None
     return found
 
 
-def duration(args: argparse.Namespace, config: Config, task: Task, saved: checkpoint.Checkpoint | None) -> dict[str, Any]:
-    """steps and seconds: as given, else the saved run's, else the task's; a run that only starts from another for `generate` writes at once."""
+def duration(
+    args: argparse.Namespace, config: Config, task: Task, saved: checkpoint.Checkpoint | None
+) -> dict[str, Any]:
+    """steps and seconds: as given, else the saved run's, else the task's; a run that only starts
+    from another for `generate` writes at once."""
     if args.steps is not None and args.epochs is not None:
         raise TrainError("--steps and --epochs both say how long to train: give one of them")
     if args.steps is not None or args.seconds is not None or args.epochs is not None:
         spent = saved.meta["seconds"] if saved and args.resume else 0.0
         return {"steps": args.steps, "seconds": None if args.seconds is None else spent + args.seconds}
     if args.start is not None:
-        return {"steps": 0 if task.name == "generate" else task.defaults.get("steps", Config("").steps), "seconds": None}
+        return {
+            "steps": 0 if task.name == "generate" else task.defaults.get("steps", Config("").steps),
+            "seconds": None,
+        }
     return {}
 
 
-def make_run(config: Config, spec: Spec, task: Task, saved: checkpoint.Checkpoint | None, args: argparse.Namespace) -> Run:
+def make_run(
+    config: Config, spec: Spec, task: Task, saved: checkpoint.Checkpoint | None, args: argparse.Namespace
+) -> Run:
     memory = saved.memory if saved else {}
     problem = task.make(config, memory)
     epochs = args.epochs or (task.epochs if config.steps is None and config.seconds is None else 0)
@@ -134,17 +162,28 @@ def make_run(config: Config, spec: Spec, task: Task, saved: checkpoint.Checkpoin
             raise TrainError(f"the task {task.name} makes its data step by step and has no epochs: give --steps")
         config = replace(config, steps=epochs * problem.epoch_steps)
     try:
-        run = start_run(config, problem, problem.model(layer_maker(spec, config, args.threads, chosen=args.embed is not None)), args.threads or processors())
+        run = start_run(
+            config,
+            problem,
+            problem.model(layer_maker(spec, config, args.threads, chosen=args.embed is not None)),
+            args.threads or processors(),
+        )
     except MemoryError:
-        raise TrainError(f"not enough memory for --layers {config.layers}, --hidden {config.hidden} and --embed {config.embed}") from None
+        raise TrainError(
+            f"not enough memory for --layers {config.layers}, --hidden {config.hidden} and --embed {config.embed}"
+        ) from None
     if saved and args.resume:
         checkpoint.restore(run, saved)
         if fraction(run) >= 1:
             raise TrainError(
-                f"{saved.path.parent} is finished at step {run.step}. To train on, give --steps (more than {run.step}) or --seconds"
+                f"{saved.path.parent} is finished at step {run.step}. To train on, give --steps (more than {run.step})"
+                " or --seconds"
             )
         if exhausted(run):
-            raise TrainError(f"{saved.path.parent} has stopped early at step {run.step}. To train on, give --patience (more than {config.patience})")
+            raise TrainError(
+                f"{saved.path.parent} has stopped early at step {run.step}. To train on, give --patience (more than"
+                f" {config.patience})"
+            )
     elif saved:
         checkpoint.begin_from(run, saved)
     return run

@@ -1,4 +1,5 @@
 """`rnnspec verify`: runs an implementation against a conformance pack."""
+
 from __future__ import annotations
 
 import argparse
@@ -14,10 +15,13 @@ from rnnspec.errors import RnnspecError
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 all that was tried agrees, 1 something differs or nothing was tried; a pack or an adapter that can't be read is an error, 2."""
+    """0 all that was tried agrees, 1 something differs or nothing was tried; a pack or an adapter
+    that can't be read is an error, 2."""
     results = []
     with redirect_stdout(sys.stderr) if args.json else nullcontext():  # what an adapter prints is no part of the object
-        for result in verify(Path(args.pack), _adapter(args.adapter) if args.adapter else None, args.dtype or ("float32", "float64")):
+        for result in verify(
+            Path(args.pack), _adapter(args.adapter) if args.adapter else None, args.dtype or ("float32", "float64")
+        ):
             results.append(result)
             if not args.json:
                 print("\n".join(_lines(result)), flush=True)
@@ -34,8 +38,10 @@ def _adapter(text: str) -> Any:
     try:
         return find_adapter(text)
     except (Exception, SystemExit) as error:  # importing runs the module's own code
-        raise RnnspecError(f"the adapter '{text}' can't be loaded: {type(error).__name__}: {error}. Give MODULE:FUNCTION, the module in this folder "
-                           "or installed.") from error
+        raise RnnspecError(
+            f"the adapter '{text}' can't be loaded: {type(error).__name__}: {error}. Give MODULE:FUNCTION, the module"
+            " in this folder or installed."
+        ) from error
 
 
 def _lines(result: dict[str, Any]) -> list[str]:

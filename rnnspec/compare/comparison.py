@@ -1,4 +1,5 @@
 """What comparing two cells gives: the verdict, and the first value that differs."""
+
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
@@ -11,7 +12,8 @@ SHOWN = 24  # numbers of an array that are printed
 
 @dataclass(frozen=True)
 class Difference:
-    """The first value that differs: of which output or state, at which step (from 0), on what, and the first equation that does."""
+    """The first value that differs: of which output or state, at which step (from 0), on what, and
+    the first equation that does."""
 
     kind: str
     name: str
@@ -29,8 +31,10 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The verdict. how: "symbolically", "numerically" or, where the declarations differ already, "by declaration". mapping: parameters
-    that are matched beyond their names. largest: the largest difference found, beside the largest value; points: how many were tried."""
+    """The verdict. how: "symbolically", "numerically" or, where the declarations differ already,
+    "by declaration". mapping: parameters that are matched beyond their names. largest: the largest
+    difference found, beside the largest value; points: how many were tried.
+    """
 
     a: str
     b: str
@@ -66,14 +70,19 @@ def _json(value: Any) -> Any:
     return value
 
 
-# --- text ------------------------------------------------------------------------------------------------------------
+# --- text
+# ------------------------------------------------------------------------------------------------------------
 
 
 def _difference_lines(found: Comparison, d: Difference) -> list[str]:
     wide = max(len(found.a), len(found.b))
     lines = [f"  {found.a:<{wide}}  {d.name} = {_short(d.a)}", f"  {found.b:<{wide}}  {d.name} = {_short(d.b)}"]
     if d.equation:
-        lines += [f"first equation that differs: {d.equation}", f"  {found.a:<{wide}}  {d.text_a}", f"  {found.b:<{wide}}  {d.text_b}"]
+        lines += [
+            f"first equation that differs: {d.equation}",
+            f"  {found.a:<{wide}}  {d.text_a}",
+            f"  {found.b:<{wide}}  {d.text_b}",
+        ]
     lines.append("on " + ", ".join(f"{n} = {v}" for n, v in d.sizes.items()))
     lines += [f"  {n} = {_short(v)}" for group in (d.inputs, d.states, d.parameters) for n, v in group.items()]
     return lines

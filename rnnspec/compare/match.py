@@ -1,7 +1,10 @@
-"""Which parameters of one cell play the part of which of another, found from normal forms that are equal but for them.
+"""Which parameters of one cell play the part of which of another, found from normal forms that are
+equal but for them.
 
-A sum of parameters counts as one: b_ih + b_hh against b. Where several would do, the one of the same name is taken.
+A sum of parameters counts as one: b_ih + b_hh against b. Where several would do, the one of the
+same name is taken.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -17,7 +20,8 @@ Term = tuple[Value, list[tuple[Value, Value]]]
 
 @dataclass(frozen=True)
 class Bound:
-    """What was found so far: the group of each parameter's atom, and pairs of atoms that are equal under it."""
+    """What was found so far: the group of each parameter's atom, and pairs of atoms that are equal
+    under it."""
 
     groups: Mapping[str, Group] = field(default_factory=dict)
     equal: frozenset[tuple[str, str]] = frozenset()
@@ -37,7 +41,11 @@ class Matcher:
         if left.keys() != right.keys():
             return None
         for key in sorted(left, key=lambda k: len(left[k])):
-            found = self.pair(left[key], right[key], bound) if len(left[key]) == len(right[key]) else self.sums(left[key], right[key], bound)
+            found = (
+                self.pair(left[key], right[key], bound)
+                if len(left[key]) == len(right[key])
+                else self.sums(left[key], right[key], bound)
+            )
             if found is None:
                 return None
             bound = found
@@ -53,12 +61,20 @@ class Matcher:
         return found
 
     def form_print(self, form: Value) -> int:
-        return hash(tuple(sorted((key, 1 if self.linear(group[0]) else len(group)) for key, group in self.classes(form).items())))
+        return hash(
+            tuple(
+                sorted((key, 1 if self.linear(group[0]) else len(group)) for key, group in self.classes(form).items())
+            )
+        )
 
     def fingerprint(self, atom: Value) -> int:
         if atom.name not in self.prints:
             known = self.table.of(atom)
-            args = ("",) if known.op == "parameter" else tuple(self.form_print(a) if hasattr(a, "free_symbols") else str(a) for a in known.args)
+            args = (
+                ("",)
+                if known.op == "parameter"
+                else tuple(self.form_print(a) if hasattr(a, "free_symbols") else str(a) for a in known.args)
+            )
             self.prints[atom.name] = hash((known.op, args, known.shape))
         return int(self.prints[atom.name])
 

@@ -1,9 +1,12 @@
-"""Normal forms: the value of every node as a polynomial over atoms, so that equal mathematics tends to be equal text.
+"""Normal forms: the value of every node as a polynomial over atoms, so that equal mathematics tends
+to be equal text.
 
-An atom is what a polynomial does not look into: an input, a state, a parameter or a piece of one, a function's value, a product with a
-matrix. Atoms are kept in a Table that several graphs share. Products and sums along features are linear, and are written out term by
-term; a part of a product is a product with rows of the matrix. What this does not see to be equal may still be equal.
+An atom is what a polynomial does not look into: an input, a state, a parameter or a piece of one, a
+function's value, a product with a matrix. Atoms are kept in a Table that several graphs share.
+Products and sums along features are linear, and are written out term by term; a part of a product
+is a product with rows of the matrix. What this does not see to be equal may still be equal.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -16,16 +19,32 @@ import sympy
 from rnnspec.language.sizes import SizeError, canonical_size, remainder
 from rnnspec.language.spec import Shape
 from rnnspec.symbolic.expressions import FUNCTION_CLASSES, Value, expand_row, symbol
-from rnnspec.symbolic.graph import Concat, CumSum, Diag, Graph, Node, Outer, Part, Pointwise, Product, Read, Reduce, Transpose
+from rnnspec.symbolic.graph import (
+    Concat,
+    CumSum,
+    Diag,
+    Graph,
+    Node,
+    Outer,
+    Part,
+    Pointwise,
+    Product,
+    Read,
+    Reduce,
+    Transpose,
+)
 
 MAX_TERMS = 400  # of a polynomial; a longer one stays a product
-OPAQUE = frozenset({"stop_gradient", "straight_through", "shifted"})  # their value is another's, their derivative is not
+OPAQUE = frozenset(
+    {"stop_gradient", "straight_through", "shifted"}
+)  # their value is another's, their derivative is not
 ELEMENTWISE = frozenset(FUNCTION_CLASSES) | {"power", "select", "times"}
 
 
 @dataclass(frozen=True)
 class Atom:
-    """op: input, state, parameter, step or size, with texts as args; or an operation, over normal forms."""
+    """op: input, state, parameter, step or size, with texts as args; or an operation, over normal
+    forms."""
 
     op: str
     args: tuple[Any, ...]
@@ -34,7 +53,8 @@ class Atom:
 
 @dataclass(frozen=True)
 class Leaf:
-    """A parameter or a piece of it: entry `index` along the first axis, and of that `length` from `first` on, by axis."""
+    """A parameter or a piece of it: entry `index` along the first axis, and of that `length` from
+    `first` on, by axis."""
 
     side: str
     parameter: str
@@ -48,8 +68,16 @@ class Leaf:
         return Leaf(self.side, self.parameter, self.index, tuple(cuts))
 
     def to_text(self) -> str:
-        ends = [f"{first}:{canonical_size(f'{first} + {length}')}" if cut else ":" for cut in self.cuts for first, length in [cut or ("", "")]]
-        return self.parameter + ("" if self.index is None else f"[{self.index + 1}]") + (f"[{', '.join(ends)}]" if ends else "")
+        ends = [
+            f"{first}:{canonical_size(f'{first} + {length}')}" if cut else ":"
+            for cut in self.cuts
+            for first, length in [cut or ("", "")]
+        ]
+        return (
+            self.parameter
+            + ("" if self.index is None else f"[{self.index + 1}]")
+            + (f"[{', '.join(ends)}]" if ends else "")
+        )
 
 
 def terms(form: Value) -> list[tuple[Value, list[tuple[Value, Value]]]]:
@@ -95,8 +123,13 @@ class Table:
         return self.atom("power", (base, exponent), shape)
 
     def function(self, name: str, args: tuple[Value, ...], shape: Shape) -> Value:
-        """tanh(-v) is -tanh(v), sigmoid(-v) is 1 - sigmoid(v), where every term of v is negative."""
-        if name in ("tanh", "sigmoid", "erf", "sin") and args[0] != 0 and all(number < 0 for number, _ in terms(args[0])):
+        """tanh(-v) is -tanh(v), sigmoid(-v) is 1 - sigmoid(v), where every term of v is
+        negative."""
+        if (
+            name in ("tanh", "sigmoid", "erf", "sin")
+            and args[0] != 0
+            and all(number < 0 for number, _ in terms(args[0]))
+        ):
             positive = self.atom(name, (-args[0],), shape)
             return 1 - positive if name == "sigmoid" else -positive
         return self.atom(name, args, shape)
@@ -109,7 +142,9 @@ class Table:
         for atom in form.free_symbols:
             known = self.of(atom)
             if len(known.shape) == 2:
-                changed[atom] = known.args[0] if known.op == "transpose" else self.atom("transpose", (atom,), known.shape[::-1])
+                changed[atom] = (
+                    known.args[0] if known.op == "transpose" else self.atom("transpose", (atom,), known.shape[::-1])
+                )
                 changed[atom] = atom if known.op == "diag" else changed[atom]
         return form.xreplace(changed)
 
@@ -127,7 +162,11 @@ class Table:
         for (a, left), (b, right) in pairs(terms(matrix), terms(vector)):
             (m_scale, m), (v_scale, v) = self.scalars(left), self.scalars(right)
             known = self.of(m) if m.is_Symbol else None
-            made = known.args[0] * v if known and known.op == "diag" and len(shape) == 1 else self.atom("product", (m, v), shape)
+            made = (
+                known.args[0] * v
+                if known and known.op == "diag" and len(shape) == 1
+                else self.atom("product", (m, v), shape)
+            )
             total += a * b * m_scale * v_scale * made
         return sympy.expand(total)
 
@@ -139,7 +178,8 @@ class Table:
         return sympy.expand(made)
 
     def part(self, form: Value, first: str, length: str) -> Value:
-        """Elements of a vector: of a sum those of its terms, of W @ v the product with rows of W."""
+        """Elements of a vector: of a sum those of its terms, of W @ v the product with rows of
+        W."""
         changed = {atom: self._part(atom, first, length) for atom in form.free_symbols if len(self.of(atom).shape) == 1}
         return form.xreplace(changed)
 
@@ -156,7 +196,9 @@ class Table:
                 inside = self._within(known, first, length)
                 return self.atom("part", (atom, first, length), shape) if inside is None else inside
             case op if op in ELEMENTWISE:
-                return self.atom(op, tuple(self.part(a, first, length) if a.free_symbols else a for a in known.args), shape)
+                return self.atom(
+                    op, tuple(self.part(a, first, length) if a.free_symbols else a for a in known.args), shape
+                )
         return self.atom("part", (atom, first, length), shape)
 
     def _within(self, concat: Atom, first: str, length: str) -> Value | None:
@@ -174,8 +216,11 @@ class Table:
         return None
 
 
-def normal_forms(graph: Graph, table: Table, leaf: Callable[[str], Leaf], role: Callable[[str, str], str]) -> dict[str, Value]:
-    """node -> its normal form. `leaf` gives the parameter that the graph calls so, `role` the name of an input or state."""
+def normal_forms(
+    graph: Graph, table: Table, leaf: Callable[[str], Leaf], role: Callable[[str, str], str]
+) -> dict[str, Value]:
+    """node -> its normal form. `leaf` gives the parameter that the graph calls so, `role` the name
+    of an input or state."""
     work = _Normal(graph, table, leaf, role)
     for name, node in graph.nodes.items():
         work.forms[name] = work.node(node, graph.shapes[name])
@@ -200,7 +245,9 @@ class _Normal:
             case Pointwise(expr):
                 return self.value(expr, shape)
             case Product(matrix, vector, transposed):
-                return table.times(table.transposed(forms[matrix]) if transposed else forms[matrix], forms[vector], shape)
+                return table.times(
+                    table.transposed(forms[matrix]) if transposed else forms[matrix], forms[vector], shape
+                )
             case Reduce("sum", arg):
                 return table.total(forms[arg], shapes[arg])
             case Reduce(op, arg):

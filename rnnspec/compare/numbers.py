@@ -1,4 +1,5 @@
 """Two cells run side by side in the reference, with numbers of 50 digits."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -39,7 +40,8 @@ def holds(pair: Pair, proof: Proof) -> bool:
     return True
 
 
-# --- numerically -----------------------------------------------------------------------------------------------------
+# --- numerically
+# -----------------------------------------------------------------------------------------------------
 
 
 def point(pair: Pair, sizes: tuple[int, ...], seed: int, scale: float = 1.0) -> Case:
@@ -58,7 +60,8 @@ def free_parameters(pair: Pair, proof: Proof) -> tuple[list[str], list[str]]:
 
 
 def guessed(pair: Pair, proof: Proof) -> Proof:
-    """With the parameters that are left matched in the first order, of those with fitting shapes, in which both give one value."""
+    """With the parameters that are left matched in the first order, of those with fitting shapes,
+    in which both give one value."""
     free_a, free_b = free_parameters(pair, proof)
     shapes = [pair.a.parameters[n] for n in free_a]
     if len(free_a) != len(free_b) or not free_a:
@@ -72,11 +75,18 @@ def guessed(pair: Pair, proof: Proof) -> Proof:
 
 
 def negated(pair: Pair) -> str:
-    """The parameters of a gate with whose signs changed both are the same, or nothing: 1 - sigmoid(v) is sigmoid(-v)."""
+    """The parameters of a gate with whose signs changed both are the same, or nothing: 1 -
+    sigmoid(v) is sigmoid(-v)."""
     for e in pair.a.equations:
         names = sorted({n.name for n in walk(e.value) if isinstance(n, Ref)} & set(pair.shared()))
         turned = Proof(False, tuple(signed(zip(names, names), -1)))
-        if isinstance(e.value, Call) and e.value.function == "sigmoid" and names and not any(free_parameters(pair, turned)) and holds(pair, turned):
+        if (
+            isinstance(e.value, Call)
+            and e.value.function == "sigmoid"
+            and names
+            and not any(free_parameters(pair, turned))
+            and holds(pair, turned)
+        ):
             return ", ".join(names)
     return ""
 
@@ -87,7 +97,10 @@ def _transferred(pair: Pair, case: Case, proof: Proof, seed: int | None) -> tupl
     full = {n: full_shape(shape, sizes) for n, shape in pair.b.parameters.items()}
     free_a, free_b = free_parameters(pair, proof)
     a = {n: np.zeros_like(v) if n in free_a and seed is None else v for n, v in case.params.items()}
-    b: dict[str, Any] = {n: np.round(rng.uniform(-1, 1, s), 2) if n in free_b and seed is not None else np.zeros(s) for n, s in full.items()}
+    b: dict[str, Any] = {
+        n: np.round(rng.uniform(-1, 1, s), 2) if n in free_b and seed is not None else np.zeros(s)
+        for n, s in full.items()
+    }
     b |= {n: a[n].copy() for n in pair.shared()}
     for left, right, sign in proof.groups:
         total = sign * sum(_view(a[leaf.parameter], leaf, sizes) for leaf in left)
@@ -96,12 +109,15 @@ def _transferred(pair: Pair, case: Case, proof: Proof, seed: int | None) -> tupl
     for left, right, _ in proof.groups:  # one of several of a shared name stays what it is
         if len(right) > 1 and len(left) > 1:
             for leaf in right:
-                _view(b[leaf.parameter], leaf, sizes)[...] = next((_view(a[o.parameter], o, sizes) for o in left if o == replace(leaf, side="a")), 0.0)
+                _view(b[leaf.parameter], leaf, sizes)[...] = next(
+                    (_view(a[o.parameter], o, sizes) for o in left if o == replace(leaf, side="a")), 0.0
+                )
     return a, b
 
 
 def _view(array: Any, leaf: Leaf, sizes: Mapping[str, int]) -> Any:
-    """The piece of a parameter's array that a leaf is, which may be cut along several axes: a view."""
+    """The piece of a parameter's array that a leaf is, which may be cut along several axes: a
+    view."""
     view = Piece(leaf.parameter, leaf.index).of(array, sizes)
     for axis, cut in enumerate(leaf.cuts):
         view = Piece(leaf.parameter, None, axis, *cut).of(view, sizes) if cut else view
@@ -114,30 +130,48 @@ def _all_sizes(spec: Spec, known: Mapping[str, int]) -> dict[str, int]:
     return dict.fromkeys(sorted(sizes_in(spec.shapes.values()) - set(sizes)), 2) | sizes
 
 
-def errors_at(pair: Pair, case: Case, proof: Proof, numbers: reference.Numbers, seed: int | None = None) -> tuple[float, Difference | None]:
+def errors_at(
+    pair: Pair, case: Case, proof: Proof, numbers: reference.Numbers, seed: int | None = None
+) -> tuple[float, Difference | None]:
     """The largest difference of two runs, beside the largest value, and the first that is one."""
     params_a, params_b = _transferred(pair, case, proof, seed)
     roles = {kind: pair.roles(kind) for kind in ("input", "state", "output")}
     run_a = reference.forward(pair.graph_a, params_a, case.inputs, case.states, sizes=case.sizes, numbers=numbers)
     inputs = {n: case.inputs[m] for n, m in roles["input"].items()}
     states = {n: case.states[m] for n, m in roles["state"].items()}
-    run_b = reference.forward(pair.graph_b, params_b, inputs, states, sizes=_all_sizes(pair.b, case.sizes), numbers=numbers)
+    run_b = reference.forward(
+        pair.graph_b, params_b, inputs, states, sizes=_all_sizes(pair.b, case.sizes), numbers=numbers
+    )
     largest, first = 0.0, None
     for step in range(STEPS):
-        for kind, values_a, values_b in (("output", run_a.outputs, run_b.outputs), ("state", run_a.states, run_b.states)):
+        for kind, values_a, values_b in (
+            ("output", run_a.outputs, run_b.outputs),
+            ("state", run_a.states, run_b.states),
+        ):
             for theirs, ours in roles[kind].items():
                 a, b = values_a[ours][step, 0], values_b[theirs][step, 0]
                 error = _distance(a, b)
                 largest = max(largest, error)
                 if error > ROUNDED and first is None:
                     given = _plains(params_a) | {n: _plain(v) for n, v in params_b.items() if n not in params_a}
-                    first = Difference(kind, ours, step, _plain(a), _plain(b), dict(case.sizes), _plains(case.inputs), _plains(case.states),
-                                       given, *_equation(pair, run_a, run_b, step, ours))
+                    first = Difference(
+                        kind,
+                        ours,
+                        step,
+                        _plain(a),
+                        _plain(b),
+                        dict(case.sizes),
+                        _plains(case.inputs),
+                        _plains(case.states),
+                        given,
+                        *_equation(pair, run_a, run_b, step, ours),
+                    )
     return largest, first
 
 
 def _distance(a: Any, b: Any) -> float:
-    """The largest difference, beside 1 or the value; infinite where only one of two values is a number."""
+    """The largest difference, beside 1 or the value; infinite where only one of two values is a
+    number."""
     worst = 0.0
     for x, y in zip(np.ravel(a), np.ravel(b)):
         if x == y or (x != x and y != y):
@@ -147,8 +181,11 @@ def _distance(a: Any, b: Any) -> float:
     return worst
 
 
-def _equation(pair: Pair, run_a: reference.Trajectory, run_b: reference.Trajectory, step: int, name: str) -> tuple[str, str, str]:
-    """The first equation, in the order in which a is computed, whose value differs at this step: its name and both texts."""
+def _equation(
+    pair: Pair, run_a: reference.Trajectory, run_b: reference.Trajectory, step: int, name: str
+) -> tuple[str, str, str]:
+    """The first equation, in the order in which a is computed, whose value differs at this step:
+    its name and both texts."""
     theirs = {e.target: e for e in pair.b.equations}
     roles = {m: n for n, m in pair.roles("state").items()}
     for e in pair.a.equations:

@@ -1,4 +1,6 @@
-"""Two cells side by side: which input, state, output and parameter of one stands for which of the other."""
+"""Two cells side by side: which input, state, output and parameter of one stands for which of the
+other."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
@@ -10,7 +12,8 @@ from rnnspec.compare.normal import OPAQUE, Leaf
 from rnnspec.language.spec import Shape, Spec
 from rnnspec.symbolic.graph import Graph, Pointwise
 
-# --- declarations ----------------------------------------------------------------------------------------------------
+# --- declarations
+# ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -40,11 +43,21 @@ class Pair:
         wrong = []
         for kind, (left, right) in self.groups().items():
             roles = self.roles(kind)
-            wrong += [f"'{self.a.name}' has the {kind} {n}{_shown(left[n])}, '{self.b.name}' has none for it"
-                      for n in left if n not in roles.values()]
-            wrong += [f"'{self.b.name}' has the {kind} {n}{_shown(right[n])}, '{self.a.name}' has none for it" for n in right if n not in roles]
-            wrong += [f"the {kind} {n} is {_shown(left[m])} in '{self.a.name}' and {_shown(right[n])} in '{self.b.name}'"
-                      for n, m in roles.items() if left[m] != right[n]]
+            wrong += [
+                f"'{self.a.name}' has the {kind} {n}{_shown(left[n])}, '{self.b.name}' has none for it"
+                for n in left
+                if n not in roles.values()
+            ]
+            wrong += [
+                f"'{self.b.name}' has the {kind} {n}{_shown(right[n])}, '{self.a.name}' has none for it"
+                for n in right
+                if n not in roles
+            ]
+            wrong += [
+                f"the {kind} {n} is {_shown(left[m])} in '{self.a.name}' and {_shown(right[n])} in '{self.b.name}'"
+                for n, m in roles.items()
+                if left[m] != right[n]
+            ]
         return "; ".join(wrong)
 
     def shared(self) -> list[str]:
@@ -57,18 +70,31 @@ def _shown(shape: Shape) -> str:
 
 def notes_of(pair: Pair) -> tuple[str, ...]:
     def special(graph: Graph) -> set[str]:
-        return {type(part).__name__ for node in graph.nodes.values() if isinstance(node, Pointwise) for part in sympy.preorder_traversal(node.expr)} & OPAQUE
+        return {
+            type(part).__name__
+            for node in graph.nodes.values()
+            if isinstance(node, Pointwise)
+            for part in sympy.preorder_traversal(node.expr)
+        } & OPAQUE
 
     kinds = sorted((special(pair.graph_a) | special(pair.graph_b)) - {"shifted"})
     notes = [f"{' and '.join(kinds)}: the values were compared, the gradients may differ"] if kinds else []
     for theirs, ours in (pair.roles("input") | {n: n for n in pair.b.parameters}).items():
-        a, b = (f"{spec.noise[n].to_text()} in" if n in spec.noise else "no noise in" for spec, n in ((pair.a, ours), (pair.b, theirs)))
-        notes += [f"{ours} was compared as a value: it is {a} '{pair.a.name}' and {b} '{pair.b.name}'"] if a != b else []
+        a, b = (
+            f"{spec.noise[n].to_text()} in" if n in spec.noise else "no noise in"
+            for spec, n in ((pair.a, ours), (pair.b, theirs))
+        )
+        notes += (
+            [f"{ours} was compared as a value: it is {a} '{pair.a.name}' and {b} '{pair.b.name}'"] if a != b else []
+        )
     return tuple(notes)
 
 
 def results_of(pair: Pair) -> Iterator[tuple[str, str]]:
-    for kind, left, right in (("output", pair.graph_a.outputs, pair.graph_b.outputs), ("state", pair.graph_a.states, pair.graph_b.states)):
+    for kind, left, right in (
+        ("output", pair.graph_a.outputs, pair.graph_b.outputs),
+        ("state", pair.graph_a.states, pair.graph_b.states),
+    ):
         for theirs, ours in pair.roles(kind).items():
             yield left[ours], right[theirs]
 
@@ -82,7 +108,10 @@ class Proof:
 
     @property
     def mapping(self) -> tuple[str, ...]:
-        texts = [(" + ".join(map(Leaf.to_text, a)), "-" * (sign < 0) + " + ".join(map(Leaf.to_text, b))) for a, b, sign in self.groups]
+        texts = [
+            (" + ".join(map(Leaf.to_text, a)), "-" * (sign < 0) + " + ".join(map(Leaf.to_text, b)))
+            for a, b, sign in self.groups
+        ]
         return tuple(f"{left} = {right}" for left, right in texts if left != right)
 
 

@@ -1,9 +1,12 @@
 """Whether two cells are the same function of inputs, states and parameters: `rnnspec diff`.
 
-In: two Specs. Out: a Comparison. First by their normal forms, then by running both in the reference with numbers of 50 digits.
-Parameters of one name and shape are one; others are matched where the mathematics tells: b_ih + b_hh against b, pieces of a matrix that
-multiplies concat(x, h) against two matrices, other names, other signs. Values are compared, not derivatives: see `notes` where those may differ.
+In: two Specs. Out: a Comparison. First by their normal forms, then by running both in the reference
+with numbers of 50 digits. Parameters of one name and shape are one; others are matched where the
+mathematics tells: b_ih + b_hh against b, pieces of a matrix that multiplies concat(x, h) against
+two matrices, other names, other signs. Values are compared, not derivatives: see `notes` where
+those may differ.
 """
+
 from __future__ import annotations
 
 import os
@@ -16,7 +19,18 @@ import mpmath
 from rnnspec.backends import reference
 from rnnspec.check.sampling import NoSampleError
 from rnnspec.compare.comparison import Comparison
-from rnnspec.compare.numbers import DIGITS, EXACT, SCALES, SIZES, STEPS, errors_at, free_parameters, guessed, negated, point
+from rnnspec.compare.numbers import (
+    DIGITS,
+    EXACT,
+    SCALES,
+    SIZES,
+    STEPS,
+    errors_at,
+    free_parameters,
+    guessed,
+    negated,
+    point,
+)
 from rnnspec.compare.pair import Pair, Proof, notes_of
 from rnnspec.compare.proof import by_names, prove
 from rnnspec.errors import RnnspecError
@@ -27,9 +41,11 @@ from rnnspec.symbolic.build import build
 
 
 def diff(a: Spec | str | os.PathLike[str], b: Spec | str | os.PathLike[str]) -> Comparison:
-    """Compares two cells: Specs, names or paths. `.same` is the verdict, `.to_text()` says how it was shown or where they differ.
+    """Compares two cells: Specs, names or paths. `.same` is the verdict, `.to_text()` says how it
+    was shown or where they differ.
 
-    Raises RnnspecError where they can't be compared: no point was found at which the values of the first are finite.
+    Raises RnnspecError where they can't be compared: no point was found at which the values of the
+    first are finite.
     """
     first, second = (s if isinstance(s, Spec) else load(s) for s in (a, b))
     second, sizes = _with_sizes_of(first, second)
@@ -53,9 +69,14 @@ def _compared(pair: Pair) -> Comparison:
     if not found.same and pair.shared():
         renamed = prove(pair, frozenset())
         if renamed.proved:
-            found = replace(found, notes=(*found.notes, f"they are the same with other parameters' names: {', '.join(renamed.mapping)}"))
+            found = replace(
+                found,
+                notes=(*found.notes, f"they are the same with other parameters' names: {', '.join(renamed.mapping)}"),
+            )
         elif turned := negated(pair):
-            found = replace(found, notes=(*found.notes, f"they are the same with the signs of {turned} changed in one of them"))
+            found = replace(
+                found, notes=(*found.notes, f"they are the same with the signs of {turned} changed in one of them")
+            )
     return found
 
 
@@ -74,12 +95,19 @@ def _with_sizes_of(a: Spec, b: Spec) -> tuple[Spec, tuple[str, ...]]:
         renamed = loads(words.sub(lambda m: names[m[0]], to_yaml(b)))
     except RnnspecError:  # the name is taken by something else
         return b, ()
-    return replace(renamed, name=b.name), (f"sizes of '{b.name}': " + ", ".join(f"{n} is {m}" for n, m in names.items()),)
+    return replace(renamed, name=b.name), (
+        f"sizes of '{b.name}': " + ", ".join(f"{n} is {m}" for n, m in names.items()),
+    )
 
 
 def _run(pair: Pair, proof: Proof) -> Comparison:
     """The verdict by numbers. Parameters without a counterpart are 0 first, then random."""
-    numbers, largest, points, free = reference.mpmath_numbers(), 0.0, 0, [n for names in free_parameters(pair, proof) for n in names]
+    numbers, largest, points, free = (
+        reference.mpmath_numbers(),
+        0.0,
+        0,
+        [n for names in free_parameters(pair, proof) for n in names],
+    )
     for seed in [None, 1] if free else [None]:
         for number, (sizes, scale) in enumerate(product(SIZES, SCALES)):
             try:
@@ -89,29 +117,46 @@ def _run(pair: Pair, proof: Proof) -> Comparison:
             try:
                 with mpmath.workdps(DIGITS):
                     error, difference = errors_at(pair, case, proof, numbers, seed)
-            except (ZeroDivisionError, ValueError, OverflowError):  # mpmath has no infinity there, as in the side of a `where` not chosen
+            except (
+                ZeroDivisionError,
+                ValueError,
+                OverflowError,
+            ):  # mpmath has no infinity there, as in the side of a `where` not chosen
                 error, difference = errors_at(pair, case, proof, reference.FLOAT64, seed)
             largest, points = max(largest, error), points + 1
             if difference is not None:
                 where = f"at {difference.kind} {difference.name}, step {difference.step}"
                 extra = f" where {', '.join(free)}, which only one of them has, {'is' if len(free) == 1 else 'are'} "
                 reason = where + (extra + ("0" if seed is None else "not 0; the same where 0") if free else "")
-                return replace(_verdict(pair, False, "numerically", reason, proof), points=points, largest=error, difference=difference,
-                               notes=_unmatched(pair, proof))
+                return replace(
+                    _verdict(pair, False, "numerically", reason, proof),
+                    points=points,
+                    largest=error,
+                    difference=difference,
+                    notes=_unmatched(pair, proof),
+                )
     if not points:
-        raise RnnspecError(f"'{pair.a.name}' and '{pair.b.name}' can't be compared: no point was found at which the values of "
-                           f"'{pair.a.name}' are finite. See that its equations stay finite for weights and inputs in [-1, 1].")
+        raise RnnspecError(
+            f"'{pair.a.name}' and '{pair.b.name}' can't be compared: no point was found at which the values of "
+            f"'{pair.a.name}' are finite. See that its equations stay finite for weights and inputs in [-1, 1]."
+        )
     close = "to 1e-30" if largest <= EXACT else f"to {largest:.1g}, not to 1e-30: numbers were rounded to float64"
     reason = f"numerically at {points} points of {STEPS} steps {close}" + _with(pair, proof)
-    return replace(_verdict(pair, True, "numerically", reason, proof), points=points, largest=largest, notes=notes_of(pair))
+    return replace(
+        _verdict(pair, True, "numerically", reason, proof), points=points, largest=largest, notes=notes_of(pair)
+    )
 
 
 def _unmatched(pair: Pair, proof: Proof) -> tuple[str, ...]:
     left, right = free_parameters(pair, proof)
     if not left or not right:
         return ()
-    return (f"nothing was found in '{pair.b.name}' for {', '.join(left)} of '{pair.a.name}', nor for {', '.join(right)} the other way. "
-            "Where one stands for another, give them one name and shape",)
+    return (
+        (
+            f"nothing was found in '{pair.b.name}' for {', '.join(left)} of '{pair.a.name}', nor for {', '.join(right)}"
+            " the other way. Where one stands for another, give them one name and shape"
+        ),
+    )
 
 
 def _with(pair: Pair, proof: Proof) -> str:

@@ -1,4 +1,6 @@
-"""Checks the caller's arrays against a spec: dtypes, shapes, sizes, lengths. Says everything that is wrong in one message."""
+"""Checks the caller's arrays against a spec: dtypes, shapes, sizes, lengths. Says everything that
+is wrong in one message."""
+
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
@@ -12,16 +14,26 @@ from rnnspec.language.sizes import evaluate_size, full_shape, size_names, sizes_
 from rnnspec.language.spec import Shape, Spec
 
 
-def named(kind: str, given: Mapping[str, Any] | None, known: Mapping[str, Shape], dtype: np.dtype, *, required: bool,
-          optional: Collection[str] = ()) -> dict[str, Array]:
-    """The arrays of a mapping, their names and dtypes checked. required: all but the `optional` ones must be there."""
+def named(
+    kind: str,
+    given: Mapping[str, Any] | None,
+    known: Mapping[str, Shape],
+    dtype: np.dtype,
+    *,
+    required: bool,
+    optional: Collection[str] = (),
+) -> dict[str, Array]:
+    """The arrays of a mapping, their names and dtypes checked. required: all but the `optional`
+    ones must be there."""
     if given is None:
         given = {}
     if not isinstance(given, Mapping):
         raise DtypeError(f"{kind}s must be a dict of arrays by name ({', '.join(known)}); got {type(given).__name__}.")
     unknown = [n for n in given if n not in known]
     if unknown:
-        raise ShapeError(f"unknown {kind} {', '.join(map(repr, unknown))}. This cell has: {', '.join(known) or 'none'}.")
+        raise ShapeError(
+            f"unknown {kind} {', '.join(map(repr, unknown))}. This cell has: {', '.join(known) or 'none'}."
+        )
     missing = [n for n in known if given.get(n) is None and n not in optional]
     if required and missing:
         raise ShapeError(f"missing {kind} {', '.join(map(repr, missing))}. This cell has: {', '.join(known)}.")
@@ -29,15 +41,22 @@ def named(kind: str, given: Mapping[str, Any] | None, known: Mapping[str, Shape]
     return arrays
 
 
-def with_defaults(spec: Spec, inputs: Mapping[str, Array], lead: tuple[int, int], sizes: Mapping[str, int], dtype: np.dtype) -> dict[str, Array]:
-    """All inputs [T, B, ...], those that were not given as the spec's `defaults` have them; lead: (T, B)."""
+def with_defaults(
+    spec: Spec, inputs: Mapping[str, Array], lead: tuple[int, int], sizes: Mapping[str, int], dtype: np.dtype
+) -> dict[str, Array]:
+    """All inputs [T, B, ...], those that were not given as the spec's `defaults` have them; lead:
+    (T, B)."""
     found = {}
     for name, shape in spec.inputs.items():
         array = inputs.get(name)
         if array is None:
             value = spec.defaults[name]
             full = (*lead, *full_shape(shape, sizes))
-            plain = np.asarray(value, dtype) if value is not None else np.arange(lead[0], dtype=dtype).reshape(-1, *(1,) * (len(full) - 1))
+            plain = (
+                np.asarray(value, dtype)
+                if value is not None
+                else np.arange(lead[0], dtype=dtype).reshape(-1, *(1,) * (len(full) - 1))
+            )
             array = np.broadcast_to(plain, full)
         found[name] = array
     return found
@@ -45,10 +64,15 @@ def with_defaults(spec: Spec, inputs: Mapping[str, Array], lead: tuple[int, int]
 
 def as_array(what: str, value: Any, dtype: np.dtype) -> Array:
     """The value as an array of exactly this dtype; nothing is cast."""
-    if type(value) is np.ndarray and value.dtype is dtype and value.flags.aligned:  # dtypes of the machine's own order exist once
+    if (
+        type(value) is np.ndarray and value.dtype is dtype and value.flags.aligned
+    ):  # dtypes of the machine's own order exist once
         return value
     if isinstance(value, np.ma.MaskedArray):
-        raise DtypeError(f"{what} is a masked array, and a kernel would read through its mask. Give .filled(...), or `lengths` for padding.")
+        raise DtypeError(
+            f"{what} is a masked array, and a kernel would read through its mask. Give .filled(...), or `lengths` for"
+            " padding."
+        )
     if value is None or isinstance(value, Mapping):
         raise DtypeError(f"{what} must be an array of {dtype}; got {'None' if value is None else 'a dict'}.")
     try:
@@ -57,16 +81,27 @@ def as_array(what: str, value: Any, dtype: np.dtype) -> Array:
         raise DtypeError(f"{what} can't be read as an array of {dtype}: {error}") from error
     if array.dtype != dtype or not array.dtype.isnative:
         hint = "" if array.dtype in (np.float32, np.float64) else " (kernels are made for float32 and float64)"
-        raise DtypeError(f"{what} has dtype {array.dtype}, the kernel {dtype}{hint}. Convert it with .astype({str(dtype)!r}), "
-                         "or compile the cell for its dtype.")
+        raise DtypeError(
+            f"{what} has dtype {array.dtype}, the kernel {dtype}{hint}. Convert it with .astype({str(dtype)!r}), "
+            "or compile the cell for its dtype."
+        )
     return array if array.flags.aligned else array.copy()
 
 
-def ready(shapes: Mapping[str, tuple[int, ...]], given: Mapping[str, Array] | None, dtype: np.dtype, *, zero: bool = True,
-          numbered: bool = False) -> dict[str, Array]:
-    """Arrays to write to, one for each name: those given, checked, or new ones. zero: whether they start as zeros; numbered: see `numbered`."""
+def ready(
+    shapes: Mapping[str, tuple[int, ...]],
+    given: Mapping[str, Array] | None,
+    dtype: np.dtype,
+    *,
+    zero: bool = True,
+    numbered: bool = False,
+) -> dict[str, Array]:
+    """Arrays to write to, one for each name: those given, checked, or new ones. zero: whether they
+    start as zeros; numbered: see `numbered`."""
     if unknown := [n for n in given or {} if n not in shapes]:
-        raise ShapeError(f"out: nothing is written under the name {', '.join(map(repr, unknown))}; there are {', '.join(shapes)}.")
+        raise ShapeError(
+            f"out: nothing is written under the name {', '.join(map(repr, unknown))}; there are {', '.join(shapes)}."
+        )
     found = {}
     for name, shape in shapes.items():
         array = (given or {}).get(name)
@@ -86,7 +121,8 @@ def ready(shapes: Mapping[str, tuple[int, ...]], given: Mapping[str, Array] | No
 
 
 def numbered(array: Array) -> Array:
-    """An array [T, B, ...] whose rows, step after step, can be counted through: step t of row b is number t * B + b."""
+    """An array [T, B, ...] whose rows, step after step, can be counted through: step t of row b is
+    number t * B + b."""
     return array if _is_numbered(array) else np.ascontiguousarray(array)
 
 
@@ -95,13 +131,16 @@ def _is_numbered(array: Array) -> bool:
 
 
 def infer_sizes(spec: Spec, dims: list[tuple[str, Shape, tuple[int, ...]]]) -> dict[str, int]:
-    """The value of every size, from (what, declared shape, actual shape) of the arrays. Raises ShapeError with all mismatches."""
+    """The value of every size, from (what, declared shape, actual shape) of the arrays. Raises
+    ShapeError with all mismatches."""
     votes: dict[str, dict[int, list[str]]] = {}
     for what, shape, actual in dims:
         for name, length in zip(shape, actual):
             if name.isidentifier() and len(shape) == len(actual):
                 votes.setdefault(name, {}).setdefault(length, []).append(what)
-    most = {name: max(found, key=lambda n: len(found[n])) for name, found in votes.items()}  # so that the odd one out is named
+    most = {
+        name: max(found, key=lambda n: len(found[n])) for name, found in votes.items()
+    }  # so that the odd one out is named
     sizes, told = dict(most), {name: votes[name][length][0] for name, length in most.items()}
     sizes = with_default_sizes(spec.sizes, sizes)
     wrong = []
@@ -109,7 +148,9 @@ def infer_sizes(spec: Spec, dims: list[tuple[str, Shape, tuple[int, ...]]]) -> d
         expected = tuple(evaluate_size(s, sizes) if size_names(s) <= set(sizes) else None for s in shape)
         if len(shape) != len(actual) or any(e is not None and e != a for e, a in zip(expected, actual)):
             meaning = "" if all(s.isdigit() for s in shape) else f" = [{', '.join(shape)}]"
-            wrong.append(f"{what} has shape {_shown(actual)}, expected {_shown(expected)}{meaning}{_because(shape, sizes, told)}")
+            wrong.append(
+                f"{what} has shape {_shown(actual)}, expected {_shown(expected)}{meaning}{_because(shape, sizes, told)}"
+            )
     if wrong:
         raise ShapeError("; ".join(wrong) + ".")
     return sizes
@@ -133,7 +174,9 @@ def check_lengths(lengths: Any, steps: int, rows: int) -> Array | None:
     except Exception as error:
         raise ValueError(f"lengths must be {rows} integers: {error}") from error
     if array.shape != (rows,):
-        raise ValueError(f"lengths must have shape ({rows},), one number of steps for each row of the batch; got {array.shape}.")
+        raise ValueError(
+            f"lengths must have shape ({rows},), one number of steps for each row of the batch; got {array.shape}."
+        )
     if rows == 0:
         return None
     if array.dtype.kind not in "iu":
@@ -153,5 +196,7 @@ def as_resets(resets: Any) -> Array:
     except ValueError as error:  # a ragged list
         raise ShapeError(f"resets must be an array of booleans [T, B]: {error}") from None
     if array.dtype != np.bool_:
-        raise DtypeError(f"resets must be booleans, true before each step at which a row restarts; got dtype {array.dtype}.")
+        raise DtypeError(
+            f"resets must be booleans, true before each step at which a row restarts; got dtype {array.dtype}."
+        )
     return array

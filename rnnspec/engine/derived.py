@@ -1,8 +1,11 @@
-"""What kernels read that is not a parameter as the caller has it: pieces of parameters, and values computed once per sequence.
+"""What kernels read that is not a parameter as the caller has it: pieces of parameters, and values
+computed once per sequence.
 
-Both look like parameters to a kernel. On the way in a piece is a view and a value is computed by the reference backend, in float64;
-on the way out their gradients, summed over batch and time by the kernel, are carried on to the parameters.
+Both look like parameters to a kernel. On the way in a piece is a view and a value is computed by
+the reference backend, in float64; on the way out their gradients, summed over batch and time by the
+kernel, are carried on to the parameters.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -17,7 +20,8 @@ from rnnspec.language.spec import Spec
 
 
 class Derived:
-    """Of one cell, for the kernels with these layouts. `once`: the values computed once per sequence."""
+    """Of one cell, for the kernels with these layouts. `once`: the values computed once per
+    sequence."""
 
     def __init__(self, spec: Spec, dtype: np.dtype, layouts: list[Mapping[str, Any]]):
         self.spec, self.dtype = spec, dtype
@@ -38,7 +42,9 @@ class Derived:
             found |= {name: np.asarray(made[name], self.dtype) for name in self.once}
         return found
 
-    def gradients(self, sums: Mapping[str, Array], params: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Array]:
+    def gradients(
+        self, sums: Mapping[str, Array], params: Mapping[str, Array], sizes: Mapping[str, int]
+    ) -> dict[str, Array]:
         """The gradients of all parameters, from what a backward kernel summed."""
         whole = {}
         for name, shape in self.spec.trained.items():
@@ -61,7 +67,8 @@ class Derived:
 
 
 def _total(sums: Mapping[str, Array], name: str, shape: tuple[int, ...], dtype: np.dtype) -> Array:
-    """What was summed under a name: from outer products, and of a matrix read element by element as one long row."""
+    """What was summed under a name: from outer products, and of a matrix read element by element as
+    one long row."""
     found = [sums[key].reshape(shape) for key in (name, f"{name} flat") if key in sums]
     return sum(found[1:], found[0]) if found else np.zeros(shape, dtype)
 

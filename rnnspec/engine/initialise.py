@@ -1,4 +1,6 @@
-"""Initial values of parameters, as the spec's `init` says; uniform_hidden (PyTorch's) where it says nothing."""
+"""Initial values of parameters, as the spec's `init` says; uniform_hidden (PyTorch's) where it says
+nothing."""
+
 from __future__ import annotations
 
 import math
@@ -12,10 +14,12 @@ from rnnspec.language.spec import Init, Spec
 
 
 def initialise(spec: Spec, sizes: Mapping[str, int], seed: int, dtype: np.dtype) -> dict[str, Array]:
-    """All parameters of a cell that are trained, [shape of each] in `dtype`. The same seed gives the same values, whatever the dtype.
+    """All parameters of a cell that are trained, [shape of each] in `dtype`. The same seed gives
+    the same values, whatever the dtype.
 
-    Each parameter has its own stream, drawn by its place, so that adding one does not change those before it; with `like`, another's.
-    Raises ValueError for a seed that is no whole number of at least 0.
+    Each parameter has its own stream, drawn by its place, so that adding one does not change those
+    before it; with `like`, another's. Raises ValueError for a seed that is no whole number of at
+    least 0.
     """
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}.")
@@ -48,13 +52,18 @@ def _values(init: Init, shape: tuple[int, ...], hidden: int, rng: np.random.Gene
             return rng.uniform(args[0], args[1], shape)
         case "normal":
             return rng.normal(0.0, args[0], shape)
-        case "chrono":  # Tallec & Ollivier 2018: b_f = log(uniform(1, Tmax - 1)); -Tmax gives minus that, for gates that write
-            return np.asarray(math.copysign(1.0, args[0]) * np.log(rng.uniform(1.0, max(1.0, abs(args[0]) - 1.0), shape)))
+        case (
+            "chrono"
+        ):  # Tallec & Ollivier 2018: b_f = log(uniform(1, Tmax - 1)); -Tmax gives minus that, for gates that write
+            return np.asarray(
+                math.copysign(1.0, args[0]) * np.log(rng.uniform(1.0, max(1.0, abs(args[0]) - 1.0), shape))
+            )
     raise ValueError(f"unknown initialiser {init.kind!r} for {name}")
 
 
 def _matrices(make: Callable[[int, int], Array], init: Init, shape: tuple[int, ...], name: str) -> Array:
-    """A matrix times the gain of `init`, or one for each index of the first axis of three (a parameter of an inner loop)."""
+    """A matrix times the gain of `init`, or one for each index of the first axis of three (a
+    parameter of an inner loop)."""
     if len(shape) < 2:
         raise ValueError(f"init '{init.kind}' is for matrices; {name} has shape {shape}.")
     gain = init.args[0] if init.args else 1.0
@@ -65,7 +74,8 @@ def _matrices(make: Callable[[int, int], Array], init: Init, shape: tuple[int, .
 
 
 def _orthogonal(rows: int, columns: int, rng: np.random.Generator) -> Array:
-    """Rows or columns orthonormal, whichever are fewer; uniformly distributed (QR of a normal matrix, its signs settled by R's diagonal)."""
+    """Rows or columns orthonormal, whichever are fewer; uniformly distributed (QR of a normal
+    matrix, its signs settled by R's diagonal)."""
     q, r = np.linalg.qr(rng.normal(size=(max(rows, columns), min(rows, columns))))
     q = q * np.where(np.diag(r) < 0, -1.0, 1.0)
     return q if rows >= columns else q.T

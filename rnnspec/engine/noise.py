@@ -1,9 +1,11 @@
 """Values of the noise that a cell declares: `draw` for training, `mean` for evaluation.
 
-In: a Spec, sizes, the number of steps and rows, a seed. Out: arrays by name, to be given to a kernel among its inputs and parameters. A row's
-values depend on the seed, the noise's name and the row's number alone: not on the number of threads, of other rows, of steps behind it, nor on
-the dtype. `kernel.forward(..., noise=seed)` calls this.
+In: a Spec, sizes, the number of steps and rows, a seed. Out: arrays by name, to be given to a
+kernel among its inputs and parameters. A row's values depend on the seed, the noise's name and the
+row's number alone: not on the number of threads, of other rows, of steps behind it, nor on the
+dtype. `kernel.forward(..., noise=seed)` calls this.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -20,22 +22,45 @@ from rnnspec.language.spec import Spec
 Seed = int | tuple[int, ...]
 
 
-def draw(spec: Spec, sizes: Mapping[str, int], steps: int, rows: int, seed: Seed, dtype: Any = np.float32, first_row: int = 0,
-         names: Iterable[str] | None = None) -> dict[str, Array]:
+def draw(
+    spec: Spec,
+    sizes: Mapping[str, int],
+    steps: int,
+    rows: int,
+    seed: Seed,
+    dtype: Any = np.float32,
+    first_row: int = 0,
+    names: Iterable[str] | None = None,
+) -> dict[str, Array]:
     """The noise of one call, drawn: name -> array in `dtype`, as a kernel takes it.
 
-    An input drawn per step is [T, B, ...], one per sequence is [T, B, ...] with one value for all steps (its stride along time is 0), a
-    parameter has its own shape. seed: a whole number, or several, like (seed, step of training, layer). first_row: the number of the first
-    row, so that parts of a batch get what the whole batch gets. names: only these.
-    From Philox 4x64-10 (Salmon et al. 2011, Parallel Random Numbers: As Easy as 1, 2, 3), keyed by seed and name, a row's place in its counter.
-    Raises ValueError for a seed or first_row that is none, KeyError for a name that is no noise of the cell.
+    An input drawn per step is [T, B, ...], one per sequence is [T, B, ...] with one value for all
+    steps (its stride along time is 0), a parameter has its own shape. seed: a whole number, or
+    several, like (seed, step of training, layer). first_row: the number of the first row, so that
+    parts of a batch get what the whole batch gets. names: only these. From Philox 4x64-10 (Salmon
+    et al. 2011, Parallel Random Numbers: As Easy as 1, 2, 3), keyed by seed and name, a row's place
+    in its counter. Raises ValueError for a seed or first_row that is none, KeyError for a name that
+    is no noise of the cell.
     """
-    return {n: draw_one(spec.noise[n], n, _lead(spec, n, steps, rows), full_shape(spec.shapes[n], sizes), seed, dtype, first_row)
-            for n in (spec.noise if names is None else names)}
+    return {
+        n: draw_one(
+            spec.noise[n], n, _lead(spec, n, steps, rows), full_shape(spec.shapes[n], sizes), seed, dtype, first_row
+        )
+        for n in (spec.noise if names is None else names)
+    }
 
 
-def draw_one(how: Draw, name: str, lead: tuple[int, ...], full: tuple[int, ...], seed: Seed, dtype: Any = np.float32, first_row: int = 0) -> Array:
-    """One array of noise, [*lead, *full], of a cell or of none. lead: (T, B), or () where it is drawn per call; the rest as for `draw`."""
+def draw_one(
+    how: Draw,
+    name: str,
+    lead: tuple[int, ...],
+    full: tuple[int, ...],
+    seed: Seed,
+    dtype: Any = np.float32,
+    first_row: int = 0,
+) -> Array:
+    """One array of noise, [*lead, *full], of a cell or of none. lead: (T, B), or () where it is
+    drawn per call; the rest as for `draw`."""
     numbers = seeds(seed)
     if isinstance(first_row, bool) or not isinstance(first_row, int | np.integer) or not 0 <= first_row < 2**62:
         raise ValueError(f"first_row must be a whole number of at least 0, got {first_row!r}.")
@@ -43,10 +68,22 @@ def draw_one(how: Draw, name: str, lead: tuple[int, ...], full: tuple[int, ...],
     return _drawn(how, lead, full, key, int(first_row), np.dtype(dtype))
 
 
-def mean(spec: Spec, sizes: Mapping[str, int], steps: int, rows: int, dtype: Any = np.float32, names: Iterable[str] | None = None) -> dict[str, Array]:
-    """What is expected of the noise, in the shapes of `draw`: what stands in its place when the cell is evaluated. Read-only."""
-    return {n: np.broadcast_to(np.asarray(spec.noise[n].mean, dtype), _lead(spec, n, steps, rows) + full_shape(spec.shapes[n], sizes))
-            for n in (spec.noise if names is None else names)}
+def mean(
+    spec: Spec,
+    sizes: Mapping[str, int],
+    steps: int,
+    rows: int,
+    dtype: Any = np.float32,
+    names: Iterable[str] | None = None,
+) -> dict[str, Array]:
+    """What is expected of the noise, in the shapes of `draw`: what stands in its place when the
+    cell is evaluated. Read-only."""
+    return {
+        n: np.broadcast_to(
+            np.asarray(spec.noise[n].mean, dtype), _lead(spec, n, steps, rows) + full_shape(spec.shapes[n], sizes)
+        )
+        for n in (spec.noise if names is None else names)
+    }
 
 
 def seeds(seed: Any) -> tuple[int, ...]:
@@ -81,13 +118,16 @@ def _rows(how: Draw, shape: tuple[int, ...], key: int, first: int, dtype: np.dty
     if how.kind != "normal":
         raise ValueError(f"noise can't be drawn by {how.kind!r}.")
     values = np.empty((shape[0], each), np.float32)
-    for out, stream in zip(values, _streams(key, first, shape[0], 0)):  # of any dtype the same values: float32 ones, which cost a third
+    for out, stream in zip(
+        values, _streams(key, first, shape[0], 0)
+    ):  # of any dtype the same values: float32 ones, which cost a third
         np.random.Generator(stream).standard_normal(out=out, dtype=np.float32)
     return (values * np.float32(how.argument)).astype(dtype, copy=False).reshape(shape)
 
 
 def _hits(chance: float, rows: int, each: int, key: int, first: int) -> Array:
-    """[rows, each] of True with this chance: a byte decides, and where it ties (1 of 256) 32 bits more, so that the chance is right to 2**-40."""
+    """[rows, each] of True with this chance: a byte decides, and where it ties (1 of 256) 32 bits
+    more, so that the chance is right to 2**-40."""
     whole = int(chance * 256)
     random = np.empty((rows, -(-each // 8)), np.uint64)
     for row, words in enumerate(_words(key, first, [random.shape[1]] * rows, 0)):
@@ -98,7 +138,10 @@ def _hits(chance: float, rows: int, each: int, key: int, first: int) -> Array:
     if rest:
         ties = bytes_ == whole
         counts = ties.sum(axis=1).tolist()
-        more = [words.astype("<u8", copy=False).view(np.uint32)[:n] for n, words in zip(counts, _words(key, first, [-(-n // 2) for n in counts], 1))]
+        more = [
+            words.astype("<u8", copy=False).view(np.uint32)[:n]
+            for n, words in zip(counts, _words(key, first, [-(-n // 2) for n in counts], 1))
+        ]
         hits[ties] = np.concatenate([np.zeros(0, np.uint32), *more]) < rest
     return hits
 
@@ -110,7 +153,8 @@ def _words(key: int, first: int, counts: list[int], lane: int) -> Iterable[Array
 
 
 def _streams(key: int, first: int, rows: int, lane: int) -> Iterable[np.random.Philox]:
-    """A generator that stands at the start of each row in turn: one and the same, since making one costs ten times as much as moving it."""
+    """A generator that stands at the start of each row in turn: one and the same, since making one
+    costs ten times as much as moving it."""
     stream = np.random.Philox(key=key)
     start = stream.state
     for row in range(first, first + rows):

@@ -1,4 +1,5 @@
 """What the calls of a Kernel give back."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -18,12 +19,11 @@ if TYPE_CHECKING:
     from rnnspec.engine.spans import Pieces
 
 
-
-
 @dataclass
 class Run:
-    """A forward run. outputs, states: name -> [T, B, ...], every step; final: name -> [B, ...], the states after each row's last step.
-    tape_bytes: what it keeps for `backward` beside these and the weights."""
+    """A forward run. outputs, states: name -> [T, B, ...], every step; final: name -> [B, ...], the
+    states after each row's last step. tape_bytes: what it keeps for `backward` beside these and the
+    weights."""
 
     outputs: dict[str, Array]
     final: dict[str, Array]
@@ -39,11 +39,15 @@ class Run:
     _pieces: Pieces | None = field(repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("a Run can't be copied or pickled: its tape belongs to this process. Keep run.outputs, run.states and run.final instead.")
+        raise TypeError(
+            "a Run can't be copied or pickled: its tape belongs to this process. Keep run.outputs, run.states and"
+            " run.final instead."
+        )
 
     @cached_property
     def states(self) -> dict[str, Array]:
-        """Every state at every step, [T, B, ...]; zero past a row's end. Taken from the tape when first asked for."""
+        """Every state at every step, [T, B, ...]; zero past a row's end. Taken from the tape when
+        first asked for."""
         from rnnspec.backends.cpu.launch.tape import Tape, new_histories, read_history
 
         if isinstance(self._tape, Tape):
@@ -60,7 +64,8 @@ class Run:
 
 @dataclass(frozen=True)
 class Gradients:
-    """Gradients by name: params [...] summed over batch and time, inputs [T, B, ...], states [B, ...] before the first step."""
+    """Gradients by name: params [...] summed over batch and time, inputs [T, B, ...], states [B,
+    ...] before the first step."""
 
     params: dict[str, Array]
     inputs: dict[str, Array]
@@ -77,7 +82,8 @@ class Inference:
 
 @dataclass(frozen=True)
 class Taped(Inference):
-    """tape: [n] uint8, all that `resume` needs beside the arguments of the call. Its memory is used again once the array is gone."""
+    """tape: [n] uint8, all that `resume` needs beside the arguments of the call. Its memory is used
+    again once the array is gone."""
 
     tape: Array
 
@@ -87,6 +93,7 @@ class Taped(Inference):
 
 
 class State(dict[str, Array]):
-    """The states after one step, name -> [B, ...], to be given to the next; `outputs` are what the step emitted."""
+    """The states after one step, name -> [B, ...], to be given to the next; `outputs` are what the
+    step emitted."""
 
     outputs: dict[str, Array]

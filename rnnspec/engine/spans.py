@@ -1,9 +1,12 @@
-"""Parts of the rows of a batch that run alone: rows that are read backwards from their last step, and rows that restart on the way.
+"""Parts of the rows of a batch that run alone: rows that are read backwards from their last step,
+and rows that restart on the way.
 
-A piece is some steps of one row, from `start` on, or back where the direction is reverse. To a kernel each piece is a row of its
-own, with a length and with states; only what it reads and writes lies within the arrays [T, B, ...] of the whole batch, which are
-read in place: nothing is turned round, cut or padded.
+A piece is some steps of one row, from `start` on, or back where the direction is reverse. To a
+kernel each piece is a row of its own, with a length and with states; only what it reads and writes
+lies within the arrays [T, B, ...] of the whole batch, which are read in place: nothing is turned
+round, cut or padded.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -16,8 +19,9 @@ from numpy import ndarray as Array
 class Pieces:
     """Arrays are [R], one entry for each piece, row by row and in the order in which they run.
 
-    row, start, length: int64, which steps they are: start, start + 1, ... or start, start - 1, ... (reverse). fresh: whether a reset
-    comes before it, and not the row's own state. first, last: [B], the pieces that a row begins and ends with.
+    row, start, length: int64, which steps they are: start, start + 1, ... or start, start - 1, ...
+    (reverse). fresh: whether a reset comes before it, and not the row's own state. first, last:
+    [B], the pieces that a row begins and ends with.
     """
 
     reverse: bool
@@ -32,14 +36,22 @@ class Pieces:
         return len(self.row)
 
     def check(self, steps: int, rows: int) -> None:
-        """Raises ValueError unless every piece lies within [T, B]: kernels trust what they are told, and would write elsewhere."""
+        """Raises ValueError unless every piece lies within [T, B]: kernels trust what they are
+        told, and would write elsewhere."""
         end = self.start + (self.length - 1) * (-1 if self.reverse else 1)
         taken = self.length > 0
-        wrong = (self.length < 0) | (self.row < 0) | (self.row >= rows) | (taken & ((np.minimum(self.start, end) < 0) | (np.maximum(self.start, end) >= steps)))
+        wrong = (
+            (self.length < 0)
+            | (self.row < 0)
+            | (self.row >= rows)
+            | (taken & ((np.minimum(self.start, end) < 0) | (np.maximum(self.start, end) >= steps)))
+        )
         if wrong.any():
             i = int(np.flatnonzero(wrong)[0])
-            raise ValueError(f"piece {i}, {self.length[i]} steps {'back' if self.reverse else 'on'} from step {self.start[i]} of row {self.row[i]}, "
-                             f"does not lie within {steps} steps and {rows} rows.")
+            raise ValueError(
+                f"piece {i}, {self.length[i]} steps {'back' if self.reverse else 'on'} from step {self.start[i]} of row"
+                f" {self.row[i]}, does not lie within {steps} steps and {rows} rows."
+            )
 
     def places(self, rows: int) -> Array:
         """The number of each first step in an array [T, B, ...], counted through."""
@@ -47,10 +59,12 @@ class Pieces:
 
 
 def cut(steps: int, rows: int, lengths: Array | None, resets: Array | None, reverse: bool) -> Pieces:
-    """The pieces of a batch: every row up to its length (None: all steps), cut before each step for which resets [T, B] is true.
+    """The pieces of a batch: every row up to its length (None: all steps), cut before each step for
+    which resets [T, B] is true.
 
-    A row of length 0 is one piece without a step. Resets past a row's end count for nothing. Of a reset before the first step
-    nothing is cut; it says that the row does not begin with its own state (and, run backwards, nothing).
+    A row of length 0 is one piece without a step. Resets past a row's end count for nothing. Of a
+    reset before the first step nothing is cut; it says that the row does not begin with its own
+    state (and, run backwards, nothing).
     """
     ends = np.full(rows, steps, np.int64) if lengths is None else lengths
     begins = np.zeros((rows, steps + 1), bool)  # one step more, so that a row of no length has a place too

@@ -1,4 +1,5 @@
 """A sequence that arrives step by step."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -21,18 +22,31 @@ INTERRUPTED = -1  # in place of the step's number
 
 
 class Stream:
-    """The states of some rows, moved on by one step at a time: made by `kernel.stream(params, rows=B)`.
+    """The states of some rows, moved on by one step at a time: made by `kernel.stream(params,
+    rows=B)`.
 
-    A step plans, packs and allocates nothing. outputs: name -> [B, ...], the same arrays after every step, so copy what must
-    outlive the next one. One thread at a time may use a stream; different streams do not meet.
+    A step plans, packs and allocates nothing. outputs: name -> [B, ...], the same arrays after
+    every step, so copy what must outlive the next one. One thread at a time may use a stream;
+    different streams do not meet.
     """
 
-    def __init__(self, kernel: Kernel, weights: Weights, rows: int, sizes: Mapping[str, int], states: Mapping[str, Any] | None):
+    def __init__(
+        self, kernel: Kernel, weights: Weights, rows: int, sizes: Mapping[str, int], states: Mapping[str, Any] | None
+    ):
         self.kernel, self.weights, self.rows = kernel, weights, rows
         spec, self.sizes = kernel.spec, _sizes(kernel, weights, sizes)
-        self._inputs = {n: np.zeros((rows, *full_shape(shape, self.sizes)), kernel.dtype) for n, shape in spec.inputs.items()}
-        self._mean = {n: a[0] for n, a in mean(spec, self.sizes, 1, rows, kernel.dtype, [n for n in spec.noise if n in spec.inputs]).items()}
-        self.outputs = {o: np.zeros((rows, *full_shape(spec.shapes[o], self.sizes)), kernel.dtype) for o in spec.outputs}
+        self._inputs = {
+            n: np.zeros((rows, *full_shape(shape, self.sizes)), kernel.dtype) for n, shape in spec.inputs.items()
+        }
+        self._mean = {
+            n: a[0]
+            for n, a in mean(
+                spec, self.sizes, 1, rows, kernel.dtype, [n for n in spec.noise if n in spec.inputs]
+            ).items()
+        }
+        self.outputs = {
+            o: np.zeros((rows, *full_shape(spec.shapes[o], self.sizes)), kernel.dtype) for o in spec.outputs
+        }
         self._t: int = 0
         self._bind()
         self.reset(states)
@@ -51,13 +65,20 @@ class Stream:
         return f"Stream({self.kernel.spec.name}, rows={self.rows}, t={self.t})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("a Stream can't be copied or pickled: keep stream.states, and start another with kernel.stream(weights, states, rows=...).")
+        raise TypeError(
+            "a Stream can't be copied or pickled: keep stream.states, and start another with kernel.stream(weights,"
+            " states, rows=...)."
+        )
 
     def step(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """One step. inputs: name -> [B, ...]; those with a default may be left out, and noise, which is what is expected of it then. Returns `outputs`."""
+        """One step. inputs: name -> [B, ...]; those with a default may be left out, and noise,
+        which is what is expected of it then. Returns `outputs`."""
         t, self._t = self._t, INTERRUPTED
         if t == INTERRUPTED:
-            raise RuntimeError("a step of this stream was interrupted, and its states are lost: call reset(states), or start another stream.")
+            raise RuntimeError(
+                "a step of this stream was interrupted, and its states are lost: call reset(states), or start another"
+                " stream."
+            )
         try:
             self._take(inputs, t)
         except Exception:  # refused before anything was computed
@@ -100,13 +121,18 @@ class Stream:
     @property
     def states(self) -> dict[str, Array]:
         """Copies of the states now, name -> [B, ...]."""
-        return {s: a.reshape(self.rows, *full_shape(self.kernel.states[s], self.sizes)) for s, a in self._current().items()}
+        return {
+            s: a.reshape(self.rows, *full_shape(self.kernel.states[s], self.sizes)) for s, a in self._current().items()
+        }
 
     def reset(self, states: Mapping[str, Any] | None = None) -> None:
         """Back to step 0, from these states, zero where left out."""
         given = checked.named("state", states, self.kernel.states, self.kernel.dtype, required=False)
         kernel, lead = self.kernel, (str(self.rows),)
-        checked.infer_sizes(kernel.spec, [(f"state '{n}'", lead + kernel._sized(kernel.states[n], self.sizes), a.shape) for n, a in given.items()])
+        checked.infer_sizes(
+            kernel.spec,
+            [(f"state '{n}'", lead + kernel._sized(kernel.states[n], self.sizes), a.shape) for n, a in given.items()],
+        )
         self._restart(given)
 
     def _restart(self, states: Mapping[str, Array]) -> None:
@@ -116,9 +142,17 @@ class Stream:
     def _checked(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
         """The inputs as arrays that fit, or the error that says what does not."""
         kernel = self.kernel
-        arrays = checked.named("input", inputs, kernel.spec.inputs, kernel.dtype, required=True, optional=kernel.spec.defaults)
+        arrays = checked.named(
+            "input", inputs, kernel.spec.inputs, kernel.dtype, required=True, optional=kernel.spec.defaults
+        )
         lead = (str(self.rows),)
-        checked.infer_sizes(kernel.spec, [(f"input '{n}'", lead + kernel._sized(kernel.spec.inputs[n], self.sizes), a.shape) for n, a in arrays.items()])
+        checked.infer_sizes(
+            kernel.spec,
+            [
+                (f"input '{n}'", lead + kernel._sized(kernel.spec.inputs[n], self.sizes), a.shape)
+                for n, a in arrays.items()
+            ],
+        )
         return arrays
 
 
@@ -135,12 +169,17 @@ def _sizes(kernel: Kernel, weights: Weights, given: Mapping[str, int]) -> dict[s
     names = sizes_in(spec.shapes.values())
     for name, value in given.items():
         if name not in names:
-            raise ShapeError(f"'{spec.name}' has no size {name!r}. Its sizes are: {', '.join(sorted(names)) or 'none'}; rows= is the number of rows.")
+            raise ShapeError(
+                f"'{spec.name}' has no size {name!r}. Its sizes are: {', '.join(sorted(names)) or 'none'}; rows= is the"
+                " number of rows."
+            )
         check_size_value(name, value)
         if sizes.setdefault(name, value) != value:
             raise ShapeError(f"size {name} is {value} here, but {sizes[name]} by the shapes of the weights.")
     sizes = with_default_sizes(spec.sizes, sizes)
     if missing := sorted(names - set(sizes)):
-        raise ShapeError(f"the parameters of '{spec.name}' do not tell the size{'s' * (len(missing) > 1)} {', '.join(missing)}: "
-                         f"give {', '.join(f'{n}=...' for n in missing)}.")
+        raise ShapeError(
+            f"the parameters of '{spec.name}' do not tell the size{'s' * (len(missing) > 1)} {', '.join(missing)}: "
+            f"give {', '.join(f'{n}=...' for n in missing)}."
+        )
     return sizes

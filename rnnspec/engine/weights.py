@@ -1,4 +1,5 @@
 """Parameters packed once, for many calls."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -13,13 +14,12 @@ if TYPE_CHECKING:
     from rnnspec.engine.stream import Stream
 
 
-
-
 class Weights:
-    """A cell's parameters as its kernels read them: made by `kernel.pack(params)`, and goes wherever that kernel takes params.
+    """A cell's parameters as its kernels read them: made by `kernel.pack(params)`, and goes
+    wherever that kernel takes params.
 
-    params: name -> array, copies that can't be written to. So later changes of the arrays that were given are not seen, and a
-    call with Weights never packs again what an earlier one has packed.
+    params: name -> array, copies that can't be written to. So later changes of the arrays that were
+    given are not seen, and a call with Weights never packs again what an earlier one has packed.
     """
 
     def __init__(self, kernel: Kernel, params: Mapping[str, Array]):
@@ -39,7 +39,8 @@ class Weights:
         return (Weights, (self.kernel, dict(self.params)))
 
     def packed(self, key: tuple[Any, ...], pack: Callable[[Mapping[str, Array]], Packed]) -> Packed:
-        """What `pack(params)` gave when it was first asked for under this key. Two threads at once may both pack: no harm."""
+        """What `pack(params)` gave when it was first asked for under this key. Two threads at once
+        may both pack: no harm."""
         found = self._packed.get(key)
         if found is None:
             found = self._packed[key] = pack(self.params)

@@ -1,10 +1,13 @@
-"""Runs an ONNX RNN, GRU or LSTM node through our kernels, with every attribute of the operator's text.
+"""Runs an ONNX RNN, GRU or LSTM node through our kernels, with every attribute of the operator's
+text.
 
     outputs = run(node, {"X": x, "W": w, "R": r, ...})     # node: an onnx.NodeProto
     outputs["Y"]                                           # [T, directions, B, H]; layout 1: [B, T, directions, H]
 
-Nothing of the package `onnx` is needed for it. Where ONNX Runtime and the operator's text differ, this follows the text.
+Nothing of the package `onnx` is needed for it. Where ONNX Runtime and the operator's text differ,
+this follows the text.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -52,18 +55,22 @@ class Node:
 
 
 def cells(node: Any) -> tuple[Spec, ...]:
-    """The cell of each direction of a node: `lstm` itself, or one made of it. Raises NodeError, UnsupportedError for other operators."""
+    """The cell of each direction of a node: `lstm` itself, or one made of it. Raises NodeError,
+    UnsupportedError for other operators."""
     return tuple(form.spec() for form in read_node(node).forms())
 
 
 def run(node: Any, inputs: Mapping[str, Any] | Sequence[Any], *, threads: int | None = None) -> dict[str, Array]:
     """The outputs that an RNN, GRU or LSTM node asks for, by the node's names for them.
 
-    node: an onnx.NodeProto. inputs: arrays by the node's names, or in the node's order, those that it leaves out left out. float32 or float64, by
-    X. X [T, B, D] (layout 1: [B, T, D]), W [directions, gates * H, D], R [directions, gates * H, H], B [directions, 2 * gates * H], sequence_lens
-    [B] integers, initial_h and initial_c [directions, B, H] (layout 1: [B, directions, H]), P [directions, 3 * H].
-    Y is 0 past the end of a row; a row of no steps keeps its initial states. The reverse direction starts at a row's last step.
-    Raises NodeError for a node that the operator's text does not allow, UnsupportedError for other operators, DtypeError, ShapeError.
+    node: an onnx.NodeProto. inputs: arrays by the node's names, or in the node's order, those that
+    it leaves out left out. float32 or float64, by X. X [T, B, D] (layout 1: [B, T, D]), W
+    [directions, gates * H, D], R [directions, gates * H, H], B [directions, 2 * gates * H],
+    sequence_lens [B] integers, initial_h and initial_c [directions, B, H] (layout 1: [B,
+    directions, H]), P [directions, 3 * H]. Y is 0 past the end of a row; a row of no steps keeps
+    its initial states. The reverse direction starts at a row's last step. Raises NodeError for a
+    node that the operator's text does not allow, UnsupportedError for other operators, DtypeError,
+    ShapeError.
     """
     read = read_node(node)
     forms = read.forms()
@@ -79,12 +86,17 @@ def run(node: Any, inputs: Mapping[str, Any] | Sequence[Any], *, threads: int | 
 def read_node(node: Any) -> Node:
     attributes = read_attributes(node)
     own = OPERATORS[node.op_type]
-    roles = {"input": (*COMMON_INPUTS, *own.more_inputs), "output": ("Y", *(f"Y_{letter}" for letter in own.states.values()))}
+    roles = {
+        "input": (*COMMON_INPUTS, *own.more_inputs),
+        "output": ("Y", *(f"Y_{letter}" for letter in own.states.values())),
+    }
     named: dict[str, dict[str, str]] = {}
     for kind, known in roles.items():
         given = list(getattr(node, kind))
         if len(given) > len(known):
-            raise NodeError(f"{node.op_type} has {len(known)} {kind}s ({', '.join(known)}), and the node names {len(given)}.")
+            raise NodeError(
+                f"{node.op_type} has {len(known)} {kind}s ({', '.join(known)}), and the node names {len(given)}."
+            )
         named[kind] = {role: name for role, name in zip(known, given) if name}
     if missing := [role for role in ("X", "W", "R") if role not in named["input"]]:
         raise NodeError(f"{node.op_type} needs the inputs X, W and R; the node lacks {listed(missing)}.")
@@ -111,7 +123,8 @@ def _named(read: Node, node: Any, inputs: Mapping[str, Any] | Sequence[Any]) -> 
 
 @dataclass(frozen=True)
 class _Call:
-    """x [T, B, D]; blocks [directions, ...] by the layout's names; states [directions, B, H] by ours; lengths [B] or None."""
+    """x [T, B, D]; blocks [directions, ...] by the layout's names; states [directions, B, H] by
+    ours; lengths [B] or None."""
 
     operator: str
     x: Array
@@ -123,8 +136,15 @@ class _Call:
 def _call(read: Node, given: Mapping[str, Any]) -> _Call:
     dtype = getattr(given["X"], "dtype", None) or np.asarray(given["X"]).dtype
     if dtype not in (np.float32, np.float64):
-        raise DtypeError(f"'{read.inputs['X']}' has dtype {dtype}, and kernels are made for float32 and float64: convert the node's inputs first.")
-    arrays = {role: as_array(f"'{read.inputs[role]}' ({role})", a, np.dtype(dtype)) for role, a in given.items() if role != "sequence_lens"}
+        raise DtypeError(
+            f"'{read.inputs['X']}' has dtype {dtype}, and kernels are made for float32 and float64: convert the node's"
+            " inputs first."
+        )
+    arrays = {
+        role: as_array(f"'{read.inputs[role]}' ({role})", a, np.dtype(dtype))
+        for role, a in given.items()
+        if role != "sequence_lens"
+    }
     _check_shapes(read, arrays)
     x, states = arrays["X"], {f"initial_{letter}": state for state, letter in read.own.states.items()}
     initial = {state: arrays[role] for role, state in states.items() if role in arrays}
@@ -144,17 +164,30 @@ def _check_shapes(read: Node, arrays: Mapping[str, Array]) -> None:
     directions, gates, hidden = len(read.directions), read.own.gates, arrays["R"].shape[2]
     rows = arrays["X"].shape[0 if read.batch_first else 1]
     state = (rows, directions, hidden) if read.batch_first else (directions, rows, hidden)
-    wanted = {"W": (directions, gates * hidden, arrays["X"].shape[2]), "R": (directions, gates * hidden, hidden), "B": (directions, 2 * gates * hidden),
-              "P": (directions, 3 * hidden), "initial_h": state, "initial_c": state}
-    wrong = [f"'{read.inputs[role]}' ({role}) has the shape {a.shape}, expected {wanted[role]}"
-             for role, a in arrays.items() if role in wanted and a.shape != wanted[role]]
+    wanted = {
+        "W": (directions, gates * hidden, arrays["X"].shape[2]),
+        "R": (directions, gates * hidden, hidden),
+        "B": (directions, 2 * gates * hidden),
+        "P": (directions, 3 * hidden),
+        "initial_h": state,
+        "initial_c": state,
+    }
+    wrong = [
+        f"'{read.inputs[role]}' ({role}) has the shape {a.shape}, expected {wanted[role]}"
+        for role, a in arrays.items()
+        if role in wanted and a.shape != wanted[role]
+    ]
     if read.attributes.get("hidden_size", hidden) != hidden:
         wrong.append(f"hidden_size is {read.attributes['hidden_size']}, and the last axis of R has {hidden}")
     if wrong:
-        raise ShapeError(f"inputs of {read.op}, direction {read.attributes.get('direction', 'forward')}: {'; '.join(wrong)}.")
+        raise ShapeError(
+            f"inputs of {read.op}, direction {read.attributes.get('direction', 'forward')}: {'; '.join(wrong)}."
+        )
 
 
-def _direction(form: Form, call: _Call, number: int, turned: str, threads: int | None) -> tuple[Array, dict[str, Array]]:
+def _direction(
+    form: Form, call: _Call, number: int, turned: str, threads: int | None
+) -> tuple[Array, dict[str, Array]]:
     """Y [T, B, H] and the final states [B, H] of one direction."""
     params = unpack(form.spec(), f"onnx.{call.operator}", {name: block[number] for name, block in call.blocks.items()})
     states = {state: array[number] for state, array in call.states.items()}

@@ -1,8 +1,11 @@
-"""Which cell an ONNX RNN, GRU or LSTM node is: our specs, with the node's activations and clip put in.
+"""Which cell an ONNX RNN, GRU or LSTM node is: our specs, with the node's activations and clip put
+in.
 
-In: the attributes of a node. Out: one Spec for each direction. The operators' equations are those of our cells (`lstm`, `gru`, ...); what
-the operators add stands in two tables here. Source: the operators' text in ONNX, opset 7 to 22.
+In: the attributes of a node. Out: one Spec for each direction. The operators' equations are those
+of our cells (`lstm`, `gru`, ...); what the operators add stands in two tables here. Source: the
+operators' text in ONNX, opset 7 to 22.
 """
+
 from __future__ import annotations
 
 import math
@@ -25,8 +28,9 @@ class NodeError(RnnspecError, ValueError):
 
 @dataclass(frozen=True)
 class Activation:
-    """One of the operators' activation functions of v. alpha, beta: their defaults, those of the ONNX operator of that name; None: it has none
-    and must be given. A function reads the parameters that its text names."""
+    """One of the operators' activation functions of v. alpha, beta: their defaults, those of the
+    ONNX operator of that name; None: it has none and must be given. A function reads the parameters
+    that its text names."""
 
     text: str
     alpha: float | None = None
@@ -50,9 +54,10 @@ ACTIVATIONS: Mapping[str, Activation] = {
 
 @dataclass(frozen=True)
 class Operator:
-    """activations: the operator's roles in their order, and what they are by default. roles: in which equations of our cells each is found.
-    cells: our cell for each setting of the attributes that choose one; "P" is whether the node has that input.
-    inputs beyond X, W, R, B, sequence_lens and initial_h, and states by the operator's letters."""
+    """activations: the operator's roles in their order, and what they are by default. roles: in
+    which equations of our cells each is found. cells: our cell for each setting of the attributes
+    that choose one; "P" is whether the node has that input. inputs beyond X, W, R, B, sequence_lens
+    and initial_h, and states by the operator's letters."""
 
     gates: int
     activations: Mapping[str, str]
@@ -64,17 +69,49 @@ class Operator:
 
 OPERATORS: Mapping[str, Operator] = {
     "RNN": Operator(1, {"f": "Tanh"}, {"h": "f"}, {"h": "h"}, {(): "rnn"}),
-    "GRU": Operator(3, {"f": "Sigmoid", "g": "Tanh"}, {"z": "f", "r": "f", "n": "g"}, {"h": "h"},
-                    {(("linear_before_reset", 0),): "gru_reset_before", (("linear_before_reset", 1),): "gru"}),
-    "LSTM": Operator(4, {"f": "Sigmoid", "g": "Tanh", "h": "Tanh"}, {"i": "f", "o": "f", "f": "f", "g": "g", "h": "h"}, {"h": "h", "c": "c"},
-                     {(("input_forget", 0), ("P", 0)): "lstm", (("input_forget", 0), ("P", 1)): "lstm_peephole",
-                      (("input_forget", 1), ("P", 0)): "lstm_cifg", (("input_forget", 1), ("P", 1)): "lstm_cifg_peephole"},
-                     ("initial_c", "P")),
+    "GRU": Operator(
+        3,
+        {"f": "Sigmoid", "g": "Tanh"},
+        {"z": "f", "r": "f", "n": "g"},
+        {"h": "h"},
+        {(("linear_before_reset", 0),): "gru_reset_before", (("linear_before_reset", 1),): "gru"},
+    ),
+    "LSTM": Operator(
+        4,
+        {"f": "Sigmoid", "g": "Tanh", "h": "Tanh"},
+        {"i": "f", "o": "f", "f": "f", "g": "g", "h": "h"},
+        {"h": "h", "c": "c"},
+        {
+            (("input_forget", 0), ("P", 0)): "lstm",
+            (("input_forget", 0), ("P", 1)): "lstm_peephole",
+            (("input_forget", 1), ("P", 0)): "lstm_cifg",
+            (("input_forget", 1), ("P", 1)): "lstm_cifg_peephole",
+        },
+        ("initial_c", "P"),
+    ),
 }
-COMMON = {"activations": "strings", "activation_alpha": "floats", "activation_beta": "floats", "clip": "float", "direction": "string",
-          "hidden_size": "int", "layout": "int"}
-DIRECTIONS: Mapping[str, tuple[str, ...]] = {"forward": ("forward",), "reverse": ("reverse",), "bidirectional": ("forward", "reverse")}
-_FIELDS = {1: ("float", "f"), 2: ("int", "i"), 3: ("string", "s"), 6: ("floats", "floats"), 7: ("ints", "ints"), 8: ("strings", "strings")}
+COMMON = {
+    "activations": "strings",
+    "activation_alpha": "floats",
+    "activation_beta": "floats",
+    "clip": "float",
+    "direction": "string",
+    "hidden_size": "int",
+    "layout": "int",
+}
+DIRECTIONS: Mapping[str, tuple[str, ...]] = {
+    "forward": ("forward",),
+    "reverse": ("reverse",),
+    "bidirectional": ("forward", "reverse"),
+}
+_FIELDS = {
+    1: ("float", "f"),
+    2: ("int", "i"),
+    3: ("string", "s"),
+    6: ("floats", "floats"),
+    7: ("ints", "ints"),
+    8: ("strings", "strings"),
+}
 
 
 def operator(name: str, domain: str = "") -> Operator:
@@ -96,9 +133,15 @@ def read_attributes(node: object) -> dict[str, object]:
     for attribute in node.attribute:  # type: ignore[attr-defined]
         name = attribute.name
         if name not in kinds:
-            raise NodeError(f"{op} has no attribute '{name}'.{did_you_mean(name, kinds)} It has: {listed(sorted(kinds))} (opset 7 and later).")
+            raise NodeError(
+                f"{op} has no attribute '{name}'.{did_you_mean(name, kinds)} It has: {listed(sorted(kinds))} (opset 7"
+                " and later)."
+            )
         if attribute.ref_attr_name:
-            raise NodeError(f"the attribute '{name}' of {op} stands for '{attribute.ref_attr_name}' of a function: give the node its value.")
+            raise NodeError(
+                f"the attribute '{name}' of {op} stands for '{attribute.ref_attr_name}' of a function: give the node"
+                " its value."
+            )
         kind, field = _FIELDS.get(attribute.type, ("another kind", ""))
         if kind != kinds[name]:
             raise NodeError(f"the attribute '{name}' of {op} must be {kinds[name]}, and is {kind}.")
@@ -106,7 +149,15 @@ def read_attributes(node: object) -> dict[str, object]:
             raise NodeError(f"the attribute '{name}' of {op} is given twice.")
         value = getattr(attribute, field)
         try:
-            found[name] = value.decode() if kind == "string" else [v.decode() for v in value] if kind == "strings" else list(value) if field == kind else value
+            found[name] = (
+                value.decode()
+                if kind == "string"
+                else [v.decode() for v in value]
+                if kind == "strings"
+                else list(value)
+                if field == kind
+                else value
+            )
         except UnicodeDecodeError:
             raise NodeError(f"the attribute '{name}' of {op} is no text: {value!r}.") from None
     _in_range(op, found)
@@ -125,7 +176,8 @@ def _in_range(op: str, found: Mapping[str, object]) -> None:
 
 @dataclass(frozen=True)
 class Form:
-    """Which cell one direction of a node is: our cell, the text of each of its activations, what their inputs are clipped to."""
+    """Which cell one direction of a node is: our cell, the text of each of its activations, what
+    their inputs are clipped to."""
 
     op: str
     cell: str
@@ -137,13 +189,18 @@ class Form:
 
 
 def forms_of(op: str, attributes: Mapping[str, object], peepholes: bool = False) -> tuple[Form, ...]:
-    """The cell of each direction. attributes: as `read_attributes` gives them; peepholes: whether the node has the input P.
+    """The cell of each direction. attributes: as `read_attributes` gives them; peepholes: whether
+    the node has the input P.
 
-    Its parameters come from the node's inputs by the layout `onnx.LSTM` (`onnx.GRU`, `onnx.RNN`) that every one of these cells has.
+    Its parameters come from the node's inputs by the layout `onnx.LSTM` (`onnx.GRU`, `onnx.RNN`)
+    that every one of these cells has.
     """
     own, directions = operator(op), DIRECTIONS[str(attributes.get("direction", "forward"))]
-    # "when linear_before_reset != 0" it stands after the product; input_forget was checked to be 0 or 1
-    flags = {name: int(bool(attributes.get(name, 0))) for name in attribute_kinds(own) if name not in COMMON} | {"P": int(peepholes)}
+    # "when linear_before_reset != 0" it stands after the product; input_forget was checked to be 0
+    # or 1
+    flags = {name: int(bool(attributes.get(name, 0))) for name in attribute_kinds(own) if name not in COMMON} | {
+        "P": int(peepholes)
+    }
     cell = next(c for key, c in own.cells.items() if all(flags[n] == v for n, v in key))
     clip = float(attributes.get("clip", math.inf))  # type: ignore[arg-type]
     return tuple(Form(op, cell, texts, clip) for texts in _activation_texts(op, own, attributes, len(directions)))
@@ -154,7 +211,9 @@ def _spec(form: Form) -> Spec:
     """Our cell with other activations, their inputs clipped."""
     own, spec = OPERATORS[form.op], load(form.cell)
     role_texts = dict(zip(own.activations, form.texts))
-    if form.clip == math.inf and all(role_texts[role] == ACTIVATIONS[default].text for role, default in own.activations.items()):
+    if form.clip == math.inf and all(
+        role_texts[role] == ACTIVATIONS[default].text for role, default in own.activations.items()
+    ):
         return spec
     changed = {}
     for equation in spec.equations:
@@ -164,7 +223,9 @@ def _spec(form: Form) -> Spec:
                 changed[equation.target] = line(replace(equation, value=value))
     used = {own.roles[target] for target in changed}
     functions = {f"onnx_{role}(v)": text for role, text in role_texts.items() if role in used}
-    return rewrite(spec, f"onnx_{form.op.lower()}", f"{spec.title}, as an ONNX {form.op} node", changed, {"functions": functions})
+    return rewrite(
+        spec, f"onnx_{form.op.lower()}", f"{spec.title}, as an ONNX {form.op} node", changed, {"functions": functions}
+    )
 
 
 def _replaced(expr: Expr, function: str, clip: float) -> Expr:
@@ -178,34 +239,46 @@ def _replaced(expr: Expr, function: str, clip: float) -> Expr:
     return expr
 
 
-def _activation_texts(op: str, own: Operator, attributes: Mapping[str, object], directions: int) -> list[tuple[str, ...]]:
-    """The text of each role, for each direction. alpha and beta are consumed in the order of the functions, by those that read one."""
+def _activation_texts(
+    op: str, own: Operator, attributes: Mapping[str, object], directions: int
+) -> list[tuple[str, ...]]:
+    """The text of each role, for each direction. alpha and beta are consumed in the order of the
+    functions, by those that read one."""
     given = attributes.get("activations", list(own.activations.values()) * directions)
     assert isinstance(given, Sequence)
     per, names = len(own.activations), list(given)
     if directions == 1 and len(names) == 2 * per and names[:per] == names[per:]:
         names = names[:per]  # the schema's default of RNN has two, whatever the direction
     if len(names) != per * directions:
-        raise NodeError(f"{op} has {per} activations ({listed(own.activations)}) in each direction: 'activations' must have {per * directions} names, "
-                        f"not {len(names)}.")
+        raise NodeError(
+            f"{op} has {per} activations ({listed(own.activations)}) in each direction: 'activations' must have"
+            f" {per * directions} names, not {len(names)}."
+        )
     rest = {key: [float(v) for v in attributes.get(f"activation_{key}", ())] for key in ("alpha", "beta")}  # type: ignore[attr-defined]
     texts = [_activation_text(op, name, rest) for name in names]
     for key, left in rest.items():
         if left:
-            raise NodeError(f"'activation_{key}' of {op} has {len(left)} values more than its activations ({listed(names)}) read: the operator's text "
-                            f"does not say whose they are. Give one for each function that reads {key}, in their order.")
+            raise NodeError(
+                f"'activation_{key}' of {op} has {len(left)} values more than its activations ({listed(names)}) read:"
+                f" the operator's text does not say whose they are. Give one for each function that reads {key}, in"
+                " their order."
+            )
     return [tuple(texts[d * per : (d + 1) * per]) for d in range(directions)]
 
 
 def _activation_text(op: str, name: str, rest: Mapping[str, list[float]]) -> str:
     if name not in ACTIVATIONS:
-        raise NodeError(f"{op} has no activation '{name}'.{did_you_mean(name, ACTIVATIONS)} There are: {listed(ACTIVATIONS)}.")
+        raise NodeError(
+            f"{op} has no activation '{name}'.{did_you_mean(name, ACTIVATIONS)} There are: {listed(ACTIVATIONS)}."
+        )
     row, values = ACTIVATIONS[name], {}
     for key, default in (("alpha", row.alpha), ("beta", row.beta)):
         if f"{{{key}}}" in row.text:
             value = rest[key].pop(0) if rest[key] else default
             if value is None or not math.isfinite(value):
-                raise NodeError(f"the activation {name} of {op} needs a number in 'activation_{key}'" + (f", not {value}." if value is not None else
-                                ": it has no default."))
+                raise NodeError(
+                    f"the activation {name} of {op} needs a number in 'activation_{key}'"
+                    + (f", not {value}." if value is not None else ": it has no default.")
+                )
             values[key] = f"({value!r})"
     return row.text.format(**values)

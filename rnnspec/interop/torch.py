@@ -5,9 +5,11 @@
     layer = Recurrent("lstm", 16, 32, num_layers=2, bidirectional=True)     # in place of torch.nn.LSTM(16, 32, num_layers=2, bidirectional=True)
     y, (h, c) = layer(x)                                                    # x [T, B, 16], y [T, B, 64], h and c [4, B, 32]
 
-`describe` and `recurrent` are the same without a module. Both run on operators of torch.library (see _torch_ops.py), so that autograd,
-torch.compile, torch.export and torch.func.functional_call know them. CPU, float32 and float64.
+`describe` and `recurrent` are the same without a module. Both run on operators of torch.library
+(see _torch_ops.py), so that autograd, torch.compile, torch.export and torch.func.functional_call
+know them. CPU, float32 and float64.
 """
+
 from __future__ import annotations
 
 import inspect
@@ -29,7 +31,11 @@ from rnnspec.layers.stack import Cell, Stack
 __all__ = ["Config", "Recurrent", "describe", "recurrent"]
 
 DTYPES = {torch.float32: "float32", torch.float64: "float64"}
-OPTIONS = [n for n, p in inspect.signature(Stack).parameters.items() if p.kind is p.KEYWORD_ONLY and n not in ("dtype", "threads", "backend")]
+OPTIONS = [
+    n
+    for n, p in inspect.signature(Stack).parameters.items()
+    if p.kind is p.KEYWORD_ONLY and n not in ("dtype", "threads", "backend")
+]
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
@@ -37,8 +43,9 @@ Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 class Config:
     """What the layers are, as plain data: made by `describe`, taken by `recurrent`.
 
-    text: all of it, the equations of the cells included. weights: (name, shape) in torch's order. inputs, outputs, recorded: (name, shape
-    of a step); states: (name, shape without the axis of rows). required: the inputs that have no default. random: whether training draws numbers
+    text: all of it, the equations of the cells included. weights: (name, shape) in torch's order.
+    inputs, outputs, recorded: (name, shape of a step); states: (name, shape without the axis of
+    rows). required: the inputs that have no default. random: whether training draws numbers
     (dropout, noise).
     """
 
@@ -57,14 +64,33 @@ class Config:
         return {name: torch.from_numpy(array) for name, array in found.items()}
 
 
-def describe(cell: Cell | Sequence[Cell], input_size: int, hidden_size: int, num_layers: int | None = None, bias: bool = True, dropout: float = 0.0,
-             bidirectional: bool = False, proj_size: int = 0, **options: Any) -> Config:
-    """The Config of layers. Arguments, and errors, as of rnnspec.Recurrent, but for batch_first, dtype, threads and seed, which are no part of it;
-    UnsupportedError for another backend than the CPU."""
-    given: dict[str, Any] = {"input_size": input_size, "hidden_size": hidden_size, "bias": bias, "dropout": dropout, "bidirectional": bidirectional,
-                             "proj_size": proj_size}
+def describe(
+    cell: Cell | Sequence[Cell],
+    input_size: int,
+    hidden_size: int,
+    num_layers: int | None = None,
+    bias: bool = True,
+    dropout: float = 0.0,
+    bidirectional: bool = False,
+    proj_size: int = 0,
+    **options: Any,
+) -> Config:
+    """The Config of layers. Arguments, and errors, as of rnnspec.Recurrent, but for batch_first,
+    dtype, threads and seed, which are no part of it; UnsupportedError for another backend than the
+    CPU."""
+    given: dict[str, Any] = {
+        "input_size": input_size,
+        "hidden_size": hidden_size,
+        "bias": bias,
+        "dropout": dropout,
+        "bidirectional": bidirectional,
+        "proj_size": proj_size,
+    }
     if unwanted := [n for n in ("dtype", "threads") if n in options]:
-        raise TypeError(f"{' and '.join(unwanted)}: a Config has none; the dtype is that of the weights, and `recurrent` takes threads.")
+        raise TypeError(
+            f"{' and '.join(unwanted)}: a Config has none; the dtype is that of the weights, and `recurrent` takes"
+            " threads."
+        )
     _no_other_backend(options)
     return _config(Stack(cell, num_layers=num_layers, **given, **options), given, options)
 
@@ -72,8 +98,10 @@ def describe(cell: Cell | Sequence[Cell], input_size: int, hidden_size: int, num
 def _no_other_backend(options: dict[str, Any]) -> None:
     """Takes `backend` out of the options, which may say what is so anyway."""
     if (backend := options.pop("backend", "cpu")) != "cpu":
-        raise UnsupportedError(f"backend={backend!r}: the operators of torch have kernels for the CPU alone. Leave it out here; for a GPU "
-                               "rnnspec.compile(cell, backend='cuda') takes torch's tensors.")
+        raise UnsupportedError(
+            f"backend={backend!r}: the operators of torch have kernels for the CPU alone. Leave it out here; for a GPU "
+            "rnnspec.compile(cell, backend='cuda') takes torch's tensors."
+        )
 
 
 def _config(stack: Stack, given: Mapping[str, Any], options: Mapping[str, Any]) -> Config:
@@ -82,48 +110,84 @@ def _config(stack: Stack, given: Mapping[str, Any], options: Mapping[str, Any]) 
     texts = [to_yaml(spec) for spec in specs]
     cells = list(dict.fromkeys(texts))
     own = {name: value for name, value in options.items() if name in OPTIONS}
-    dropout = {} if stack.num_layers > 1 else {"dropout": 0.0}  # it would do nothing, and warn each time that a Stack is made
-    text = json.dumps({"cells": cells, "layers": [cells.index(t) for t in texts]} | dict(given) | own | dropout, default=_plain)
+    dropout = (
+        {} if stack.num_layers > 1 else {"dropout": 0.0}
+    )  # it would do nothing, and warn each time that a Stack is made
+    text = json.dumps(
+        {"cells": cells, "layers": [cells.index(t) for t in texts]} | dict(given) | own | dropout, default=_plain
+    )
     random = (stack.num_layers > 1 and stack.dropout > 0) or any(spec.noise for spec in specs)
-    made = _torch_ops.stack_of(text, str(stack.dtype), None)  # the one whose kernels run, of equations in the order of the text
-    weights, inputs, outputs, states, recorded = (tuple(g.items()) for g in (made.shapes, made.inputs, made.outputs, made.states, made.steps))
-    return Config(text, weights, inputs, outputs, states, recorded, tuple(n for n in made.inputs if n in made.required), random)
+    made = _torch_ops.stack_of(
+        text, str(stack.dtype), None
+    )  # the one whose kernels run, of equations in the order of the text
+    weights, inputs, outputs, states, recorded = (
+        tuple(g.items()) for g in (made.shapes, made.inputs, made.outputs, made.states, made.steps)
+    )
+    return Config(
+        text, weights, inputs, outputs, states, recorded, tuple(n for n in made.inputs if n in made.required), random
+    )
 
 
 def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else list(value) if isinstance(value, Sequence) else dict(value)
+    return (
+        value.item() if isinstance(value, np.generic) else list(value) if isinstance(value, Sequence) else dict(value)
+    )
 
 
-def recurrent(config: Config, weights: Mapping[str, Tensor], input: Any, hx: Any = None, lengths: Any = None, *, resets: Any = None,
-              training: bool = False, batch_first: bool = False, threads: int | None = None) -> Any:
-    """Layers as a function: y and the state after the last step, and where the layers record values, a dict of these.
+def recurrent(
+    config: Config,
+    weights: Mapping[str, Tensor],
+    input: Any,
+    hx: Any = None,
+    lengths: Any = None,
+    *,
+    resets: Any = None,
+    training: bool = False,
+    batch_first: bool = False,
+    threads: int | None = None,
+) -> Any:
+    """Layers as a function: y and the state after the last step, and where the layers record
+    values, a dict of these.
 
-    weights: one tensor for each name in config.weights, all float32 or all float64. input: [T, B, D] ([B, T, D] with batch_first, [T, D] for one row), a
-    PackedSequence, or for a cell with several inputs a dict or a tuple of tensors. hx: the state before the first step, as torch.nn.LSTM takes it: [layers *
-    directions, B, H], a tuple of these where there are several; entries may be None. lengths: [B] integers in any order, zeros too: the steps of each row.
-    resets: [T, B] booleans, axes as of input: whether a row starts over before that step. training: whether dropout and noise act; they are drawn
-    by torch's generator (torch.manual_seed). threads: None for torch.get_num_threads().
+    weights: one tensor for each name in config.weights, all float32 or all float64. input: [T, B,
+    D] ([B, T, D] with batch_first, [T, D] for one row), a PackedSequence, or for a cell with
+    several inputs a dict or a tuple of tensors. hx: the state before the first step, as
+    torch.nn.LSTM takes it: [layers * directions, B, H], a tuple of these where there are several;
+    entries may be None. lengths: [B] integers in any order, zeros too: the steps of each row.
+    resets: [T, B] booleans, axes as of input: whether a row starts over before that step. training:
+    whether dropout and noise act; they are drawn by torch's generator (torch.manual_seed). threads:
+    None for torch.get_num_threads().
 
-    Without gradients (torch.no_grad, or nothing requires one) no tape is kept. Nothing is copied or cast on the way in or out. Raises ShapeError,
-    DtypeError, and ValueError for lengths; BackendUnavailable for tensors on a device that has no kernels.
+    Without gradients (torch.no_grad, or nothing requires one) no tape is kept. Nothing is copied or
+    cast on the way in or out. Raises ShapeError, DtypeError, and ValueError for lengths;
+    BackendUnavailable for tensors on a device that has no kernels.
     """
     if isinstance(input, PackedSequence):
         return _packed(config, weights, input, hx, lengths, resets, {"training": training, "threads": threads})
     inputs, single = _inputs(config, input, batch_first)
     params, states = _weights(config, weights), _states(config, hx, single)
-    _check({f"weight {n!r}": t for n, t in params.items()} | {f"input {n!r}": t for n, t in inputs.items()} | {f"state {n!r}": t for n, t in states.items()})
+    _check(
+        {f"weight {n!r}": t for n, t in params.items()}
+        | {f"input {n!r}": t for n, t in inputs.items()}
+        | {f"state {n!r}": t for n, t in states.items()}
+    )
     tensors = [list(group.values()) for group in (params, inputs, states)]
     again = None if resets is None else _time_first(_own(resets), single, batch_first)
     seed = torch.randint(2**63 - 1, ()) if training and config.random else None
     fed, given = _torch_ops.bits(dict(config.inputs), inputs), _torch_ops.bits(dict(config.states), states)
-    found = _operator(tensors, training)(config.text, *tensors, fed, given, _lengths(lengths, single), again, seed, threads or 0)
+    found = _operator(tensors, training)(
+        config.text, *tensors, fed, given, _lengths(lengths, single), again, seed, threads or 0
+    )
     return _results(config, found, single, batch_first)
 
 
 def _operator(groups: list[list[Tensor]], training: bool) -> Any:
-    """The one that keeps a tape, where it is wanted. A program exported for evaluation has none, though its weights require gradients."""
+    """The one that keeps a tape, where it is wanted. A program exported for evaluation has none,
+    though its weights require gradients."""
     wanted = torch.is_grad_enabled() and any(t.requires_grad for group in groups for t in group)
-    exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # before torch 2.7 such a program keeps a tape that nobody reads
+    exporting = getattr(
+        torch.compiler, "is_exporting", lambda: False
+    )  # before torch 2.7 such a program keeps a tape that nobody reads
     if not wanted or (exporting() and not training):
         return torch.ops.rnnspec.infer
     return _torch_ops.transformed if torch._C._are_functorch_transforms_active() else torch.ops.rnnspec.forward
@@ -140,24 +204,37 @@ def _inputs(config: Config, x: Any, batch_first: bool) -> tuple[dict[str, Tensor
     for name, tensor in given.items():
         axes, shape = _tensor(f"input {name!r}", tensor).dim(), shapes[name]
         if axes not in (len(shape) + 1, len(shape) + 2):
-            raise ShapeError(f"input {name!r} must have {len(shape) + 2} axes ({'B, T' if batch_first else 'T, B'}, features), or {len(shape) + 1} for one row "
-                             f"without a batch; got shape {tuple(tensor.shape)}.")
+            raise ShapeError(
+                f"input {name!r} must have {len(shape) + 2} axes ({'B, T' if batch_first else 'T, B'}, features), or"
+                f" {len(shape) + 1} for one row without a batch; got shape {tuple(tensor.shape)}."
+            )
         if tuple(tensor.shape[axes - len(shape) :]) != shape:
-            raise ShapeError(f"input {name!r} has shape {tuple(tensor.shape)}, expected {shape[-1]} features at its end.")
+            raise ShapeError(
+                f"input {name!r} has shape {tuple(tensor.shape)}, expected {shape[-1]} features at its end."
+            )
     single = {tensor.dim() == len(shapes[name]) + 1 for name, tensor in given.items()}
     if len(single) > 1:
-        raise ShapeError("some inputs have a batch axis and some have none: " + ", ".join(f"{n} {tuple(t.shape)}" for n, t in given.items()) + ".")
+        raise ShapeError(
+            "some inputs have a batch axis and some have none: "
+            + ", ".join(f"{n} {tuple(t.shape)}" for n, t in given.items())
+            + "."
+        )
     alone = True in single
     return {n: _time_first(given[n], alone, batch_first) for n in shapes if n in given}, alone
 
 
 def _by_name(value: Any, names: list[str], what: str, optional: Sequence[str] = ()) -> dict[str, Any]:
-    """One of each name, from a dict, a tuple, or a single one. optional: what a dict may have beside them."""
-    form = f"one tensor ({names[0]})" if len(names) == 1 else f"a dict or a tuple of {len(names)} tensors ({', '.join(names)})"
+    """One of each name, from a dict, a tuple, or a single one. optional: what a dict may have
+    beside them."""
+    form = (
+        f"one tensor ({names[0]})"
+        if len(names) == 1
+        else f"a dict or a tuple of {len(names)} tensors ({', '.join(names)})"
+    )
     if isinstance(value, Mapping):
         if not set(names) <= set(value) <= {*names, *optional}:
             raise ShapeError(f"{what} must be {form}; got {', '.join(map(str, value))}.")
-        return {n: value[n] for n in (optional or names) if n in value}
+        return {n: value[n] for n in optional or names if n in value}
     given = value if isinstance(value, tuple | list) else (value,)
     if len(given) != len(names):
         raise ShapeError(f"{what} must be {form}; got {len(given)}.")
@@ -167,8 +244,11 @@ def _by_name(value: Any, names: list[str], what: str, optional: Sequence[str] = 
 def _weights(config: Config, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     wrong = [f"missing {n!r}" for n, _ in config.weights if n not in weights]
     wrong += [f"unexpected {n!r}" for n in weights if n not in dict(config.weights)]
-    wrong += [f"{n!r} has shape {tuple(weights[n].shape)}, expected {shape}" for n, shape in config.weights
-              if n in weights and tuple(_tensor(f"weight {n!r}", weights[n]).shape) != shape]
+    wrong += [
+        f"{n!r} has shape {tuple(weights[n].shape)}, expected {shape}"
+        for n, shape in config.weights
+        if n in weights and tuple(_tensor(f"weight {n!r}", weights[n]).shape) != shape
+    ]
     if wrong:
         raise ShapeError(f"weights: {'; '.join(wrong)}.")
     return {n: weights[n] for n, _ in config.weights}
@@ -183,7 +263,8 @@ def _states(config: Config, hx: Any, single: bool) -> dict[str, Tensor]:
 
 
 def _given(config: Config, hx: Any, rows: tuple[int, ...] | None) -> dict[str, Tensor]:
-    """The states that are given, by name, and checked against the axis of rows, where it is known here and not only to the operator."""
+    """The states that are given, by name, and checked against the axis of rows, where it is known
+    here and not only to the operator."""
     given = _by_name(hx, [n for n, _ in config.states], "state")
     found = {n: _tensor(f"state {n!r}", t) for n, t in given.items() if t is not None}
     for name, (first, *rest) in config.states:
@@ -200,13 +281,16 @@ def _lengths(lengths: Any, single: bool) -> Tensor | None:
 
 
 def _own(value: Any) -> Tensor:
-    """A tensor as it is, whose changes autograd notices; a copy of anything else, for backward reads it again."""
+    """A tensor as it is, whose changes autograd notices; a copy of anything else, for backward
+    reads it again."""
     return value if isinstance(value, Tensor) else torch.as_tensor(value).clone()
 
 
 def _tensor(what: str, value: Any) -> Tensor:
     if not isinstance(value, Tensor):
-        raise DtypeError(f"{what} must be a tensor; got {type(value).__name__}. rnnspec.Recurrent is the layer for NumPy arrays.")
+        raise DtypeError(
+            f"{what} must be a tensor; got {type(value).__name__}. rnnspec.Recurrent is the layer for NumPy arrays."
+        )
     return value
 
 
@@ -215,23 +299,33 @@ def _check(tensors: Mapping[str, Tensor]) -> None:
     (head, first), *_ = tensors.items()
     name = _dtype_name(first.dtype, head)
     if first.device.type not in (*_torch_ops.DEVICES, "meta"):
-        raise BackendUnavailable(f"{head} is on {first.device}, and in this version there are kernels for {', '.join(_torch_ops.DEVICES)} alone: "
-                                 "move the module and its inputs there with .to('cpu').")
+        raise BackendUnavailable(
+            f"{head} is on {first.device}, and in this version there are kernels for {', '.join(_torch_ops.DEVICES)}"
+            " alone: move the module and its inputs there with .to('cpu')."
+        )
     for what, tensor in tensors.items():
         if tensor.dtype != first.dtype:
             _dtype_name(tensor.dtype, what)
-            raise DtypeError(f"{what} has dtype {tensor.dtype}, but {head} has {first.dtype}: nothing is cast. Convert it with .to(torch.{name}), "
-                             f"or the module with .to({tensor.dtype}).")
+            raise DtypeError(
+                f"{what} has dtype {tensor.dtype}, but {head} has {first.dtype}: nothing is cast. Convert it with"
+                f" .to(torch.{name}), or the module with .to({tensor.dtype})."
+            )
         if tensor.device != first.device:
-            raise BackendUnavailable(f"{what} is on {tensor.device}, but {head} on {first.device}: move both to one device.")
+            raise BackendUnavailable(
+                f"{what} is on {tensor.device}, but {head} on {first.device}: move both to one device."
+            )
         if tensor.layout != torch.strided:
-            raise DtypeError(f"{what} must be a dense tensor, got one of layout {tensor.layout}; .to_dense() makes it one.")
+            raise DtypeError(
+                f"{what} must be a dense tensor, got one of layout {tensor.layout}; .to_dense() makes it one."
+            )
 
 
 def _dtype_name(dtype: torch.dtype, what: str = "dtype") -> str:
     if dtype not in DTYPES:
-        raise DtypeError(f"{what}: {dtype} is not supported: kernels are made for {' and '.join(map(str, DTYPES))}. Under torch.autocast run these layers in "
-                         "`with torch.autocast(..., enabled=False)` and give them x.float().")
+        raise DtypeError(
+            f"{what}: {dtype} is not supported: kernels are made for {' and '.join(map(str, DTYPES))}. Under"
+            " torch.autocast run these layers in `with torch.autocast(..., enabled=False)` and give them x.float()."
+        )
     return DTYPES[dtype]
 
 
@@ -255,15 +349,28 @@ def _results(config: Config, found: list[Tensor], single: bool, batch_first: boo
     return (*results, {n: ready(next(left)) for n, _ in config.recorded}) if config.recorded else results
 
 
-def _packed(config: Config, weights: Mapping[str, Tensor], x: PackedSequence, hx: Any, lengths: Any, resets: Any, options: Mapping[str, Any]) -> Any:
-    """The same for a PackedSequence, whose rows are sorted by length: outputs come as one with the same rows, states in the caller's order."""
+def _packed(
+    config: Config,
+    weights: Mapping[str, Tensor],
+    x: PackedSequence,
+    hx: Any,
+    lengths: Any,
+    resets: Any,
+    options: Mapping[str, Any],
+) -> Any:
+    """The same for a PackedSequence, whose rows are sorted by length: outputs come as one with the
+    same rows, states in the caller's order."""
     if len(config.required) > 1 or lengths is not None or resets is not None:
-        raise UnsupportedError("a PackedSequence is one input and has its lengths: to give several inputs, lengths or resets, give padded tensors "
-                               "(torch.nn.utils.rnn.pad_packed_sequence).")
+        raise UnsupportedError(
+            "a PackedSequence is one input and has its lengths: to give several inputs, lengths or resets, give padded"
+            " tensors (torch.nn.utils.rnn.pad_packed_sequence)."
+        )
     padded, steps = pad_packed_sequence(PackedSequence(x.data, x.batch_sizes))
     if hx is not None and x.sorted_indices is not None:
         given = _given(config, hx, (padded.shape[1],))  # before they are sorted: of too many rows that would take some
-        hx = tuple(s.index_select(1, x.sorted_indices) if (s := given.get(n)) is not None else None for n, _ in config.states)
+        hx = tuple(
+            s.index_select(1, x.sorted_indices) if (s := given.get(n)) is not None else None for n, _ in config.states
+        )
     outputs, states, *recorded = recurrent(config, weights, padded, hx, steps, **options)
 
     def packed(y: Any) -> Any:
@@ -272,35 +379,67 @@ def _packed(config: Config, weights: Mapping[str, Tensor], x: PackedSequence, hx
         return PackedSequence(pack_padded_sequence(y, steps).data, x.batch_sizes, x.sorted_indices, x.unsorted_indices)
 
     def unsorted(s: Any) -> Any:
-        return tuple(map(unsorted, s)) if isinstance(s, tuple) else s if x.unsorted_indices is None else s.index_select(1, x.unsorted_indices)
+        return (
+            tuple(map(unsorted, s))
+            if isinstance(s, tuple)
+            else s
+            if x.unsorted_indices is None
+            else s.index_select(1, x.unsorted_indices)
+        )
 
     return (packed(outputs), unsorted(states), *({n: packed(y) for n, y in r.items()} for r in recorded))
 
 
 class Recurrent(torch.nn.Module):
-    """Layers of a cell, as torch.nn.LSTM is for one: the same arguments, parameters (`weight_ih_l0`, ...) and results, so that state_dicts go both ways.
+    """Layers of a cell, as torch.nn.LSTM is for one: the same arguments, parameters
+    (`weight_ih_l0`, ...) and results, so that state_dicts go both ways.
 
-    cell: a name, a path to a YAML file, a Spec, or a list of these, one for each layer. merge, share_directions, residual, go_backwards, learn_initial,
-    return_all_states, sizes, memory, and the cell's choices and constants: as for rnnspec.Recurrent. A cell without a torch layout has its own parameters,
-    with the same endings (`W_i_l0`). device, dtype: of the parameters (torch.float32, torch.float64); threads: None for torch.get_num_threads().
+    cell: a name, a path to a YAML file, a Spec, or a list of these, one for each layer. merge,
+    share_directions, residual, go_backwards, learn_initial, return_all_states, sizes, memory, and
+    the cell's choices and constants: as for rnnspec.Recurrent. A cell without a torch layout has
+    its own parameters, with the same endings (`W_i_l0`). device, dtype: of the parameters
+    (torch.float32, torch.float64); threads: None for torch.get_num_threads().
 
     layer(input, hx, lengths) -> y, state: see `recurrent`. The Config is `layer.config`.
     """
 
-    def __init__(self, cell: Cell | Sequence[Cell], input_size: int, hidden_size: int, num_layers: int | None = None, bias: bool = True,
-                 batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, *, device: Any = None,
-                 dtype: torch.dtype | None = None, threads: int | None = None, **options: Any):
+    def __init__(
+        self,
+        cell: Cell | Sequence[Cell],
+        input_size: int,
+        hidden_size: int,
+        num_layers: int | None = None,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        *,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        threads: int | None = None,
+        **options: Any,
+    ):
         super().__init__()
         if not isinstance(batch_first, bool):
             raise TypeError(f"batch_first must be True or False, got {batch_first!r}.")
         kind = torch.get_default_dtype() if dtype is None else dtype
-        given: dict[str, Any] = {"input_size": input_size, "hidden_size": hidden_size, "bias": bias, "dropout": dropout, "bidirectional": bidirectional,
-                                 "proj_size": proj_size}
+        given: dict[str, Any] = {
+            "input_size": input_size,
+            "hidden_size": hidden_size,
+            "bias": bias,
+            "dropout": dropout,
+            "bidirectional": bidirectional,
+            "proj_size": proj_size,
+        }
         _no_other_backend(options)
         stack = Stack(cell, num_layers=num_layers, dtype=_dtype_name(kind), threads=threads, **given, **options)
         self.config = _config(stack, given, options)
         self.batch_first, self.threads = batch_first, threads
-        self._settings: dict[str, Any] = given | {"num_layers": stack.num_layers, "cells": [layer.spec.name for layer in stack.layers]}
+        self._settings: dict[str, Any] = given | {
+            "num_layers": stack.num_layers,
+            "cells": [layer.spec.name for layer in stack.layers],
+        }
         for name, shape in self.config.weights:
             self.register_parameter(name, torch.nn.Parameter(torch.empty(shape, device=device, dtype=kind)))
         self.reset_parameters()
@@ -314,7 +453,8 @@ class Recurrent(torch.nn.Module):
     proj_size = property(lambda self: self._settings["proj_size"])
 
     def reset_parameters(self) -> None:
-        """Draws the weights anew, as the cells' `init` says (torch.nn.LSTM's rule where they say nothing), by torch's generator."""
+        """Draws the weights anew, as the cells' `init` says (torch.nn.LSTM's rule where they say
+        nothing), by torch's generator."""
         tensors = {n: getattr(self, n) for n, _ in self.config.weights}
         if any(t.is_meta for t in tensors.values()):
             return
@@ -326,7 +466,17 @@ class Recurrent(torch.nn.Module):
 
     def forward(self, input: Any, hx: Any = None, lengths: Any = None, *, resets: Any = None) -> Any:
         weights = {n: getattr(self, n) for n, _ in self.config.weights}
-        return recurrent(self.config, weights, input, hx, lengths, resets=resets, training=self.training, batch_first=self.batch_first, threads=self.threads)
+        return recurrent(
+            self.config,
+            weights,
+            input,
+            hx,
+            lengths,
+            resets=resets,
+            training=self.training,
+            batch_first=self.batch_first,
+            threads=self.threads,
+        )
 
     @property
     def all_weights(self) -> list[list[Tensor]]:
@@ -337,12 +487,19 @@ class Recurrent(torch.nn.Module):
         return list(groups.values())
 
     def flatten_parameters(self) -> None:
-        """Nothing to do: torch.nn.LSTM has this for cuDNN, and code that calls it may stay as it is."""
+        """Nothing to do: torch.nn.LSTM has this for cuDNN, and code that calls it may stay as it
+        is."""
 
     def extra_repr(self) -> str:
         cells = self._settings["cells"]
         shown = [repr(cells[0]) if len(set(cells)) == 1 else repr(cells), str(self.input_size), str(self.hidden_size)]
-        usual = {"num_layers": 1 if len(set(cells)) == 1 else len(cells), "bias": True, "dropout": 0.0, "bidirectional": False, "proj_size": 0}
+        usual = {
+            "num_layers": 1 if len(set(cells)) == 1 else len(cells),
+            "bias": True,
+            "dropout": 0.0,
+            "bidirectional": False,
+            "proj_size": 0,
+        }
         shown += [f"{n}={self._settings[n]}" for n, value in usual.items() if self._settings[n] != value]
         options = json.loads(self.config.text)
         shown += [f"{n}={options[n]!r}" for n in OPTIONS if n in options] + ["batch_first=True"] * self.batch_first

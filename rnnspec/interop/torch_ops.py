@@ -1,12 +1,17 @@
-"""The operators behind rnnspec.interop.torch: `rnnspec::forward`, `rnnspec::infer` and `rnnspec::backward` of torch.ops.
+"""The operators behind rnnspec.interop.torch: `rnnspec::forward`, `rnnspec::infer` and
+`rnnspec::backward` of torch.ops.
 
-They are functions of a text and of tensors alone. The text says what the layers are (`Config.text`): whoever loads an exported program or
-a pickle makes the same Stack of it. Nothing is remembered between calls: the tape is among the results of `forward`, as rows of bytes
-in real tensors that autograd keeps and frees, and can save, move or drop like any other. Tensors are read and results made without a copy.
+They are functions of a text and of tensors alone. The text says what the layers are
+(`Config.text`): whoever loads an exported program or a pickle makes the same Stack of it. Nothing
+is remembered between calls: the tape is among the results of `forward`, as rows of bytes in real
+tensors that autograd keeps and frees, and can save, move or drop like any other. Tensors are read
+and results made without a copy.
 
-Arguments: params, inputs and states in the order of Config; fed, given: a bit for each input, and each state, that is given; lengths,
-resets: as of a Stack, or None; seed: an int64 number that dropout and noise are drawn from, None for evaluation; threads: 0 for torch.get_num_threads().
+Arguments: params, inputs and states in the order of Config; fed, given: a bit for each input, and
+each state, that is given; lengths, resets: as of a Stack, or None; seed: an int64 number that
+dropout and noise are drawn from, None for evaluation; threads: 0 for torch.get_num_threads().
 """
+
 from __future__ import annotations
 
 import itertools
@@ -25,15 +30,28 @@ from rnnspec.language.load import loads
 from rnnspec.layers import tapes as kept_by
 from rnnspec.layers.stack import Stack
 
-DEVICES = ("cpu",)  # where there are kernels. Those of another device are registered by forward.register_kernel("cuda"), ..., and named here
-ARGUMENTS = "str config, Tensor[] params, Tensor[] inputs, Tensor[] states, int fed, int given, Tensor? lengths, Tensor? resets, Tensor? seed"
-TWICE = ("rnnspec has no gradients of gradients: the backward pass is a kernel, not a graph. Leave create_graph out, or write the cell "
-         "with torch operations where a second derivative is needed.")
-MAPPED = ("torch.func.vmap does not map over rnnspec's layers, nor do jacrev, jacfwd and hessian, which use it: give the mapped axis as rows of the "
-          "batch, which the kernels work on at once, or write a loop.")
+DEVICES = (
+    "cpu",
+    # where there are kernels. Those of another device are registered by
+    # forward.register_kernel("cuda"), ..., and named here
+)
+ARGUMENTS = (
+    "str config, Tensor[] params, Tensor[] inputs, Tensor[] states, int fed, int given, Tensor? lengths, Tensor?"
+    " resets, Tensor? seed"
+)
+TWICE = (
+    "rnnspec has no gradients of gradients: the backward pass is a kernel, not a graph. Leave create_graph out, or"
+    " write the cell with torch operations where a second derivative is needed."
+)
+MAPPED = (
+    "torch.func.vmap does not map over rnnspec's layers, nor do jacrev, jacfwd and hessian, which use it: give the"
+    " mapped axis as rows of the batch, which the kernels work on at once, or write a loop."
+)
 FORWARDS = "rnnspec has no forward-mode derivatives (jvp) in torch: use reverse mode (torch.func.grad, vjp)."
-EVALUATED = ("these layers were traced for evaluation and keep no tape, so there is no gradient. Export them in training mode (.train(), under which dropout "
-             "and noise act) to train what was exported.")
+EVALUATED = (
+    "these layers were traced for evaluation and keep no tape, so there is no gradient. Export them in training mode"
+    " (.train(), under which dropout and noise act) to train what was exported."
+)
 
 
 @lru_cache(maxsize=64)
@@ -55,7 +73,8 @@ def _array(tensor: Tensor) -> Array:
 
 
 def _tensors(arrays: Sequence[Array]) -> list[Tensor]:
-    """The same memory. NumPy calls an axis of one step contiguous whatever its stride, and torch takes no negative ones."""
+    """The same memory. NumPy calls an axis of one step contiguous whatever its stride, and torch
+    takes no negative ones."""
     return [torch.from_numpy(np.asarray(a, order="C") if min(a.strides, default=0) >= 0 else a.copy()) for a in arrays]
 
 
@@ -79,28 +98,48 @@ def _split(tensors: Sequence[Any], counts: Sequence[int]) -> list[list[Any]]:
     return [list(tensors[a:b]) for a, b in zip([0, *ends], ends)]
 
 
-def _arguments(stack: Stack, params: Sequence[Tensor], inputs: Sequence[Tensor], states: Sequence[Tensor], fed: int, given: int,
-               lengths: Tensor | None) -> tuple[Any, Any, Any, Any]:
+def _arguments(
+    stack: Stack,
+    params: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    states: Sequence[Tensor],
+    fed: int,
+    given: int,
+    lengths: Tensor | None,
+) -> tuple[Any, Any, Any, Any]:
     """params, x, state and lengths as a Stack takes them."""
     before = _arrays(stack.states, given, states)
-    return (dict(zip(stack.shapes, map(_array, params), strict=True)), _arrays(stack.inputs, fed, inputs), [before.get(n) for n in stack.states],
-            None if lengths is None else _array(lengths))
+    return (
+        dict(zip(stack.shapes, map(_array, params), strict=True)),
+        _arrays(stack.inputs, fed, inputs),
+        [before.get(n) for n in stack.states],
+        None if lengths is None else _array(lengths),
+    )
 
 
 def _options(resets: Tensor | None, seed: Tensor | None) -> dict[str, Any]:
-    return {"resets": None if resets is None else _array(resets), "training": seed is not None, "seed": 0 if seed is None else int(seed)}
+    return {
+        "resets": None if resets is None else _array(resets),
+        "training": seed is not None,
+        "seed": 0 if seed is None else int(seed),
+    }
 
 
-@torch.library.custom_op("rnnspec::forward", mutates_args=(), device_types=DEVICES, schema=f"({ARGUMENTS}, int threads) -> Tensor[]")
+@torch.library.custom_op(
+    "rnnspec::forward", mutates_args=(), device_types=DEVICES, schema=f"({ARGUMENTS}, int threads) -> Tensor[]"
+)
 def forward(config, params, inputs, states, fed, given, lengths, resets, seed, threads):  # type: ignore[no-untyped-def]
-    """Outputs, final states, recorded values; then the number of threads and the tapes, for `backward`."""
+    """Outputs, final states, recorded values; then the number of threads and the tapes, for
+    `backward`."""
     threads = threads or torch.get_num_threads()
     stack = _stack(config, params, inputs, threads)
     run, kept = stack.record(*_arguments(stack, params, inputs, states, fed, given, lengths), **_options(resets, seed))
     return _tensors([*run.outputs.values(), *run.final, *run.steps.values(), np.array([threads], np.int64), *kept])
 
 
-@torch.library.custom_op("rnnspec::infer", mutates_args=(), device_types=DEVICES, schema=f"({ARGUMENTS}, int threads) -> Tensor[]")
+@torch.library.custom_op(
+    "rnnspec::infer", mutates_args=(), device_types=DEVICES, schema=f"({ARGUMENTS}, int threads) -> Tensor[]"
+)
 def infer(config, params, inputs, states, fed, given, lengths, resets, seed, threads):  # type: ignore[no-untyped-def]
     """Outputs, final states, recorded values."""
     stack = _stack(config, params, inputs, threads or torch.get_num_threads())
@@ -108,11 +147,15 @@ def infer(config, params, inputs, states, fed, given, lengths, resets, seed, thr
     return _tensors([*run.outputs.values(), *run.final, *run.steps.values()])
 
 
-@torch.library.custom_op("rnnspec::backward", mutates_args=(), device_types=DEVICES,
-                         schema=f"({ARGUMENTS}, Tensor[] kept, Tensor[] grads, int which) -> Tensor[]")
+@torch.library.custom_op(
+    "rnnspec::backward",
+    mutates_args=(),
+    device_types=DEVICES,
+    schema=f"({ARGUMENTS}, Tensor[] kept, Tensor[] grads, int which) -> Tensor[]",
+)
 def backward(config, params, inputs, states, fed, given, lengths, resets, seed, kept, grads, which):  # type: ignore[no-untyped-def]
-    """Gradients of params, of the inputs that have one, and of the given states. kept: of `forward`; grads: of its results for which a bit of
-    `which` is set, the others count as zero."""
+    """Gradients of params, of the inputs that have one, and of the given states. kept: of
+    `forward`; grads: of its results for which a bit of `which` is set, the others count as zero."""
     stack = _stack(config, params, inputs, int(kept[0]))
     arguments = _arguments(stack, params, inputs, states, fed, given, lengths)
     run = stack.resume(*arguments, [_array(k) for k in kept[1:]], **_options(resets, seed))
@@ -121,8 +164,13 @@ def backward(config, params, inputs, states, fed, given, lengths, resets, seed, 
     dy, dstate, dsteps = _split([found.get(i) for i in range(values(stack))], (len(outputs), len(states_)))
     result = stack.backward(run, dict(zip(outputs, dy)), dstate, dict(zip(steps, dsteps)))
     before = dict(zip(states_, result.states))
-    return _tensors([*(result.params[n] for n in stack.shapes), *(result.inputs[n] for n in differentiable(stack, fed)),
-                     *(before[n] for n in _chosen(states_, given))])
+    return _tensors(
+        [
+            *(result.params[n] for n in stack.shapes),
+            *(result.inputs[n] for n in differentiable(stack, fed)),
+            *(before[n] for n in _chosen(states_, given)),
+        ]
+    )
 
 
 def values(stack: Stack) -> int:
@@ -133,7 +181,12 @@ def values(stack: Stack) -> int:
 def differentiable(stack: Stack, fed: int) -> list[str]:
     """The inputs that are given and have a gradient."""
     first = stack.layers[0]
-    found = {n for layer in stack.layers for n in (*layer.others, *([first.main] if layer is first else [])) if n not in layer.spec.no_gradient}
+    found = {
+        n
+        for layer in stack.layers
+        for n in (*layer.others, *([first.main] if layer is first else []))
+        if n not in layer.spec.no_gradient
+    }
     return [n for n in _chosen(stack.inputs, fed) if n in found]
 
 
@@ -160,7 +213,11 @@ def _(config, params, inputs, states, fed, given, lengths, resets, seed, threads
         sizes = [0] * count
     else:  # the size of a tape depends on how rows are dealt out to threads, and on lengths
         sizes = [torch.library.get_ctx().new_dynamic_size() for _ in range(count)]
-    return [*_empty(stack, inputs[0]), inputs[0].new_empty(1, dtype=torch.int64), *(inputs[0].new_empty(n, dtype=torch.uint8) for n in sizes)]
+    return [
+        *_empty(stack, inputs[0]),
+        inputs[0].new_empty(1, dtype=torch.int64),
+        *(inputs[0].new_empty(n, dtype=torch.uint8) for n in sizes),
+    ]
 
 
 @backward.register_fake
@@ -182,13 +239,38 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
     ctx.save_for_backward(*params, *x, *states, lengths, resets, seed, *output[ctx.values :])
 
 
-def _gradients(ctx: Any, grads: list[Tensor | None], operator: Callable[..., list[Tensor]] | None = None) -> tuple[Any, ...]:
+def _gradients(
+    ctx: Any, grads: list[Tensor | None], operator: Callable[..., list[Tensor]] | None = None
+) -> tuple[Any, ...]:
     params, inputs, states, beside, kept = _split(ctx.saved_tensors, ctx.counts)
     present = [i for i, g in enumerate(grads[: ctx.values]) if g is not None]
     if not present:
-        return None, [None] * len(params), [None] * len(inputs), [None] * len(states), None, None, None, None, None, None
+        return (
+            None,
+            [None] * len(params),
+            [None] * len(inputs),
+            [None] * len(states),
+            None,
+            None,
+            None,
+            None,
+            None,
+            None,
+        )
     operator = operator or torch.ops.rnnspec.backward
-    found = iter(operator(ctx.config, params, inputs, states, *ctx.given, *beside, kept, [grads[i] for i in present], sum(1 << i for i in present)))
+    found = iter(
+        operator(
+            ctx.config,
+            params,
+            inputs,
+            states,
+            *ctx.given,
+            *beside,
+            kept,
+            [grads[i] for i in present],
+            sum(1 << i for i in present),
+        )
+    )
     dparams = [next(found) for _ in params]
     dinputs = [next(found) if has else None for has in ctx.with_gradient]
     return None, dparams, dinputs, list(found), None, None, None, None, None, None
@@ -209,11 +291,22 @@ for _operator in (forward, infer, backward):
     _operator.register_vmap(_refuse(MAPPED))
 
 
-# --- torch.func, whose transforms take no operator with a registered derivative, but an autograd.Function
+# --- torch.func, whose transforms take no operator with a registered derivative, but an
+# autograd.Function
 
 
-def transformed(config: str, params: list[Tensor], inputs: list[Tensor], states: list[Tensor], fed: int, given: int, lengths: Tensor | None,
-                resets: Tensor | None, seed: Tensor | None, threads: int) -> list[Tensor]:
+def transformed(
+    config: str,
+    params: list[Tensor],
+    inputs: list[Tensor],
+    states: list[Tensor],
+    fed: int,
+    given: int,
+    lengths: Tensor | None,
+    resets: Tensor | None,
+    seed: Tensor | None,
+    threads: int,
+) -> list[Tensor]:
     """`forward` under torch.func.grad, vjp, grad_and_value."""
     counts = (len(params), len(inputs), len(states))
 
@@ -224,8 +317,20 @@ def transformed(config: str, params: list[Tensor], inputs: list[Tensor], states:
     return list(_Forward.apply(nested, *params, *inputs, *states, lengths, resets, seed))
 
 
-def _transformed_backward(config: str, params: list[Tensor], inputs: list[Tensor], states: list[Tensor], fed: int, given: int, lengths: Tensor | None,
-                          resets: Tensor | None, seed: Tensor | None, kept: list[Tensor], grads: list[Tensor], which: int) -> list[Tensor]:
+def _transformed_backward(
+    config: str,
+    params: list[Tensor],
+    inputs: list[Tensor],
+    states: list[Tensor],
+    fed: int,
+    given: int,
+    lengths: Tensor | None,
+    resets: Tensor | None,
+    seed: Tensor | None,
+    kept: list[Tensor],
+    grads: list[Tensor],
+    which: int,
+) -> list[Tensor]:
     counts = (len(params), len(inputs), len(states), 3, len(kept))
 
     def nested(flat: Sequence[Any]) -> tuple[Any, ...]:

@@ -1,9 +1,10 @@
-"""Noise that a cell declares: how an input or a parameter is drawn, how often, and what is expected of it.
+"""Noise that a cell declares: how an input or a parameter is drawn, how often, and what is expected
+of it.
 
     noise: {keep_h: bernoulli(0.1), mask_h: dropout(0.25) per sequence, mask_U: dropout(0.5)}
 
-In: the text of one entry. Out: what it says. The kinds are one table: a new one of two values is one row, another
-needs its generator too, in `rnnspec/noise.py`, where arrays are drawn.
+In: the text of one entry. Out: what it says. The kinds are one table: a new one of two values is
+one row, another needs its generator too, in `rnnspec/noise.py`, where arrays are drawn.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ PER = ("step", "sequence", "call")
 
 @dataclass(frozen=True)
 class Kind:
-    """A distribution of one argument. mean: what is expected of a value, which stands in its place at evaluation. chance: of `value`, the
-    rest are 0; None where the values are not two."""
+    """A distribution of one argument. mean: what is expected of a value, which stands in its place
+    at evaluation. chance: of `value`, the rest are 0; None where the values are not two."""
 
     argument: str
     allows: Callable[[float], bool]
@@ -32,8 +33,16 @@ class Kind:
 
 
 KINDS: Mapping[str, Kind] = {
-    "bernoulli": Kind("the probability of a 1, from 0 to 1", lambda p: 0 <= p <= 1, lambda p: p, lambda p: p, lambda p: 1.0),
-    "dropout": Kind("the probability of a 0, from 0 to below 1", lambda p: 0 <= p < 1, lambda p: 1.0, lambda p: 1 - p, lambda p: 1 / (1 - p)),
+    "bernoulli": Kind(
+        "the probability of a 1, from 0 to 1", lambda p: 0 <= p <= 1, lambda p: p, lambda p: p, lambda p: 1.0
+    ),
+    "dropout": Kind(
+        "the probability of a 0, from 0 to below 1",
+        lambda p: 0 <= p < 1,
+        lambda p: 1.0,
+        lambda p: 1 - p,
+        lambda p: 1 / (1 - p),
+    ),
     "normal": Kind("the standard deviation, from 0 to 1e6", lambda s: 0 <= s <= 1e6, lambda s: 0.0),
 }
 FORMS = "bernoulli(p), dropout(p), normal(sigma), followed by 'per sequence' where one value holds for all steps"
@@ -41,8 +50,9 @@ FORMS = "bernoulli(p), dropout(p), normal(sigma), followed by 'per sequence' whe
 
 @dataclass(frozen=True)
 class Draw:
-    """How values are drawn. kind: of KINDS; argument: its number; per: "step" (an input [T, B, ...], anew at every step and row), "sequence"
-    (an input, one [B, ...] for all steps) or "call" (a parameter, one for all steps and rows)."""
+    """How values are drawn. kind: of KINDS; argument: its number; per: "step" (an input [T, B,
+    ...], anew at every step and row), "sequence" (an input, one [B, ...] for all steps) or "call"
+    (a parameter, one for all steps and rows)."""
 
     kind: str
     argument: float
@@ -60,7 +70,8 @@ class Draw:
 
 @dataclass(frozen=True)
 class Stated:
-    """A Draw as a file states it: the argument may be a constant's name, `per` may be left out ("")."""
+    """A Draw as a file states it: the argument may be a constant's name, `per` may be left out
+    ("")."""
 
     kind: str
     argument: Fraction | str
@@ -87,11 +98,20 @@ def drawn(says: Stated, constants: Mapping[str, Fraction], is_parameter: bool) -
     """The Draw of an input or parameter, or what is wrong."""
     number = constants.get(says.argument) if isinstance(says.argument, str) else says.argument
     if number is None:
-        return f"'{says.argument}' is no number and no constant.{did_you_mean(str(says.argument), constants)} Known here: {listed(constants)}."
+        return (
+            f"'{says.argument}' is no number and no constant.{did_you_mean(str(says.argument), constants)} Known here:"
+            f" {listed(constants)}."
+        )
     if not KINDS[says.kind].allows(float(number)):
         return f"{says.kind}({float(number):g}): the number is {KINDS[says.kind].argument}."
     if is_parameter and says.per not in ("", "call"):
-        return f"a parameter is one for all steps and rows, so it can't be drawn per {says.per}. Declare it as an input, or leave out 'per {says.per}'."
+        return (
+            f"a parameter is one for all steps and rows, so it can't be drawn per {says.per}. Declare it as an input,"
+            f" or leave out 'per {says.per}'."
+        )
     if not is_parameter and says.per == "call":
-        return "an input has a value for every row, so it can't be drawn per call. Declare it as a parameter, or write 'per sequence'."
+        return (
+            "an input has a value for every row, so it can't be drawn per call. Declare it as a parameter, or write"
+            " 'per sequence'."
+        )
     return Draw(says.kind, float(number), says.per or ("call" if is_parameter else "step"))

@@ -6,11 +6,12 @@ A layout says, block by block, which parameters stand one under another (along t
 
 - A block called `kernel.T` is the transpose: Keras' `kernel` is [D, 4*H].
 - Blocks called `bias[0]`, `bias[1]` are the rows of one array `bias`: Keras' GRU.
-- A parameter that stands in two places is their sum (PyTorch's two biases): unpacking adds; packing puts the whole into
-  the first place and zeros into the others; its gradient goes to both.
+- A parameter that stands in two places is their sum (PyTorch's two biases): unpacking adds; packing
+  puts the whole into the first place and zeros into the others; its gradient goes to both.
 - `0` is a part that the library has and does not use: zeros when packing, not read when unpacking.
 
-Arrays are NumPy's, or anything that NumPy takes; what comes out are new arrays of the parameters' dtype.
+Arrays are NumPy's, or anything that NumPy takes; what comes out are new arrays of the parameters'
+dtype.
 """
 
 from __future__ import annotations
@@ -35,17 +36,20 @@ _ROW = re.compile(r"(.+)\[([0-9]+)\]")
 
 
 def pack(spec: Spec, layout: str, params: Mapping[str, ArrayLike]) -> dict[str, Array]:
-    """The library's arrays, by the library's names, from one array per parameter. Raises ShapeError, naming all that is wrong."""
+    """The library's arrays, by the library's names, from one array per parameter. Raises
+    ShapeError, naming all that is wrong."""
     return _packed(spec, layout, params, repeat=False)
 
 
 def pack_gradients(spec: Spec, layout: str, gradients: Mapping[str, ArrayLike]) -> dict[str, Array]:
-    """The gradients of the library's arrays from those of the parameters: a place of a sum has the gradient of the sum."""
+    """The gradients of the library's arrays from those of the parameters: a place of a sum has the
+    gradient of the sum."""
     return _packed(spec, layout, gradients, repeat=True)
 
 
 def unpack(spec: Spec, layout: str, blocks: Mapping[str, ArrayLike]) -> dict[str, Array]:
-    """One array per parameter from the library's arrays. Raises ShapeError, naming all that is wrong.
+    """One array per parameter from the library's arrays. Raises ShapeError, naming all that is
+    wrong.
 
     The shapes follow from the arrays themselves: no size need be given.
     """
@@ -98,7 +102,13 @@ def _packed(spec: Spec, layout: str, params: Mapping[str, ArrayLike], repeat: bo
         like = arrays[next(n for n in names if n != ZERO)]
         pieces = []
         for name in names:
-            array = np.zeros_like(like) if name == ZERO else arrays[name] if repeat or name not in given else np.zeros_like(arrays[name])
+            array = (
+                np.zeros_like(like)
+                if name == ZERO
+                else arrays[name]
+                if repeat or name not in given
+                else np.zeros_like(arrays[name])
+            )
             given.add(name)
             pieces.append(np.atleast_1d(array))
         parts[block] = np.concatenate(pieces)
@@ -107,7 +117,11 @@ def _packed(spec: Spec, layout: str, params: Mapping[str, ArrayLike], repeat: bo
 
 def _check_parameters(spec: Spec, layout: str, arrays: Mapping[str, Array]) -> None:
     wrong = [f"'{name}' is missing" for name in spec.parameters if name not in arrays]
-    wrong += [f"'{name}' is no parameter of it{_hint(name, spec.parameters)}" for name in arrays if name not in spec.parameters]
+    wrong += [
+        f"'{name}' is no parameter of it{_hint(name, spec.parameters)}"
+        for name in arrays
+        if name not in spec.parameters
+    ]
     sizes: dict[str, int] = {}
     for name, shape in spec.parameters.items():
         if name in arrays and arrays[name].ndim == len(shape):
@@ -122,7 +136,10 @@ def _check_parameters(spec: Spec, layout: str, arrays: Mapping[str, Array]) -> N
             wanted = None
         if arrays[name].shape != wanted:
             text = ", ".join(shape)
-            wrong.append(f"'{name}' [{text}] has the shape {arrays[name].shape}" + (f", not {wanted}" if wanted is not None else ""))
+            wrong.append(
+                f"'{name}' [{text}] has the shape {arrays[name].shape}"
+                + (f", not {wanted}" if wanted is not None else "")
+            )
     if wrong:
         raise ShapeError(f"layout '{layout}' of '{spec.name}': {'; '.join(wrong)}.")
 
@@ -133,7 +150,8 @@ def _hint(name: str, known: Iterable[str]) -> str:
 
 
 def _library_name(block: str) -> tuple[str, int | None]:
-    """The library's array that a block is, and which row of it: `kernel.T` is kernel, `bias[1]` row 1 of bias."""
+    """The library's array that a block is, and which row of it: `kernel.T` is kernel, `bias[1]` row
+    1 of bias."""
     row = _ROW.fullmatch(block)
     return (row[1], int(row[2])) if row else (block.removesuffix(".T"), None)
 
@@ -152,7 +170,8 @@ def _put_together(parts: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _taken_apart(places: Mapping[str, tuple[str, ...]], arrays: Mapping[str, Array], layout: str) -> dict[str, Array]:
-    """The array of each block; what is missing, unknown or has too few rows is listed in one error."""
+    """The array of each block; what is missing, unknown or has too few rows is listed in one
+    error."""
     known = [_library_name(block)[0] for block in places]
     wrong = [f"'{name}' is missing" for name in dict.fromkeys(known) if name not in arrays]
     wrong += [f"'{name}' is unknown{_hint(name, known)}" for name in arrays if name not in known]
@@ -170,7 +189,8 @@ def _taken_apart(places: Mapping[str, tuple[str, ...]], arrays: Mapping[str, Arr
 
 
 def _sizes(spec: Spec, places: Mapping[str, tuple[str, ...]], arrays: Mapping[str, Array]) -> dict[str, int]:
-    """What the arrays tell about the sizes: the last axis at once, the first where all parts have one length."""
+    """What the arrays tell about the sizes: the last axis at once, the first where all parts have
+    one length."""
     sizes: dict[str, int] = {}
     for block, names in places.items():
         shapes = [spec.parameters[n] for n in names if n != ZERO]

@@ -34,10 +34,11 @@ _SUFFIXES = (".yaml", ".yml")
 
 
 def load(cell: str | os.PathLike[str], /, **settings: object) -> Spec:
-    """The Spec of a cell: a name from `spec_names()`, or the path of a YAML file (it ends in .yaml or has a / in it).
+    """The Spec of a cell: a name from `spec_names()`, or the path of a YAML file (it ends in .yaml
+    or has a / in it).
 
-    Keywords set the cell's constants (numbers) and choices (one of the options). Raises SpecError: `.errors` lists
-    everything that is wrong, each with its place.
+    Keywords set the cell's constants (numbers) and choices (one of the options). Raises SpecError:
+    `.errors` lists everything that is wrong, each with its place.
     """
     path = _find(os.fspath(cell), None)
     return _spec(_read_file(path), settings)
@@ -49,7 +50,8 @@ def loads(text: str, /, **settings: object) -> Spec:
 
 
 def specs_folder() -> Path:
-    """Where the cells are: `rnnspec/specs` in an installed package, `specs` beside the package in a source checkout."""
+    """Where the cells are: `rnnspec/specs` in an installed package, `specs` beside the package in a
+    source checkout."""
     package = Path(__file__).resolve().parent.parent
     inside = package / "specs"
     return inside if inside.is_dir() else package.parent / "specs"
@@ -65,21 +67,29 @@ def spec_path(name: str) -> Path:
     """The file of a cell that comes with rnnspec. Raises SpecError with the nearest names."""
     names = spec_names()
     if name not in names:
-        message = f"no cell is called '{name[:60]}'.{did_you_mean(name, names)} There are: {listed(names, 200)}. A file is given with its .yaml."
+        message = (
+            f"no cell is called '{name[:60]}'.{did_you_mean(name, names)} There are: {listed(names, 200)}. A file is"
+            " given with its .yaml."
+        )
         raise SpecError(Problem(message, 0, 0, ""))
     return specs_folder() / f"{name}.yaml"
 
 
 def digest(spec: Spec) -> str:
-    """SHA-256, in hex, of all that the computation of a spec depends on, and its name: the same on every machine.
+    """SHA-256, in hex, of all that the computation of a spec depends on, and its name: the same on
+    every machine.
 
-    Not of title, source, notes, places, layouts, examples, same_as and init: none of them changes a kernel.
+    Not of title, source, notes, places, layouts, examples, same_as and init: none of them changes a
+    kernel.
     """
     content = [
         ["format", 1],
         ["name", spec.name],
         ["sizes", [[name, size.default] for name, size in spec.sizes.items()]],
-        *([key, [[n, list(shape)] for n, shape in getattr(spec, key).items()]] for key in ("inputs", "states", "parameters", "shapes")),
+        *(
+            [key, [[n, list(shape)] for n, shape in getattr(spec, key).items()]]
+            for key in ("inputs", "states", "parameters", "shapes")
+        ),
         ["equations", [[e.target, _plain(e.value)] for e in spec.equations]],
         ["outputs", list(spec.outputs)],
         ["no_gradient", list(spec.no_gradient)],
@@ -90,7 +100,9 @@ def digest(spec: Spec) -> str:
 def _plain(expr: Expr) -> object:
     match expr:
         case Number(value):
-            return f"{value.numerator:x}/{value.denominator:x}"  # hex: a decimal of over 4300 digits is refused by Python
+            return (  # hex: a decimal of over 4300 digits is refused by Python
+                f"{value.numerator:x}/{value.denominator:x}"
+            )
         case Ref(name, time):
             return [name, time, *([] if expr.index is None else [_plain(expr.index)])]
         case Unary(op, arg):
@@ -131,7 +143,10 @@ def _read_file(path: Path) -> Document:
         hint = f" '{path.name}' alone names the cell that comes with rnnspec." if path.name in spec_names() else ""
         raise fail(f"can't read the file: {(error.strerror or str(error)).lower()}.{hint}", file) from None
     if document.name and document.name != path.stem:
-        message = f"the name is '{document.name[:60]}', but the file is called '{path.stem}{path.suffix}'. Make the two equal."
+        message = (
+            f"the name is '{document.name[:60]}', but the file is called '{path.stem}{path.suffix}'. Make the two"
+            " equal."
+        )
         return _with_problem(document, message)
     return document
 
@@ -175,7 +190,10 @@ def _settings(document: Document, given: Mapping[str, object]) -> Settings:
             constants[name] = number
         else:
             offers = f"It offers: {listed(known)}." if known else "It offers none."
-            raise fail(f"the cell '{document.name}' has no choice or constant '{name}'.{did_you_mean(name, known)} {offers}", document.file)
+            raise fail(
+                f"the cell '{document.name}' has no choice or constant '{name}'.{did_you_mean(name, known)} {offers}",
+                document.file,
+            )
     changed = {n: c for n, c in chosen.items() if c != document.choices[n].value[0]}
     return Settings({n: v for n, v in constants.items() if v != document.constants[n].value}, changed)
 

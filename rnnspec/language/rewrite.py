@@ -1,7 +1,8 @@
-"""A Spec as a file, and Specs made from others: what is given replaces or adds by name, as `extends` does.
+"""A Spec as a file, and Specs made from others: what is given replaces or adds by name, as
+`extends` does.
 
-In: a Spec, some declarations and equations. Out: a new Spec, read and checked like any other. Loops are unrolled, choices made and
-constants numbers in a Spec, so that is how they are written.
+In: a Spec, some declarations and equations. Out: a new Spec, read and checked like any other. Loops
+are unrolled, choices made and constants numbers in a Spec, so that is how they are written.
 """
 
 from __future__ import annotations
@@ -19,11 +20,20 @@ from rnnspec.language.syntax.tree import Equation, to_text
 
 
 def to_yaml(spec: Spec) -> str:
-    """The text of a file from which `loads` makes the same cell. Examples and same_as are left out."""
+    """The text of a file from which `loads` makes the same cell. Examples and same_as are left
+    out."""
     groups = {"inputs": spec.inputs, "states": spec.states, "parameters": spec.parameters}
     lines = ["rnnspec: 1", f"name: {spec.name}", f"title: {json.dumps(spec.title, ensure_ascii=False)}"]
-    lines += [f"{key}: {json.dumps(getattr(spec, key), ensure_ascii=False)}" for key in ("source", "notes") if getattr(spec, key)]
-    sizes = {n: {k: v for k, v in (("meaning", s.meaning), ("default", s.default)) if v} for n, s in spec.sizes.items() if s.meaning or s.default}
+    lines += [
+        f"{key}: {json.dumps(getattr(spec, key), ensure_ascii=False)}"
+        for key in ("source", "notes")
+        if getattr(spec, key)
+    ]
+    sizes = {
+        n: {k: v for k, v in (("meaning", s.meaning), ("default", s.default)) if v}
+        for n, s in spec.sizes.items()
+        if s.meaning or s.default
+    }
     lines += _block("sizes", {n: json.dumps(s, ensure_ascii=False) for n, s in sizes.items()})
     for key, group in groups.items():
         lines += _block(key, {n: shape_text(shape) for n, shape in group.items()})
@@ -34,13 +44,20 @@ def to_yaml(spec: Spec) -> str:
     lines += _block("defaults", {n: "t" if v is None else repr(v) for n, v in spec.defaults.items()})
     lines += _block("noise", {n: draw.to_text() for n, draw in spec.noise.items()})
     lines += _block("init", {f"{n!r}": _init(i) for n, i in spec.init.items()})
-    lines += [f"layouts: {json.dumps({k: {b: list(p) for b, p in v.items()} for k, v in spec.layouts.items()})}"] if spec.layouts else []
+    lines += (
+        [f"layouts: {json.dumps({k: {b: list(p) for b, p in v.items()} for k, v in spec.layouts.items()})}"]
+        if spec.layouts
+        else []
+    )
     return "\n".join(lines) + "\n"
 
 
-def rewrite(spec: Spec, name: str, title: str, equations: Mapping[str, str], declared: Mapping[str, Mapping[str, str]]) -> Spec:
-    """The cell with these equations (target -> "i[t] = 1") and declarations (a key of the file -> name -> what it says), under a new name;
-    what nothing uses any more is dropped. Raises SpecError where the result is no cell."""
+def rewrite(
+    spec: Spec, name: str, title: str, equations: Mapping[str, str], declared: Mapping[str, Mapping[str, str]]
+) -> Spec:
+    """The cell with these equations (target -> "i[t] = 1") and declarations (a key of the file ->
+    name -> what it says), under a new name; what nothing uses any more is dropped. Raises SpecError
+    where the result is no cell."""
     lines = ["rnnspec: 1", f"name: {name}", f"extends: {spec.name}", f"title: {json.dumps(title, ensure_ascii=False)}"]
     for key, entries in declared.items():
         lines += _block(key, entries)

@@ -1,4 +1,5 @@
 """Which values are gates: derived from the equations, never declared."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -12,12 +13,19 @@ SQUASHING = SIGMOIDS | {"cumax"}
 
 
 def gate_names(spec: Spec) -> list[str]:
-    """The values between 0 and 1, one minus such a value, or a number times one, that something is multiplied by: f in f[t] * c[t-1], z in (1 - z[t]) * n[t].
+    """The values between 0 and 1, one minus such a value, or a number times one, that something is
+    multiplied by: f in f[t] * c[t-1], z in (1 - z[t]) * n[t].
 
     A gate may be a state as well (one that other gates see a step later)."""
     squashed = [e.target for e in spec.equations if _squashed(e.value)]
-    factors = {name for e in spec.equations for node in walk(e.value) if isinstance(node, Binary) and node.op == "*"
-               for side in (node.left, node.right) for name in _plain(side)}
+    factors = {
+        name
+        for e in spec.equations
+        for node in walk(e.value)
+        if isinstance(node, Binary) and node.op == "*"
+        for side in (node.left, node.right)
+        for name in _plain(side)
+    }
     return [name for name in squashed if name in factors]
 
 
@@ -45,7 +53,8 @@ def _plain(expr: Expr) -> Iterator[str]:
 
 
 def bias_names(spec: Spec) -> tuple[str, ...]:
-    """The parameters that are vectors where they are read and occur only as a term of a sum: b [H], and b [L, H] read as b[k] in an inner loop."""
+    """The parameters that are vectors where they are read and occur only as a term of a sum: b [H],
+    and b [L, H] read as b[k] in an inner loop."""
     uses: dict[str, int] = {}
     terms: dict[str, int] = {}
     for equation in spec.equations:
@@ -55,6 +64,8 @@ def bias_names(spec: Spec) -> tuple[str, ...]:
             elif isinstance(node, Binary) and node.op in ("+", "-"):
                 for side in (node.left, node.right):
                     inner = side.arg if isinstance(side, Unary) else side
-                    if isinstance(inner, Ref) and len(spec.parameters.get(inner.name, ())) == 1 + (inner.index is not None):
+                    if isinstance(inner, Ref) and len(spec.parameters.get(inner.name, ())) == 1 + (
+                        inner.index is not None
+                    ):
                         terms[inner.name] = terms.get(inner.name, 0) + 1
     return tuple(n for n in spec.parameters if n in terms and uses[n] == terms[n])

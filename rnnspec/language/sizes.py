@@ -1,7 +1,8 @@
-"""Sizes of arrays: `D + H`, `4*H`, in one canonical text, so that equal expressions are equal strings.
+"""Sizes of arrays: `D + H`, `4*H`, in one canonical text, so that equal expressions are equal
+strings.
 
-Sums and products of size names and whole numbers; nothing is ever evaluated as Python. A difference can be evaluated,
-but no shape may be written as one.
+Sums and products of size names and whole numbers; nothing is ever evaluated as Python. A difference
+can be evaluated, but no shape may be written as one.
 """
 
 from __future__ import annotations
@@ -37,12 +38,14 @@ def canonical_size(text: str) -> str:
 
 
 def size_of(expr: Expr) -> str:
-    """The size that an expression of an equation stands for, like the D + H of part(v, 0, D + H). Raises SizeError."""
+    """The size that an expression of an equation stands for, like the D + H of part(v, 0, D + H).
+    Raises SizeError."""
     return _positive(_collect(expr), "a size that may be below 0 is not offered")
 
 
 def remainder(total: str, *parts: str) -> str:
-    """total - parts, where that can't be below 0 whatever the sizes are. Raises SizeError where it may be."""
+    """total - parts, where that can't be below 0 whatever the sizes are. Raises SizeError where it
+    may be."""
     left = dict(_terms(total))
     for part in parts:
         for names, count in _terms(part):
@@ -79,7 +82,8 @@ def sizes_in(shapes: Iterable[Shape]) -> KeysView[str]:
 
 
 def evaluate_size(text: str, env: Mapping[str, int]) -> int:
-    """The number that a size expression stands for: `evaluate_size("D + H", {"D": 2, "H": 3})` is 5.
+    """The number that a size expression stands for: `evaluate_size("D + H", {"D": 2, "H": 3})` is
+    5.
 
     Raises SizeError, naming the sizes that `env` lacks.
     """
@@ -97,12 +101,14 @@ def evaluate_size(text: str, env: Mapping[str, int]) -> int:
 
 
 def full_shape(shape: Shape, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """The shape in numbers: `full_shape(("H", "D + H"), {"D": 2, "H": 3})` is (3, 5). Raises SizeError, as `evaluate_size` does."""
+    """The shape in numbers: `full_shape(("H", "D + H"), {"D": 2, "H": 3})` is (3, 5). Raises
+    SizeError, as `evaluate_size` does."""
     return tuple(evaluate_size(size, sizes) for size in shape)
 
 
 def with_default_sizes(declared: Mapping[str, Size], known: Mapping[str, int]) -> dict[str, int]:
-    """The sizes known so far, and those whose defaults follow from them, directly or through another default."""
+    """The sizes known so far, and those whose defaults follow from them, directly or through
+    another default."""
     sizes, count = dict(known), -1
     while len(sizes) > count:
         count = len(sizes)
@@ -119,8 +125,9 @@ def check_size_value(name: str, value: object) -> None:
 
 
 def unit_axis(spec: Spec) -> str | None:
-    """The axis along which a cell's units lie: H where the cell has it, else the first axis of its first state for which that has a name, else
-    that of its first vector state, such as N + 1. None for a cell of numbers."""
+    """The axis along which a cell's units lie: H where the cell has it, else the first axis of its
+    first state for which that has a name, else that of its first vector state, such as N + 1. None
+    for a cell of numbers."""
     if "H" in sizes_in(spec.shapes.values()):
         return "H"
     axes = [shape[0] for shape in spec.states.values() if shape]
@@ -128,7 +135,8 @@ def unit_axis(spec: Spec) -> str | None:
 
 
 def unit_size(spec: Spec) -> str | None:
-    """The size of a cell that a layer's `hidden_size` means: that of its units, where it has a name."""
+    """The size of a cell that a layer's `hidden_size` means: that of its units, where it has a
+    name."""
     axis = unit_axis(spec)
     return axis if axis is not None and axis.isidentifier() else None
 

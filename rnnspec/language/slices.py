@@ -1,4 +1,6 @@
-"""Pieces of parameters: R[2] of an inner loop, rows or columns of a matrix. No SymPy: kernels from the cache read them too."""
+"""Pieces of parameters: R[2] of an inner loop, rows or columns of a matrix. No SymPy: kernels from
+the cache read them too."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -11,8 +13,10 @@ from rnnspec.language.spec import Shape
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of a parameter, which a graph reads as a parameter of its own: entry `index` (from 0) along the first axis where it
-    is not None, and of that `length` rows (axis 0) or columns (axis 1) from `first` on, or all where `length` is empty."""
+    """A piece of a parameter, which a graph reads as a parameter of its own: entry `index` (from 0)
+    along the first axis where it is not None, and of that `length` rows (axis 0) or columns (axis
+    1) from `first` on, or all where `length` is empty.
+    """
 
     parameter: str
     index: int | None = None
@@ -26,12 +30,15 @@ class Piece:
 
     def to_text(self) -> str:
         """As the language counts, from 1, and a range as in NumPy: W[:, D:D + H], R[2]."""
-        end = self.length if self.first == "0" else canonical_size(f"{self.first} + {self.length}") if self.length else ""
+        end = (
+            self.length if self.first == "0" else canonical_size(f"{self.first} + {self.length}") if self.length else ""
+        )
         cut = f"[{':, ' * self.axis}{self.first}:{end}]" if self.length else ""
         return self.parameter + ("" if self.index is None else f"[{self.index + 1}]") + cut
 
     def of(self, whole: Any, sizes: Mapping[str, int]) -> Any:
-        """The piece of a parameter's array, or of its gradient's: a view, so that it can be added to."""
+        """The piece of a parameter's array, or of its gradient's: a view, so that it can be added
+        to."""
         left = whole if self.index is None else whole[self.index, ...]  # of a vector too a view, not a number
         if not self.length:
             return left

@@ -1,4 +1,5 @@
 """A cell as plain data: what `loads` returns and every later stage reads."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -9,7 +10,8 @@ from rnnspec.language.draws import Draw
 from rnnspec.language.syntax.tree import Equation
 
 Shape = tuple[str, ...]
-"""Size expressions in canonical text: () one number, ("H",) a vector, ("H", "D") a matrix, ("D + H",) a sum of sizes."""
+"""Size expressions in canonical text: () one number, ("H",) a vector, ("H", "D") a matrix, ("D +
+H",) a sum of sizes."""
 
 
 Default = float | None
@@ -32,8 +34,9 @@ class Choice:
 
 @dataclass(frozen=True)
 class Init:
-    """An initialiser: kind in uniform_hidden, glorot_uniform, orthogonal, identity, constant, uniform, normal, chrono.
-    like: the parameter whose random numbers it uses, for chrono; "" for its own."""
+    """An initialiser: kind in uniform_hidden, glorot_uniform, orthogonal, identity, constant,
+    uniform, normal, chrono. like: the parameter whose random numbers it uses, for chrono; "" for
+    its own."""
 
     kind: str
     args: tuple[float, ...] = ()
@@ -42,8 +45,9 @@ class Init:
 
 @dataclass(frozen=True)
 class Example:
-    """A case worked by hand. Arrays are nested tuples; parameters and states left out are zero, those that are noise what is expected of it.
-    `gradients` are those of the sum of all outputs, for parameters, inputs and initial states."""
+    """A case worked by hand. Arrays are nested tuples; parameters and states left out are zero,
+    those that are noise what is expected of it. `gradients` are those of the sum of all outputs,
+    for parameters, inputs and initial states."""
 
     title: str
     sizes: Mapping[str, int]
@@ -57,10 +61,11 @@ class Example:
 
 @dataclass(frozen=True)
 class Spec:
-    """One cell. `equations` are checked, ordered so that each reads only what stands above it or an earlier step, and
-    resolved: constants are numbers, choices are the chosen function, the file's own functions are inlined.
-    `shapes` has every input, state, parameter and intermediate. Mappings keep the order of the file.
-    `noise` says which inputs and parameters are drawn, and how; they are among `no_gradient` too.
+    """One cell. `equations` are checked, ordered so that each reads only what stands above it or an
+    earlier step, and resolved: constants are numbers, choices are the chosen function, the file's
+    own functions are inlined. `shapes` has every input, state, parameter and intermediate. Mappings
+    keep the order of the file. `noise` says which inputs and parameters are drawn, and how; they
+    are among `no_gradient` too.
     """
 
     name: str

@@ -1,8 +1,9 @@
 """The backward pass of a Stack: the last layer first.
 
-Arrays are [T, B, ...]. A direction that runs from the end reads and writes them in place: by negative strides where all rows have all
-steps, else as spans (engine/spans.py).
+Arrays are [T, B, ...]. A direction that runs from the end reads and writes them in place: by
+negative strides where all rows have all steps, else as spans (engine/spans.py).
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -22,8 +23,9 @@ from rnnspec.layers.forward import started, turned
 from rnnspec.layers.runs import LayerRun, Named, StackRun
 
 
-def backward(stack: Stack, run: StackRun, outputs: Named, final: tuple[Array | None, ...],
-             steps: Named) -> tuple[Named, Named, tuple[Array, ...]]:
+def backward(
+    stack: Stack, run: StackRun, outputs: Named, final: tuple[Array | None, ...], steps: Named
+) -> tuple[Named, Named, tuple[Array, ...]]:
     """Gradients of weights, inputs and initial states. See `Stack.backward`."""
     params: Named = {}
     inputs: Named = {}
@@ -39,7 +41,9 @@ def backward(stack: Stack, run: StackRun, outputs: Named, final: tuple[Array | N
             taken = own.runs[d]
             if not isinstance(taken, Run):
                 raise TypeError("what `record` returns is for `resume`; give backward the run that this returns.")
-            gradients = layer.kernel.backward(taken, turned(given, turn), final=_final(layer, started(stack, final, depth, d), split))
+            gradients = layer.kernel.backward(
+                taken, turned(given, turn), final=_final(layer, started(stack, final, depth, d), split)
+            )
             for name, array in turned(gradients.inputs, turn).items():
                 _add(total, name, array)
             end = stack.suffix(depth, 0 if stack.share_directions else d)
@@ -69,7 +73,8 @@ def _add(sums: Named, name: str, array: Array) -> None:
 
 
 def _direction_gradients(stack: Stack, depth: int, d: int, dy: Named, own: LayerRun, steps: Named) -> Named:
-    """The gradients of the outputs of a direction's kernel, from those of the layer's merged outputs and of recorded values."""
+    """The gradients of the outputs of a direction's kernel, from those of the layer's merged
+    outputs and of recorded values."""
     layer, found = stack.layers[depth], Named()
     for name, array in dy.items():
         if len(stack.directions) == 1 or stack.merge == "sum":
@@ -99,9 +104,18 @@ def _final(layer: Layer, given: Named, split: Pieces | None) -> Named:
     return found
 
 
-def _state_gradients(stack: Stack, depth: int, d: int, found: Mapping[str, Array], given: frozenset[str], split: Pieces | None, params: Named,
-                     before: tuple[Array, ...]) -> None:
-    """Files the gradients of the states before the first steps: with what each row began with, and with the learned initial state."""
+def _state_gradients(
+    stack: Stack,
+    depth: int,
+    d: int,
+    found: Mapping[str, Array],
+    given: frozenset[str],
+    split: Pieces | None,
+    params: Named,
+    before: tuple[Array, ...],
+) -> None:
+    """Files the gradients of the states before the first steps: with what each row began with, and
+    with the learned initial state."""
     for name, array in found.items():
         index, at = stack.state_place(depth, d, name)
         if split is None:
@@ -109,7 +123,9 @@ def _state_gradients(stack: Stack, depth: int, d: int, found: Mapping[str, Array
             learned = array[:0] if name in given else array
         else:
             fresh = split.fresh.copy()
-            before[index][at] = np.where(fresh[split.first].reshape(-1, *(1,) * (array.ndim - 1)), 0, array[split.first])
+            before[index][at] = np.where(
+                fresh[split.first].reshape(-1, *(1,) * (array.ndim - 1)), 0, array[split.first]
+            )
             if name not in given:
                 fresh[split.first] = True
             learned = array[fresh]

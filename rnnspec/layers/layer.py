@@ -1,7 +1,10 @@
-"""One cell as a layer: its sizes, what its weights are called and how they lie in them, and what it reads. No weights, no calls.
+"""One cell as a layer: its sizes, what its weights are called and how they lie in them, and what it
+reads. No weights, no calls.
 
-A Layer knows nothing of directions or of other layers: the suffixes of names (`_l0_reverse`) are the Stack's.
+A Layer knows nothing of directions or of other layers: the suffixes of names (`_l0_reverse`) are
+the Stack's.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -23,7 +26,8 @@ Full = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a parameter lies: rows first to last (not included) of an array of the layer's. whole: it is all of it, as it stands."""
+    """Where a parameter lies: rows first to last (not included) of an array of the layer's. whole:
+    it is all of it, as it stands."""
 
     array: str
     first: int
@@ -34,15 +38,22 @@ class Slot:
 class Layer:
     """kernel: of the cell; sizes: the value of every size; bias: whether it has biases.
 
-    shapes: the layer's weights, name -> shape; by torch's names where the cell has a torch layout, else by the cell's own.
-    states, outputs: name -> shape of one row. main: the input that a layer below gives; others: the inputs that only the caller can give;
-    noise of the cell is neither.
+    shapes: the layer's weights, name -> shape; by torch's names where the cell has a torch layout,
+    else by the cell's own. states, outputs: name -> shape of one row. main: the input that a layer
+    below gives; others: the inputs that only the caller can give; noise of the cell is neither.
     """
 
     def __init__(self, kernel: Kernel, sizes: Mapping[str, int], bias: bool):
         self.kernel, self.sizes, self.bias = kernel, dict(sizes), bias
         spec = self.spec = kernel.spec
-        self.layout = next((blocks for name, blocks in spec.layouts.items() if name.startswith("torch.") and all(b.isidentifier() for b in blocks)), None)
+        self.layout = next(
+            (
+                blocks
+                for name, blocks in spec.layouts.items()
+                if name.startswith("torch.") and all(b.isidentifier() for b in blocks)
+            ),
+            None,
+        )
         self.absent = () if bias else bias_names(spec)
         self.slots, self.shapes = self._slots()
         self.main, *self.others = list(spec.streams) or [""]
@@ -57,7 +68,8 @@ class Layer:
         return full_shape(shape, self.sizes)
 
     def _slots(self) -> tuple[dict[str, list[Slot]], dict[str, Full]]:
-        """Where each parameter lies (in two places it is their sum), and the shapes of the arrays that hold them."""
+        """Where each parameter lies (in two places it is their sum), and the shapes of the arrays
+        that hold them."""
         parameters = {n: self.full(s) for n, s in self.spec.trained.items()}
         slots: dict[str, list[Slot]] = {name: [] for name in parameters}
         shapes: dict[str, Full] = {}
@@ -70,7 +82,9 @@ class Layer:
                 own = parameters.get(name, like)
                 count = own[0] if own else 1
                 if name != ZERO:
-                    slots[name].append(Slot(block, row, row + count, len(names) == 1 and (self.layout is None or bool(own))))
+                    slots[name].append(
+                        Slot(block, row, row + count, len(names) == 1 and (self.layout is None or bool(own)))
+                    )
                 row += count
             shapes[block] = like if self.layout is None else (row, *like[1:])
         return slots, shapes
@@ -85,14 +99,19 @@ class Layer:
         return found
 
     def weights(self, values: Mapping[str, Array], *, gradients: bool = False) -> dict[str, Array]:
-        """The layer's weights from the cell's parameters. Of one in two places the first has it all; of its gradient both have."""
-        found = {name: np.zeros(shape, self.kernel.dtype) for name, shape in self.shapes.items()}  # what no parameter fills stays zero
+        """The layer's weights from the cell's parameters. Of one in two places the first has it
+        all; of its gradient both have."""
+        found = {
+            name: np.zeros(shape, self.kernel.dtype) for name, shape in self.shapes.items()
+        }  # what no parameter fills stays zero
         for name, slots in self.slots.items():
             for number, slot in enumerate(slots if gradients else slots[:1]):
                 if slot.whole:  # two biases must not be one array: whoever scales gradients in place would do so twice
                     found[slot.array] = values[name].copy() if number else values[name]
                 else:
-                    found[slot.array][slot.first : slot.last] = values[name].reshape((slot.last - slot.first, *values[name].shape[1:]))
+                    found[slot.array][slot.first : slot.last] = values[name].reshape(
+                        (slot.last - slot.first, *values[name].shape[1:])
+                    )
         return found
 
     def init(self, seed: int) -> dict[str, Array]:

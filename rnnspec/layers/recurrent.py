@@ -1,4 +1,6 @@
-"""Recurrent: a cell as a layer, or several, with weights, and with the conventions and weight names of torch.nn.LSTM."""
+"""Recurrent: a cell as a layer, or several, with weights, and with the conventions and weight names
+of torch.nn.LSTM."""
+
 from __future__ import annotations
 
 import math
@@ -23,7 +25,8 @@ from rnnspec.storage.atomic import write_atomic
 
 @dataclass(frozen=True)
 class Window:
-    """Some steps of a long sequence. steps: which; y, state: what the layer gave (and recorded values, where it records some)."""
+    """Some steps of a long sequence. steps: which; y, state: what the layer gave (and recorded
+    values, where it records some)."""
 
     steps: slice
     y: Any
@@ -34,37 +37,58 @@ class Window:
 class Recurrent:
     """Layers of a cell over a sequence, in NumPy.
 
-    cell: a name, a path to a YAML file, or a Spec; or a list of these, one for each layer. input_size, hidden_size, num_layers, bias,
-    batch_first, dropout, bidirectional, proj_size (cells with a projection, size P): as in torch.nn.LSTM. Dropout acts on what a layer
-    above the first reads, scaled by 1 / (1 - dropout), in training only.
+    cell: a name, a path to a YAML file, or a Spec; or a list of these, one for each layer.
+    input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size (cells
+    with a projection, size P): as in torch.nn.LSTM. Dropout acts on what a layer above the first
+    reads, scaled by 1 / (1 - dropout), in training only.
 
-    merge: how two directions become one output: "concat" (features side by side), "sum", "mean", "product". share_directions: one set of
-    weights for both (learned initial states stay apart). go_backwards: the one direction there is runs from the last step to the first;
-    y[t] still belongs to x[t]. residual: layers above the first add what they read (before dropout) to what they give. learn_initial: the
-    states before the first step are weights, `initial_h_l0` [H], used where no state is given, and after resets. return_all_states: True
-    for every state at every step, or a list of names of states and intermediate values ("c", "f", ...): calls then return a dict of them
-    too, `c_l0` [T, B, H], ...
+    merge: how two directions become one output: "concat" (features side by side), "sum", "mean",
+    "product". share_directions: one set of weights for both (learned initial states stay apart).
+    go_backwards: the one direction there is runs from the last step to the first; y[t] still
+    belongs to x[t]. residual: layers above the first add what they read (before dropout) to what
+    they give. learn_initial: the states before the first step are weights, `initial_h_l0` [H], used
+    where no state is given, and after resets. return_all_states: True for every state at every
+    step, or a list of names of states and intermediate values ("c", "f", ...): calls then return a
+    dict of them too, `c_l0` [T, B, H], ...
 
-    dtype ("float32", "float64"), backend, threads, memory ("full", "low"): as for `compile`. seed: of the initial weights, and of dropout and
-    noise. Keywords beyond these are the cell's choices and constants, as for `load`; `sizes` gives sizes that input_size and
-    hidden_size do not tell.
+    dtype ("float32", "float64"), backend, threads, memory ("full", "low"): as for `compile`. seed:
+    of the initial weights, and of dropout and noise. Keywords beyond these are the cell's choices
+    and constants, as for `load`; `sizes` gives sizes that input_size and hidden_size do not tell.
 
-    `params` are the weights, by torch's names where the cell has a torch layout (weight_ih_l0, weight_hh_l0_reverse, ...), else by the
-    cell's own with the same endings (W_i_l0); change them in place or assign new arrays, the next call uses them. `grads` has the same
-    names after `backward`. `calls` counts the calls in training, each of which draws anew.
+    `params` are the weights, by torch's names where the cell has a torch layout (weight_ih_l0,
+    weight_hh_l0_reverse, ...), else by the cell's own with the same endings (W_i_l0); change them
+    in place or assign new arrays, the next call uses them. `grads` has the same names after
+    `backward`. `calls` counts the calls in training, each of which draws anew.
 
-    layer(x, state, lengths) -> y, state; x [T, B, D] ([B, T, D] with batch_first, or [T, D] for one row), y [T, B, H], 2 * H features
-    where two directions are concatenated. A state is [num_layers * directions, B, H], for a cell with several a tuple in the order of
-    the spec; for layers whose states differ a tuple of all, layer by layer, [directions, B, H] each. A cell that reads several inputs
-    takes them as a dict or a tuple; all layers read the ones after the first. Raises ValueError or TypeError for arguments out of
-    range, ShapeError and DtypeError for arrays that do not fit.
+    layer(x, state, lengths) -> y, state; x [T, B, D] ([B, T, D] with batch_first, or [T, D] for one
+    row), y [T, B, H], 2 * H features where two directions are concatenated. A state is [num_layers
+    * directions, B, H], for a cell with several a tuple in the order of the spec; for layers whose
+    states differ a tuple of all, layer by layer, [directions, B, H] each. A cell that reads several
+    inputs takes them as a dict or a tuple; all layers read the ones after the first. Raises
+    ValueError or TypeError for arguments out of range, ShapeError and DtypeError for arrays that do
+    not fit.
     """
 
-    def __init__(self, cell: Cell | Sequence[Cell], input_size: int, hidden_size: int, num_layers: int | None = None, bias: bool = True,
-                 batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, *, seed: int = 0, **options: Any):
+    def __init__(
+        self,
+        cell: Cell | Sequence[Cell],
+        input_size: int,
+        hidden_size: int,
+        num_layers: int | None = None,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        *,
+        seed: int = 0,
+        **options: Any,
+    ):
         if not isinstance(batch_first, bool | np.bool_):
             raise TypeError(f"batch_first must be True or False, got {batch_first!r}.")
-        self.stack = Stack(cell, input_size, hidden_size, num_layers, bias, dropout, bidirectional, proj_size, **options)
+        self.stack = Stack(
+            cell, input_size, hidden_size, num_layers, bias, dropout, bidirectional, proj_size, **options
+        )
         self.batch_first, self.seed, self.training, self.calls = bool(batch_first), seed, True, 0
         self.params: dict[str, Array] = self.stack.init(seed)
         self.grads: dict[str, Array] = {}
@@ -74,7 +98,10 @@ class Recurrent:
         stack = self.stack
         names = [layer.spec.name for layer in stack.layers]
         cells = repr(names[0]) if len(set(names)) == 1 else repr(names)
-        more = {"num_layers": (stack.num_layers, 1 if len(set(names)) == 1 else len(names)), "bidirectional": (len(stack.directions) == 2, False)}
+        more = {
+            "num_layers": (stack.num_layers, 1 if len(set(names)) == 1 else len(names)),
+            "bidirectional": (len(stack.directions) == 2, False),
+        }
         shown = "".join(f", {name}={value!r}" for name, (value, usual) in more.items() if value != usual)
         return f"Recurrent({cells}, {stack.input_size}, {stack.hidden_size}{shown}, dtype={str(stack.dtype)!r})"
 
@@ -107,7 +134,8 @@ class Recurrent:
         return sum(math.prod(shape) for shape in self.stack.outputs.values())
 
     def train(self, mode: bool = True) -> Recurrent:
-        """Whether calls are training: dropout and noise act. They do from the start; `infer` never is."""
+        """Whether calls are training: dropout and noise act. They do from the start; `infer` never
+        is."""
         self.training = bool(mode)
         return self
 
@@ -115,11 +143,15 @@ class Recurrent:
         """train(False)."""
         return self.train(False)
 
-    def __call__(self, x: Any, state: Any = None, lengths: Any = None, *, resets: Any = None, seed: Seed | None = None) -> Any:
-        """Runs a sequence and keeps the tape for `backward`. Returns y and the state after the last step.
+    def __call__(
+        self, x: Any, state: Any = None, lengths: Any = None, *, resets: Any = None, seed: Seed | None = None
+    ) -> Any:
+        """Runs a sequence and keeps the tape for `backward`. Returns y and the state after the last
+        step.
 
-        resets: [T, B] as x has its axes, or [T]: true where a row starts over, from the initial state, before that step (an episode ends).
-        seed: of dropout and noise; None for other numbers at every call.
+        resets: [T, B] as x has its axes, or [T]: true where a row starts over, from the initial
+        state, before that step (an episode ends). seed: of dropout and noise; None for other
+        numbers at every call.
         """
         inputs, single = self._inputs(x)
         drawn = (self.seed, self.calls) if seed is None else seed
@@ -133,19 +165,32 @@ class Recurrent:
     def infer(self, x: Any, state: Any = None, lengths: Any = None, *, resets: Any = None) -> Any:
         """The same without a tape, and without dropout: evaluation."""
         inputs, single = self._inputs(x)
-        run = self.stack.infer(self.params, inputs, *self._beside(inputs, single, state, lengths), resets=self._resets(resets, single))
+        run = self.stack.infer(
+            self.params, inputs, *self._beside(inputs, single, state, lengths), resets=self._resets(resets, single)
+        )
         return self._results(run, single)
 
     def backward(self, dy: Any = None, dstate: Any = None, dsteps: Mapping[str, Any] | None = None) -> tuple[Any, Any]:
-        """Gradients of the last call, from those of y, of the final state and of recorded values (any may be left out).
+        """Gradients of the last call, from those of y, of the final state and of recorded values
+        (any may be left out).
 
-        Returns dx and the gradient of the state before the first step, and fills `grads` (not adding to what was there).
+        Returns dx and the gradient of the state before the first step, and fills `grads` (not
+        adding to what was there).
         """
         if self._run is None:
-            raise RuntimeError("backward needs a call first: layer(x, ...) keeps the tape, layer.infer(x, ...) does not.")
+            raise RuntimeError(
+                "backward needs a call first: layer(x, ...) keeps the tape, layer.infer(x, ...) does not."
+            )
         (run, single), names = self._run, list(self.stack.outputs)
-        outputs = {} if dy is None else {o: self._time_first(f"gradient of output {o!r}", a, single)
-                                         for o, a in zip(names, _as_many(dy, names, "dy")) if a is not None}
+        outputs = (
+            {}
+            if dy is None
+            else {
+                o: self._time_first(f"gradient of output {o!r}", a, single)
+                for o, a in zip(names, _as_many(dy, names, "dy"))
+                if a is not None
+            }
+        )
         steps = {n: self._time_first(f"gradient of {n!r}", a, single) for n, a in (dsteps or {}).items()}
         final = self.stack.states_in(dstate, None if single else run.rows, "dstate")
         found = self.stack.backward(run, outputs, final, steps)
@@ -153,26 +198,36 @@ class Recurrent:
         inputs = {n: self._as_given(a, single) for n, a in found.inputs.items()}
         return next(iter(inputs.values())) if len(inputs) == 1 else inputs, self._state(found.states, single)
 
-    def windows(self, x: Any, steps: int, state: Any = None, lengths: Any = None, *, resets: Any = None) -> Iterator[Window]:
-        """Runs a long sequence window by window, carrying the state: truncated backpropagation through time.
+    def windows(
+        self, x: Any, steps: int, state: Any = None, lengths: Any = None, *, resets: Any = None
+    ) -> Iterator[Window]:
+        """Runs a long sequence window by window, carrying the state: truncated backpropagation
+        through time.
 
-        Each Window comes after a call on its `steps`, so `backward` and an update of the weights may follow; no gradient crosses from
-        one window to the one before. For layers that run forwards only.
+        Each Window comes after a call on its `steps`, so `backward` and an update of the weights
+        may follow; no gradient crosses from one window to the one before. For layers that run
+        forwards only.
         """
         if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
             raise ValueError(f"steps of a window must be a whole number of at least 1, got {steps!r}.")
         if any(d.reverse for d in self.stack.directions):
-            raise ValueError("windows: a direction that runs from the end needs the whole sequence; use one that runs forwards.")
+            raise ValueError(
+                "windows: a direction that runs from the end needs the whole sequence; use one that runs forwards."
+            )
         inputs, single = self._inputs(x)
         total, rows = next(iter(inputs.values())).shape[:2]
         ends = check_lengths(_lengths(lengths, single), total, rows)
-        again = resets_in(self._resets(resets, single), total, rows)  # all of them: a window would take its part of too many
+        again = resets_in(
+            self._resets(resets, single), total, rows
+        )  # all of them: a window would take its part of too many
         for start in range(0, total, steps):
             part = slice(start, min(start + steps, total))
             given = {n: self._as_given(a[part], single) for n, a in inputs.items()}
             left = None if ends is None else np.clip(ends - start, 0, part.stop - start)
             window = None if again is None else again[part]
-            y, state, *recorded = self(given, state, left, resets=None if window is None else self._as_given(window, single))
+            y, state, *recorded = self(
+                given, state, left, resets=None if window is None else self._as_given(window, single)
+            )
             yield Window(part, y, state, *(recorded or [{}]))
 
     # --- weights
@@ -182,18 +237,23 @@ class Recurrent:
         return {name: array.copy() for name, array in self.params.items()}
 
     def load_state_dict(self, weights: Mapping[str, Any]) -> None:
-        """Replaces all weights. Raises ShapeError naming every missing, unexpected and misshapen one, DtypeError for another dtype."""
+        """Replaces all weights. Raises ShapeError naming every missing, unexpected and misshapen
+        one, DtypeError for another dtype."""
         if not isinstance(weights, Mapping):
-            raise TypeError(f"load_state_dict takes a dict of arrays by name, as state_dict() gives; got {type(weights).__name__}.")
+            raise TypeError(
+                f"load_state_dict takes a dict of arrays by name, as state_dict() gives; got {type(weights).__name__}."
+            )
         self.params = {name: array.copy() for name, array in self.stack.check(weights, "state_dict").items()}
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the weights to an .npz file, one array for each name. What stands under the path is always whole: the file is renamed when done."""
+        """Writes the weights to an .npz file, one array for each name. What stands under the path
+        is always whole: the file is renamed when done."""
         weights = self.stack.check(self.params)
         write_atomic(path, lambda file: np.savez(file, **weights))  # type: ignore[arg-type]
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Replaces all weights by those of a file that `save` wrote; errors as of `load_state_dict`, ValueError for a file that is none."""
+        """Replaces all weights by those of a file that `save` wrote; errors as of
+        `load_state_dict`, ValueError for a file that is none."""
         try:
             file = np.load(path, allow_pickle=False)
             if isinstance(file, np.ndarray):
@@ -203,7 +263,9 @@ class Recurrent:
         except FileNotFoundError:
             raise
         except (OSError, EOFError, zipfile.BadZipFile, ValueError, AttributeError) as error:
-            raise ValueError(f"{os.fspath(path)} is no .npz file of weights, or it is damaged ({type(error).__name__}: {error}).") from None
+            raise ValueError(
+                f"{os.fspath(path)} is no .npz file of weights, or it is damaged ({type(error).__name__}: {error})."
+            ) from None
         self.load_state_dict(weights)
 
     # --- arrays in and out
@@ -212,7 +274,9 @@ class Recurrent:
         """Inputs by name, time first, and whether they came without a batch axis."""
         known = self.stack.inputs
         needed = [n for n in known if n in self.stack.required] or list(known)
-        expected = list(known) if isinstance(x, tuple) and len(x) == len(known) else needed  # what has a default may be left out
+        expected = (
+            list(known) if isinstance(x, tuple) and len(x) == len(known) else needed
+        )  # what has a default may be left out
         given = dict(x) if isinstance(x, Mapping) else dict(zip(expected, _as_many(x, expected, "x")))
         if unknown := [n for n in given if n not in known]:
             raise ShapeError(f"unknown input {', '.join(map(repr, unknown))}. This cell has: {', '.join(known)}.")
@@ -223,13 +287,17 @@ class Recurrent:
             value = as_array(f"input {name!r}", array, self.stack.dtype)
             rank = len(shape) + 2
             if value.ndim not in (rank, rank - 1):
-                raise ShapeError(f"input {name!r} must have {rank} axes ({'B, T' if self.batch_first else 'T, B'}, features), or {rank - 1} "
-                                 f"for one row without a batch; got shape {value.shape}.")
+                raise ShapeError(
+                    f"input {name!r} must have {rank} axes ({'B, T' if self.batch_first else 'T, B'}, features), or"
+                    f" {rank - 1} for one row without a batch; got shape {value.shape}."
+                )
             if single not in (None, value.ndim == rank - 1):
                 raise ShapeError(f"some inputs have a batch axis and some have none: {name!r} has shape {value.shape}.")
             single = value.ndim == rank - 1
             if shape and value.shape[-1] != shape[-1]:
-                raise ShapeError(f"input {name!r} has {value.shape[-1]} features, expected {shape[-1]}; its shape is {value.shape}.")
+                raise ShapeError(
+                    f"input {name!r} has {value.shape[-1]} features, expected {shape[-1]}; its shape is {value.shape}."
+                )
             found[name] = self._swapped(value, single)
         return found, bool(single)
 

@@ -1,4 +1,5 @@
 """The sizes of a layer's cell, from input_size, hidden_size, proj_size and those given by name."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -9,16 +10,28 @@ from rnnspec.language.sizes import evaluate_size, size_names, sizes_in, unit_siz
 from rnnspec.language.spec import Spec
 
 
-def layer_sizes(spec: Spec, input_size: int, hidden_size: int, proj_size: int, more: Mapping[str, int], depth: int = 0) -> dict[str, int]:
-    """The value of every size of a cell. more: those given by name; depth: its place in a stack, for messages."""
+def layer_sizes(
+    spec: Spec, input_size: int, hidden_size: int, proj_size: int, more: Mapping[str, int], depth: int = 0
+) -> dict[str, int]:
+    """The value of every size of a cell. more: those given by name; depth: its place in a stack,
+    for messages."""
     known = sizes_in(spec.shapes.values())
     sizes = {name: value for name, value in more.items() if name in known}
     first = next(iter(spec.streams.values()), ())
     source = "input_size" if not depth else f"layer {depth - 1}, which layer {depth} reads,"
     if first and first[0].isidentifier():
         _tell(sizes, first[0], input_size, f"sizes[{first[0]!r}]", source)
-    elif spec.streams and input_size != (evaluate_size(first[0], sizes) if first and size_names(first[0]) <= set(sizes) else 1 if not first else input_size):
-        raise ValueError(f"{source} gives {input_size} features, but the cell {spec.name!r} reads {'one number' if not first else first[0]} a step.")
+    elif spec.streams and input_size != (
+        evaluate_size(first[0], sizes)
+        if first and size_names(first[0]) <= set(sizes)
+        else 1
+        if not first
+        else input_size
+    ):
+        raise ValueError(
+            f"{source} gives {input_size} features, but the cell {spec.name!r} reads"
+            f" {'one number' if not first else first[0]} a step."
+        )
     hidden = unit_size(spec)
     if hidden is not None:
         _tell(sizes, hidden, hidden_size, source if first[:1] == (hidden,) else f"sizes[{hidden!r}]", "hidden_size")
@@ -27,9 +40,16 @@ def layer_sizes(spec: Spec, input_size: int, hidden_size: int, proj_size: int, m
     sizes = with_default_sizes(spec.sizes, sizes)
     missing = sorted(known - set(sizes))
     if missing:
-        hint = "give proj_size, or sizes={'P': ...}" if missing == ["P"] else f"give sizes={{{', '.join(f'{m!r}: ...' for m in missing)}}}"
+        hint = (
+            "give proj_size, or sizes={'P': ...}"
+            if missing == ["P"]
+            else f"give sizes={{{', '.join(f'{m!r}: ...' for m in missing)}}}"
+        )
         many = "s" * (len(missing) > 1)
-        raise ValueError(f"the cell {spec.name!r} has the size{many} {', '.join(missing)} that input_size and hidden_size do not tell: {hint}.")
+        raise ValueError(
+            f"the cell {spec.name!r} has the size{many} {', '.join(missing)} that input_size and hidden_size do not"
+            f" tell: {hint}."
+        )
     return sizes
 
 
@@ -40,7 +60,10 @@ def check_sizes(more: Mapping[str, int], specs: list[Spec]) -> None:
     known = sizes_in(shape for spec in specs for shape in spec.shapes.values())
     for name, value in more.items():
         if name not in known:
-            raise ValueError(f"the cell {', '.join(dict.fromkeys(repr(s.name) for s in specs))} has no size {name!r}; it has {', '.join(sorted(known))}.")
+            raise ValueError(
+                f"the cell {', '.join(dict.fromkeys(repr(s.name) for s in specs))} has no size {name!r}; it has"
+                f" {', '.join(sorted(known))}."
+            )
         whole(f"sizes[{name!r}]", value)
 
 

@@ -1,8 +1,11 @@
-"""Layers of cells over a sequence, as pure functions of arrays: no weights are held here, and nothing is remembered.
+"""Layers of cells over a sequence, as pure functions of arrays: no weights are held here, and
+nothing is remembered.
 
-A Stack says what the layers are. `forward(params, x, ...)` gives a StackRun that keeps the tapes, `backward(run, ...)` the gradients,
-`infer` runs without tapes. Time comes first: [T, B, ...]. `Recurrent` is this with weights, and with the conventions of torch.nn.LSTM.
+A Stack says what the layers are. `forward(params, x, ...)` gives a StackRun that keeps the tapes,
+`backward(run, ...)` the gradients, `infer` runs without tapes. Time comes first: [T, B, ...].
+`Recurrent` is this with weights, and with the conventions of torch.nn.LSTM.
 """
+
 from __future__ import annotations
 
 import os
@@ -37,28 +40,61 @@ MERGES = ("concat", "sum", "mean", "product")
 class Stack:
     """What the layers are. Arguments as for `Recurrent`; they are kept under their names, checked.
 
-    layers: a Layer for each; directions: of each layer; shapes: every weight, name -> shape, in torch's order; states: what is carried,
-    name -> shape for one row, axis 0 layers and directions ([L * D, ...]; of layers with different states there is one name for each layer,
-    as h_l0, with axis 0 the directions); outputs: name -> shape of a step; steps: the recorded values, name -> shape of a step; inputs: what the caller feeds,
-    name -> shape of a step; required: those of them that have no default.
+    layers: a Layer for each; directions: of each layer; shapes: every weight, name -> shape, in
+    torch's order; states: what is carried, name -> shape for one row, axis 0 layers and directions
+    ([L * D, ...]; of layers with different states there is one name for each layer, as h_l0, with
+    axis 0 the directions); outputs: name -> shape of a step; steps: the recorded values, name ->
+    shape of a step; inputs: what the caller feeds, name -> shape of a step; required: those of them
+    that have no default.
     """
 
-    def __init__(self, cell: Cell | Sequence[Cell], input_size: int, hidden_size: int, num_layers: int | None = None, bias: bool = True,
-                 dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, *, merge: str = "concat", share_directions: bool = False,
-                 residual: bool = False, go_backwards: bool = False, learn_initial: bool = False, return_all_states: bool | Sequence[str] = False,
-                 dtype: str = "float32", backend: str = "cpu", threads: int | None = None, memory: str = "full",
-                 sizes: Mapping[str, int] | None = None, **settings: Any):
+    def __init__(
+        self,
+        cell: Cell | Sequence[Cell],
+        input_size: int,
+        hidden_size: int,
+        num_layers: int | None = None,
+        bias: bool = True,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        *,
+        merge: str = "concat",
+        share_directions: bool = False,
+        residual: bool = False,
+        go_backwards: bool = False,
+        learn_initial: bool = False,
+        return_all_states: bool | Sequence[str] = False,
+        dtype: str = "float32",
+        backend: str = "cpu",
+        threads: int | None = None,
+        memory: str = "full",
+        sizes: Mapping[str, int] | None = None,
+        **settings: Any,
+    ):
         whole("input_size", input_size)
         whole("hidden_size", hidden_size)
-        flags = {"bias": bias, "bidirectional": bidirectional, "share_directions": share_directions, "residual": residual,
-                 "go_backwards": go_backwards, "learn_initial": learn_initial}
+        flags = {
+            "bias": bias,
+            "bidirectional": bidirectional,
+            "share_directions": share_directions,
+            "residual": residual,
+            "go_backwards": go_backwards,
+            "learn_initial": learn_initial,
+        }
         for name, flag in flags.items():
             if not isinstance(flag, bool | np.bool_):
                 raise TypeError(f"{name} must be True or False, got {flag!r}.")
         specs = _specs(cell, num_layers, settings)
         _check_options(len(specs), dropout, merge, flags)
         self.input_size, self.hidden_size, self.num_layers, self.bias = input_size, hidden_size, len(specs), bool(bias)
-        self.dropout, self.merge, self.share_directions, self.residual, self.learn_initial = dropout, merge, share_directions, residual, learn_initial
+        self.dropout, self.merge, self.share_directions, self.residual, self.learn_initial = (
+            dropout,
+            merge,
+            share_directions,
+            residual,
+            learn_initial,
+        )
         self.directions = (Direction("", bool(go_backwards)), Direction("_reverse", True))[: 1 + bool(bidirectional)]
         self.recorded = _recorded(return_all_states, specs)
         self.emitted = [spec.outputs for spec in specs]
@@ -72,30 +108,43 @@ class Stack:
         for depth, layer in enumerate(self.layers):
             self._other_inputs(depth, layer)
 
-    def _layers(self, specs: list[Spec], kernels: list[Kernel], proj_size: int, sizes: Mapping[str, int]) -> tuple[tuple[Layer, ...], tuple[Full, ...]]:
+    def _layers(
+        self, specs: list[Spec], kernels: list[Kernel], proj_size: int, sizes: Mapping[str, int]
+    ) -> tuple[tuple[Layer, ...], tuple[Full, ...]]:
         layers: list[Layer] = []
         widths: list[Full] = []
         for depth, (spec, kernel) in enumerate(zip(specs, kernels)):
             if not spec.streams:
-                raise ValueError(f"the cell {spec.name!r} has no input, so nothing tells how many steps a layer of it takes: use rnnspec.compile.")
+                raise ValueError(
+                    f"the cell {spec.name!r} has no input, so nothing tells how many steps a layer of it takes: use"
+                    " rnnspec.compile."
+                )
             below = (self.input_size,) if not depth else widths[-1]
             if len(below) > 1 or (depth and len(below) != len(next(iter(spec.streams.values())))):
-                raise ValueError(f"layer {depth - 1} gives arrays of shape {below} a step, which the cell {spec.name!r} can't read.")
+                raise ValueError(
+                    f"layer {depth - 1} gives arrays of shape {below} a step, which the cell {spec.name!r} can't read."
+                )
             own = layer_sizes(spec, below[0] if below else 1, self.hidden_size, proj_size, sizes, depth)
             layers.append(Layer(kernel, own, self.bias))
             widths.append(self._merged(next(iter(layers[-1].outputs.values()))))
             if self.residual and depth and below != widths[-1]:
-                raise ValueError(f"residual: layer {depth} reads {below[0]} features and gives {widths[-1][0]}, so they can't be added.")
+                raise ValueError(
+                    f"residual: layer {depth} reads {below[0]} features and gives {widths[-1][0]}, so they can't be"
+                    " added."
+                )
         return tuple(layers), tuple(widths)
 
     def _other_inputs(self, depth: int, layer: Layer) -> None:
-        """Files the inputs that a layer reads beside the first. One that has a default may be read in different shapes: then it can't be given."""
+        """Files the inputs that a layer reads beside the first. One that has a default may be read
+        in different shapes: then it can't be given."""
         for name in layer.others:
             shape = layer.full(layer.spec.inputs[name])
             if name not in layer.spec.defaults:
                 self.required.add(name)
             if self.inputs.setdefault(name, shape) != shape:
-                self.clashing[name] = f"input {name!r} has shape {self.inputs[name]} a step, but layer {depth} reads it as {shape}"
+                self.clashing[name] = (
+                    f"input {name!r} has shape {self.inputs[name]} a step, but layer {depth} reads it as {shape}"
+                )
                 if name in self.required:
                     raise ValueError(f"{self.clashing[name]}.")
 
@@ -103,7 +152,10 @@ class Stack:
         if len(self.directions) == 1 or self.merge != "concat":
             return shape
         if len(shape) != 1:
-            raise ValueError(f"merge='concat' joins vectors, and the output of this cell has shape {shape} a step: choose 'sum', 'mean' or 'product'.")
+            raise ValueError(
+                f"merge='concat' joins vectors, and the output of this cell has shape {shape} a step: choose 'sum',"
+                " 'mean' or 'product'."
+            )
         return (2 * shape[0],)
 
     # --- what there is, by name
@@ -121,7 +173,10 @@ class Stack:
             if self.learn_initial:
                 own |= {f"initial_{n}{end}": s for n, s in layer.states.items()}
             if twice := own.keys() & found.keys():
-                raise ValueError(f"two weights would be called {', '.join(sorted(twice))}: rename a parameter of {layer.spec.name!r}.")
+                raise ValueError(
+                    f"two weights would be called {', '.join(sorted(twice))}: rename a parameter of"
+                    f" {layer.spec.name!r}."
+                )
             found |= own
         return found
 
@@ -134,7 +189,11 @@ class Stack:
         first = self.layers[0].states
         if all(layer.states == first and list(layer.states) == list(first) for layer in self.layers):
             return {name: (self.num_layers * len(self.directions), *shape) for name, shape in first.items()}
-        return {f"{name}_l{depth}": (len(self.directions), *shape) for depth, layer in enumerate(self.layers) for name, shape in layer.states.items()}
+        return {
+            f"{name}_l{depth}": (len(self.directions), *shape)
+            for depth, layer in enumerate(self.layers)
+            for name, shape in layer.states.items()
+        }
 
     def state_place(self, depth: int, direction: int, name: str) -> tuple[int, int]:
         """Which of `states` holds a state of a layer, and at which place of axis 0."""
@@ -159,28 +218,39 @@ class Stack:
     # --- weights
 
     def init(self, seed: int = 0) -> dict[str, Array]:
-        """Initial weights by name. Layers and directions differ; learnable initial states start at zero."""
+        """Initial weights by name. Layers and directions differ; learnable initial states start at
+        zero."""
         found = {name: np.zeros(shape, self.dtype) for name, shape in self.shapes.items()}
         for depth, d in self.places():
-            own = seed if not depth and not d else int(np.random.SeedSequence([int(seed), depth, d]).generate_state(1, np.uint64)[0])
+            own = (
+                seed
+                if not depth and not d
+                else int(np.random.SeedSequence([int(seed), depth, d]).generate_state(1, np.uint64)[0])
+            )
             drawn = {f"{n}{self.suffix(depth, d)}": a for n, a in self.layers[depth].init(own).items()}
             found |= {n: a for n, a in drawn.items() if n in found}
         return found
 
     def check(self, params: Mapping[str, Any], what: str = "params") -> dict[str, Array]:
-        """The weights as arrays; ShapeError names every missing, unexpected and misshapen one, DtypeError one of another dtype."""
+        """The weights as arrays; ShapeError names every missing, unexpected and misshapen one,
+        DtypeError one of another dtype."""
         if not isinstance(params, Mapping):
             raise DtypeError(f"{what} must be a dict of arrays by name; got {type(params).__name__}.")
         wrong = [f"missing {n!r}" for n in self.shapes if n not in params]
         wrong += [f"unexpected {n!r}{did_you_mean(n, self.shapes)}" for n in params if n not in self.shapes]
         arrays = {n: as_array(f"weight {n!r}", params[n], self.dtype) for n in self.shapes if n in params}
-        wrong += [f"{n!r} has shape {a.shape}, expected {self.shapes[n]}" for n, a in arrays.items() if a.shape != self.shapes[n]]
+        wrong += [
+            f"{n!r} has shape {a.shape}, expected {self.shapes[n]}"
+            for n, a in arrays.items()
+            if a.shape != self.shapes[n]
+        ]
         if wrong:
             raise ShapeError(f"{what}: {'; '.join(wrong)}.")
         return arrays
 
     def weights(self, params: Mapping[str, Any] | StackWeights) -> StackWeights:
-        """The parameters of each cell and the initial states, by place: views of the arrays where that can be."""
+        """The parameters of each cell and the initial states, by place: views of the arrays where
+        that can be."""
         if isinstance(params, StackWeights):
             return params
         arrays = self.check(params)
@@ -189,12 +259,17 @@ class Stack:
         for depth, d in self.places():
             layer, end = self.layers[depth], self.suffix(depth, d)
             own = self.suffix(depth, 0 if self.share_directions else d)
-            cells.append(cells[-1] if self.share_directions and d else layer.parameters({n: arrays[f"{n}{own}"] for n in layer.shapes}))
+            cells.append(
+                cells[-1]
+                if self.share_directions and d
+                else layer.parameters({n: arrays[f"{n}{own}"] for n in layer.shapes})
+            )
             initial.append({n: arrays[f"initial_{n}{end}"] for n in layer.states} if self.learn_initial else {})
         return StackWeights(tuple(cells), tuple(initial))
 
     def pack(self, params: Mapping[str, Any]) -> StackWeights:
-        """Copies of the weights, packed for the kernels once: go in place of params to calls that use the same ones again."""
+        """Copies of the weights, packed for the kernels once: go in place of params to calls that
+        use the same ones again."""
         own = self.weights(params)
         cells: list[Mapping[str, Array] | Weights] = []
         for (depth, d), values in zip(self.places(), own.cells):
@@ -203,40 +278,114 @@ class Stack:
 
     # --- calls
 
-    def forward(self, params: Mapping[str, Any] | StackWeights, x: Any, state: Any = None, lengths: Any = None, *, resets: Any = None,
-                training: bool = True, seed: Seed = 0) -> StackRun:
+    def forward(
+        self,
+        params: Mapping[str, Any] | StackWeights,
+        x: Any,
+        state: Any = None,
+        lengths: Any = None,
+        *,
+        resets: Any = None,
+        training: bool = True,
+        seed: Seed = 0,
+    ) -> StackRun:
         """Runs a sequence and keeps the tapes.
 
-        x: [T, B, ...], or name -> array where the cells read more than one. state: the arrays of `states`, each with the rows as
-        axis 1 ([L * D, B, ...]), None where zero (or the learned one). lengths: [B] integers, the steps of each row. resets: [T, B]
-        booleans, whether a row restarts at the initial state before that step. training: whether dropout and noise act, drawn from
-        `seed` (a whole number, or several). The same arguments give the same numbers, for any number of threads.
+        x: [T, B, ...], or name -> array where the cells read more than one. state: the arrays of
+        `states`, each with the rows as axis 1 ([L * D, B, ...]), None where zero (or the learned
+        one). lengths: [B] integers, the steps of each row. resets: [T, B] booleans, whether a row
+        restarts at the initial state before that step. training: whether dropout and noise act,
+        drawn from `seed` (a whole number, or several). The same arguments give the same numbers,
+        for any number of threads.
         """
-        return forward.forward(self, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=seeds(seed), call="forward")
+        return forward.forward(
+            self,
+            self.weights(params),
+            *self._call(x, state, lengths, resets),
+            training=training,
+            seed=seeds(seed),
+            call="forward",
+        )
 
-    def infer(self, params: Mapping[str, Any] | StackWeights, x: Any, state: Any = None, lengths: Any = None, *, resets: Any = None,
-              training: bool = False, seed: Seed = 0) -> StackRun:
+    def infer(
+        self,
+        params: Mapping[str, Any] | StackWeights,
+        x: Any,
+        state: Any = None,
+        lengths: Any = None,
+        *,
+        resets: Any = None,
+        training: bool = False,
+        seed: Seed = 0,
+    ) -> StackRun:
         """The same without tapes: the StackRun that comes back is not for `backward`."""
-        return forward.forward(self, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=seeds(seed), call="infer")
+        return forward.forward(
+            self,
+            self.weights(params),
+            *self._call(x, state, lengths, resets),
+            training=training,
+            seed=seeds(seed),
+            call="infer",
+        )
 
-    def record(self, params: Mapping[str, Any] | StackWeights, x: Any, state: Any = None, lengths: Any = None, *, resets: Any = None,
-               training: bool = True, seed: Seed = 0) -> tuple[StackRun, list[Array]]:
-        """`forward` for who keeps what backward needs himself: rows of bytes, uint8 [n], that `resume` takes."""
-        run = forward.forward(self, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=seeds(seed), call="record")
+    def record(
+        self,
+        params: Mapping[str, Any] | StackWeights,
+        x: Any,
+        state: Any = None,
+        lengths: Any = None,
+        *,
+        resets: Any = None,
+        training: bool = True,
+        seed: Seed = 0,
+    ) -> tuple[StackRun, list[Array]]:
+        """`forward` for who keeps what backward needs himself: rows of bytes, uint8 [n], that
+        `resume` takes."""
+        run = forward.forward(
+            self,
+            self.weights(params),
+            *self._call(x, state, lengths, resets),
+            training=training,
+            seed=seeds(seed),
+            call="record",
+        )
         return run, kept.pack(self, run)
 
-    def resume(self, params: Mapping[str, Any] | StackWeights, x: Any, state: Any, lengths: Any, arrays: list[Array], *, resets: Any = None,
-               training: bool = True, seed: Seed = 0) -> StackRun:
-        """The run for `backward` of an earlier `record`, by a Stack made of the same arguments, from the same arguments and what was kept.
+    def resume(
+        self,
+        params: Mapping[str, Any] | StackWeights,
+        x: Any,
+        state: Any,
+        lengths: Any,
+        arrays: list[Array],
+        *,
+        resets: Any = None,
+        training: bool = True,
+        seed: Seed = 0,
+    ) -> StackRun:
+        """The run for `backward` of an earlier `record`, by a Stack made of the same arguments,
+        from the same arguments and what was kept.
 
-        It has no outputs. The arrays are not copied, and must not be written to. Of x only the shape is read, unless memory is "low".
+        It has no outputs. The arrays are not copied, and must not be written to. Of x only the
+        shape is read, unless memory is "low".
         """
-        return kept.unpack(self, arrays, self.weights(params), *self._call(x, state, lengths, resets), training=training, seed=seeds(seed))
+        return kept.unpack(
+            self,
+            arrays,
+            self.weights(params),
+            *self._call(x, state, lengths, resets),
+            training=training,
+            seed=seeds(seed),
+        )
 
-    def backward(self, run: StackRun, dy: Any = None, dstate: Any = None, dsteps: Mapping[str, Any] | None = None) -> StackGradients:
-        """Gradients from those of the outputs, of the final state and of recorded steps; what is left out counts as zero.
+    def backward(
+        self, run: StackRun, dy: Any = None, dstate: Any = None, dsteps: Mapping[str, Any] | None = None
+    ) -> StackGradients:
+        """Gradients from those of the outputs, of the final state and of recorded steps; what is
+        left out counts as zero.
 
-        dy: [T, B, ...], or name -> array where there is more than one output. The tapes are read, not consumed.
+        dy: [T, B, ...], or name -> array where there is more than one output. The tapes are read,
+        not consumed.
         """
         if not isinstance(run, StackRun) or not run.kept:
             raise TypeError("backward needs the run that forward(...) returned; infer keeps no tape.")
@@ -261,14 +410,22 @@ class Stack:
         """The inputs by name, checked."""
         given = self._arrays("input", x, {n: (None, None, *s) for n, s in self.inputs.items()})
         if missing := [n for n in self.inputs if n in self.required and n not in given]:
-            raise ShapeError(f"missing input {', '.join(map(repr, missing))}. These layers read {', '.join(self.inputs)}.")
+            raise ShapeError(
+                f"missing input {', '.join(map(repr, missing))}. These layers read {', '.join(self.inputs)}."
+            )
         if not given:
-            raise ShapeError(f"no input is given, so nothing tells the number of steps and rows. These layers read {', '.join(self.inputs)}.")
+            raise ShapeError(
+                "no input is given, so nothing tells the number of steps and rows. These layers read"
+                f" {', '.join(self.inputs)}."
+            )
         if clashing := [why for n, why in self.clashing.items() if n in given]:
             raise ShapeError(f"{'; '.join(clashing)}: leave it out, and it has its default in every layer.")
         leads = {n: a.shape[:2] for n, a in given.items()}
         if len(set(leads.values())) > 1:
-            raise ShapeError(f"inputs have different numbers of steps and rows (T, B): {', '.join(f'{n} {s}' for n, s in leads.items())}.")
+            raise ShapeError(
+                "inputs have different numbers of steps and rows (T, B):"
+                f" {', '.join(f'{n} {s}' for n, s in leads.items())}."
+            )
         return given
 
     def _arrays(self, what: str, given: Any, known: Mapping[str, tuple[int | None, ...]]) -> dict[str, Array]:
@@ -278,26 +435,35 @@ class Stack:
         if not isinstance(given, Mapping):
             known_alone = [n for n in known if what != "input" or n in self.required] or list(known)
             if len(known_alone) != 1:
-                raise ShapeError(f"there are {len(known)} arrays of the kind {what}: give a dict by name ({', '.join(known)}).")
+                raise ShapeError(
+                    f"there are {len(known)} arrays of the kind {what}: give a dict by name ({', '.join(known)})."
+                )
             given = {known_alone[0]: given}
         if unknown := [n for n in given if n not in known]:
-            raise ShapeError(f"unknown {what} {', '.join(map(repr, unknown))}. There are: {', '.join(known) or 'none'}.")
+            raise ShapeError(
+                f"unknown {what} {', '.join(map(repr, unknown))}. There are: {', '.join(known) or 'none'}."
+            )
         arrays = {n: as_array(f"{what} {n!r}", a, self.dtype) for n, a in given.items() if a is not None}
         for name, array in arrays.items():
             shape = known[name]
             if array.ndim != len(shape) or any(s not in (None, n) for s, n in zip(shape, array.shape)):
-                shown = ", ".join(letter if s is None else str(s) for letter, s in zip(("T", "B", *map(str, shape)), shape))
+                shown = ", ".join(
+                    letter if s is None else str(s) for letter, s in zip(("T", "B", *map(str, shape)), shape)
+                )
                 raise ShapeError(f"{what} {name!r} must have shape ({shown}), got {array.shape}.")
         return arrays
 
     def states_in(self, state: Any, rows: int | None, what: str = "state") -> tuple[Array | None, ...]:
-        """The arrays of a state, checked, one for each of `states`. rows: None for arrays without a batch axis, which get one."""
+        """The arrays of a state, checked, one for each of `states`. rows: None for arrays without a
+        batch axis, which get one."""
         names = list(self.states)
         if state is None:
             return (None,) * len(names)
         given = state if isinstance(state, tuple | list) else (state,)
         if isinstance(state, Mapping) or len(given) != len(names):
-            form = f"one array ({names[0]})" if len(names) == 1 else f"a tuple of {len(names)} arrays ({', '.join(names)})"
+            form = (
+                f"one array ({names[0]})" if len(names) == 1 else f"a tuple of {len(names)} arrays ({', '.join(names)})"
+            )
             got = "a dict" if isinstance(state, Mapping) else f"{len(given)} array{'s' * (len(given) != 1)}"
             raise ShapeError(f"{what} must be {form}; got {got}.")
         found: list[Array | None] = []
@@ -316,19 +482,30 @@ def _specs(cell: Cell | Sequence[Cell], num_layers: int | None, settings: Mappin
         whole("num_layers", num_layers)
     if isinstance(cell, str | os.PathLike | Spec):
         if isinstance(cell, Spec) and settings:
-            raise TypeError(f"choices and constants ({', '.join(settings)}) are given to rnnspec.load, which made this Spec.")
+            raise TypeError(
+                f"choices and constants ({', '.join(settings)}) are given to rnnspec.load, which made this Spec."
+            )
         return [cell if isinstance(cell, Spec) else load(cell, **settings)] * (num_layers or 1)
     if not isinstance(cell, Sequence) or not cell or not all(isinstance(c, str | os.PathLike | Spec) for c in cell):
-        raise TypeError(f"cell must be a name, a path, a Spec, or a list of these, one for each layer; got {type(cell).__name__}.")
+        raise TypeError(
+            f"cell must be a name, a path, a Spec, or a list of these, one for each layer; got {type(cell).__name__}."
+        )
     if settings:
-        raise TypeError(f"choices and constants ({', '.join(settings)}) of a list of cells: give Specs, as rnnspec.load('rnn', phi='relu') makes them.")
+        raise TypeError(
+            f"choices and constants ({', '.join(settings)}) of a list of cells: give Specs, as rnnspec.load('rnn',"
+            " phi='relu') makes them."
+        )
     if num_layers not in (None, len(cell)):
         raise ValueError(f"num_layers is {num_layers}, but there is a list of {len(cell)} cells.")
     return [c if isinstance(c, Spec) else load(c) for c in cell]
 
 
 def _check_options(depth: int, dropout: float, merge: str, flags: Mapping[str, bool]) -> None:
-    if isinstance(dropout, bool | np.bool_) or not isinstance(dropout, int | float | np.floating) or not 0.0 <= dropout <= 1.0:
+    if (
+        isinstance(dropout, bool | np.bool_)
+        or not isinstance(dropout, int | float | np.floating)
+        or not 0.0 <= dropout <= 1.0
+    ):
         raise ValueError(f"dropout must be a probability between 0 and 1, got {dropout!r}.")
     if dropout and depth == 1:
         warnings.warn(f"dropout={dropout} acts between layers, and there is only one: it does nothing.", stacklevel=4)
@@ -350,12 +527,18 @@ def _recorded(asked: bool | Sequence[str], specs: Sequence[Spec]) -> list[tuple[
     if isinstance(asked, bool | np.bool_):
         return [tuple(spec.states) if asked else () for spec in specs]
     if isinstance(asked, str) or not isinstance(asked, Iterable) or not all(isinstance(name, str) for name in asked):
-        raise TypeError(f"return_all_states must be True, False or a list of names of states and intermediate values, got {asked!r}.")
+        raise TypeError(
+            "return_all_states must be True, False or a list of names of states and intermediate values, got"
+            f" {asked!r}."
+        )
     timed = [{e.target for e in spec.equations if e.timed} for spec in specs]
     for name in asked:
         if not any(name in known for known in timed):
             known = sorted(set().union(*timed))
-            raise ValueError(f"return_all_states: no cell here computes {name!r} at each step.{did_you_mean(name, known)} There are: {', '.join(known)}.")
+            raise ValueError(
+                f"return_all_states: no cell here computes {name!r} at each step.{did_you_mean(name, known)} There are:"
+                f" {', '.join(known)}."
+            )
     return [tuple(n for n in dict.fromkeys(asked) if n in known) for known in timed]
 
 

@@ -1,8 +1,10 @@
-"""What a Stack keeps for backward as plain bytes: for who owns that memory himself, as torch's autograd does.
+"""What a Stack keeps for backward as plain bytes: for who owns that memory himself, as torch's
+autograd does.
 
-A run is a function of the arguments of the call and of these arrays alone, so that another Stack of the same layers, in another process
-even, can run it backwards.
+A run is a function of the arguments of the call and of these arrays alone, so that another Stack of
+the same layers, in another process even, can run it backwards.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
@@ -22,15 +24,14 @@ if TYPE_CHECKING:
     from rnnspec.layers.stack import Stack
 
 
-
-
 def count(stack: Stack, training: bool) -> int:
     """How many arrays `pack` gives."""
     return sum(len(stack.directions) + len(_shapes(stack, depth, 0, 0, training)) for depth in range(stack.num_layers))
 
 
 def pack(stack: Stack, run: StackRun) -> list[Array]:
-    """Rows of bytes, uint8 [n]: of each layer the tape of each direction, and what else is kept. `run` comes from `Stack.record`."""
+    """Rows of bytes, uint8 [n]: of each layer the tape of each direction, and what else is kept.
+    `run` comes from `Stack.record`."""
     found: list[Array] = []
     for depth, own in enumerate(run.kept):
         found += [taped.tape for taped in own.runs if isinstance(taped, Taped)]
@@ -40,8 +41,18 @@ def pack(stack: Stack, run: StackRun) -> list[Array]:
     return found
 
 
-def unpack(stack: Stack, kept: list[Array], weights: StackWeights, inputs: Named, state: tuple[Array | None, ...], lengths: Array | None,
-           pieces: Mapping[bool, Pieces | None], *, training: bool, seed: tuple[int, ...]) -> StackRun:
+def unpack(
+    stack: Stack,
+    kept: list[Array],
+    weights: StackWeights,
+    inputs: Named,
+    state: tuple[Array | None, ...],
+    lengths: Array | None,
+    pieces: Mapping[bool, Pieces | None],
+    *,
+    training: bool,
+    seed: tuple[int, ...],
+) -> StackRun:
     """The StackRun for `Stack.backward`, from what was kept and the arguments of the call."""
     if len(kept) != count(stack, training):
         raise ShapeError(f"{len(kept)} arrays were kept, but these layers keep {count(stack, training)}.")
@@ -58,15 +69,20 @@ def unpack(stack: Stack, kept: list[Array], weights: StackWeights, inputs: Named
         for d, (direction, tape) in enumerate(zip(stack.directions, tapes)):
             split, place = pieces[direction.reverse], depth * len(stack.directions) + d
             turn = direction.reverse and split is None
-            params, streams = call_inputs(layer, weights.cells[place], given, (steps, rows), turn, (*seed, depth, d) if training else None)
-            own.runs.append(layer.kernel.resume(params, streams, tape, None if split is not None else lengths, pieces=split))
+            params, streams = call_inputs(
+                layer, weights.cells[place], given, (steps, rows), turn, (*seed, depth, d) if training else None
+            )
+            own.runs.append(
+                layer.kernel.resume(params, streams, tape, None if split is not None else lengths, pieces=split)
+            )
             own.given.append(frozenset(started(stack, state, depth, d)))
         layers.append(own)
     return StackRun({}, (), {}, steps, rows, tuple(inputs), tuple(layers), pieces)
 
 
 def _shapes(stack: Stack, depth: int, steps: int, rows: int, training: bool) -> list[tuple[int, ...]]:
-    """The shapes of what a layer keeps beside tapes: the mask and the input, and the outputs of each direction."""
+    """The shapes of what a layer keeps beside tapes: the mask and the input, and the outputs of
+    each direction."""
     layer = stack.layers[depth]
     read = [layer.full(layer.spec.inputs[layer.main])] if depth else []
     found = read * bool(training and stack.dropout) + read * (stack.memory == "low")

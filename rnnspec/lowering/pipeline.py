@@ -1,8 +1,10 @@
 """The whole line from a spec to kernel texts, in order.
 
-A text depends on the spec, on the generator (our own sources and SymPy's version), and on the target. Texts are kept
-under the digest of all three, so that a process that finds one never imports SymPy.
+A text depends on the spec, on the generator (our own sources and SymPy's version), and on the
+target. Texts are kept under the digest of all three, so that a process that finds one never imports
+SymPy.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -22,8 +24,9 @@ MODES = ("forward", "backward", "infer")
 
 @dataclass(frozen=True)
 class Stages:
-    """Every representation of a cell. forward keeps a tape, infer none; backward reads the tape of forward. The programs are those of
-    the step, which reads what `once` computes for a whole sequence as if it were parameters."""
+    """Every representation of a cell. forward keeps a tape, infer none; backward reads the tape of
+    forward. The programs are those of the step, which reads what `once` computes for a whole
+    sequence as if it were parameters."""
 
     graph: Graph
     adjoint: Graph

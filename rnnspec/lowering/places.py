@@ -1,4 +1,5 @@
 """Buffers and places of the values that outlive their stage."""
+
 from __future__ import annotations
 
 from collections import defaultdict
@@ -65,14 +66,18 @@ class Layout:
     def values(self, stages: dict[Key, StageDraft]) -> None:
         """A buffer for every computed value that is read outside the stage that computes it."""
         work, graph = self.work, self.work.graph
-        made: dict[str, Key] = {n: key for key, draft in stages.items() for n in (*draft.nodes, *draft.rowwise) if n not in work.sunk}
+        made: dict[str, Key] = {
+            n: key for key, draft in stages.items() for n in (*draft.nodes, *draft.rowwise) if n not in work.sunk
+        }
         wanted = set(work.accumulations) | work.saved | set(graph.outputs.values()) | set(graph.states.values())
         wanted |= work.rowwise
         for key, draft in stages.items():
             for part in draft.parts:
                 wanted.update(t.operand for t in part.terms)
             for name in (*draft.nodes, *draft.rowwise):
-                wanted.update(o for o in operands(graph.nodes[name]) if made.get(o, key) != key or name in draft.rowwise)
+                wanted.update(
+                    o for o in operands(graph.nodes[name]) if made.get(o, key) != key or name in draft.rowwise
+                )
             wanted.update(v for _, v in draft.sums if made.get(v, key) != key)
         for node in graph.nodes.values():
             if isinstance(node, Outer):
@@ -87,13 +92,19 @@ class Layout:
             panels[tuple(t.operand for t in part.terms)].append(part)
         stores: list[tuple[str, Place]] = []
         own = {n for n in (*draft.nodes, *draft.rowwise, *draft.copies) if n not in self.work.sunk or n in draft.copies}
-        finished = {p.value for p in draft.parts if self.work.phase[p.value] == key[0] and self.work.level[p.value] == key[1]}
+        finished = {
+            p.value for p in draft.parts if self.work.phase[p.value] == key[0] and self.work.level[p.value] == key[1]
+        }
         for value in self.work.graph.nodes:
             if value in own and value in self.places and value not in draft.copies:
                 stores.append((value, self.places[value]))
             if value in own | finished:
                 lies = self.places.get(value) if value in self.work.accumulations or value in draft.copies else None
-                stores += [(value, place) for place in self.state_places(value) if (value, place) not in stores and place != lies]
+                stores += [
+                    (value, place)
+                    for place in self.state_places(value)
+                    if (value, place) not in stores and place != lies
+                ]
         size = "1" if key[2] == ROWWISE else key[2]
         ready = tuple(Panel(tuple(parts)) for parts in panels.values())
         return Stage(size, ready, tuple(draft.nodes), tuple(stores), tuple(draft.sums), tuple(draft.rowwise))

@@ -1,10 +1,12 @@
 """Program: how a Graph is executed. Both backends emit from it.
 
-A program works through a sequence chunk by chunk. Of each chunk it runs the *before* stages over all its rows at once
-(a row is one step of one batch entry), then the *loop* stages step by step, then the *after* stages and the outer
-products over all its rows again. A stage is a set of packed panel products and the pointwise work that follows at once.
-A reversed program (an adjoint) runs the chunks, and the steps of each, from the last to the first.
+A program works through a sequence chunk by chunk. Of each chunk it runs the *before* stages over
+all its rows at once (a row is one step of one batch entry), then the *loop* stages step by step,
+then the *after* stages and the outer products over all its rows again. A stage is a set of packed
+panel products and the pointwise work that follows at once. A reversed program (an adjoint) runs the
+chunks, and the steps of each, from the last to the first.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
@@ -16,10 +18,11 @@ from rnnspec.symbolic.graph import Graph, Product, Read, node_text, operands
 
 @dataclass(frozen=True)
 class Buffer:
-    """Values that outlive a stage: `rows` one for each row of a chunk, `history` (a state) one more step of rows.
+    """Values that outlive a stage: `rows` one for each row of a chunk, `history` (a state) one more
+    step of rows.
 
-    saved: kept for the adjoint (the tape); otherwise scratch of the thread, used again by the next chunk.
-    taped: read from the tape of the forward program; never written.
+    saved: kept for the adjoint (the tape); otherwise scratch of the thread, used again by the next
+    chunk. taped: read from the tape of the forward program; never written.
     """
 
     name: str
@@ -48,7 +51,8 @@ class Term:
 
 @dataclass(frozen=True)
 class Accumulation:
-    """value (+)= the terms. `first`: starts from `biases` (parameter vectors, summed); otherwise continues on what stands there."""
+    """value (+)= the terms. `first`: starts from `biases` (parameter vectors, summed); otherwise
+    continues on what stands there."""
 
     value: str
     terms: tuple[Term, ...]
@@ -58,7 +62,8 @@ class Accumulation:
 
 @dataclass(frozen=True)
 class Panel:
-    """Accumulations of one size over the same operands, packed side by side and computed in one pass."""
+    """Accumulations of one size over the same operands, packed side by side and computed in one
+    pass."""
 
     accumulations: tuple[Accumulation, ...]
 
@@ -69,8 +74,9 @@ class Panel:
 
 @dataclass(frozen=True)
 class Stage:
-    """Panels, then pointwise nodes block by block. `stores`: value -> places; `sums`: parameter -> value, summed over rows;
-    `rowwise`: nodes that need whole rows at once, such as a sum along the features (a stage that has nothing else)."""
+    """Panels, then pointwise nodes block by block. `stores`: value -> places; `sums`: parameter ->
+    value, summed over rows; `rowwise`: nodes that need whole rows at once, such as a sum along the
+    features (a stage that has nothing else)."""
 
     size: str
     panels: tuple[Panel, ...] = ()
@@ -102,8 +108,9 @@ class State:
 
 @dataclass(frozen=True)
 class Program:
-    """See the module. inputs: source -> buffer, filled at the start of a chunk; outputs: name -> value, taken at its end;
-    places: value -> where it lies; parameters that are read as vectors or numbers are read where they lie."""
+    """See the module. inputs: source -> buffer, filled at the start of a chunk; outputs: name ->
+    value, taken at its end; places: value -> where it lies; parameters that are read as vectors or
+    numbers are read where they lie."""
 
     name: str
     graph: Graph
@@ -128,8 +135,15 @@ class Program:
         return tuple(dict.fromkeys([b.size for b in self.buffers.values()] + [s.size for s in self.stages()]))
 
     def recurrent_stages(self) -> int:
-        """How many products with parameters wait for one another in a step, the longest chain of them: 0 for a recurrence that is elementwise."""
-        looped = {(t.matrix, t.operand, t.transposed) for stage in self.loop for panel in stage.panels for a in panel.accumulations for t in a.terms}
+        """How many products with parameters wait for one another in a step, the longest chain of
+        them: 0 for a recurrence that is elementwise."""
+        looped = {
+            (t.matrix, t.operand, t.transposed)
+            for stage in self.loop
+            for panel in stage.panels
+            for a in panel.accumulations
+            for t in a.terms
+        }
         depth: dict[str, int] = {}
         for name, node in self.graph.nodes.items():
             own = isinstance(node, Product) and (node.matrix, node.vector, node.transposed) in looped
@@ -147,9 +161,15 @@ class Program:
         for stage in self.stages():
             for panel in stage.panels:
                 for acc in panel.accumulations:
-                    assert set(panel.operands) <= available, f"{self.name}: {acc.value} reads {panel.operands} too early"
-                    assert tuple(t.operand for t in acc.terms) == panel.operands, f"{self.name}: {acc.value} is in the wrong panel"
-                    assert acc.first or acc.value in available or acc.value in self.places, f"{self.name}: {acc.value} has no start"
+                    assert set(panel.operands) <= available, (
+                        f"{self.name}: {acc.value} reads {panel.operands} too early"
+                    )
+                    assert tuple(t.operand for t in acc.terms) == panel.operands, (
+                        f"{self.name}: {acc.value} is in the wrong panel"
+                    )
+                    assert acc.first or acc.value in available or acc.value in self.places, (
+                        f"{self.name}: {acc.value} has no start"
+                    )
                 available.update(acc.value for acc in panel.accumulations)
             for name in (*stage.nodes, *stage.rowwise):
                 missing = set(operands(self.graph.nodes[name])) - available
@@ -160,15 +180,23 @@ class Program:
         for outer in self.outers:
             assert outer.left in self.places and outer.right in self.places, f"{self.name}: {outer} has no operands"
             read = {self.places[outer.left].buffer, self.places[outer.right].buffer}
-            assert not (self.reverse and read & {s.buffer for s in self.states}), f"{self.name}: {outer} reads a state where rows that ended hold gradients"
+            assert not (self.reverse and read & {s.buffer for s in self.states}), (
+                f"{self.name}: {outer} reads a state where rows that ended hold gradients"
+            )
 
     def to_text(self) -> str:
         """The program as a listing, phase by phase."""
         order = "from the last step to the first" if self.reverse else "from the first step to the last"
         lines = [f"program {self.name}, {order}"]
-        lines += [f"  buffer {b.name:<12} [{b.size}] {b.kind}{' saved' * b.saved}{' from the tape' * b.taped}" for b in self.buffers.values()]
-        for title, stages in (("before the loop, over the rows of a chunk", self.before), ("loop, at every step", self.loop),
-                              ("after the loop, over the rows of a chunk", self.after)):
+        lines += [
+            f"  buffer {b.name:<12} [{b.size}] {b.kind}{' saved' * b.saved}{' from the tape' * b.taped}"
+            for b in self.buffers.values()
+        ]
+        for title, stages in (
+            ("before the loop, over the rows of a chunk", self.before),
+            ("loop, at every step", self.loop),
+            ("after the loop, over the rows of a chunk", self.after),
+        ):
             lines.append(f"  {title}:")
             for number, stage in enumerate(stages):
                 lines.append(f"    stage {number} of size {stage.size}")

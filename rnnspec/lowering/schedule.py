@@ -1,9 +1,12 @@
-"""Graph -> Program: what runs before, inside and after the time loop, in which stages, and what is stored.
+"""Graph -> Program: what runs before, inside and after the time loop, in which stages, and what is
+stored.
 
-Nothing about a cell is declared: a node is *loop* if it lies on a path from a state's old value to its new one,
-*before* if it depends on no state, *after* if no state depends on it. A cell whose recurrence is elementwise has no
-product left in the loop because none of its products lies on such a path.
+Nothing about a cell is declared: a node is *loop* if it lies on a path from a state's old value to
+its new one, *before* if it depends on no state, *after* if no state depends on it. A cell whose
+recurrence is elementwise has no product left in the loop because none of its products lies on such
+a path.
 """
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -17,8 +20,9 @@ from rnnspec.symbolic.graph import Graph, Node, Outer, Pointwise, Read, fresh
 
 
 def schedule(graph: Graph, *, saved: frozenset[str] | None = None, tape: Program | None = None) -> Program:
-    """The program of a forward graph (`saved`: values to keep for the adjoint beside the states; None keeps no tape) or of
-    an adjoint cut at its tape (`tape`: the forward program that wrote it), which runs backwards."""
+    """The program of a forward graph (`saved`: values to keep for the adjoint beside the states;
+    None keeps no tape) or of an adjoint cut at its tape (`tape`: the forward program that wrote
+    it), which runs backwards."""
     work = Phases(_with_copies(graph) if tape else graph, saved or frozenset(), saved is not None)
     work.check()
     work.classify()
@@ -35,7 +39,11 @@ def _with_copies(graph: Graph) -> Graph:
     nodes: dict[str, Node] = {}
     shapes, copies = dict(graph.shapes), dict[str, str]()
     for name, node in graph.nodes.items():
-        nodes[name] = Outer(copies.get(node.left, node.left), copies.get(node.right, node.right)) if isinstance(node, Outer) else node
+        nodes[name] = (
+            Outer(copies.get(node.left, node.left), copies.get(node.right, node.right))
+            if isinstance(node, Outer)
+            else node
+        )
         if name in read and isinstance(node, Read) and node.kind == "state":
             copies[name] = fresh(f"{name}_copy", shapes)
             nodes[copies[name]], shapes[copies[name]] = Pointwise(symbol(name)), shapes[name]
@@ -48,8 +56,27 @@ def _assemble(work: Phases, tape: Program | None) -> Program:
     stages = draft_stages(work)
     layout.reads()
     layout.values(stages)
-    by_phase = {phase: tuple(layout.stage(key, stages[key]) for key in sorted(stages, key=stage_order) if key[0] == phase) for phase in PHASES}
-    outers = tuple(OuterSum(p, node.left, node.right) for p, group in graph.sums.items()
-                   for node in (graph.nodes[n] for n in group) if isinstance(node, Outer))
-    return Program(graph.name, graph, tape is not None, layout.buffers, layout.places, layout.inputs, tuple(layout.states), dict(graph.outputs),
-                   by_phase["before"], by_phase["loop"], by_phase["after"], outers)
+    by_phase = {
+        phase: tuple(layout.stage(key, stages[key]) for key in sorted(stages, key=stage_order) if key[0] == phase)
+        for phase in PHASES
+    }
+    outers = tuple(
+        OuterSum(p, node.left, node.right)
+        for p, group in graph.sums.items()
+        for node in (graph.nodes[n] for n in group)
+        if isinstance(node, Outer)
+    )
+    return Program(
+        graph.name,
+        graph,
+        tape is not None,
+        layout.buffers,
+        layout.places,
+        layout.inputs,
+        tuple(layout.states),
+        dict(graph.outputs),
+        by_phase["before"],
+        by_phase["loop"],
+        by_phase["after"],
+        outers,
+    )

@@ -1,4 +1,5 @@
 """Which nodes run together: the stages of a program, as drafts."""
+
 from __future__ import annotations
 
 from collections import defaultdict
@@ -79,5 +80,7 @@ def _parts(work: Phases, value: str) -> list[tuple[Key, Accumulation]]:
     parts = []
     for number, (phase, level) in enumerate(sorted(groups, key=lambda g: (PHASES.index(g[0]), g[1]))):
         terms = tuple(groups[(phase, level)])
-        parts.append(((phase, level, work.size(value)), Accumulation(value, terms, biases if number == 0 else (), number == 0)))
+        parts.append(
+            ((phase, level, work.size(value)), Accumulation(value, terms, biases if number == 0 else (), number == 0))
+        )
     return parts

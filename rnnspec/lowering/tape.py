@@ -1,8 +1,9 @@
 """What the forward program saves for the adjoint, and the adjoint cut at what was saved.
 
-Saved: outputs of transcendental functions, what needs a product to rebuild, and inputs. States are in their history
-anyway. What a few multiplications or selects rebuild from those is computed again.
+Saved: outputs of transcendental functions, what needs a product to rebuild, and inputs. States are
+in their history anyway. What a few multiplications or selects rebuild from those is computed again.
 """
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -14,7 +15,9 @@ from rnnspec.symbolic.simplify import drop_dead
 
 def cut(forward: Graph, adjoint: Graph) -> tuple[frozenset[str], Graph]:
     """The forward values to save, and the adjoint reading them from the tape."""
-    needed = {o for n, node in adjoint.nodes.items() if n not in forward.nodes for o in operands(node)} | set(adjoint.results())
+    needed = {o for n, node in adjoint.nodes.items() if n not in forward.nodes for o in operands(node)} | set(
+        adjoint.results()
+    )
     after_step = set(forward.states.values())
     saved: set[str] = set()
     free: set[str] = set()  # can be had in the adjoint without saving anything more
@@ -35,8 +38,12 @@ def cut(forward: Graph, adjoint: Graph) -> tuple[frozenset[str], Graph]:
 
 
 def _can_rebuild(node: Node, available: set[str]) -> bool:
-    moves = isinstance(node, Concat | Part | Outer)  # no arithmetic, or one product an element, and larger than what it is made of
-    return (moves or (isinstance(node, Pointwise) and is_cheap(node.expr))) and all(o in available for o in operands(node))
+    moves = isinstance(
+        node, Concat | Part | Outer
+    )  # no arithmetic, or one product an element, and larger than what it is made of
+    return (moves or (isinstance(node, Pointwise) and is_cheap(node.expr))) and all(
+        o in available for o in operands(node)
+    )
 
 
 def _cut_node(name: str, node: Node, forward: Graph, saved: set[str], after_step: set[str]) -> Node:

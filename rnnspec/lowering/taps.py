@@ -1,9 +1,11 @@
 """States that are no recurrence: what an earlier step read or computed, kept for a later one.
 
-x[t-1] is a state whose next value, x[t], depends on no state. So it is known for every step of a chunk before the time loop begins, and a
-product with it is hoisted like one with x[t]: QRNN has no product in its loop. Backwards the same state is the mirror image: the
-gradient that x[t-1] passes on to the step before is read by nothing that the loop needs, so it is computed after the loop.
+x[t-1] is a state whose next value, x[t], depends on no state. So it is known for every step of a
+chunk before the time loop begins, and a product with it is hoisted like one with x[t]: QRNN has no
+product in its loop. Backwards the same state is the mirror image: the gradient that x[t-1] passes
+on to the step before is read by nothing that the loop needs, so it is computed after the loop.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -15,8 +17,9 @@ from rnnspec.symbolic.graph import Graph, Read, operands
 
 @dataclass(frozen=True)
 class Taps:
-    """early: states that depend on no recurrence; late: states on which none depends. order: the graph's nodes, each after what it reads,
-    and a read of such a state after the value that is kept in it."""
+    """early: states that depend on no recurrence; late: states on which none depends. order: the
+    graph's nodes, each after what it reads, and a read of such a state after the value that is kept
+    in it."""
 
     early: frozenset[str]
     late: frozenset[str]
@@ -35,7 +38,9 @@ def taps_of(graph: Graph) -> Taps:
     reach = _closure({state: reads[value] for state, value in graph.states.items()})
     recurrent = {state for state, others in reach.items() if state in others}
     early = frozenset(s for s in reach if s not in recurrent and not reach[s] & recurrent)
-    late = frozenset(s for s in reach if s not in recurrent and s not in early and not any(s in reach[r] for r in recurrent))
+    late = frozenset(
+        s for s in reach if s not in recurrent and s not in early and not any(s in reach[r] for r in recurrent)
+    )
     if not early and not late:
         return Taps(early, late, tuple(graph.nodes))
     wanted = {name: list(operands(node)) for name, node in graph.nodes.items()}

@@ -1,4 +1,6 @@
-"""Expressions as text over vectors: every operand is a vector, every number a vector of that number."""
+"""Expressions as text over vectors: every operand is a vector, every number a vector of that
+number."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -10,8 +12,8 @@ from rnnspec.symbolic.expressions import FUNCTION_CLASSES, Value, Writer, expand
 
 
 class VectorWriter(Writer):
-    """Writes `name = expression` lines. Functions that the table writes in the language are written out; a power's base
-    and a repeated argument get lines of their own."""
+    """Writes `name = expression` lines. Functions that the table writes in the language are written
+    out; a power's base and a repeated argument get lines of their own."""
 
     infix = {**Writer.infix, "both": "&", "either": "|"}
     inverse = "~"

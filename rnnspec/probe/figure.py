@@ -19,8 +19,9 @@ FLOOR = 1e-16  # what float64 can tell from the rest of a gradient of 1
 
 
 def draw(probes: Sequence[Probe], base: str | Path) -> list[Path]:
-    """Writes base.png and base.svg: above, gradient norm against lag and the largest singular value of each step, all cells in one; below,
-    for each cell the eigenvalues of a step in the complex plane, and its gates. Returns the paths."""
+    """Writes base.png and base.svg: above, gradient norm against lag and the largest singular value
+    of each step, all cells in one; below, for each cell the eigenvalues of a step in the complex
+    plane, and its gates. Returns the paths."""
     count = len(probes)
     figure = new_figure((max(9.0, 3.1 * count), 10.5))
     grid = figure.add_gridspec(3, 1, height_ratios=(1.15, 1.1, 0.9))
@@ -55,8 +56,16 @@ def _lags(axes: Any, probes: Sequence[Probe]) -> None:
 
 def _gains(axes: Any, probes: Sequence[Probe]) -> None:
     for i, probe in enumerate(probes):
-        axes.plot(np.arange(1, len(probe.gain) + 1), probe.gain, **style(i), linewidth=1.4)  # without a label: the legend is beside it
-        axes.plot(np.arange(1, len(probe.radius) + 1), probe.radius, color=COLOURS[i % len(COLOURS)], linewidth=1.0, linestyle=":")
+        axes.plot(
+            np.arange(1, len(probe.gain) + 1), probe.gain, **style(i), linewidth=1.4
+        )  # without a label: the legend is beside it
+        axes.plot(
+            np.arange(1, len(probe.radius) + 1),
+            probe.radius,
+            color=COLOURS[i % len(COLOURS)],
+            linewidth=1.0,
+            linestyle=":",
+        )
     axes.axhline(1.0, color=QUIET, linewidth=0.8)
     dress(axes, "the Jacobian of each step", "step t", "largest singular value (dotted: spectral radius)")
 

@@ -19,14 +19,20 @@ from rnnspec.symbolic.build import build
 from rnnspec.symbolic.graph import Graph
 
 LARGEST = 1024  # numbers in a state whose Jacobian is made
-RANGES = {"sigmoid": (0.0, 1.0), "hard_sigmoid": (0.0, 1.0), "tanh": (-1.0, 1.0), "hard_tanh": (-1.0, 1.0), "softsign": (-1.0, 1.0)}
+RANGES = {
+    "sigmoid": (0.0, 1.0),
+    "hard_sigmoid": (0.0, 1.0),
+    "tanh": (-1.0, 1.0),
+    "hard_tanh": (-1.0, 1.0),
+    "softsign": (-1.0, 1.0),
+}
 EDGE = 0.1  # of the range: closer to an end than that is saturated (Karpathy, Johnson & Fei-Fei 2016, section 4.2)
 
 
 @dataclass(frozen=True)
 class Gate:
-    """One squashed value of the cell over all steps, rows and units. low, high: the part of its values in the lowest and highest tenth
-    of its range, where its slope is small."""
+    """One squashed value of the cell over all steps, rows and units. low, high: the part of its
+    values in the lowest and highest tenth of its range, where its slope is small."""
 
     name: str
     function: str
@@ -38,10 +44,11 @@ class Gate:
 
 @dataclass(frozen=True)
 class Probe:
-    """norms[k], k = 0 ... T: ||dL/ds[T-k]||, geometric mean over rows, for a loss L = v . y[T] with ||v|| = 1 drawn at random; s is all states
-    together, before the first step for k = T. norms[0] is NaN where the output is not a state. by_state: the same of each state.
-    eigenvalues: of the Jacobian ds[t]/ds[t-1] in the middle of the sequence, all rows. radius, gain [T]: its spectral radius and largest
-    singular value at each step, mean over rows."""
+    """norms[k], k = 0 ... T: ||dL/ds[T-k]||, geometric mean over rows, for a loss L = v . y[T] with
+    ||v|| = 1 drawn at random; s is all states together, before the first step for k = T. norms[0]
+    is NaN where the output is not a state. by_state: the same of each state. eigenvalues: of the
+    Jacobian ds[t]/ds[t-1] in the middle of the sequence, all rows. radius, gain [T]: its spectral
+    radius and largest singular value at each step, mean over rows."""
 
     name: str
     norms: Array
@@ -53,7 +60,8 @@ class Probe:
 
     @property
     def rate(self) -> float:
-        """The factor by which the gradient changes from one step to the one before, geometric mean from lag 1 on."""
+        """The factor by which the gradient changes from one step to the one before, geometric mean
+        from lag 1 on."""
         norms = self.norms[1:]
         if len(norms) < 2 or not norms[0] > 0:
             return float("nan")
@@ -65,7 +73,9 @@ class Probe:
         return int(np.flatnonzero(self.norms[1:] >= 0.01 * self.norms[1])[-1] + 1) if self.norms[1] > 0 else 0
 
     def to_json(self) -> dict[str, Any]:
-        gates = [{"name": g.name, "function": g.function, "mean": g.mean, "low": g.low, "high": g.high} for g in self.gates]
+        gates = [
+            {"name": g.name, "function": g.function, "mean": g.mean, "low": g.low, "high": g.high} for g in self.gates
+        ]
         spectrum = [[float(v.real), float(v.imag)] for v in self.eigenvalues]
         arrays = {"norms": self.norms, "radius": self.radius, "gain": self.gain}
         return {
@@ -75,7 +85,8 @@ class Probe:
 
 
 def probe(subject: Subject, seed: int = 0) -> Probe:
-    """All measurements of a subject. UnsupportedError for a state of more than 1024 numbers, RnnspecError where one isn't finite."""
+    """All measurements of a subject. UnsupportedError for a state of more than 1024 numbers,
+    RnnspecError where one isn't finite."""
     graph = build(subject.spec)
     back = adjoint(graph, subject.spec.no_gradient)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -83,7 +94,10 @@ def probe(subject: Subject, seed: int = 0) -> Probe:
     steps, rows = next(iter(subject.inputs.values())).shape[:2]
     parts = {s: int(np.prod(run.before[s].shape[2:])) for s in graph.states}
     if sum(parts.values()) > LARGEST:
-        raise UnsupportedError(f"the states of {subject.name} are {sum(parts.values()):,} numbers; at most {LARGEST:,} are probed: give a smaller --hidden")
+        raise UnsupportedError(
+            f"the states of {subject.name} are {sum(parts.values()):,} numbers; at most {LARGEST:,} are probed: give a"
+            " smaller --hidden"
+        )
     with np.errstate(over="ignore", invalid="ignore"):
         jacobians = np.stack([jacobian(back, subject, run, t) for t in range(steps)])  # [T, B, N, N]
         gradients = _gradients(back, subject, run, jacobians, seed)  # [T + 1, B, N], the first NaN where there is none
@@ -104,19 +118,26 @@ def _check_finite(name: str, jacobians: Array, gradients: Array) -> None:
     for places, what in ((~np.isfinite(jacobians).all(axis=(1, 2, 3)), "the Jacobian of {name} at step {at}"),
                          (~np.isfinite(gradients[1:]).all(axis=(1, 2)), "the gradient of {name} at lag {at}")):  # fmt: skip
         for at in np.flatnonzero(places)[:1] + 1:
-            raise RnnspecError(f"{what.format(name=name, at=at)} of {steps} isn't finite: states or gradients explode. Give a smaller --length")
+            raise RnnspecError(
+                f"{what.format(name=name, at=at)} of {steps} isn't finite: states or gradients explode. Give a smaller"
+                " --length"
+            )
 
 
 def jacobian(back: Graph, subject: Subject, run: Trajectory, t: int) -> Array:
-    """ds[t] / ds[t-1], [B, N, N] with N numbers in all states: element [b, i, j] is of number i after the step to number j before it.
+    """ds[t] / ds[t-1], [B, N, N] with N numbers in all states: element [b, i, j] is of number i
+    after the step to number j before it.
 
-    Row i is the adjoint of a step whose gradient is 1 at number i and 0 elsewhere; all rows go through it at once.
+    Row i is the adjoint of a step whose gradient is 1 at number i and 0 elsewhere; all rows go
+    through it at once.
     """
     shapes = {s: h.shape[2:] for s, h in run.before.items() if s in back.states}
     sizes = [int(np.prod(shape)) for shape in shapes.values()]
     count, rows = sum(sizes), next(iter(subject.inputs.values())).shape[1]
     seeds = np.tile(np.eye(count), (rows, 1))  # [B * N, N]
-    flowing = {s: part.reshape(-1, *shapes[s]) for s, part in zip(shapes, np.split(seeds, np.cumsum(sizes)[:-1], axis=1))}
+    flowing = {
+        s: part.reshape(-1, *shapes[s]) for s, part in zip(shapes, np.split(seeds, np.cumsum(sizes)[:-1], axis=1))
+    }
     none = {o: np.zeros((rows * count, *y.shape[2:])) for o, y in run.outputs.items()}
     before = _backward_step(back, subject, run, t, flowing, none, count)
     return np.concatenate([before[s].reshape(rows * count, -1) for s in shapes], axis=1).reshape(rows, count, count)
@@ -143,7 +164,13 @@ def _gradients(back: Graph, subject: Subject, run: Trajectory, jacobians: Array,
 
 
 def _backward_step(
-    back: Graph, subject: Subject, run: Trajectory, t: int, flowing: Mapping[str, Array], dy: Mapping[str, Array], times: int
+    back: Graph,
+    subject: Subject,
+    run: Trajectory,
+    t: int,
+    flowing: Mapping[str, Array],
+    dy: Mapping[str, Array],
+    times: int,
 ) -> dict[str, Array]:
     """The gradient of the states before step t; every row of the sequence `times` times over."""
 
@@ -175,5 +202,3 @@ def _gates(subject: Subject, run: Trajectory) -> tuple[Gate, ...]:
         found.append(Gate(equation.target, value.function, float(values.mean()), float((values < low + edge).mean()),
                           float((values > high - edge).mean()), values))  # fmt: skip
     return tuple(found)
-
-

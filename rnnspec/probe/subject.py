@@ -1,4 +1,5 @@
 """What is probed: a cell, its weights and an input sequence, all in float64."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -20,7 +21,8 @@ from rnnspec.language.transforms.retain import keeping
 
 @dataclass(frozen=True)
 class Subject:
-    """name: what the figures call it. params by the cell's own names, inputs: name -> [T, B, ...]."""
+    """name: what the figures call it. params by the cell's own names, inputs: name -> [T, B,
+    ...]."""
 
     name: str
     spec: Spec
@@ -33,20 +35,28 @@ def initial(
     cell: str, *, hidden: int = 32, inputs: int = 16, steps: int = 100, rows: int = 4, seed: int = 0, retain: int = 0,
     sizes: Mapping[str, int] | None = None, choices: Mapping[str, Any] | None = None,
 ) -> Subject:  # fmt: skip
-    """A cell at its initial weights, on inputs from a normal distribution (those with a default in the file have that).
+    """A cell at its initial weights, on inputs from a normal distribution (those with a default in
+    the file have that).
 
-    Sizes that neither `hidden` nor `inputs` tell are those given, else their defaults, else `hidden`.
+    Sizes that neither `hidden` nor `inputs` tell are those given, else their defaults, else
+    `hidden`.
     """
     spec = load(cell, **(choices or {}))
     spec = keeping(spec, retain) if retain else spec
     known = known_sizes(spec, hidden, inputs, sizes or {})
     params = initialise(spec, known, seed, np.dtype(np.float64))
     rng = np.random.default_rng([seed, 7])
-    drawn = {name: rng.standard_normal((steps, rows, *full_shape(shape, known))) for name, shape in spec.streams.items() if name not in spec.defaults}
+    drawn = {
+        name: rng.standard_normal((steps, rows, *full_shape(shape, known)))
+        for name, shape in spec.streams.items()
+        if name not in spec.defaults
+    }
     return complete(Path(cell).stem, spec, known, params, drawn)
 
 
-def complete(name: str, spec: Spec, sizes: Mapping[str, int], params: Mapping[str, Array], given: Mapping[str, Array]) -> Subject:
+def complete(
+    name: str, spec: Spec, sizes: Mapping[str, int], params: Mapping[str, Array], given: Mapping[str, Array]
+) -> Subject:
     """With inputs that have a default, and noise at its mean, as in an evaluation."""
     steps, rows = next(iter(given.values())).shape[:2]
     expected = mean(spec, sizes, steps, rows, np.float64)
@@ -56,7 +66,8 @@ def complete(name: str, spec: Spec, sizes: Mapping[str, int], params: Mapping[st
 
 
 def known_sizes(spec: Spec, hidden: int, inputs: int, given: Mapping[str, int]) -> dict[str, int]:
-    """Every size: as given, units and inputs as they say, else the default, else as large as the units."""
+    """Every size: as given, units and inputs as they say, else the default, else as large as the
+    units."""
     units, first = unit_size(spec), next((shape[0] for shape in spec.inputs.values() if shape), "")
     known = dict(given) | ({units: hidden} if units and units not in given else {})
     if first.isidentifier():

@@ -1,4 +1,5 @@
 """The derived backward pass of a step, as equations that a person reads."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -11,13 +12,14 @@ if TYPE_CHECKING:
     from rnnspec.symbolic.graph import Graph
 
 
-# --- the backward equations ------------------------------------------------------------------------------------------
+# --- the backward equations
+# ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Backward:
-    """The adjoint for reading. where: lines for forward values that have no equation of their own; steps: one line for each
-    gradient, in order; sums: the gradients of parameters."""
+    """The adjoint for reading. where: lines for forward values that have no equation of their own;
+    steps: one line for each gradient, in order; sums: the gradients of parameters."""
 
     where: tuple[str, ...]
     steps: tuple[str, ...]
@@ -25,25 +27,34 @@ class Backward:
 
 
 def backward_equations(spec: Spec, graph: Graph, reverse: Graph) -> Backward:
-    """The adjoint's own nodes, products that are read once written inline: `d_h_prev = U_f.T @ d_a_f + ...`."""
+    """The adjoint's own nodes, products that are read once written inline: `d_h_prev = U_f.T @
+    d_a_f + ...`."""
     from rnnspec.symbolic.graph import Outer, Read
 
     text = Text(graph, reverse)
     uses = reverse.uses()
-    own = [n for n, node in reverse.nodes.items() if n not in graph.nodes and n not in text.inline and not isinstance(node, Read)
-           and (uses[n] or not isinstance(node, Outer))]
+    own = [
+        n
+        for n, node in reverse.nodes.items()
+        if n not in graph.nodes
+        and n not in text.inline
+        and not isinstance(node, Read)
+        and (uses[n] or not isinstance(node, Outer))
+    ]
     steps = [f"{text.name(n)}{'[t]' * (text.own_sum(n))} = {text.node(n)}" for n in own]
     for source, node in [*((f"{s}_prev", n) for s, n in reverse.states.items()), *reverse.outputs.items()]:
         if f"d_{source}" != text.name(node):
             steps.append(f"d_{source} = {text.inline.get(node, text.name(node))}")
-    sums = [f"d_{p} = sum over t, b of {' + '.join(text.term(n) + '[t]' * text.own_sum(n) for n in group) or '0'}"
-            for p, group in reverse.sums.items()]
+    sums = [
+        f"d_{p} = sum over t, b of {' + '.join(text.term(n) + '[t]' * text.own_sum(n) for n in group) or '0'}"
+        for p, group in reverse.sums.items()
+    ]
     return Backward(tuple(text.where(spec)), tuple(steps), tuple(sums))
 
 
 class Text:
-    """Texts of an adjoint's nodes. `inline`: products that are read once, as text; `alias`: a product that is all of a
-    forward value's gradient bears that gradient's name."""
+    """Texts of an adjoint's nodes. `inline`: products that are read once, as text; `alias`: a
+    product that is all of a forward value's gradient bears that gradient's name."""
 
     def __init__(self, graph: Graph, reverse: Graph):
         from rnnspec.symbolic.expressions import Writer
@@ -53,8 +64,11 @@ class Text:
         uses, nodes = reverse.uses(), reverse.nodes
         self.alias = self._aliases()
         products = {n: node for n, node in nodes.items() if n not in graph.nodes and isinstance(node, Product)}
-        self.inline = {n: f"{p.matrix}{'.T' * p.transposed} @ {self.name(p.vector)}" for n, p in products.items()
-                       if not uses[n] or (len(uses[n]) == 1 and isinstance(nodes[uses[n][0]], Pointwise) and n not in self.alias)}
+        self.inline = {
+            n: f"{p.matrix}{'.T' * p.transposed} @ {self.name(p.vector)}"
+            for n, p in products.items()
+            if not uses[n] or (len(uses[n]) == 1 and isinstance(nodes[uses[n][0]], Pointwise) and n not in self.alias)
+        }
         self.products = set(products)
         outer = self
 
@@ -75,7 +89,12 @@ class Text:
             if isinstance(node, Product):
                 made, gradient = f"{node.matrix}_d_{name}", f"d_{node.vector}"
                 whole = uses[node.vector] == [name] and node.vector not in results
-                if whole and made in self.reverse.nodes and gradient not in self.reverse.nodes and self.reverse.uses()[made]:
+                if (
+                    whole
+                    and made in self.reverse.nodes
+                    and gradient not in self.reverse.nodes
+                    and self.reverse.uses()[made]
+                ):
                     found[made] = gradient
         return found
 
@@ -83,8 +102,11 @@ class Text:
         return self.alias.get(node, node)
 
     def own_sum(self, name: str) -> bool:
-        """Whether a value of every step has the name of the parameter's gradient, which is its sum."""
-        return self.term(name) == name and any(name in group and name == f"d_{p}" for p, group in self.reverse.sums.items())
+        """Whether a value of every step has the name of the parameter's gradient, which is its
+        sum."""
+        return self.term(name) == name and any(
+            name in group and name == f"d_{p}" for p, group in self.reverse.sums.items()
+        )
 
     def node(self, name: str) -> str:
         from rnnspec.symbolic.graph import Outer, Pointwise, node_text, renamed
@@ -98,10 +120,15 @@ class Text:
         from rnnspec.symbolic.graph import Outer
 
         node = self.reverse.nodes[name]
-        return f"{self.name(node.left)} {self.name(node.right)}^T" if isinstance(node, Outer) else self.inline.get(name, self.name(name))
+        return (
+            f"{self.name(node.left)} {self.name(node.right)}^T"
+            if isinstance(node, Outer)
+            else self.inline.get(name, self.name(name))
+        )
 
     def where(self, spec: Spec) -> Iterator[str]:
-        """Forward values that the gradients read and the equations do not name; products in them written inline."""
+        """Forward values that the gradients read and the equations do not name; products in them
+        written inline."""
         from rnnspec.symbolic.graph import Pointwise, Product, Read, node_text, operands
 
         forward = self.graph.nodes
@@ -109,7 +136,9 @@ class Text:
         inner: dict[str, str] = {}
         for name, node in reversed(list(forward.items())):  # what those values read in turn
             if name in wanted and name not in spec.shapes:
-                products = {o: p for o in operands(node) if isinstance(node, Pointwise) and isinstance(p := forward[o], Product)}
+                products = {
+                    o: p for o in operands(node) if isinstance(node, Pointwise) and isinstance(p := forward[o], Product)
+                }
                 inner |= {o: f"{p.matrix}{'.T' * p.transposed} @ {p.vector}" for o, p in products.items()}
                 wanted |= {o for n in operands(node) for o in (operands(products[n]) if n in products else (n,))}
         self.inline |= inner

@@ -1,4 +1,5 @@
 """How many numbers a cell trains, and what a step of it takes."""
+
 from __future__ import annotations
 
 import math
@@ -17,13 +18,19 @@ SIZE, OTHER = 128, 8
 
 
 def known_sizes(spec: Spec, size: int = SIZE) -> dict[str, int]:
-    """The sizes that a cell is counted at: D and H are `size`, others what their default says, or 8. SizeError where a default has no value."""
-    free = {n: size if n in ("D", "H") else OTHER for n, s in all_sizes(spec).items() if n in ("D", "H") or s.default is None}
+    """The sizes that a cell is counted at: D and H are `size`, others what their default says, or
+    8. SizeError where a default has no value."""
+    free = {
+        n: size if n in ("D", "H") else OTHER
+        for n, s in all_sizes(spec).items()
+        if n in ("D", "H") or s.default is None
+    }
     return with_default_sizes(spec.sizes, free)
 
 
 def parameter_count(spec: Spec, sizes: Mapping[str, int]) -> int:
-    """How many numbers a cell trains at these sizes; sizes with a default may be left out. Does not depend on T or B.
+    """How many numbers a cell trains at these sizes; sizes with a default may be left out. Does not
+    depend on T or B.
 
     Raises SizeError, naming the sizes that are missing.
     """
@@ -52,7 +59,8 @@ def all_sizes(spec: Spec) -> dict[str, Size]:
 
 
 def counts(spec: Spec, size: int = SIZE) -> dict[str, int | None]:
-    """How many numbers a layer trains and what a step of it takes, at `known_sizes`; None if one of these can't be evaluated."""
+    """How many numbers a layer trains and what a step of it takes, at `known_sizes`; None if one of
+    these can't be evaluated."""
     found: dict[str, int | None] = {"parameters": None, "flop": None}
     with suppress(SizeError):
         sizes = known_sizes(spec, size)
@@ -62,8 +70,9 @@ def counts(spec: Spec, size: int = SIZE) -> dict[str, int | None]:
 
 
 def count_operations(spec: Spec, sizes: Mapping[str, int]) -> int:
-    """Floating-point operations of a step of one row: two for each entry of a matrix in a product, one for each element of another
-    operation or function. What is computed once per sequence is not counted. SizeError where a size is not known."""
+    """Floating-point operations of a step of one row: two for each entry of a matrix in a product,
+    one for each element of another operation or function. What is computed once per sequence is not
+    counted. SizeError where a size is not known."""
     return sum(_operations(e.value, spec, sizes) for e in spec.equations if e.timed)
 
 
@@ -81,7 +90,11 @@ def _operations(expr: Expr, spec: Spec, sizes: Mapping[str, int]) -> int:
         case Unary(op, arg):
             return _operations(arg, spec, sizes) + (0 if op == "T" else _count(shape(arg), sizes))
         case Binary("@", left, right):
-            return _operations(left, spec, sizes) + _operations(right, spec, sizes) + 2 * _product(shape(left), shape(right), sizes)
+            return (
+                _operations(left, spec, sizes)
+                + _operations(right, spec, sizes)
+                + 2 * _product(shape(left), shape(right), sizes)
+            )
         case Binary(_, left, right):
             return _operations(left, spec, sizes) + _operations(right, spec, sizes) + _count(shape(expr), sizes)
         case Call("part", (vector, *_)):
@@ -90,7 +103,11 @@ def _operations(expr: Expr, spec: Spec, sizes: Mapping[str, int]) -> int:
             return 0
         case Call(function, args):
             inner = sum(_operations(a, spec, sizes) for a in args)
-            own = max(_count(shape(a), sizes) for a in (expr, args[0])) if function in FEATURES else _count(shape(expr), sizes)
+            own = (
+                max(_count(shape(a), sizes) for a in (expr, args[0]))
+                if function in FEATURES
+                else _count(shape(expr), sizes)
+            )
             return inner + (0 if function in ("concat", "diag") else own)
     raise TypeError(f"not an expression: {expr!r}")
 
@@ -100,7 +117,8 @@ def _product(left: Shape, right: Shape, sizes: Mapping[str, int]) -> int:
 
 
 def recurrent_stages(spec: Spec) -> int | None:
-    """Products that wait for one another in a step, 0 for an elementwise recurrence; None where there are no kernels. Kept on disk."""
+    """Products that wait for one another in a step, 0 for an elementwise recurrence; None where
+    there are no kernels. Kept on disk."""
     from rnnspec.backends.cpu.emit.texts import generator_digest
     from rnnspec.lowering.pipeline import stages
     from rnnspec.storage.texts import recall, remember

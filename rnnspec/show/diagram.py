@@ -1,9 +1,11 @@
 """The data flow of one step as an SVG picture: `rnnspec show NAME --svg FILE`.
 
-In: a Spec. Out: SVG text, plain shapes and text, readable without any other file. From left to right: what a step reads (inputs, values of
-earlier steps), one box for each equation, what it leaves (outputs, states for the next step). A thick line goes through a matrix.
-Parameters stand in the equations; what is computed once per sequence has a box of its own.
+In: a Spec. Out: SVG text, plain shapes and text, readable without any other file. From left to
+right: what a step reads (inputs, values of earlier steps), one box for each equation, what it
+leaves (outputs, states for the next step). A thick line goes through a matrix. Parameters stand in
+the equations; what is computed once per sequence has a box of its own.
 """
+
 from __future__ import annotations
 
 import html
@@ -24,7 +26,8 @@ ROUNDS = 12
 
 @dataclass
 class Box:
-    """kind: input, state (of an earlier step, or for the next), value, once, output; "" is a line that passes its column."""
+    """kind: input, state (of an earlier step, or for the next), value, once, output; "" is a line
+    that passes its column."""
 
     name: str
     kind: str
@@ -50,11 +53,13 @@ def svg(spec: Spec) -> str:
     return _drawn(spec, boxes, columns)
 
 
-# --- what there is ---------------------------------------------------------------------------------------------------
+# --- what there is
+# ---------------------------------------------------------------------------------------------------
 
 
 def _boxes(spec: Spec) -> dict[str, Box]:
-    """Boxes by name, each after what it reads: "h[t-1]" and "x[t]" for what stands before, names of equations, "h[t+1]" and "out h" for what comes after."""
+    """Boxes by name, each after what it reads: "h[t-1]" and "x[t]" for what stands before, names of
+    equations, "h[t+1]" and "out h" for what comes after."""
     boxes: dict[str, Box] = {}
     made = {e.target for e in spec.equations}
     for equation in spec.equations:
@@ -85,7 +90,8 @@ def _wrapped(equation: Equation) -> tuple[str, ...]:
 
 
 def _refs(expr: Expr, product: bool) -> Iterator[tuple[Ref, bool]]:
-    """What changes with time, or is computed, in an expression; product: whether it is multiplied by a matrix."""
+    """What changes with time, or is computed, in an expression; product: whether it is multiplied
+    by a matrix."""
     match expr:
         case Ref(name):
             if name != "t":
@@ -105,11 +111,13 @@ def _children(expr: Expr) -> tuple[Expr, ...]:
     return tuple(getattr(expr, "args", ())) or ((expr.arg,) if hasattr(expr, "arg") else ())
 
 
-# --- where it stands -------------------------------------------------------------------------------------------------
+# --- where it stands
+# -------------------------------------------------------------------------------------------------
 
 
 def _columns(boxes: dict[str, Box]) -> list[list[str]]:
-    """Names by column. A line over several columns has a box of no kind in each that it passes, which keeps the way free."""
+    """Names by column. A line over several columns has a box of no kind in each that it passes,
+    which keeps the way free."""
     for box in boxes.values():
         box.column = max((boxes[r].column + 1 for r in box.reads), default=0)
     last = max(box.column for name, box in boxes.items())
@@ -135,7 +143,8 @@ def _columns(boxes: dict[str, Box]) -> list[list[str]]:
 
 
 def _order(boxes: Mapping[str, Box], columns: list[list[str]]) -> None:
-    """The order within columns that leaves few crossings (barycentres, Sugiyama et al. 1981), and heights without overlaps."""
+    """The order within columns that leaves few crossings (barycentres, Sugiyama et al. 1981), and
+    heights without overlaps."""
     linked: dict[str, list[str]] = {name: [*box.reads] for name, box in boxes.items()}
     for name, box in boxes.items():
         for read in box.reads:
@@ -144,14 +153,18 @@ def _order(boxes: Mapping[str, Box], columns: list[list[str]]) -> None:
         _place(boxes, column)
     for number in range(ROUNDS):
         for column in columns if number % 2 == 0 else reversed(columns):
-            sides = {n: [boxes[o].y for o in linked[n] if (boxes[o].column < boxes[n].column) == (number % 2 == 0)] for n in column}
+            sides = {
+                n: [boxes[o].y for o in linked[n] if (boxes[o].column < boxes[n].column) == (number % 2 == 0)]
+                for n in column
+            }
             wanted = {n: sum(ys) / len(ys) if ys else boxes[n].y for n, ys in sides.items()}
             column.sort(key=wanted.__getitem__)
             _place(boxes, column, wanted)
 
 
 def _place(boxes: Mapping[str, Box], column: list[str], wanted: Mapping[str, float] | None = None) -> None:
-    """Middles of the boxes, in the order of the column, as near to what is wanted as leaves them apart."""
+    """Middles of the boxes, in the order of the column, as near to what is wanted as leaves them
+    apart."""
     groups: list[tuple[list[str], float]] = []  # boxes that touch, and the middle of them all that they want
     for name in column:
         group, middle = [name], (wanted or {}).get(name, boxes[name].y)
@@ -172,7 +185,8 @@ def _tall(boxes: Mapping[str, Box], group: list[str]) -> float:
     return sum(boxes[n].height + SLOT for n in group)
 
 
-# --- the picture -----------------------------------------------------------------------------------------------------
+# --- the picture
+# -----------------------------------------------------------------------------------------------------
 
 
 def _drawn(spec: Spec, boxes: Mapping[str, Box], columns: list[list[str]]) -> str:
@@ -189,17 +203,27 @@ def _drawn(spec: Spec, boxes: Mapping[str, Box], columns: list[list[str]]) -> st
     shapes = [part for box in boxes.values() if box.kind for part in _shape(box, left[box.column])]
     title = html.escape(f"{spec.name}: {spec.title}")
     legend = "read and carried values green, inputs blue, outputs yellow; a thick line goes through a matrix"
-    return "\n".join([
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{total:.0f}" height="{bottom - top:.0f}" viewBox="0 {top:.0f} {total:.0f} {bottom - top:.0f}">',
-        f"<title>{title}</title>",
-        f'<rect x="0" y="{top:.0f}" width="{total:.0f}" height="{bottom - top:.0f}" fill="white"/>',
-        f'<text x="20" y="{top + 24:.0f}" font-family="sans-serif" font-size="15" font-weight="bold">{title}</text>',
-        f'<text x="20" y="{top + 42:.0f}" font-family="sans-serif" font-size="11" fill="#555">{legend}</text>',
-        *lines, *shapes, "</svg>", ""])
+    return "\n".join(
+        [
+            (
+                f'<svg xmlns="http://www.w3.org/2000/svg" width="{total:.0f}" height="{bottom - top:.0f}" viewBox="0'
+                f' {top:.0f} {total:.0f} {bottom - top:.0f}">'
+            ),
+            f"<title>{title}</title>",
+            f'<rect x="0" y="{top:.0f}" width="{total:.0f}" height="{bottom - top:.0f}" fill="white"/>',
+            f'<text x="20" y="{top + 24:.0f}" font-family="sans-serif" font-size="15" font-weight="bold">{title}</text>',
+            f'<text x="20" y="{top + 42:.0f}" font-family="sans-serif" font-size="11" fill="#555">{legend}</text>',
+            *lines,
+            *shapes,
+            "</svg>",
+            "",
+        ]
+    )
 
 
 def _lines(box: Box, boxes: Mapping[str, Box], left: list[float], widths: list[float]) -> Iterator[str]:
     """Curves between the columns, straight across the column that a line passes."""
+
     def style(product: bool) -> str:
         return f'fill="none" stroke="{"#2563eb" if product else "#6b7280"}" stroke-width="{2.2 if product else 1.1}"'
 
@@ -207,18 +231,32 @@ def _lines(box: Box, boxes: Mapping[str, Box], left: list[float], widths: list[f
         start = boxes[read]
         x0 = left[start.column] + (start.width if start.kind else widths[start.column])
         x1, half = left[box.column], GAP / 2
-        yield f'<path d="M {x0:.1f} {start.y:.1f} C {x0 + half:.1f} {start.y:.1f} {x1 - half:.1f} {box.y:.1f} {x1:.1f} {box.y:.1f}" {style(product)}/>'
+        yield (
+            f'<path d="M {x0:.1f} {start.y:.1f} C {x0 + half:.1f} {start.y:.1f} {x1 - half:.1f} {box.y:.1f} {x1:.1f}'
+            f' {box.y:.1f}" {style(product)}/>'
+        )
         if box.kind:
-            yield f'<path d="M {x1 - 6:.1f} {box.y - 3.5:.1f} L {x1:.1f} {box.y:.1f} L {x1 - 6:.1f} {box.y + 3.5:.1f}" {style(product)}/>'
+            yield (
+                f'<path d="M {x1 - 6:.1f} {box.y - 3.5:.1f} L {x1:.1f} {box.y:.1f} L {x1 - 6:.1f} {box.y + 3.5:.1f}"'
+                f" {style(product)}/>"
+            )
     if not box.kind:
         product = any(box.reads.values())
-        yield f'<path d="M {left[box.column]:.1f} {box.y:.1f} H {left[box.column] + widths[box.column]:.1f}" {style(product)}/>'
+        yield (
+            f'<path d="M {left[box.column]:.1f} {box.y:.1f} H {left[box.column] + widths[box.column]:.1f}"'
+            f" {style(product)}/>"
+        )
 
 
 def _shape(box: Box, x: float) -> Iterator[str]:
     y = box.y - box.height / 2
-    yield (f'<rect x="{x:.1f}" y="{y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="5" fill="{COLOURS[box.kind]}" stroke="#374151"/>')
+    yield (
+        f'<rect x="{x:.1f}" y="{y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="5"'
+        f' fill="{COLOURS[box.kind]}" stroke="#374151"/>'
+    )
     for number, line in enumerate((box.name, *box.lines)):
         weight = ' font-weight="bold"' if number == 0 else ""
-        yield (f'<text x="{x + PAD:.1f}" y="{y + PAD / 2 + 11 + number * ROW:.1f}" font-family="monospace" font-size="11"{weight} '
-               f'xml:space="preserve">{html.escape(line)}</text>')
+        yield (
+            f'<text x="{x + PAD:.1f}" y="{y + PAD / 2 + 11 + number * ROW:.1f}" font-family="monospace"'
+            f' font-size="11"{weight} xml:space="preserve">{html.escape(line)}</text>'
+        )

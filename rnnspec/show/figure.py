@@ -1,4 +1,5 @@
 """Figures of one style: their size, colours and frame."""
+
 from __future__ import annotations
 
 from typing import Any

@@ -1,8 +1,9 @@
 r"""A cell's equations and its gradients as a LaTeX align environment.
 
-In: a Spec, its Graph and its adjoint. Out: text for amsmath. Products are written side by side, products element by
-element with \odot; \bar v is the gradient of v.
+In: a Spec, its Graph and its adjoint. Out: text for amsmath. Products are written side by side,
+products element by element with \odot; \bar v is the gradient of v.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -13,17 +14,66 @@ import sympy
 from rnnspec.language.spec import Spec
 from rnnspec.language.syntax.tree import Binary, Call, Equation, Expr, Number, Ref, Unary, to_text
 from rnnspec.symbolic.expressions import FUNCTION_CLASSES
-from rnnspec.symbolic.graph import Concat, CumSum, Diag, Graph, Node, Outer, Part, Pointwise, Product, Read, Reduce, Transpose
+from rnnspec.symbolic.graph import (
+    Concat,
+    CumSum,
+    Diag,
+    Graph,
+    Node,
+    Outer,
+    Part,
+    Pointwise,
+    Product,
+    Read,
+    Reduce,
+    Transpose,
+)
 
-Piece = tuple[str, int, bool]  # text; how tightly it binds: 0 conditions, 1 sums, 2 products, 3 names; whether it has a feature axis
+Piece = tuple[
+    str, int, bool
+]  # text; how tightly it binds: 0 conditions, 1 sums, 2 products, 3 names; whether it has a feature axis
 
 TRANSPOSED = r"^{\top}"
-LEGEND = (r"% \bar v: gradient of v; \bar h^{\leftarrow}: what flows from step t+1 into h_t; "
-          r"\bar h^{\downarrow}: the gradient of the output h")
-GREEK = frozenset(["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu", "nu", "xi", "pi",
-                   "rho", "sigma", "tau", "phi", "chi", "psi", "omega"])
-FUNCTION_NAMES = {"sigmoid": r"\sigma", "tanh": r"\tanh", "exp": r"\exp", "log": r"\log", "sin": r"\sin", "cos": r"\cos",
-                  "minimum": r"\min", "maximum": r"\max"}
+LEGEND = (
+    r"% \bar v: gradient of v; \bar h^{\leftarrow}: what flows from step t+1 into h_t; "
+    r"\bar h^{\downarrow}: the gradient of the output h"
+)
+GREEK = frozenset(
+    [
+        "alpha",
+        "beta",
+        "gamma",
+        "delta",
+        "epsilon",
+        "zeta",
+        "eta",
+        "theta",
+        "iota",
+        "kappa",
+        "lambda",
+        "mu",
+        "nu",
+        "xi",
+        "pi",
+        "rho",
+        "sigma",
+        "tau",
+        "phi",
+        "chi",
+        "psi",
+        "omega",
+    ]
+)
+FUNCTION_NAMES = {
+    "sigmoid": r"\sigma",
+    "tanh": r"\tanh",
+    "exp": r"\exp",
+    "log": r"\log",
+    "sin": r"\sin",
+    "cos": r"\cos",
+    "minimum": r"\min",
+    "maximum": r"\max",
+}
 RELATIONS = {"<": "<", "<=": r"\le", ">": ">", ">=": r"\ge", "==": "=", "!=": r"\ne", "and": r"\land", "or": r"\lor"}
 _CONDITIONS = {"less": "<", "less_equal": r"\le", "equal": "=", "unequal": r"\ne", "both": r"\land", "either": r"\lor"}
 
@@ -80,7 +130,8 @@ def _cases(condition: Piece, a: Piece, b: Piece) -> Piece:
 
 
 def _joined(factors: list[Piece]) -> Piece:
-    """Factors side by side; between two that have a feature axis stands the sign of the elementwise product."""
+    """Factors side by side; between two that have a feature axis stands the sign of the elementwise
+    product."""
     text, wide = _inside(factors[0], 2), factors[0][2]
     for factor in factors[1:]:
         text += (r" \odot " if wide and factor[2] else " \\, ") + _inside(factor, 3 if factor[1] != 2 else 2)
@@ -88,7 +139,8 @@ def _joined(factors: list[Piece]) -> Piece:
     return text, 2, wide
 
 
-# --- equations of the language ---------------------------------------------------------------------------------------
+# --- equations of the language
+# ---------------------------------------------------------------------------------------
 
 
 def _forward(expr: Expr, spec: Spec) -> Piece:
@@ -132,11 +184,13 @@ def _binary(op: str, a: Piece, b: Piece) -> Piece:
     return f"{_inside(a, 1)} {RELATIONS[op]} {_inside(b, 1)}", 0, wide
 
 
-# --- the adjoint -----------------------------------------------------------------------------------------------------
+# --- the adjoint
+# -----------------------------------------------------------------------------------------------------
 
 
 class _Adjoint:
-    """Pieces of an adjoint's nodes. Forward values without an equation, and products that are read once, are put in where they are read."""
+    """Pieces of an adjoint's nodes. Forward values without an equation, and products that are read
+    once, are put in where they are read."""
 
     def __init__(self, spec: Spec, graph: Graph, reverse: Graph):
         self.spec, self.graph, self.reverse = spec, graph, reverse
@@ -146,32 +200,54 @@ class _Adjoint:
 
     def rows(self) -> list[str]:
         nodes, results = self.reverse.nodes, set(self.reverse.results())
-        rows = [f"{self.left(n)} &= {self.node(node)[0]}" for n, node in nodes.items()
-                if n not in self.graph.nodes and not isinstance(node, Read) and not (isinstance(node, Outer) and n in results)
-                and not (self.inlined(n) and n not in results)
-                and n not in self.reverse.outputs.values()]
-        rows += [f"{name(source, 't', True)} &= {self.left(n) if isinstance(nodes[n], Read) else self.node(nodes[n])[0]}"
-                 for source, n in self.reverse.outputs.items()]
-        rows += [f"{name(s, 't-1', True)}^{{\\leftarrow}} &= {self.left(n)}" for s, n in self.reverse.states.items()
-                 if n != f"d_{s}_prev"]
-        return rows + [f"{self.source(p, True)} &= \\sum_{{t, b}} {' + '.join(self.summand(n) for n in group) or '0'}"
-                       for p, group in self.reverse.sums.items()]
+        rows = [
+            f"{self.left(n)} &= {self.node(node)[0]}"
+            for n, node in nodes.items()
+            if n not in self.graph.nodes
+            and not isinstance(node, Read)
+            and not (isinstance(node, Outer) and n in results)
+            and not (self.inlined(n) and n not in results)
+            and n not in self.reverse.outputs.values()
+        ]
+        rows += [
+            f"{name(source, 't', True)} &= {self.left(n) if isinstance(nodes[n], Read) else self.node(nodes[n])[0]}"
+            for source, n in self.reverse.outputs.items()
+        ]
+        rows += [
+            f"{name(s, 't-1', True)}^{{\\leftarrow}} &= {self.left(n)}"
+            for s, n in self.reverse.states.items()
+            if n != f"d_{s}_prev"
+        ]
+        return rows + [
+            f"{self.source(p, True)} &= \\sum_{{t, b}} {' + '.join(self.summand(n) for n in group) or '0'}"
+            for p, group in self.reverse.sums.items()
+        ]
 
     def source(self, parameter: str, bar: bool = False) -> str:
-        """A parameter, or a piece of one: its number, or its range of rows or columns, stands below."""
+        """A parameter, or a piece of one: its number, or its range of rows or columns, stands
+        below."""
         piece = self.graph.pieces.get(parameter)
         if piece is None:
             return name(parameter, "", bar)
         index = [] if piece.index is None else [str(piece.index + 1)]
-        cut = [":"] * piece.axis + [f"{piece.first} : {piece.first} + {piece.length}".replace("0 : 0 + ", "0 : ")] if piece.length else []
+        cut = (
+            [":"] * piece.axis + [f"{piece.first} : {piece.first} + {piece.length}".replace("0 : 0 + ", "0 : ")]
+            if piece.length
+            else []
+        )
         return name(piece.parameter, ", ".join([*index, *cut]), bar)
 
     def inlined(self, node: str) -> bool:
         readers = self.uses[node]
-        return isinstance(self.reverse.nodes[node], Product | Outer) and len(readers) == 1 and isinstance(self.reverse.nodes[readers[0]], Pointwise)
+        return (
+            isinstance(self.reverse.nodes[node], Product | Outer)
+            and len(readers) == 1
+            and isinstance(self.reverse.nodes[readers[0]], Pointwise)
+        )
 
     def left(self, node: str) -> str:
-        """The name of an adjoint node; what flows to the step before, and comes from the step behind, has an arrow."""
+        """The name of an adjoint node; what flows to the step before, and comes from the step
+        behind, has an arrow."""
         text = node.removeprefix("d_")
         for state in self.reverse.states:
             if node in (f"d_{state}_next", f"d_{state}_prev"):
@@ -189,7 +265,11 @@ class _Adjoint:
     def value(self, node: str) -> Piece:
         """What stands where a node is read."""
         if node not in self.graph.nodes:
-            return self.node(self.reverse.nodes[node]) if self.inlined(node) else (self.left(node), 3, bool(self.reverse.shapes[node]))
+            return (
+                self.node(self.reverse.nodes[node])
+                if self.inlined(node)
+                else (self.left(node), 3, bool(self.reverse.shapes[node]))
+            )
         wide, own = bool(self.graph.shapes[node]), self.graph.nodes[node]
         if isinstance(own, Read):
             if own.source in self.graph.pieces:
@@ -206,7 +286,11 @@ class _Adjoint:
             case Pointwise(expr):
                 return self.expression(expr)
             case Product(matrix, vector, transposed):
-                return f"{_inside(self.value(matrix), 3)}{TRANSPOSED * transposed} {_inside(self.value(vector), 3)}", 2, True
+                return (
+                    f"{_inside(self.value(matrix), 3)}{TRANSPOSED * transposed} {_inside(self.value(vector), 3)}",
+                    2,
+                    True,
+                )
             case Reduce(op, arg):
                 return f"\\{op}_j {_inside(self.value(arg), 2)}", 2, False
             case Outer(left, right):
@@ -237,7 +321,11 @@ class _Adjoint:
             return self.power(expr)
         pieces = [self.expression(a) for a in expr.args]
         if kind in _CONDITIONS:
-            return f"{_inside(pieces[0], 1)} {_CONDITIONS[kind]} {_inside(pieces[1], 1)}", 0, pieces[0][2] or pieces[1][2]
+            return (
+                f"{_inside(pieces[0], 1)} {_CONDITIONS[kind]} {_inside(pieces[1], 1)}",
+                0,
+                pieces[0][2] or pieces[1][2],
+            )
         special: Mapping[str, Callable[..., Piece]] = {
             "opposite": lambda a: (r"\lnot " + _inside(a, 3), 1, a[2]),
             "select": _cases,
@@ -263,7 +351,7 @@ class _Adjoint:
             piece = self.expression(-expr)
             return "-" + _inside(piece, 2), 1, piece[2]
         factors = [f for f in expr.as_ordered_factors() if not (f.is_Pow and f.exp.is_Number and f.exp < 0)]
-        below = [f.base ** -f.exp for f in expr.as_ordered_factors() if f not in factors]
+        below = [f.base**-f.exp for f in expr.as_ordered_factors() if f not in factors]
         above = _joined([self.expression(f) for f in factors]) if factors else ("1", 3, False)
         if not below:
             return above
@@ -275,5 +363,5 @@ class _Adjoint:
         if expr.exp == sympy.Rational(1, 2):
             return f"\\sqrt{{{base[0]}}}", 3, base[2]
         if expr.exp.is_Number and expr.exp < 0:
-            return f"\\frac{{1}}{{{self.expression(expr.base ** -expr.exp)[0]}}}", 2, base[2]
+            return f"\\frac{{1}}{{{self.expression(expr.base**-expr.exp)[0]}}}", 2, base[2]
         return f"{_inside(base, 3)}^{{{self.expression(expr.exp)[0]}}}", 2, base[2]

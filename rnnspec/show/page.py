@@ -1,7 +1,9 @@
 """What a cell is and what is made of it, as text, LaTeX or JSON: the page of `rnnspec show`.
 
-In: a Spec. Out: a string. Nothing is computed here but the number of parameters; the rest is read off the stages.
+In: a Spec. Out: a string. Nothing is computed here but the number of parameters; the rest is read
+off the stages.
 """
+
 from __future__ import annotations
 
 import json
@@ -23,16 +25,22 @@ STAGES_NOTE = "products that wait for one another in a step; 0 means elementwise
 
 
 def show(spec: Spec, stage: str | None = None, latex: bool = False, as_json: bool = False) -> str:
-    """The page of a cell, or one of its stages: "spec", "graph", "adjoint", "program", "cpu" or "cuda".
+    """The page of a cell, or one of its stages: "spec", "graph", "adjoint", "program", "cpu" or
+    "cuda".
 
-    latex: an align environment of the forward and the backward equations. as_json: the facts of the page, as JSON.
-    Raises ValueError for another stage, UnsupportedError for a stage that this cell does not reach.
+    latex: an align environment of the forward and the backward equations. as_json: the facts of the
+    page, as JSON. Raises ValueError for another stage, UnsupportedError for a stage that this cell
+    does not reach.
     """
     if stage is not None:
         if stage not in STAGES:
             raise ValueError(f"there is no stage {stage!r}: choose {', '.join(STAGES[:-1])} or {STAGES[-1]}.")
         text = STAGE_TEXTS[stage](spec)
-        return json.dumps({"name": spec.name, "stage": stage, "text": text}, indent=1, ensure_ascii=False) if as_json else text
+        return (
+            json.dumps({"name": spec.name, "stage": stage, "text": text}, indent=1, ensure_ascii=False)
+            if as_json
+            else text
+        )
     if latex:
         from rnnspec.show.latex import align
 
@@ -40,7 +48,8 @@ def show(spec: Spec, stage: str | None = None, latex: bool = False, as_json: boo
     return json.dumps(facts(spec), indent=1, ensure_ascii=False, default=float) if as_json else page(spec)
 
 
-# --- the page --------------------------------------------------------------------------------------------------------
+# --- the page
+# --------------------------------------------------------------------------------------------------------
 
 
 def facts(spec: Spec) -> dict[str, Any]:
@@ -48,10 +57,15 @@ def facts(spec: Spec) -> dict[str, Any]:
     graph, reverse = graphs(spec)
     back = backward_equations(spec, graph, reverse)
     return {
-        "name": spec.name, "title": spec.title, "source": spec.source,
+        "name": spec.name,
+        "title": spec.title,
+        "source": spec.source,
         "equations": list(dict.fromkeys(e.text for e in spec.equations)),
         "sizes": {n: {"meaning": s.meaning, "default": s.default} for n, s in all_sizes(spec).items()},
-        "inputs": _lists(spec.inputs), "states": _lists(spec.states), "parameters": _lists(spec.parameters), "outputs": list(spec.outputs),
+        "inputs": _lists(spec.inputs),
+        "states": _lists(spec.states),
+        "parameters": _lists(spec.parameters),
+        "outputs": list(spec.outputs),
         "parameter_count": {"formula": parameter_formula(spec), **_count_at(spec), "depends_on_T": False},
         "backward": {"where": list(back.where), "steps": list(back.steps), "sums": list(back.sums)},
         "program": _program_facts(spec),
@@ -60,8 +74,10 @@ def facts(spec: Spec) -> dict[str, Any]:
         "choices": {n: {"options": list(c.options), "chosen": c.chosen} for n, c in spec.choices.items()},
         "constants": {n: float(v) for n, v in spec.constants.items()},
         "noise": {n: draw.to_text() for n, draw in spec.noise.items()},
-        "no_gradient": list(spec.no_gradient), "defaults": {n: "t" if v is None else v for n, v in spec.defaults.items()},
-        "examples": [e.title for e in spec.examples], "notes": spec.notes.strip(),
+        "no_gradient": list(spec.no_gradient),
+        "defaults": {n: "t" if v is None else v for n, v in spec.defaults.items()},
+        "examples": [e.title for e in spec.examples],
+        "notes": spec.notes.strip(),
     }
 
 
@@ -110,7 +126,9 @@ def _work(program: Program, stages: tuple[Stage, ...]) -> list[str]:
     lines = []
     for accumulation in (a for stage in stages for panel in stage.panels for a in panel.accumulations):
         terms = [f"{t.matrix}{'.T' * t.transposed} @ {t.operand}" for t in accumulation.terms]
-        lines.append(f"{names.get(accumulation.value, accumulation.value)} = {' + '.join([*terms, *accumulation.biases])}")
+        lines.append(
+            f"{names.get(accumulation.value, accumulation.value)} = {' + '.join([*terms, *accumulation.biases])}"
+        )
     return lines
 
 
@@ -131,18 +149,40 @@ def page(spec: Spec) -> str:
         _section("inputs", _declared(spec.streams)),
         _section("noise (at evaluation what is expected of it)", _noise(spec)),
         _section("states (zero at the start unless given)", _declared(spec.states)),
-        _section("parameters", [*_declared(spec.trained), f"{count['formula']} numbers in all{number}, for every length T and batch B"]),
+        _section(
+            "parameters",
+            [*_declared(spec.trained), f"{count['formula']} numbers in all{number}, for every length T and batch B"],
+        ),
         _section("outputs, at every step", [", ".join(spec.outputs)]),
-        _section("backward, from the last step to the first (d_v: gradient of v; d_v_next: what step t+1 says of v, its d_v_prev; d_v_out: from the output)",
-                 [*back["steps"], *back["sums"], *(f"with {line}" for line in back["where"])]),
+        _section(
+            "backward, from the last step to the first (d_v: gradient of v; d_v_next: what step t+1 says of v, its"
+            " d_v_prev; d_v_out: from the output)",
+            [*back["steps"], *back["sums"], *(f"with {line}" for line in back["where"])],
+        ),
         *_program_sections(known["program"]),
-        _section("choices and constants", [*(f"{n}: {', '.join(c['options'])} (now {c['chosen']})" for n, c in known["choices"].items()),
-                                           *(f"{n} = {v:g}" for n, v in known["constants"].items())]),
+        _section(
+            "choices and constants",
+            [
+                *(f"{n}: {', '.join(c['options'])} (now {c['chosen']})" for n, c in known["choices"].items()),
+                *(f"{n} = {v:g}" for n, v in known["constants"].items()),
+            ],
+        ),
         _section("no gradient", [n for n in spec.no_gradient if n not in spec.noise]),
-        _section("inputs that may be left out", [f"{n}: {'the step number, t' if v is None else f'{v:g}'} then" for n, v in spec.defaults.items()]),
-        _section("layouts of other libraries", [f"{library}: {', '.join(f'{b} [' + ' '.join(p) + ']' for b, p in blocks.items())}"
-                                                for library, blocks in known["layouts"].items()]),
-        _section("computes the same", [f"{layer} {_attributes(values)}".rstrip() for layer, values in known["same_as"].items()]),
+        _section(
+            "inputs that may be left out",
+            [f"{n}: {'the step number, t' if v is None else f'{v:g}'} then" for n, v in spec.defaults.items()],
+        ),
+        _section(
+            "layouts of other libraries",
+            [
+                f"{library}: {', '.join(f'{b} [' + ' '.join(p) + ']' for b, p in blocks.items())}"
+                for library, blocks in known["layouts"].items()
+            ],
+        ),
+        _section(
+            "computes the same",
+            [f"{layer} {_attributes(values)}".rstrip() for layer, values in known["same_as"].items()],
+        ),
         _section("notes", known["notes"].splitlines()),
     ]
     return "\n\n".join("\n".join(part) for part in parts if part)
@@ -155,8 +195,11 @@ def _program_sections(program: Mapping[str, Any]) -> list[list[str]]:
     tape = [f"{b['name'].removesuffix('_history')} [{b['size']}]" for b in program["tape"]]
     return [
         _section("saved on the tape, per step and row", [", ".join(tape)]),
-        _section(f"recurrent stages: {waits['forward']} forward, {waits['backward']} backward ({STAGES_NOTE})",
-                 [f"{where}: {'; '.join(lines)}" for where, lines in program["hoisted"].items()]) or [],
+        _section(
+            f"recurrent stages: {waits['forward']} forward, {waits['backward']} backward ({STAGES_NOTE})",
+            [f"{where}: {'; '.join(lines)}" for where, lines in program["hoisted"].items()],
+        )
+        or [],
     ]
 
 
@@ -178,8 +221,11 @@ def _declared(group: Mapping[str, Shape]) -> list[str]:
 
 
 def _noise(spec: Spec) -> list[str]:
-    return [f"{name}: {shape_text(spec.shapes[name])} {draw.kind}({draw.argument:g}) per {draw.per}, {draw.mean:g} at evaluation"
-            for name, draw in spec.noise.items()]
+    return [
+        f"{name}: {shape_text(spec.shapes[name])} {draw.kind}({draw.argument:g}) per {draw.per}, {draw.mean:g} at"
+        " evaluation"
+        for name, draw in spec.noise.items()
+    ]
 
 
 def _attributes(values: Mapping[str, object]) -> str:

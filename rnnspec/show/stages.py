@@ -1,4 +1,5 @@
 """One stage of a cell on its way to a kernel, as text."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -24,14 +25,19 @@ def graphs(spec: Spec) -> tuple[Graph, Graph]:
     return graph, split_sums(adjoint(graph, spec.no_gradient))
 
 
-# --- one stage -------------------------------------------------------------------------------------------------------
+# --- one stage
+# -------------------------------------------------------------------------------------------------------
 
 
 def _spec_text(spec: Spec) -> str:
-    """Declarations and the equations as they are understood: choices made, constants and own functions put in."""
+    """Declarations and the equations as they are understood: choices made, constants and own
+    functions put in."""
     groups = {"input": spec.inputs, "state": spec.states, "parameter": spec.parameters}
-    lines = [f"{kind} {name} {shape_text(shape)}{f' {spec.noise[name].to_text()}' if name in spec.noise else ''}"
-             for kind, group in groups.items() for name, shape in group.items()]
+    lines = [
+        f"{kind} {name} {shape_text(shape)}{f' {spec.noise[name].to_text()}' if name in spec.noise else ''}"
+        for kind, group in groups.items()
+        for name, shape in group.items()
+    ]
     lines += [f"{left_side(e)} = {to_text(e.value)}    # {shape_text(spec.shapes[e.target])}" for e in spec.equations]
     return "\n".join([f"spec {spec.name}", *(f"  {line}" for line in lines), f"  output {', '.join(spec.outputs)}"])
 
@@ -67,7 +73,9 @@ def _cuda_text(spec: Spec) -> str:
     def sizes(number: int) -> dict[str, int]:
         return with_default_sizes(spec.sizes, dict.fromkeys(free, number))
 
-    return "\n\n".join(f"# --- {mode}, float32 ---\n{listing(getattr(made, mode), sizes)}" for mode in ("forward", "backward", "infer"))
+    return "\n\n".join(
+        f"# --- {mode}, float32 ---\n{listing(getattr(made, mode), sizes)}" for mode in ("forward", "backward", "infer")
+    )
 
 
 STAGE_TEXTS: Mapping[str, Callable[[Spec], str]] = {

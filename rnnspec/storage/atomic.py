@@ -1,4 +1,5 @@
 """Files that are whole or not there: written beside their place, then renamed."""
+
 from __future__ import annotations
 
 import errno
@@ -11,7 +12,8 @@ from typing import IO
 
 
 def write_atomic(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> None:
-    """Calls write(file) on a temporary file beside `path` and renames it to `path`; on any error `path` is as it was."""
+    """Calls write(file) on a temporary file beside `path` and renames it to `path`; on any error
+    `path` is as it was."""
     path = Path(path)
     if path.is_dir():  # "." too, which has no name to put anything beside
         raise IsADirectoryError(errno.EISDIR, "it is a folder, and a file was to be written", str(path))
@@ -29,8 +31,9 @@ def write_atomic(path: str | os.PathLike[str], write: Callable[[IO[bytes]], obje
 
 @contextmanager
 def held(folder: Path) -> Iterator[bool]:
-    """Holds a folder for this process, or gives False if another one does. The system lets go of it when a process ends, however it ends;
-    where it has no such locks (Windows, some network drives) nobody is kept out."""
+    """Holds a folder for this process, or gives False if another one does. The system lets go of it
+    when a process ends, however it ends; where it has no such locks (Windows, some network drives)
+    nobody is kept out."""
     try:
         import fcntl
 
@@ -52,7 +55,8 @@ def held(folder: Path) -> Iterator[bool]:
 
 
 def sync_folder(folder: Path) -> None:
-    """So that the new name outlives a loss of power; where a folder can't be opened (Windows) the system decides."""
+    """So that the new name outlives a loss of power; where a folder can't be opened (Windows) the
+    system decides."""
     with suppress(OSError):
         number = os.open(folder, os.O_RDONLY)
         try:

@@ -9,8 +9,10 @@ else it depends on. So nothing is ever stale. Files are written under another na
 and made again. Numba's own cache is not used: it raises where there is no file or no space left, on truncated
 files, and two processes that compile two signatures at once may read each other's code; and reading from it means importing Numba.
 
-A folder that can't be made, isn't ours, is full or read-only costs speed only: one `CacheWarning`, then all in memory.
+A folder that can't be made, isn't ours, is full or read-only costs speed only: one `CacheWarning`,
+then all in memory.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -37,18 +39,21 @@ import llvmlite.binding
 DAY = 86400.0
 KEPT_DAYS = 90
 KEPT_BYTES = 500 * 2**20
-OURS = re.compile(r"py\d+\.\d+-numba[^/]+-[0-9a-f]{16}")       # the folders that pruning and clear() may touch
+OURS = re.compile(r"py\d+\.\d+-numba[^/]+-[0-9a-f]{16}")  # the folders that pruning and clear() may touch
 SUFFIXES = (".py", ".kernel", ".tmp")
 
 
 class CacheWarning(UserWarning):
-    """Compiled kernels can't be kept on disk; everything works, and is compiled again in the next process."""
+    """Compiled kernels can't be kept on disk; everything works, and is compiled again in the next
+    process."""
 
 
 def kept(name: str, key: str, make: Callable[[], bytes]) -> bytes:
-    """What `make()` gives, from disk if it has been made before. Raises what `make` raises, and nothing else.
+    """What `make()` gives, from disk if it has been made before. Raises what `make` raises, and
+    nothing else.
 
-    name: a few words for people; key: all that the content depends on, but for what the folder's name holds.
+    name: a few words for people; key: all that the content depends on, but for what the folder's
+    name holds.
     """
     folder = cache_folder()
     path = folder / f"{file_stem(name, key)}.kernel" if folder else None
@@ -58,7 +63,7 @@ def kept(name: str, key: str, make: Callable[[], bytes]) -> bytes:
     if path is not None:
         try:
             write_file(path, _seal(key, content) + content)
-        except OSError as error:               # no space left, read-only
+        except OSError as error:  # no space left, read-only
             warn_uncached(str(error))
         _prune(path.parent.parent)
     return content
@@ -66,7 +71,8 @@ def kept(name: str, key: str, make: Callable[[], bytes]) -> bytes:
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Building without the garbage collector: it would go through all of SymPy's and Numba's objects again and again, a quarter of the time."""
+    """Building without the garbage collector: it would go through all of SymPy's and Numba's
+    objects again and again, a quarter of the time."""
     if not gc.isenabled():
         yield
         return
@@ -98,8 +104,8 @@ def file_stem(name: str, key: str) -> str:
 
 
 def cpu() -> tuple[str, str]:
-    """Name and features of the CPU that code is made for, in LLVM's words: this one, or what NUMBA_CPU_NAME, NUMBA_CPU_FEATURES
-    and NUMBA_ENABLE_AVX say, as with Numba."""
+    """Name and features of the CPU that code is made for, in LLVM's words: this one, or what
+    NUMBA_CPU_NAME, NUMBA_CPU_FEATURES and NUMBA_ENABLE_AVX say, as with Numba."""
     name = os.environ.get("NUMBA_CPU_NAME") or llvmlite.binding.get_host_cpu_name()
     chosen = os.environ.get("NUMBA_CPU_FEATURES", "" if name == "generic" else None)
     if chosen is not None:
@@ -111,7 +117,8 @@ def cpu() -> tuple[str, str]:
 
 
 def cache_folder() -> Path | None:
-    """The folder of this Python, Numba and CPU, made if need be; None, after a `CacheWarning`, where there can be none.
+    """The folder of this Python, Numba and CPU, made if need be; None, after a `CacheWarning`,
+    where there can be none.
 
     Under $RNNSPEC_CACHE_DIR, else the user's cache folder of the platform.
     """
@@ -147,7 +154,8 @@ def write_file(path: Path, content: bytes) -> None:
         os.replace(temporary, path)
     except BaseException as error:
         _remove(temporary)
-        # Windows refuses to replace a file that another process has open: then that process has it, and so have we
+        # Windows refuses to replace a file that another process has open: then that process has it,
+        # and so have we
         if not (os.name == "nt" and isinstance(error, PermissionError) and path.exists()):
             raise
 
@@ -159,7 +167,7 @@ def _base_folder() -> Path | None:
         return Path(xdg).absolute() / "rnnspec"
     try:
         home = Path.home()
-    except RuntimeError:                       # no HOME, and the user isn't in the system's list
+    except RuntimeError:  # no HOME, and the user isn't in the system's list
         return None
     match sys.platform:
         case "darwin":
@@ -185,6 +193,7 @@ def _runtime_digest() -> str:
 @lru_cache
 def sources_digest(*names: str) -> str:
     """Digest of the sources of modules and of packages, with the packages in them."""
+
     def sources(entry) -> Iterator[bytes]:
         if entry.name.endswith(".py"):
             yield entry.name.encode() + b"\0" + entry.read_bytes()
@@ -206,7 +215,7 @@ def _digest(content: bytes) -> str:
 
 def _check_owner(folder: Path) -> None:
     """What is in the folder is run as code, so nobody else may be able to write there."""
-    if os.name == "nt":                        # the user's own folders are private there
+    if os.name == "nt":  # the user's own folders are private there
         return
     status = folder.stat(follow_symlinks=False)
     if status.st_uid == os.getuid() and status.st_mode & 0o022:
@@ -230,8 +239,13 @@ def _remove(path: Path) -> bool:
 
 def _our_files(base: Path) -> list[Path]:
     with contextlib.suppress(OSError):
-        return [path for folder in base.iterdir() if OURS.fullmatch(folder.name) and folder.is_dir() and not folder.is_symlink()
-                for path in folder.iterdir() if path.suffix in SUFFIXES]
+        return [
+            path
+            for folder in base.iterdir()
+            if OURS.fullmatch(folder.name) and folder.is_dir() and not folder.is_symlink()
+            for path in folder.iterdir()
+            if path.suffix in SUFFIXES
+        ]
     return []
 
 
@@ -240,11 +254,12 @@ def _remove_empty_folders(base: Path) -> None:
         for folder in base.iterdir():
             if OURS.fullmatch(folder.name):
                 with contextlib.suppress(OSError):
-                    folder.rmdir()             # fails unless empty
+                    folder.rmdir()  # fails unless empty
 
 
 def _prune(base: Path, now: float | None = None) -> None:
-    """Once a day: deletes what was not used for KEPT_DAYS, then the longest unused beyond KEPT_BYTES."""
+    """Once a day: deletes what was not used for KEPT_DAYS, then the longest unused beyond
+    KEPT_BYTES."""
     now = time.time() if now is None else now
     with contextlib.suppress(OSError):
         stamp = base / ".pruned"
@@ -264,6 +279,12 @@ def _prune(base: Path, now: float | None = None) -> None:
 def warn_uncached(reason: str) -> None:
     if not _WARNED.is_set():
         _WARNED.set()
-        warnings.warn(f"compiled kernels are not kept on disk: {reason}; set RNNSPEC_CACHE_DIR to a folder of your own to keep them",
-                      CacheWarning, stacklevel=3)
+        warnings.warn(
+            f"compiled kernels are not kept on disk: {reason}; set RNNSPEC_CACHE_DIR to a folder of your own to keep"
+            " them",
+            CacheWarning,
+            stacklevel=3,
+        )
+
+
 _WARNED = threading.Event()

@@ -1,4 +1,6 @@
-"""Keeps emitted texts on disk under the digest of what they were made from, so that a known one is read, not made again."""
+"""Keeps emitted texts on disk under the digest of what they were made from, so that a known one is
+read, not made again."""
+
 from __future__ import annotations
 
 import contextlib
@@ -10,7 +12,8 @@ from rnnspec.storage.cache import cache_folder
 
 
 def recall(name: str, key: str) -> str | None:
-    """The text that was remembered under this name and key; None if there is none or it is damaged."""
+    """The text that was remembered under this name and key; None if there is none or it is
+    damaged."""
     folder = cache_folder()
     if folder is None:
         return None

@@ -1,10 +1,12 @@
 """Graph -> Graph: reverse mode.
 
-The adjoint of a step takes what the step took, the gradients of its outputs and, as its own states, the gradients of
-the forward states after the step; it gives the gradients of the inputs, of the states before the step, and of the
-parameters (summed over batch and time). It is run from the last step to the first. It contains the forward nodes it
-needs: which of them are saved and which are computed again is the scheduler's choice, not a matter of mathematics.
+The adjoint of a step takes what the step took, the gradients of its outputs and, as its own states,
+the gradients of the forward states after the step; it gives the gradients of the inputs, of the
+states before the step, and of the parameters (summed over batch and time). It is run from the last
+step to the first. It contains the forward nodes it needs: which of them are saved and which are
+computed again is the scheduler's choice, not a matter of mathematics.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -15,7 +17,21 @@ from rnnspec.language.sizes import canonical_size, remainder
 from rnnspec.language.spec import Shape
 from rnnspec.symbolic.derive import guarded, is_unbounded, may_be_infinite, partial, times, varying, whole
 from rnnspec.symbolic.expressions import Value, equal, names, select, symbol
-from rnnspec.symbolic.graph import Concat, CumSum, Diag, Graph, Node, Outer, Part, Pointwise, Product, Read, Reduce, Transpose, fresh
+from rnnspec.symbolic.graph import (
+    Concat,
+    CumSum,
+    Diag,
+    Graph,
+    Node,
+    Outer,
+    Part,
+    Pointwise,
+    Product,
+    Read,
+    Reduce,
+    Transpose,
+    fresh,
+)
 from rnnspec.symbolic.simplify import tidy
 
 
@@ -25,8 +41,8 @@ def gradient_of(output: str) -> str:
 
 
 def adjoint(forward: Graph, constants: tuple[str, ...] = ()) -> Graph:
-    """The adjoint of one step. Gradient names: `d_` and the forward name; states and sums keep the forward names. constants: inputs and
-    parameters that get no gradient."""
+    """The adjoint of one step. Gradient names: `d_` and the forward name; states and sums keep the
+    forward names. constants: inputs and parameters that get no gradient."""
     work = _Reverse(forward)
     active = varying(forward, constants)
     states = work.seed()
@@ -35,7 +51,11 @@ def adjoint(forward: Graph, constants: tuple[str, ...] = ()) -> Graph:
             work.backward(name, active)
     results = {source: work.total(node) for source, node in forward.reads("state").items()}
     inputs = {s: work.total(n) for s, n in forward.reads("input").items() if s not in constants}
-    sums = {source: work.terms(node) for source, node in forward.reads("parameter").items() if whole(forward, source) not in constants}
+    sums = {
+        source: work.terms(node)
+        for source, node in forward.reads("parameter").items()
+        if whole(forward, source) not in constants
+    }
     new_states = {s: results.get(s) or work.zero(forward.shapes[states[s]], s) for s in states}
     graph = Graph(f"{forward.name} adjoint", work.nodes, work.shapes, new_states, inputs, sums, forward.pieces)
     graph = tidy(graph)
@@ -65,7 +85,8 @@ class _Reverse:
         return name
 
     def seed(self) -> dict[str, str]:
-        """Reads of what comes from later steps and from the outputs; state -> the node of its value after the step."""
+        """Reads of what comes from later steps and from the outputs; state -> the node of its value
+        after the step."""
         for state, node in self.forward.states.items():
             read = self.put(f"d_{state}_next", Read("state", state), self.forward.shapes[node])
             self.flow(node, symbol(read))
@@ -104,7 +125,9 @@ class _Reverse:
                 if left in active:
                     self.flow(left, symbol(self.put(f"{own}_{right}", Product(own, right), self.forward.shapes[left])))
                 if right in active:
-                    self.flow(right, symbol(self.put(f"{own}_{left}", Product(own, left, True), self.forward.shapes[right])))
+                    self.flow(
+                        right, symbol(self.put(f"{own}_{left}", Product(own, left, True), self.forward.shapes[right]))
+                    )
             case _:
                 self.along_features(name, node, own)
         if name in self.selected:
@@ -160,7 +183,11 @@ class _Reverse:
             case Reduce("sum", arg):
                 self.flow(arg, symbol(own))
             case Reduce("max", arg):  # a tie shares the gradient evenly, as torch.amax does
-                hit = self.put(f"{name}_hit", Pointwise(select(equal(symbol(arg), symbol(name)), sympy.S.One, sympy.S.Zero)), shapes[arg])
+                hit = self.put(
+                    f"{name}_hit",
+                    Pointwise(select(equal(symbol(arg), symbol(name)), sympy.S.One, sympy.S.Zero)),
+                    shapes[arg],
+                )
                 count = self.put(f"{name}_count", Reduce("sum", hit), ())
                 self.flow(arg, symbol(hit) * symbol(own) / symbol(count))
             case CumSum(arg, reverse):
@@ -173,7 +200,11 @@ class _Reverse:
                     first = canonical_size(f"{first} + {length}")
             case Part(arg, first, length):
                 sizes = (("before", first), ("behind", remainder(shapes[arg][0], first, length)))
-                zeros = {side: self.put(f"{own}_{side}", Pointwise(sympy.S.Zero), (size,)) for side, size in sizes if size != "0"}
+                zeros = {
+                    side: self.put(f"{own}_{side}", Pointwise(sympy.S.Zero), (size,))
+                    for side, size in sizes
+                    if size != "0"
+                }
                 pieces = tuple(p for p in (zeros.get("before"), own, zeros.get("behind")) if p)
                 self.flow(arg, symbol(self.put(f"d_{arg}_part", Concat(pieces), shapes[arg])))
             case Transpose(arg):
@@ -181,7 +212,11 @@ class _Reverse:
             case Diag(arg):  # the diagonal of a matrix: the sums of its rows, all else masked
                 ones = self.put(f"{own}_ones", Pointwise(sympy.S.One), shapes[arg])
                 eye = self.put(f"{own}_eye", Diag(ones), 2 * shapes[arg])
-                masked = self.put(f"{own}_masked", Pointwise(select(equal(symbol(eye), 0), sympy.S.Zero, symbol(own))), 2 * shapes[arg])
+                masked = self.put(
+                    f"{own}_masked",
+                    Pointwise(select(equal(symbol(eye), 0), sympy.S.Zero, symbol(own))),
+                    2 * shapes[arg],
+                )
                 self.flow(arg, symbol(self.put(f"d_{arg}_part", Product(masked, ones), shapes[arg])))
             case _:
                 raise TypeError(f"not a node: {node!r}")

@@ -1,10 +1,12 @@
 """Spec -> Graph: the forward step.
 
-Products become nodes, so does every application of a function (its derivative is written with its value), and
-`v[t-1]` of an input or intermediate becomes a state that carries it. `W[k]` is read as a parameter of its own, which is a
-piece of W; so are the columns of W that W @ concat(a, b) multiplies by a and by b, so that they are products of their own.
-Values computed once per sequence are nodes like others: that they depend on parameters alone can be seen (`once.py`).
+Products become nodes, so does every application of a function (its derivative is written with its
+value), and `v[t-1]` of an input or intermediate becomes a state that carries it. `W[k]` is read as
+a parameter of its own, which is a piece of W; so are the columns of W that W @ concat(a, b)
+multiplies by a and by b, so that they are products of their own. Values computed once per sequence
+are nodes like others: that they depend on parameters alone can be seen (`once.py`).
 """
+
 from __future__ import annotations
 
 from rnnspec.errors import Problem, RnnspecError, SpecError
@@ -23,16 +25,21 @@ MAX_PARTS = 64  # of a concatenation, for its product with a matrix to be taken 
 
 
 def build(spec: Spec) -> Graph:
-    """The Graph of one step of a cell. States of the graph: the spec's, and every input or intermediate that is read at t-1."""
+    """The Graph of one step of a cell. States of the graph: the spec's, and every input or
+    intermediate that is read at t-1."""
     builder = Builder(spec)
     for equation in spec.equations:
         try:
             builder.equation(equation)
         except RnnspecError as error:
             at = equation.at
-            raise SpecError(Problem(str(error), at.line, at.column, at.file or spec.file, equation.text, at.width)) from error
+            raise SpecError(
+                Problem(str(error), at.line, at.column, at.file or spec.file, equation.text, at.width)
+            ) from error
     states = {name: name for name in [*spec.states, *builder.carried]}
-    graph = Graph(spec.name, builder.nodes, builder.shapes, states, {name: name for name in spec.outputs}, {}, builder.pieces)
+    graph = Graph(
+        spec.name, builder.nodes, builder.shapes, states, {name: name for name in spec.outputs}, {}, builder.pieces
+    )
     graph = tidy(split_sums(tidy(graph)))
     graph.verify()
     return graph
@@ -127,10 +134,15 @@ class Builder:
         return self.put(name, Read("parameter", name), piece.shape(self.spec.parameters[piece.parameter]))
 
     def node(self, tree: Expr, target: str) -> str:
-        """The node that holds the value of a tree, in its own shape: SymPy makes the number 0 of h - h, the number q of q + 0 * h."""
+        """The node that holds the value of a tree, in its own shape: SymPy makes the number 0 of h
+        - h, the number q of q + 0 * h."""
         expr, shape = self.value(tree, target), shape_of(tree, self.spec.shapes, self.spec.sizes)
         known = str(expr.name) if expr.is_Symbol else ""
-        return known if known and self.shapes[known] == shape else str(self.new(f"{target}_arg", Pointwise(expr), shape).name)
+        return (
+            known
+            if known and self.shapes[known] == shape
+            else str(self.new(f"{target}_arg", Pointwise(expr), shape).name)
+        )
 
     def transpose(self, matrix: str) -> Value:
         node = self.nodes[matrix]
@@ -152,12 +164,16 @@ class Builder:
                 return self.times(arg, other, not transposed)
             case Diag(arg):
                 return symbol(arg) * symbol(other) if vector else scaled(self, other, arg, rows=True)
-            case Product(first, second, turned) if vector and matrix not in self.spec.shapes:  # (A @ B) @ v is A @ (B @ v)
+            case Product(first, second, turned) if (
+                vector and matrix not in self.spec.shapes
+            ):  # (A @ B) @ v is A @ (B @ v)
                 pair = ((first, not turned), (second, True)) if transposed else ((second, False), (first, turned))
                 for factor, flag in pair:
                     other = str(self.times(factor, other, flag).name)
                 return symbol(other)
-            case Read("parameter") if isinstance(right, Concat) and vector and len(parts := self.flat(right)) <= MAX_PARTS:
+            case Read("parameter") if (
+                isinstance(right, Concat) and vector and len(parts := self.flat(right)) <= MAX_PARTS
+            ):
                 return self.split(matrix, parts, transposed)
         if isinstance(right, Diag) and not transposed:
             return scaled(self, matrix, right.arg, rows=False)
@@ -165,7 +181,8 @@ class Builder:
         return self.new(f"{matrix}_{other}", Product(matrix, other, transposed), (out, *self.shapes[other][1:]))
 
     def flat(self, concat: Concat) -> list[str]:
-        """The parts of a concatenation, those of concatenations in it too; no more than is worth knowing, since they can double and double."""
+        """The parts of a concatenation, those of concatenations in it too; no more than is worth
+        knowing, since they can double and double."""
         found: list[str] = []
         waiting = list(concat.args)
         while waiting and len(found) <= MAX_PARTS:
@@ -182,7 +199,9 @@ class Builder:
         whole, first, terms = self.pieces.get(matrix, Piece(matrix)), "0", []
         for part in parts:
             length = self.shapes[part][0]
-            piece = self.piece(f"{matrix}_{part}", Piece(whole.parameter, whole.index, 0 if transposed else 1, first, length))
+            piece = self.piece(
+                f"{matrix}_{part}", Piece(whole.parameter, whole.index, 0 if transposed else 1, first, length)
+            )
             terms.append(self.times(str(piece.name), part, transposed))
             first = canonical_size(f"{first} + {length}")
         return sum(terms[1:], terms[0])

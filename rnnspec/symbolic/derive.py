@@ -1,4 +1,5 @@
 """Derivatives of single nodes, shared by the adjoint and the tangent."""
+
 from __future__ import annotations
 
 import sympy
@@ -8,16 +9,20 @@ from rnnspec.symbolic.graph import Graph, Node, Read, operands
 
 
 def partial(expr: Value, own: str, arg: str) -> Value:
-    """d expr / d arg for the node `own` = expr, written with the node's value where the function's row does so."""
+    """d expr / d arg for the node `own` = expr, written with the node's value where the function's
+    row does so."""
     if not expr.args:
         return sympy.S.One
     if expr.is_Add:  # term by term: SymPy asks each of the others whether it is 0
-        return sympy.Add(*(sympy.S.One if t.is_Symbol else t.diff(symbol(arg)) for t in expr.args if symbol(arg) in t.free_symbols))
+        return sympy.Add(
+            *(sympy.S.One if t.is_Symbol else t.diff(symbol(arg)) for t in expr.args if symbol(arg) in t.free_symbols)
+        )
     return expr.diff(symbol(arg)).xreplace({expr: symbol(own)})
 
 
 def times(factor: Value, derivative: Value) -> Value:
-    """factor * derivative with every select outermost: the side not chosen takes no part, not even as 0 * inf."""
+    """factor * derivative with every select outermost: the side not chosen takes no part, not even
+    as 0 * inf."""
     if isinstance(derivative, select):
         condition, a, b = derivative.args
         return select(condition, times(factor, a), times(factor, b))
@@ -35,7 +40,8 @@ def guarded(factor: Value, derivative: Value) -> Value:
 
 
 def is_unbounded(expr: Value) -> bool:
-    """Whether expr is a function whose derivative can be infinite: 1 / (1 + exp(-v)) multiplies it by 0 for v far below 0."""
+    """Whether expr is a function whose derivative can be infinite: 1 / (1 + exp(-v)) multiplies it
+    by 0 for v far below 0."""
     root = type(expr).__name__
     return root in FUNCTION_CLASSES and not FUNCTION_CLASSES[root].row.bounded
 
@@ -49,7 +55,8 @@ def may_be_infinite(expr: Value, derivative: Value) -> bool:
 
 
 def varying(graph: Graph, constants: tuple[str, ...]) -> set[str]:
-    """The nodes that depend on something one can differentiate by: a state, an input or parameter not in `constants`."""
+    """The nodes that depend on something one can differentiate by: a state, an input or parameter
+    not in `constants`."""
     found: set[str] = set()
     for name, node in graph.nodes.items():
         if _is_variable(graph, node, constants) or any(o in found for o in operands(node)):

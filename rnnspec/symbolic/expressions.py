@@ -1,9 +1,10 @@
 """SymPy expressions over scalar stand-ins, and their text.
 
-In: syntax trees of the language (of equations, and of the function table's rows). Out: SymPy expressions whose symbols
-carry the names of graph nodes. SymPy does the algebra and the differentiation; its printers, `simplify` and
-`parse_expr` are not used anywhere.
+In: syntax trees of the language (of equations, and of the function table's rows). Out: SymPy
+expressions whose symbols carry the names of graph nodes. SymPy does the algebra and the
+differentiation; its printers, `simplify` and `parse_expr` are not used anywhere.
 """
+
 from __future__ import annotations
 
 import math
@@ -27,7 +28,8 @@ def symbol(name: str) -> Value:
 
 
 class Condition(sympy.Function):  # type: ignore[misc]
-    """Base of the comparisons and of and, or, not: true or false, element by element; no derivative."""
+    """Base of the comparisons and of and, or, not: true or false, element by element; no
+    derivative."""
 
     is_real = True
 
@@ -64,7 +66,8 @@ class opposite(Condition):
 
 
 class select(sympy.Function):  # type: ignore[misc]
-    """select(condition, a, b): `where` of the language. Its derivative selects too: a mask would make 0 * inf."""
+    """select(condition, a, b): `where` of the language. Its derivative selects too: a mask would
+    make 0 * inf."""
 
     nargs = 3
     is_real = True
@@ -93,17 +96,28 @@ def _function_class(row: Function) -> Value:
 FUNCTION_CLASSES: Mapping[str, Value] = {name: _function_class(row) for name, row in FUNCTIONS.items()}
 
 _COMPARE: Mapping[str, Callable[[Value, Value], Value]] = {
-    "<": less, "<=": less_equal, ">": lambda a, b: less(b, a), ">=": lambda a, b: less_equal(b, a), "==": equal, "!=": unequal,
-    "and": both, "or": either,
+    "<": less,
+    "<=": less_equal,
+    ">": lambda a, b: less(b, a),
+    ">=": lambda a, b: less_equal(b, a),
+    "==": equal,
+    "!=": unequal,
+    "and": both,
+    "or": either,
 }
 _FOLD: Mapping[str, Callable[[Value, Value], bool]] = {
-    "<": lambda a, b: a < b, "<=": lambda a, b: a <= b, ">": lambda a, b: a > b, ">=": lambda a, b: a >= b,
-    "==": lambda a, b: a == b, "!=": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
 }
 
 
 def from_tree(tree: Expr, resolve: Callable[[str], Value]) -> Value:
-    """The expression of a tree without times, products or transposes; `resolve` gives the value of a name."""
+    """The expression of a tree without times, products or transposes; `resolve` gives the value of
+    a name."""
     match tree:
         case Number(value):
             return sympy.Rational(value.numerator, value.denominator)
@@ -129,7 +143,8 @@ def negate(condition: Value) -> Value:
 
 
 def binary(op: str, a: Value, b: Value) -> Value:
-    """One operator of the language. Constants are kept within the range of float64, so that nothing grows without end."""
+    """One operator of the language. Constants are kept within the range of float64, so that nothing
+    grows without end."""
     match op:
         case "+":
             result = a + b
@@ -175,8 +190,16 @@ def constant(function: str, args: tuple[Value, ...]) -> Value:
 
 
 _PRIMITIVES: Mapping[str, Callable[[float], float]] = {
-    "exp": math.exp, "expm1": math.expm1, "log": math.log, "log1p": math.log1p, "sqrt": math.sqrt, "sin": math.sin, "cos": math.cos,
-    "tanh": math.tanh, "erf": math.erf, "sigmoid": lambda v: 0.5 * (1 + math.tanh(0.5 * v)),
+    "exp": math.exp,
+    "expm1": math.expm1,
+    "log": math.log,
+    "log1p": math.log1p,
+    "sqrt": math.sqrt,
+    "sin": math.sin,
+    "cos": math.cos,
+    "tanh": math.tanh,
+    "erf": math.erf,
+    "sigmoid": lambda v: 0.5 * (1 + math.tanh(0.5 * v)),
 }
 
 
@@ -240,7 +263,8 @@ def rename(expr: Value, new: Mapping[str, str]) -> Value:
     return expr.xreplace(changed) if changed else expr
 
 
-# --- text ------------------------------------------------------------------------------------------------------------
+# --- text
+# ------------------------------------------------------------------------------------------------------------
 
 _INFIX = {"less": "<", "less_equal": "<=", "equal": "==", "unequal": "!="}
 
@@ -309,7 +333,7 @@ class Writer:
             if factor.is_Rational and factor.q != 1 and factor.p == 1 and self.divides:
                 below.append(sympy.Integer(factor.q)) if float(factor.q) < 2**24 else above.append(factor)
             elif factor.is_Pow and factor.exp.is_Number and factor.exp < 0:
-                below.append(factor.base ** -factor.exp)
+                below.append(factor.base**-factor.exp)
             else:
                 above.append(factor)
         top = " * ".join(self._inside(f, 3 if len(above) > 1 else 2) for f in above) or self.number(sympy.S.One)
@@ -322,7 +346,7 @@ class Writer:
         if exponent == sympy.Rational(1, 2):
             return f"sqrt({self(base)})", 3
         if exponent.is_Number and exponent < 0:
-            return f"{self.number(sympy.S.One)} / {self._inside(base ** -exponent, 3)}", 2
+            return f"{self.number(sympy.S.One)} / {self._inside(base**-exponent, 3)}", 2
         return self.power(self._inside(base, 3), exponent), 3
 
 

@@ -1,8 +1,10 @@
 """Functions along the feature axis as graph nodes: softmax, layer_norm, concat, outer, ...
 
-In: a call of a row of `functions.FEATURES`. Out: its value over nodes of the kinds that the graph has anyway, in the form that neither
-overflows nor divides 0 by 0: softmax subtracts the largest element, layer_norm centres before it squares, norm has the derivative 0 at 0.
+In: a call of a row of `functions.FEATURES`. Out: its value over nodes of the kinds that the graph
+has anyway, in the form that neither overflows nor divides 0 by 0: softmax subtracts the largest
+element, layer_norm centres before it squares, norm has the derivative 0 at 0.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -29,7 +31,9 @@ def feature(work: Builder, function: str, args: tuple[Expr, ...], target: str) -
             return work.new(f"part_{vector}", Part(vector, first, length), (length,))
         case "concat":
             parts = tuple(_as_vector(work, work.node(arg, target)) for arg in args)
-            return work.new(f"concat_{parts[0]}", Concat(parts), (canonical_size(" + ".join(work.shapes[p][0] for p in parts)),))
+            return work.new(
+                f"concat_{parts[0]}", Concat(parts), (canonical_size(" + ".join(work.shapes[p][0] for p in parts)),)
+            )
         case "outer":
             left, right = (work.node(arg, target) for arg in args)
             return work.new(f"outer_{left}", Outer(left, right), work.shapes[left] + work.shapes[right])

@@ -1,8 +1,10 @@
 """Graph: the mathematics of one time step, as named values that are each made by one node.
 
-The forward step, its adjoint and its tangent are all Graphs, so printing, checking, scheduling and emitting serve
-every one of them. Shapes are tuples of size expressions; a value has no batch axis here.
+The forward step, its adjoint and its tangent are all Graphs, so printing, checking, scheduling and
+emitting serve every one of them. Shapes are tuples of size expressions; a value has no batch axis
+here.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
@@ -17,9 +19,10 @@ from rnnspec.symbolic.expressions import Value, names, rename, write
 
 @dataclass(frozen=True)
 class Read:
-    """What comes from outside the step. `state` is a state's value before the step; `history`, in an adjoint, the value
-    that a forward state had before the step; `tape` a value that the forward program saved; `step` the step's number; `size` the
-    number that the size expression `source` stands for."""
+    """What comes from outside the step. `state` is a state's value before the step; `history`, in
+    an adjoint, the value that a forward state had before the step; `tape` a value that the forward
+    program saved; `step` the step's number; `size` the number that the size expression `source`
+    stands for."""
 
     kind: Literal["input", "state", "parameter", "history", "tape", "step", "size"]
     source: str
@@ -34,7 +37,8 @@ class Pointwise:
 
 @dataclass(frozen=True)
 class Product:
-    """matrix @ vector, or matrix.T @ vector. `vector` may be a matrix too: then so is the product."""
+    """matrix @ vector, or matrix.T @ vector. `vector` may be a matrix too: then so is the
+    product."""
 
     matrix: str
     vector: str
@@ -116,6 +120,7 @@ def operands(node: Node) -> tuple[str, ...]:
 
 def renamed(node: Node, new: Mapping[str, str]) -> Node:
     """The same node over other operands."""
+
     def to(name: str) -> str:
         return new.get(name, name)
 
@@ -147,9 +152,10 @@ def renamed(node: Node, new: Mapping[str, str]) -> Node:
 class Graph:
     """One step. `nodes` stand in an order in which each reads only what is above it.
 
-    states: state name -> the node that is its value after the step. outputs: name -> node, emitted at every step.
-    sums: name -> nodes whose values are summed, all of them, over batch and time (gradients of parameters).
-    pieces: the parameters among those read and summed that are pieces of another: their gradients are added into its gradient.
+    states: state name -> the node that is its value after the step. outputs: name -> node, emitted
+    at every step. sums: name -> nodes whose values are summed, all of them, over batch and time
+    (gradients of parameters). pieces: the parameters among those read and summed that are pieces of
+    another: their gradients are added into its gradient.
     """
 
     name: str
@@ -192,7 +198,9 @@ class Graph:
             assert result in seen, f"{self.name}: result {result!r} is no node"
         for state, node_name in self.states.items():
             read = self.reads("state").get(state)
-            assert read is None or self.shapes[read] == self.shapes[node_name], f"{self.name}: state {state} changes its shape"
+            assert read is None or self.shapes[read] == self.shapes[node_name], (
+                f"{self.name}: state {state} changes its shape"
+            )
 
     def to_text(self) -> str:
         """The graph as a listing: one node a line, then the results."""
@@ -217,7 +225,9 @@ def _verify_shape(graph: Graph, name: str, node: Node) -> None:
         case Product(matrix, vector, transposed):
             out, inner = reversed(shapes[matrix]) if transposed else shapes[matrix]
             right = shapes[vector]
-            assert own == (out, *right[1:]) and right[:1] == (inner,) and len(right) < 3, f"{graph.name}: shapes of {name} = {node_text(node)}"
+            assert own == (out, *right[1:]) and right[:1] == (inner,) and len(right) < 3, (
+                f"{graph.name}: shapes of {name} = {node_text(node)}"
+            )
         case Reduce(_, arg):
             assert own == () and len(shapes[arg]) > 0, f"{graph.name}: shapes of {name}"
         case CumSum(arg):
@@ -243,8 +253,15 @@ def node_text(node: Node) -> str:
     """One node as the language would write it."""
     match node:
         case Read(kind, source):
-            return {"input": f"{source}[t]", "state": f"{source}[t-1]", "history": f"{source}[t-1]", "parameter": source, "tape": f"{source}[t], saved",
-                    "step": "t", "size": source}[kind]
+            return {
+                "input": f"{source}[t]",
+                "state": f"{source}[t-1]",
+                "history": f"{source}[t-1]",
+                "parameter": source,
+                "tape": f"{source}[t], saved",
+                "step": "t",
+                "size": source,
+            }[kind]
         case Pointwise(expr):
             return write(expr)
         case Product(matrix, vector, transposed):
@@ -274,6 +291,7 @@ def fresh(wanted: str, taken: Mapping[str, object] | set[str]) -> str:
 
 
 def size_of(graph: Graph, name: str) -> str:
-    """The size of a value's rows; a single number is a row of size 1, a matrix lies row after row."""
+    """The size of a value's rows; a single number is a row of size 1, a matrix lies row after
+    row."""
     shape = graph.shapes[name]
     return canonical_size(" * ".join(f"({s})" for s in shape)) if len(shape) > 1 else shape[0] if shape else "1"

@@ -1,4 +1,6 @@
-"""Graph to Graph, same mathematics: constants spread, equal nodes merged, sums of products made visible, dead nodes dropped."""
+"""Graph to Graph, same mathematics: constants spread, equal nodes merged, sums of products made
+visible, dead nodes dropped."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -16,8 +18,8 @@ def tidy(graph: Graph) -> Graph:
 
 
 def merge_equal(graph: Graph) -> Graph:
-    """Each value is computed once: equal nodes become the first of them, a node that is a constant or a plain copy of
-    another of its shape goes into its readers."""
+    """Each value is computed once: equal nodes become the first of them, a node that is a constant
+    or a plain copy of another of its shape goes into its readers."""
     alias: dict[str, str] = {}
     constants: dict[Value, Value] = {}
     first: dict[tuple[Node, tuple[str, ...]], str] = {}
@@ -29,7 +31,11 @@ def merge_equal(graph: Graph) -> Graph:
             node = Pointwise(_folded(node.expr, constants)) if constants else node
             if node.expr.is_Number:
                 constants[symbol(name)] = node.expr
-            elif node.expr.is_Symbol and graph.shapes[node.expr.name] == shape and not _is_parameter(nodes[node.expr.name]):
+            elif (
+                node.expr.is_Symbol
+                and graph.shapes[node.expr.name] == shape
+                and not _is_parameter(nodes[node.expr.name])
+            ):
                 alias[name] = node.expr.name
                 continue
         elif isinstance(node, Read):
@@ -49,9 +55,14 @@ def merge_equal(graph: Graph) -> Graph:
 
 
 def _folded(expr: Value, constants: Mapping[Value, Value]) -> Value:
-    """The expression with constants put in, unless that makes a number which no array could hold: a chain of squares has 2**64 digits."""
+    """The expression with constants put in, unless that makes a number which no array could hold: a
+    chain of squares has 2**64 digits."""
     result = expr.xreplace(constants)
-    numbers = [n for n in result.atoms(sympy.Rational) if max(abs(n.p), n.q).bit_length() > 1024] if result is not expr else []
+    numbers = (
+        [n for n in result.atoms(sympy.Rational) if max(abs(n.p), n.q).bit_length() > 1024]
+        if result is not expr
+        else []
+    )
     return expr if numbers or result.has(sympy.zoo, sympy.nan, sympy.oo) else result
 
 
@@ -71,7 +82,8 @@ def drop_dead(graph: Graph) -> Graph:
 
 
 def split_sums(graph: Graph) -> Graph:
-    """Every sum of products and bias vectors becomes a node of its own, since that is what one pass of a product kernel computes.
+    """Every sum of products and bias vectors becomes a node of its own, since that is what one pass
+    of a product kernel computes.
 
     tanh(W @ x + b + r * (U @ h + c)) reads two of them: W @ x + b and U @ h + c.
     """

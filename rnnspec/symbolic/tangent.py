@@ -1,7 +1,9 @@
-"""Graph -> Graph: forward mode. The directional derivative of a step, with the step itself beside it.
+"""Graph -> Graph: forward mode. The directional derivative of a step, with the step itself beside
+it.
 
 Its states, inputs and parameters are the forward's and their directions, named `tangent of ...`.
 """
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -11,12 +13,27 @@ import sympy
 from rnnspec.language.spec import Shape
 from rnnspec.symbolic.derive import partial, times, varying
 from rnnspec.symbolic.expressions import Value, equal, names, select, symbol
-from rnnspec.symbolic.graph import Concat, CumSum, Diag, Graph, Node, Outer, Part, Pointwise, Product, Read, Reduce, Transpose, fresh
+from rnnspec.symbolic.graph import (
+    Concat,
+    CumSum,
+    Diag,
+    Graph,
+    Node,
+    Outer,
+    Part,
+    Pointwise,
+    Product,
+    Read,
+    Reduce,
+    Transpose,
+    fresh,
+)
 from rnnspec.symbolic.simplify import tidy
 
 
 def tangent_of(name: str) -> str:
-    """The name under which the direction of an input, state, parameter or output goes in and out."""
+    """The name under which the direction of an input, state, parameter or output goes in and
+    out."""
     return f"tangent of {name}"
 
 
@@ -29,14 +46,20 @@ def tangent(forward: Graph, constants: tuple[str, ...] = ()) -> Graph:
             work.dots[name] = work.direction(name, node)
     states = dict(forward.states) | {tangent_of(s): work.dot(n) for s, n in forward.states.items()}
     outputs = dict(forward.outputs) | {tangent_of(o): work.dot(n) for o, n in forward.outputs.items()}
-    pieces = {tangent_of(name): replace(piece, parameter=tangent_of(piece.parameter)) for name, piece in forward.pieces.items()}
-    graph = tidy(Graph(f"{forward.name} tangent", work.nodes, work.shapes, states, outputs, {}, {**forward.pieces, **pieces}))
+    pieces = {
+        tangent_of(name): replace(piece, parameter=tangent_of(piece.parameter))
+        for name, piece in forward.pieces.items()
+    }
+    graph = tidy(
+        Graph(f"{forward.name} tangent", work.nodes, work.shapes, states, outputs, {}, {**forward.pieces, **pieces})
+    )
     graph.verify()
     return graph
 
 
 class _Forward:
-    """The nodes of a tangent while they are made; `dots`: forward node -> the node of its direction."""
+    """The nodes of a tangent while they are made; `dots`: forward node -> the node of its
+    direction."""
 
     def __init__(self, forward: Graph):
         self.nodes: dict[str, Node] = dict(forward.nodes)
@@ -61,7 +84,9 @@ class _Forward:
             case Read(kind, source):
                 return self.put(f"dot_{name}", Read(kind, tangent_of(source)), shapes[name])
             case Pointwise(expr):
-                return self.total(name, [times(symbol(dots[a]), partial(expr, name, a)) for a in names(expr) if a in dots])
+                return self.total(
+                    name, [times(symbol(dots[a]), partial(expr, name, a)) for a in names(expr) if a in dots]
+                )
             case Product(matrix, vector, transposed):
                 pairs = [(matrix, dots.get(vector)), (dots.get(matrix), vector)]
                 parts = [self.put(f"{name}_part", Product(a, b, transposed), shapes[name]) for a, b in pairs if a and b]
@@ -86,7 +111,11 @@ class _Forward:
 
     def largest(self, name: str, arg: str) -> str:
         """The direction of max(arg): the mean of the directions of those that attain it."""
-        hit = self.put(f"{name}_hit", Pointwise(select(equal(symbol(arg), symbol(name)), sympy.S.One, sympy.S.Zero)), self.shapes[arg])
+        hit = self.put(
+            f"{name}_hit",
+            Pointwise(select(equal(symbol(arg), symbol(name)), sympy.S.One, sympy.S.Zero)),
+            self.shapes[arg],
+        )
         count = self.put(f"{name}_count", Reduce("sum", hit), ())
         each = self.put(f"{name}_each", Pointwise(symbol(hit) * symbol(self.dots[arg])), self.shapes[arg])
         total = self.put(f"{name}_total", Reduce("sum", each), ())

@@ -1,13 +1,24 @@
-"""Training: tasks, heads, losses, clipping, optimisers, schedules, data, and the loop that `rnnspec train` runs.
+"""Training: tasks, heads, losses, clipping, optimisers, schedules, data, and the loop that `rnnspec
+train` runs.
 
-NumPy over the kernels, and compiled passes (native.py) over large parameters; matplotlib is imported when a plot is drawn.
+NumPy over the kernels, and compiled passes (native.py) over large parameters; matplotlib is
+imported when a plot is drawn.
 """
 
 from rnnspec.language.transforms.retain import keeping
 from rnnspec.train.batches import Batch, Shuffled, padded
 from rnnspec.train.clip import clip_global_norm, clip_value, global_norm
 from rnnspec.train.config import Config
-from rnnspec.train.data import Corpus, Streams, Vocabulary, default_text, make_corpus, make_streams, read_text, unigram_entropy
+from rnnspec.train.data import (
+    Corpus,
+    Streams,
+    Vocabulary,
+    default_text,
+    make_corpus,
+    make_streams,
+    read_text,
+    unigram_entropy,
+)
 from rnnspec.train.errors import Diverged, TrainError
 from rnnspec.train.heads import softmax
 from rnnspec.train.layers import layer_maker

@@ -1,4 +1,5 @@
-"""Sequences to batches: padding, bucketing by length, and an order that follows from the seed and the epoch alone."""
+"""Sequences to batches: padding, bucketing by length, and an order that follows from the seed and
+the epoch alone."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ import numpy as np
 from rnnspec.train.errors import TrainError
 
 Cursor = dict[str, int]
-"""Where a run stands in its data: with the seed it tells every batch to come, so that it is all a checkpoint must keep of them."""
+"""Where a run stands in its data: with the seed it tells every batch to come, so that it is all a
+checkpoint must keep of them."""
 
 WINDOW = 50  # batches: rows are sorted by length within so many, and those batches are shuffled again
 
@@ -34,10 +36,11 @@ class Batch:
 
 @dataclass(frozen=True)
 class Shuffled:
-    """Row numbers 0 .. len(lengths) - 1 in batches of `size`, in another order every epoch; the last batch may be smaller.
+    """Row numbers 0 .. len(lengths) - 1 in batches of `size`, in another order every epoch; the
+    last batch may be smaller.
 
-    Rows of similar length come together: each window of 50 batches of a random order is sorted by length, and its batches are
-    shuffled. The order of epoch e is a function of (seed, e).
+    Rows of similar length come together: each window of 50 batches of a random order is sorted by
+    length, and its batches are shuffled. The order of epoch e is a function of (seed, e).
     """
 
     lengths: np.ndarray
@@ -84,15 +87,18 @@ def made(cursor: Cursor, seed: int) -> tuple[np.random.Generator, Cursor]:
 
 
 def padded(rows: Sequence[np.ndarray], value: float = 0) -> tuple[np.ndarray, np.ndarray | None]:
-    """Arrays [T_b, ...] side by side: [T, B, ...] with T the longest (at least 1), and lengths [B], None if all are T.
+    """Arrays [T_b, ...] side by side: [T, B, ...] with T the longest (at least 1), and lengths [B],
+    None if all are T.
 
     TrainError if there are none, or if they are not of one dtype and of the same shape but for T_b.
     """
     kinds = list(dict.fromkeys((row.dtype, row.shape[1:]) for row in map(np.asarray, rows)))
     if len(kinds) != 1:
-        found = " and ".join(f"{dtype} [T, {', '.join(map(str, shape))}]" if shape else f"{dtype} [T]" for dtype, shape in kinds[:2])
+        found = " and ".join(
+            f"{dtype} [T, {', '.join(map(str, shape))}]" if shape else f"{dtype} [T]" for dtype, shape in kinds[:2]
+        )
         raise TrainError(f"rows of one kind can be put side by side; got {found or 'none'}")
-    (dtype, shape), = kinds
+    ((dtype, shape),) = kinds
     lengths = np.array([len(row) for row in rows])
     steps = max(1, int(lengths.max(initial=0)))
     whole = np.full((steps, len(rows), *shape), value, dtype)
@@ -102,14 +108,16 @@ def padded(rows: Sequence[np.ndarray], value: float = 0) -> tuple[np.ndarray, np
 
 
 def in_order(count: int, size: int, lengths: np.ndarray | None = None) -> Iterator[np.ndarray]:
-    """Row numbers in batches for an evaluation: by length where `lengths` is given, which wastes no padding."""
+    """Row numbers in batches for an evaluation: by length where `lengths` is given, which wastes no
+    padding."""
     order = np.arange(count) if lengths is None else np.argsort(lengths, kind="stable")
     for start in range(0, count, size):
         yield order[start : start + size]
 
 
 def split(count: int, held_out: float, seed: int, name: str | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Row numbers to train on and held out, at random by the seed: TrainError if one of them would be empty, or `held_out` isn't between 0 and 1.
+    """Row numbers to train on and held out, at random by the seed: TrainError if one of them would
+    be empty, or `held_out` isn't between 0 and 1.
 
     name: of the file."""
     if not 0 < held_out < 1:

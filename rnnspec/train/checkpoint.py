@@ -1,6 +1,7 @@
 """A run on disk: one `.npz` file that holds plain arrays and a JSON text, never a pickle.
 
-`save` is atomic: the file is written under another name and renamed, so what stands under its name is always whole.
+`save` is atomic: the file is written under another name and renamed, so what stands under its name
+is always whole.
 """
 
 from __future__ import annotations
@@ -19,13 +20,29 @@ from rnnspec.train.errors import TrainError
 from rnnspec.train.loop import Best, History, Run
 
 FORMAT = 3
-FIXED = ("task", "choices", "sizes", "options", "hidden", "embed", "layers", "dropout", "bidirectional", "batch", "length", "optimiser", "retain", "seed")
+FIXED = (
+    "task",
+    "choices",
+    "sizes",
+    "options",
+    "hidden",
+    "embed",
+    "layers",
+    "dropout",
+    "bidirectional",
+    "batch",
+    "length",
+    "optimiser",
+    "retain",
+    "seed",
+)
 """The parts of a Config that a resumed run can't change."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a file holds. `arrays` are named model/..., optimiser/..., best/... and state/0, state/1, ..."""
+    """What a file holds. `arrays` are named model/..., optimiser/..., best/... and state/0,
+    state/1, ..."""
 
     path: Path
     config: Config
@@ -42,7 +59,8 @@ class Checkpoint:
 
 
 def save(path: str | Path, run: Run) -> None:
-    """Writes weights, optimiser, carried state, place in the data, configuration and history; atomic."""
+    """Writes weights, optimiser, carried state, place in the data, configuration and history;
+    atomic."""
     states = () if run.state is None else run.state if isinstance(run.state, tuple) else (run.state,)
     meta = {
         "format": FORMAT,
@@ -74,7 +92,8 @@ KINDS = {
 
 
 def load(path: str | Path) -> Checkpoint:
-    """Reads a file that `save` wrote. TrainError if there is none, or it is damaged, foreign or of a later format."""
+    """Reads a file that `save` wrote. TrainError if there is none, or it is damaged, foreign or of
+    a later format."""
     path = Path(path)
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -88,15 +107,21 @@ def load(path: str | Path) -> Checkpoint:
             if not isinstance(meta[name], kind):
                 raise ValueError(f"{name} is {meta[name]!r}"[:100])
         for name in {*arrays, *meta["arrays"]}:
-            if name not in meta["arrays"] or not isinstance(arrays.get(name), np.ndarray):  # a damaged list of members ends early, or names others
+            if name not in meta["arrays"] or not isinstance(
+                arrays.get(name), np.ndarray
+            ):  # a damaged list of members ends early, or names others
                 raise ValueError(f"the array {name} is lost")
         return Checkpoint(path, config, meta, arrays)
     except FileNotFoundError:
         raise TrainError(f"no checkpoint {path}") from None
     except TrainError:
         raise
-    except Exception as error:  # zipfile and NumPy's reader raise more than they say: TokenError, NotImplementedError, zlib.error, MemoryError, ...
-        raise TrainError(f"{path} is not a checkpoint of rnnspec, or it is damaged ({type(error).__name__}: {error})") from None
+    # zipfile and NumPy's reader raise more than they say: TokenError, NotImplementedError,
+    # zlib.error, MemoryError, ...
+    except Exception as error:
+        raise TrainError(
+            f"{path} is not a checkpoint of rnnspec, or it is damaged ({type(error).__name__}: {error})"
+        ) from None
 
 
 def restore(run: Run, saved: Checkpoint) -> None:
@@ -121,11 +146,14 @@ def restore(run: Run, saved: Checkpoint) -> None:
 
 
 def begin_from(run: Run, saved: Checkpoint) -> None:
-    """The saved weights into a new run, whatever it was trained for. TrainError names every array that doesn't fit; nothing else is checked."""
+    """The saved weights into a new run, whatever it was trained for. TrainError names every array
+    that doesn't fit; nothing else is checked."""
     wanted = {f"model/{name}": array for name, array in run.model.params.items()}
     lines = _misfits(wanted, {name: array for name, array in saved.arrays.items() if name.startswith("model/")})
     if lines:
-        raise TrainError(f"the weights of {saved.path} don't fit this run:\n" + "\n".join(f"  {line}" for line in lines))
+        raise TrainError(
+            f"the weights of {saved.path} don't fit this run:\n" + "\n".join(f"  {line}" for line in lines)
+        )
     fill(run.model.params, saved)
 
 
@@ -145,17 +173,27 @@ def compare(saved: Checkpoint, run: Run) -> list[str]:
     ]
     if was.digest != wanted.digest:
         new = [equation for equation in wanted.equations if equation not in was.equations]
-        lines.append(f"the cell {wanted.cell} is not the {was.cell} it was trained with" + (f": {new[0]!r} was not there" if new else ""))
+        lines.append(
+            f"the cell {wanted.cell} is not the {was.cell} it was trained with"
+            + (f": {new[0]!r} was not there" if new else "")
+        )
     if saved.meta["data_sha256"] != run.problem.digest:
         default = "the default data, perhaps of another version of Python"
-        lines.append(f"the {'text' if was.task == 'text' else 'data'} is not the one it was trained on ({was.data or default})")
+        lines.append(
+            f"the {'text' if was.task == 'text' else 'data'} is not the one it was trained on ({was.data or default})"
+        )
     return lines or compare_arrays(saved, run)
 
 
 def compare_arrays(saved: Checkpoint, run: Run) -> list[str]:
-    """Which arrays don't fit, one line each: possible only if the file was changed or another version made it."""
-    wanted = {f"model/{k}": v for k, v in run.model.params.items()} | {f"optimiser/{k}": v for k, v in run.optimiser.items()}
-    return _misfits(wanted, {name: array for name, array in saved.arrays.items() if not name.startswith(("state/", "best/"))})
+    """Which arrays don't fit, one line each: possible only if the file was changed or another
+    version made it."""
+    wanted = {f"model/{k}": v for k, v in run.model.params.items()} | {
+        f"optimiser/{k}": v for k, v in run.optimiser.items()
+    }
+    return _misfits(
+        wanted, {name: array for name, array in saved.arrays.items() if not name.startswith(("state/", "best/"))}
+    )
 
 
 def _misfits(wanted: Mapping[str, np.ndarray], saved: Mapping[str, np.ndarray]) -> list[str]:
@@ -165,7 +203,9 @@ def _misfits(wanted: Mapping[str, np.ndarray], saved: Mapping[str, np.ndarray]) 
         if array is None:
             lines.append(f"{name} has no place in this model")
         elif (found.shape, found.dtype) != (array.shape, array.dtype):
-            lines.append(f"{name} is {found.dtype} {list(found.shape)}; this model has {array.dtype} {list(array.shape)}")
+            lines.append(
+                f"{name} is {found.dtype} {list(found.shape)}; this model has {array.dtype} {list(array.shape)}"
+            )
     return lines
 
 

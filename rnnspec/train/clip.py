@@ -12,7 +12,8 @@ from rnnspec.train.errors import TrainError
 
 
 def global_norm(grads: Mapping[str, np.ndarray]) -> float:
-    """||g|| = sqrt of the sum of g**2 over all arrays, in float64; inf or NaN if a gradient holds one."""
+    """||g|| = sqrt of the sum of g**2 over all arrays, in float64; inf or NaN if a gradient holds
+    one."""
     with np.errstate(over="ignore"):
         norm = math.sqrt(sum(sum_of_squares(g) for g in grads.values()))
     if norm == math.inf and all(np.isfinite(g).all() for g in grads.values()):
@@ -24,17 +25,20 @@ def global_norm(grads: Mapping[str, np.ndarray]) -> float:
 def clip_global_norm(grads: Mapping[str, np.ndarray], theta: float, *, error_if_nonfinite: bool = False) -> float:
     """Scales the gradients in place, g = min(theta / ||g||, 1) * g, and returns the norm they had.
 
-    Pascanu, Mikolov & Bengio 2013, algorithm 1; no epsilon is added, so zero gradients stay zero for theta = 0 too.
-    If the norm is inf or NaN, no scale is right: the gradients are left as they are and the norm is returned, and the caller
-    must skip the step (`train` does, and counts it); with `error_if_nonfinite` a TrainError is raised instead.
-    (torch.nn.utils.clip_grad_norm_ multiplies, which turns inf to NaN and the finite gradients to 0 or NaN.)
+    Pascanu, Mikolov & Bengio 2013, algorithm 1; no epsilon is added, so zero gradients stay zero
+    for theta = 0 too. If the norm is inf or NaN, no scale is right: the gradients are left as they
+    are and the norm is returned, and the caller must skip the step (`train` does, and counts it);
+    with `error_if_nonfinite` a TrainError is raised instead. (torch.nn.utils.clip_grad_norm_
+    multiplies, which turns inf to NaN and the finite gradients to 0 or NaN.)
     """
     if not theta >= 0:
         raise TrainError(f"the largest norm must be 0 or more; got {theta}")
     norm = global_norm(grads)
     if not math.isfinite(norm):
         if error_if_nonfinite:
-            raise TrainError(f"the global norm of the gradients is {norm}: not finite in {', '.join(not_finite(grads))}")
+            raise TrainError(
+                f"the global norm of the gradients is {norm}: not finite in {', '.join(not_finite(grads))}"
+            )
         return norm
     if norm > theta:
         for g in grads.values():

@@ -1,7 +1,10 @@
-"""Compiled passes over parameters and gradients (rnnspec.backends.cpu.runtime.training), for float32 and float64.
+"""Compiled passes over parameters and gradients (rnnspec.backends.cpu.runtime.training), for
+float32 and float64.
 
-Arrays of any layout: what doesn't lie in order is copied, and copied back. Results don't depend on the number of threads.
+Arrays of any layout: what doesn't lie in order is copied, and copied back. Results don't depend on
+the number of threads.
 """
+
 from __future__ import annotations
 
 import ctypes
@@ -20,10 +23,12 @@ SPARE = 64  # elements: four vectors of 16
 
 
 def adam(arrays: Sequence[tuple[np.ndarray, ...]], numbers: Sequence[float], threads: int) -> None:
-    """One step in place. arrays: parameter, gradient and both moments, all of one shape, for each parameter.
+    """One step in place. arrays: parameter, gradient and both moments, all of one shape, for each
+    parameter.
 
-    numbers: 1 - b1, b2, 1 - b2, and the eps, rate and factor of the weights before the step that follow from its number (see optimise.Adam).
-    threads: at least 1. Whatever doesn't fit is an error before anything is changed.
+    numbers: 1 - b1, b2, 1 - b2, and the eps, rate and factor of the weights before the step that
+    follow from its number (see optimise.Adam). threads: at least 1. Whatever doesn't fit is an
+    error before anything is changed.
     """
     check(arrays)
     if threads < 1:
@@ -40,14 +45,20 @@ def adam(arrays: Sequence[tuple[np.ndarray, ...]], numbers: Sequence[float], thr
 
 
 def check(arrays: Sequence[tuple[np.ndarray, ...]]) -> None:
-    """Of each parameter: itself, its gradient and its moments. TrainError unless an optimiser can change them element by element."""
+    """Of each parameter: itself, its gradient and its moments. TrainError unless an optimiser can
+    change them element by element."""
     for p, g, *moments in arrays:
         if any(a.shape != p.shape for a in (g, *moments)):
-            raise TrainError(f"a parameter of shape {p.shape} has a gradient of {g.shape} and moments of {', '.join(str(m.shape) for m in moments)}")
+            raise TrainError(
+                f"a parameter of shape {p.shape} has a gradient of {g.shape} and moments of"
+                f" {', '.join(str(m.shape) for m in moments)}"
+            )
         if g.dtype.kind not in "fiu":
             raise TrainError(f"a gradient holds numbers; got dtype {g.dtype}")
         if any(m.dtype != p.dtype for m in moments):
-            raise TrainError(f"a parameter of {p.dtype} has moments of {', '.join(str(m.dtype) for m in moments)}; `init` makes them")
+            raise TrainError(
+                f"a parameter of {p.dtype} has moments of {', '.join(str(m.dtype) for m in moments)}; `init` makes them"
+            )
         if not all(a.flags.writeable for a in (p, *moments)):
             raise ValueError("a parameter or a moment is read-only")
 
@@ -59,7 +70,12 @@ def _adam(dtype: str, flat: Sequence[tuple[np.ndarray, ...]], numbers: np.ndarra
     tables = []
     for i in range(threads):
         own = pieces[i::threads]
-        tables.append(np.array([len(own), numbers.ctypes.data, spare[i].ctypes.data, *(field for piece in own for field in piece)], np.int64))
+        tables.append(
+            np.array(
+                [len(own), numbers.ctypes.data, spare[i].ctypes.data, *(field for piece in own for field in piece)],
+                np.int64,
+            )
+        )
     run_blocks(_function(dtype, "adam", 1), [table.ctypes.data for table in tables], (flat, numbers, spare, tables))
 
 
@@ -78,14 +94,20 @@ def sum_of_squares(array: np.ndarray) -> float:
 
 
 def add_rows(table: np.ndarray, ids: np.ndarray, rows: np.ndarray) -> None:
-    """table[ids[r]] += rows[r], r after r, in place. table [V, E], in order; ids [R] in [0, V); rows [R, E]."""
+    """table[ids[r]] += rows[r], r after r, in place. table [V, E], in order; ids [R] in [0, V);
+    rows [R, E]."""
     if table.ndim != 2 or rows.shape != (ids.size, table.shape[1]) or not table.flags.carray:
-        raise ValueError(f"rows of shape {rows.shape} for {ids.size} ids and a table of shape {table.shape}, which must lie in order and be writeable")
+        raise ValueError(
+            f"rows of shape {rows.shape} for {ids.size} ids and a table of shape {table.shape}, which must lie in order"
+            " and be writeable"
+        )
     check_ids(ids, len(table))
     if rows.dtype.kind != "f":
         raise TrainError(f"rows hold floating-point numbers; got dtype {rows.dtype}")
     ids, rows = np.ascontiguousarray(ids, np.int64), np.ascontiguousarray(rows, table.dtype)
-    _function(_name(table.dtype), "scatter_add", 5)(table.ctypes.data, ids.ctypes.data, rows.ctypes.data, ids.size, table.shape[1])
+    _function(_name(table.dtype), "scatter_add", 5)(
+        table.ctypes.data, ids.ctypes.data, rows.ctypes.data, ids.size, table.shape[1]
+    )
 
 
 def check_ids(ids: np.ndarray, count: int) -> None:

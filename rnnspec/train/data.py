@@ -21,9 +21,9 @@ UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 class Vocabulary:
     """The characters a model knows: `characters[i]` has the id i.
 
-    Id 0 is the unknown symbol U+FFFD, which stands for every character that the training part doesn't have. It is a class
-    like any other: text that holds it costs what the model gives for it, so nothing is left out of the held-out loss.
-    `sample` never writes it.
+    Id 0 is the unknown symbol U+FFFD, which stands for every character that the training part
+    doesn't have. It is a class like any other: text that holds it costs what the model gives for
+    it, so nothing is left out of the held-out loss. `sample` never writes it.
     """
 
     characters: str
@@ -51,7 +51,8 @@ class Vocabulary:
 
 @dataclass(frozen=True)
 class Corpus:
-    """A text in two parts: `train` and the last tenth, `held_out`, as ids under a vocabulary made from the first part only."""
+    """A text in two parts: `train` and the last tenth, `held_out`, as ids under a vocabulary made
+    from the first part only."""
 
     name: str
     digest: str
@@ -61,7 +62,8 @@ class Corpus:
 
     @property
     def unigram_bits(self) -> float:
-        """Entropy of the held-out characters without their order: no model that ignores context can be below it."""
+        """Entropy of the held-out characters without their order: no model that ignores context can
+        be below it."""
         return unigram_entropy(self.held_out)
 
     @property
@@ -72,7 +74,8 @@ class Corpus:
 
 @dataclass(frozen=True)
 class Streams:
-    """B contiguous pieces of a text, read side by side: row b goes on in one chunk where it ended in the one before.
+    """B contiguous pieces of a text, read side by side: row b goes on in one chunk where it ended
+    in the one before.
 
     labels[t, b] is the character after inputs[t, b]; both [L, B].
     """
@@ -98,7 +101,8 @@ def make_corpus(text: str, name: str, vocabulary: Vocabulary | None = None) -> C
 
 
 def make_streams(ids: np.ndarray, rows: int) -> Streams:
-    """Cuts ids [N] into `rows` pieces of (N - 1) // rows steps; fewer than `rows` characters at the end are left out."""
+    """Cuts ids [N] into `rows` pieces of (N - 1) // rows steps; fewer than `rows` characters at the
+    end are left out."""
     length = (len(ids) - 1) // rows
     if length < 1:
         raise TrainError(f"{len(ids)} characters are too few for {rows} streams")
@@ -108,24 +112,29 @@ def make_streams(ids: np.ndarray, rows: int) -> Streams:
 
 
 def read_text(path: str | Path) -> str:
-    """The text of a UTF-8 file (a byte order mark is dropped, line ends become \\n); TrainError says what is wrong."""
+    """The text of a UTF-8 file (a byte order mark is dropped, line ends become \\n); TrainError
+    says what is wrong."""
     return line_ends(decoded(read_bytes(path), path))
 
 
 def default_text() -> str:
-    """English that every Python brings along: the language reference behind `help()`, topics in sorted order.
+    """English that every Python brings along: the language reference behind `help()`, topics in
+    sorted order.
 
     About 465,000 characters; it differs a little between versions of Python.
     """
     try:
         from pydoc_data.topics import topics
     except ImportError:
-        raise TrainError("this Python has no pydoc_data, where the default text comes from; give a text with --data FILE") from None
+        raise TrainError(
+            "this Python has no pydoc_data, where the default text comes from; give a text with --data FILE"
+        ) from None
     return "\n".join(topics[name] for name in sorted(topics))
 
 
 def unigram_entropy(ids: np.ndarray) -> float:
-    """-sum p log2 p over the frequencies of the ids, in bits per character; 0 for an empty array."""
+    """-sum p log2 p over the frequencies of the ids, in bits per character; 0 for an empty
+    array."""
     if not ids.size:
         return 0.0
     p = np.bincount(ids.reshape(-1)) / ids.size

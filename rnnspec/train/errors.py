@@ -10,4 +10,5 @@ class TrainError(RnnspecError, ValueError):
 
 
 class Diverged(RnnspecError, ArithmeticError):
-    """Many steps in a row had gradients that aren't finite; the weights are those of the last good step."""
+    """Many steps in a row had gradients that aren't finite; the weights are those of the last good
+    step."""

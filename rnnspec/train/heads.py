@@ -1,6 +1,8 @@
-"""What stands before and after the recurrent layer: an embedding of character ids, and a linear layer to logits.
+"""What stands before and after the recurrent layer: an embedding of character ids, and a linear
+layer to logits.
 
-In and out: arrays and dicts of arrays of one dtype; nothing is cast. Gradients are summed over steps and rows.
+In and out: arrays and dicts of arrays of one dtype; nothing is cast. Gradients are summed over
+steps and rows.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ def embed_backward(params: Params, ids: np.ndarray, dy: np.ndarray) -> Params:
     """
     weight = params["weight"]  # [V, E]
     if dy.shape != (*ids.shape, weight.shape[1]):
-        raise TrainError(f"the gradient of {list(ids.shape)} embedded ids of {weight.shape[1]} features has shape {list(dy.shape)}")
+        raise TrainError(
+            f"the gradient of {list(ids.shape)} embedded ids of {weight.shape[1]} features has shape {list(dy.shape)}"
+        )
     d_weight = np.zeros(weight.shape, weight.dtype)  # from calloc, where zeros_like writes every zero
     add_rows(d_weight, ids.reshape(-1), dy.reshape(ids.size, weight.shape[1]))
     return {"weight": d_weight}
@@ -61,7 +65,8 @@ def linear(params: Params, y: np.ndarray) -> np.ndarray:
 def linear_backward(params: Params, y: np.ndarray, d_logits: np.ndarray) -> tuple[np.ndarray, Params]:
     """dy = dlogits @ weight, dweight = dlogits.T @ y, dbias = sum of dlogits.
 
-    y [..., H] as given to `linear`, d_logits [..., C]; returns dy [..., H] and {"weight": [C, H], "bias": [C]}.
+    y [..., H] as given to `linear`, d_logits [..., C]; returns dy [..., H] and {"weight": [C, H],
+    "bias": [C]}.
     """
     weight = params["weight"]  # [C, H]
     rows = y.reshape(-1, y.shape[-1])
@@ -71,14 +76,16 @@ def linear_backward(params: Params, y: np.ndarray, d_logits: np.ndarray) -> tupl
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """exp(z_i) / sum_j exp(z_j) over the last axis, the largest taken off first: [..., C] to [..., C]."""
+    """exp(z_i) / sum_j exp(z_j) over the last axis, the largest taken off first: [..., C] to [...,
+    C]."""
     p = np.exp(logits - logits.max(axis=-1, keepdims=True))
     p /= p.sum(axis=-1, keepdims=True)
     return p
 
 
 def at_last(y: np.ndarray, lengths: np.ndarray | None) -> np.ndarray:
-    """What each row has at its last valid step: y [T, B, H] to [B, H]. A row of length 0 gives its first step, which is zero."""
+    """What each row has at its last valid step: y [T, B, H] to [B, H]. A row of length 0 gives its
+    first step, which is zero."""
     return y[-1].copy() if lengths is None else y[np.maximum(np.asarray(lengths) - 1, 0), np.arange(y.shape[1])]
 
 

@@ -1,4 +1,5 @@
 """The recurrent layer of a run, and gates that keep a state for long from the start."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -14,10 +15,11 @@ from rnnspec.train.sizes import fitted
 
 
 def layer_maker(spec: Spec, config: Config, threads: int | None = None, *, chosen: bool = False) -> MakeLayer:
-    """make(width, seed): a layer of the configuration's cell, sizes and initial values for data of this width.
+    """make(width, seed): a layer of the configuration's cell, sizes and initial values for data of
+    this width.
 
-    A cell that leaves the width no choice (x: H) makes one of its own width, `layer.input_size`; with `chosen`, the width was asked for by
-    name, and that is an error.
+    A cell that leaves the width no choice (x: H) makes one of its own width, `layer.input_size`;
+    with `chosen`, the width was asked for by name, and that is an error.
     """
     import rnnspec
 
@@ -31,7 +33,11 @@ def layer_maker(spec: Spec, config: Config, threads: int | None = None, *, chose
         try:
             return rnnspec.Recurrent(cell, width, config.hidden, threads=threads, seed=seed, sizes=sizes, **more)
         except (ValueError, TypeError) as error:  # the layer's own checks of sizes
-            hint = " On the command line: --size NAME=N, as in --size P=64." if "proj_size" in str(error) or "sizes=" in str(error) else ""
+            hint = (
+                " On the command line: --size NAME=N, as in --size P=64."
+                if "proj_size" in str(error) or "sizes=" in str(error)
+                else ""
+            )
             raise error if isinstance(error, RnnspecError) else TrainError(f"{error}{hint}") from error
         except MemoryError:
             raise TrainError(f"not enough memory for --layers {config.layers} of --hidden {config.hidden}") from None

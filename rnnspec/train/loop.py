@@ -1,7 +1,8 @@
 """The training loop, the same for every task.
 
-In: a `Run`, which holds everything that changes. Out: one `Report` a step; `Run` is advanced in place between them, so
-whoever iterates may save it, stop, or draw a progress bar. No file is touched here.
+In: a `Run`, which holds everything that changes. Out: one `Report` a step; `Run` is advanced in
+place between them, so whoever iterates may save it, stop, or draw a progress bar. No file is
+touched here.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ DIVERGED_AFTER = 20
 
 @dataclass
 class History:
-    """Training loss of every step in the problem's unit (NaN where a step was skipped), and the held-out snapshots."""
+    """Training loss of every step in the problem's unit (NaN where a step was skipped), and the
+    held-out snapshots."""
 
     loss: list[float] = field(default_factory=list)
     snapshots: list[dict[str, Any]] = field(default_factory=list)  # step, the scores, sample
@@ -39,7 +41,8 @@ class History:
 
 @dataclass
 class Best:
-    """The snapshot with the best score so far, and its weights: kept only where a run may stop early."""
+    """The snapshot with the best score so far, and its weights: kept only where a run may stop
+    early."""
 
     step: int
     value: float
@@ -67,7 +70,8 @@ class Run:
 
 @dataclass(frozen=True)
 class Report:
-    """What one step did. `scores` are given at snapshots only; `trouble` names gradients that were not finite."""
+    """What one step did. `scores` are given at snapshots only; `trouble` names gradients that were
+    not finite."""
 
     step: int
     fraction: float  # of the run, 0 to 1
@@ -95,12 +99,14 @@ def optimiser_of(config: Config, threads: int = 1) -> SGD | Adam:
 
 
 def train(run: Run, stop: Callable[[], bool] = lambda: False) -> Iterator[Report]:
-    """Trains until the run's steps or seconds are used up, patience ends or `stop()` is true, one report a step.
+    """Trains until the run's steps or seconds are used up, patience ends or `stop()` is true, one
+    report a step.
 
-    Each step: a batch, its gradient g (state carried over from the batch before where the task says so, and no gradient with it),
-    g clipped, the optimiser. If the norm isn't finite the step is skipped and a carried state starts from zero again; after 20 such
-    steps in a row Diverged is raised. Snapshots (scores on held-out data) come early (0, 25, 50, 100, 200), then every 250 steps.
-    With patience the weights at the end are those of the best snapshot.
+    Each step: a batch, its gradient g (state carried over from the batch before where the task says
+    so, and no gradient with it), g clipped, the optimiser. If the norm isn't finite the step is
+    skipped and a carried state starts from zero again; after 20 such steps in a row Diverged is
+    raised. Snapshots (scores on held-out data) come early (0, 25, 50, 100, 200), then every 250
+    steps. With patience the weights at the end are those of the best snapshot.
     """
     began = time.perf_counter() - run.seconds
     in_a_row = 0
@@ -114,8 +120,8 @@ def train(run: Run, stop: Callable[[], bool] = lambda: False) -> Iterator[Report
         in_a_row = 0 if math.isfinite(norm) else in_a_row + 1
         if in_a_row == DIVERGED_AFTER:
             raise Diverged(
-                f"the gradients were not finite for {DIVERGED_AFTER} steps in a row, up to step {run.step} (in {trouble}). "
-                f"Try a smaller --lr (it is {run.config.lr:g})"
+                f"the gradients were not finite for {DIVERGED_AFTER} steps in a row, up to step {run.step} (in"
+                f" {trouble}). Try a smaller --lr (it is {run.config.lr:g})"
             )
         scores, sample = snapshot(run) if due(run) else (None, "")
         run.seconds = time.perf_counter() - began
@@ -124,7 +130,8 @@ def train(run: Run, stop: Callable[[], bool] = lambda: False) -> Iterator[Report
 
 
 def train_step(run: Run, rate: float) -> tuple[float, float, str]:
-    """One batch: its loss, the norm of its gradients before clipping, and the names of gradients that are not finite."""
+    """One batch: its loss, the norm of its gradients before clipping, and the names of gradients
+    that are not finite."""
     batch = next_batch(run)
     run.model.at_step(run.step)
     loss, grads, state = run.model.gradients(batch, run.state)
@@ -157,16 +164,23 @@ def fraction(run: Run) -> float:
     config = run.config
     if config.steps == 0:
         return 1.0
-    return max(run.step / config.steps if config.steps else 0.0, run.seconds / config.seconds if config.seconds else 0.0)
+    return max(
+        run.step / config.steps if config.steps else 0.0, run.seconds / config.seconds if config.seconds else 0.0
+    )
 
 
 def due(run: Run) -> bool:
     """Whether a snapshot follows this step."""
-    return (run.step in EARLY_SNAPSHOTS and run.step < run.config.every) or run.step % run.config.every == 0 or run.step == run.config.steps
+    return (
+        (run.step in EARLY_SNAPSHOTS and run.step < run.config.every)
+        or run.step % run.config.every == 0
+        or run.step == run.config.steps
+    )
 
 
 def snapshot(run: Run) -> tuple[dict[str, float], str]:
-    """Scores on held-out data and a sample; both go into the history, and the weights are kept if they are the best so far."""
+    """Scores on held-out data and a sample; both go into the history, and the weights are kept if
+    they are the best so far."""
     scores = run.problem.score(run.model, quick=True)
     sample = run.problem.sample(run.model, SNAPSHOT_SAMPLE, TEMPERATURE)
     run.history.snapshots.append({"step": run.step, **scores, "sample": sample})

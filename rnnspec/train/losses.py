@@ -1,6 +1,7 @@
 """Softmax cross-entropy and squared errors of many tokens at once, with padding that never counts.
 
-In: logits and integer labels, or values and values. Out: the loss (in nats, or squared units) and its gradient with respect to the outputs.
+In: logits and integer labels, or values and values. Out: the loss (in nats, or squared units) and
+its gradient with respect to the outputs.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ Lengths = Sequence[int] | np.ndarray | None
 
 @dataclass(frozen=True)
 class Loss:
-    """What a task minimises: `kind` "cross_entropy" (targets are labels) or "squared_error" (targets are values), reduced as `over` says.
+    """What a task minimises: `kind` "cross_entropy" (targets are labels) or "squared_error"
+    (targets are values), reduced as `over` says.
 
     over: see `REDUCTIONS`. smoothing: of labels, for the cross-entropy only.
     """
@@ -28,10 +30,13 @@ class Loss:
     smoothing: float = 0.0
 
     def __call__(self, outputs: np.ndarray, targets: np.ndarray, lengths: Lengths = None) -> tuple[float, np.ndarray]:
-        """(loss, doutputs): outputs [T, B, C] or [B, C], targets [T, B] or [B], for squared errors [..., C]."""
+        """(loss, doutputs): outputs [T, B, C] or [B, C], targets [T, B] or [B], for squared errors
+        [..., C]."""
         match self.kind:
             case "cross_entropy":
-                return cross_entropy(outputs, targets, lengths=lengths, reduction=self.over, label_smoothing=self.smoothing)
+                return cross_entropy(
+                    outputs, targets, lengths=lengths, reduction=self.over, label_smoothing=self.smoothing
+                )
             case "squared_error":
                 return squared_error(outputs, targets, lengths=lengths, reduction=self.over)
         raise TrainError(f"unknown loss {self.kind!r}: 'cross_entropy' or 'squared_error'")
@@ -53,14 +58,18 @@ def cross_entropy(
     if its label isn't `ignore_index` and, with `lengths` [B], its step is below its row's length. Other tokens have a gradient of
     exactly 0, whatever their logits hold (NaN too). With no valid token the loss is 0, not 0/0.
 
-    logits [T, B, C] (without `lengths`: [..., C]), labels [T, B] integers; dlogits has the shape and dtype of logits.
-    Raises TrainError for other shapes, for a smoothing outside [0, 1], and naming the first valid label outside [0, C).
+    logits [T, B, C] (without `lengths`: [..., C]), labels [T, B] integers; dlogits has the shape
+    and dtype of logits. Raises TrainError for other shapes, for a smoothing outside [0, 1], and
+    naming the first valid label outside [0, C).
     """
     if not 0 <= label_smoothing <= 1:
         raise TrainError(f"label_smoothing must be between 0 and 1; got {label_smoothing}")
     if labels.shape != logits.shape[:-1]:
         places = list(logits.shape[:-1])
-        raise TrainError(f"logits have shape {list(logits.shape)} and labels {list(labels.shape)}; one label for each place is wanted: {places}")
+        raise TrainError(
+            f"logits have shape {list(logits.shape)} and labels {list(labels.shape)}; one label for each place is"
+            f" wanted: {places}"
+        )
     valid = within(lengths, labels != ignore_index)
     check_labels(labels, valid, logits.shape[-1])
     losses, d_logits = token_cross_entropy(logits, np.where(valid, labels, 0), label_smoothing)
@@ -70,15 +79,22 @@ def cross_entropy(
 def squared_error(
     outputs: np.ndarray, targets: np.ndarray, *, lengths: Lengths = None, reduction: str = "mean"
 ) -> tuple[float, np.ndarray]:
-    """The mean over the last axis of (y - target)**2, reduced over steps and rows, and its gradient: (loss, doutputs).
+    """The mean over the last axis of (y - target)**2, reduced over steps and rows, and its
+    gradient: (loss, doutputs).
 
-    outputs, targets [T, B, C] (without `lengths`: [..., C]) of one shape and dtype. A place whose target is NaN doesn't count, nor
-    does what lies behind a row's length: their gradient is exactly 0. `reduction` is one of `REDUCTIONS`.
+    outputs, targets [T, B, C] (without `lengths`: [..., C]) of one shape and dtype. A place whose
+    target is NaN doesn't count, nor does what lies behind a row's length: their gradient is exactly
+    0. `reduction` is one of `REDUCTIONS`.
     """
     if outputs.shape != targets.shape:
-        raise TrainError(f"outputs have shape {list(outputs.shape)} and targets {list(targets.shape)}; they must be equal")
+        raise TrainError(
+            f"outputs have shape {list(outputs.shape)} and targets {list(targets.shape)}; they must be equal"
+        )
     if outputs.dtype != targets.dtype or outputs.dtype.kind != "f" or not outputs.ndim:
-        raise TrainError(f"outputs are {outputs.dtype} and targets {targets.dtype}; arrays of one floating-point dtype are wanted (astype converts)")
+        raise TrainError(
+            f"outputs are {outputs.dtype} and targets {targets.dtype}; arrays of one floating-point dtype are wanted"
+            " (astype converts)"
+        )
     valid = within(lengths, ~np.isnan(targets).any(axis=-1))
     error = outputs - targets
     losses = np.mean(error * error, axis=-1)
@@ -87,7 +103,8 @@ def squared_error(
 
 
 def reduced(losses: np.ndarray, gradients: np.ndarray, valid: np.ndarray, reduction: str) -> tuple[float, np.ndarray]:
-    """One number from the loss of every token, and its gradient from theirs, in place: losses, valid [T, B], gradients [T, B, C]."""
+    """One number from the loss of every token, and its gradient from theirs, in place: losses,
+    valid [T, B], gradients [T, B, C]."""
     loss, weights = weighted(losses, valid, reduction)
     gradients *= weights[..., None]
     if not valid.all():
@@ -96,7 +113,8 @@ def reduced(losses: np.ndarray, gradients: np.ndarray, valid: np.ndarray, reduct
 
 
 def weighted(losses: np.ndarray, valid: np.ndarray, reduction: str) -> tuple[float, np.ndarray]:
-    """The reduced loss and the weight of each token in it: losses, valid [T, B] (or [B]); weights are 0 where not valid."""
+    """The reduced loss and the weight of each token in it: losses, valid [T, B] (or [B]); weights
+    are 0 where not valid."""
     if reduction not in REDUCTIONS:
         raise TrainError(f"unknown reduction {reduction!r}: {', '.join(map(repr, REDUCTIONS))}")
     weights = REDUCTIONS[reduction](valid).astype(losses.dtype)
@@ -125,16 +143,20 @@ REDUCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 """How the losses of valid tokens [T, B] become one number, as the weight of each:
 
-mean: over all valid tokens of the batch. sum: over all of them. steps: summed over the steps of a row, mean over rows.
-average: averaged over the steps of each row (1/T of it), mean over rows. last: at each row's last valid step, mean over rows.
+mean: over all valid tokens of the batch. sum: over all of them. steps: summed over the steps of a
+row, mean over rows. average: averaged over the steps of each row (1/T of it), mean over rows. last:
+at each row's last valid step, mean over rows.
 """
 
 
-def token_cross_entropy(logits: np.ndarray, labels: np.ndarray, smoothing: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
-    """Each token's loss and gradient: log sum_j exp(z_j) - z_label, and softmax(z) - onehot(label); with smoothing, of the mixed target.
+def token_cross_entropy(
+    logits: np.ndarray, labels: np.ndarray, smoothing: float = 0.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Each token's loss and gradient: log sum_j exp(z_j) - z_label, and softmax(z) - onehot(label);
+    with smoothing, of the mixed target.
 
-    The largest logit is taken off first, so nothing overflows. logits [..., C], labels [...] in [0, C);
-    returns losses [...] and gradients [..., C] in the dtype of the logits.
+    The largest logit is taken off first, so nothing overflows. logits [..., C], labels [...] in [0,
+    C); returns losses [...] and gradients [..., C] in the dtype of the logits.
     """
     classes = logits.shape[-1]
     z = logits.reshape(-1, classes)
@@ -153,14 +175,16 @@ def token_cross_entropy(logits: np.ndarray, labels: np.ndarray, smoothing: float
 
 
 def token_losses(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """As `token_cross_entropy`, without the gradient: logits [..., C], labels [...]; returns [...]."""
+    """As `token_cross_entropy`, without the gradient: logits [..., C], labels [...]; returns
+    [...]."""
     z = logits - logits.max(axis=-1, keepdims=True)
     at_label = np.take_along_axis(z, labels[..., None], axis=-1)[..., 0]
     return np.log(np.exp(z, out=z).sum(axis=-1)) - at_label
 
 
 def within(lengths: Lengths, valid: np.ndarray) -> np.ndarray:
-    """The places of valid [T, B] that lie in their rows; without lengths all of them, of any shape."""
+    """The places of valid [T, B] that lie in their rows; without lengths all of them, of any
+    shape."""
     if lengths is None:
         return valid
     if valid.ndim != 2:
@@ -185,4 +209,6 @@ def check_labels(labels: np.ndarray, valid: np.ndarray, classes: int) -> None:
     wrong = np.argwhere(valid & ((labels < 0) | (labels >= classes)))
     if len(wrong):
         place = tuple(int(i) for i in wrong[0])
-        raise TrainError(f"label {labels[place]} at {list(place)} is out of range: there are {classes} classes, 0 to {classes - 1}")
+        raise TrainError(
+            f"label {labels[place]} at {list(place)} is out of range: there are {classes} classes, 0 to {classes - 1}"
+        )

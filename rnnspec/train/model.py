@@ -1,4 +1,5 @@
-"""Models: embedding or features, recurrent layer, linear head; and an encoder with a decoder. Forward and backward."""
+"""Models: embedding or features, recurrent layer, linear head; and an encoder with a decoder.
+Forward and backward."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ Grads = dict[str, np.ndarray]
 
 
 class Layer(Protocol):
-    """What a model needs of `rnnspec.Recurrent`. calls: the number of the next call in training, which dropout and noise are drawn by."""
+    """What a model needs of `rnnspec.Recurrent`. calls: the number of the next call in training,
+    which dropout and noise are drawn by."""
 
     calls: int
 
@@ -35,28 +37,34 @@ class Layer(Protocol):
 
 
 class Model(Protocol):
-    """What the loop trains. `params` are live arrays by flat name ("layer.weight_ih_l0", "head.bias"): an optimiser changes them in place."""
+    """What the loop trains. `params` are live arrays by flat name ("layer.weight_ih_l0",
+    "head.bias"): an optimiser changes them in place."""
 
     @property
     def params(self) -> dict[str, np.ndarray]: ...
     def gradients(self, batch: Batch, state: State = None) -> tuple[float, Grads, State]:
-        """The loss of a batch, its gradients by the names of `params`, and the state after it, through which nothing flows back."""
+        """The loss of a batch, its gradients by the names of `params`, and the state after it,
+        through which nothing flows back."""
         ...
 
     def at_step(self, number: int) -> None:
-        """Which training step comes next: what dropout and noise draw follows from it, so that a resumed run draws the same."""
+        """Which training step comes next: what dropout and noise draw follows from it, so that a
+        resumed run draws the same."""
         ...
 
     def warm_up(self, batch: Batch) -> None:
-        """Runs every kernel once, so that compiling happens here and not in the first measured step."""
+        """Runs every kernel once, so that compiling happens here and not in the first measured
+        step."""
         ...
 
 
 class SequenceModel:
-    """ids [T, B] (or features [T, B, D]) -> embedding [T, B, E] -> layer [T, B, H] -> head [T, B, C], or [B, C] for a loss over "last".
+    """ids [T, B] (or features [T, B, D]) -> embedding [T, B, E] -> layer [T, B, H] -> head [T, B,
+    C], or [B, C] for a loss over "last".
 
-    symbols: how many ids there are. Without it x are features [T, B, `features`], which go into the layer as they are; a layer that reads
-    another number of them (a cell with x: H) gets a linear map of them. two_ways: the layer's output is that of two directions, side by side.
+    symbols: how many ids there are. Without it x are features [T, B, `features`], which go into the
+    layer as they are; a layer that reads another number of them (a cell with x: H) gets a linear
+    map of them. two_ways: the layer's output is that of two directions, side by side.
     """
 
     def __init__(
@@ -76,7 +84,8 @@ class SequenceModel:
         return join({"embed": self.embed, "map": self.map, "layer": self.layer.params, "head": self.head})
 
     def gradients(self, batch: Batch, state: State = None) -> tuple[float, Grads, State]:
-        """The state goes in and comes out as a value: nothing flows back through it (truncated BPTT)."""
+        """The state goes in and comes out as a value: nothing flows back through it (truncated
+        BPTT)."""
         y, state = self.layer(self.features(batch.x), state, batch.lengths)
         whole, last = joined(y), self.loss.over == "last"
         reverse = self._of_reverse(y)
@@ -89,8 +98,11 @@ class SequenceModel:
         d_map = heads.linear_backward(self.map, batch.x, d_x)[1] if self.map else {}
         return loss, join({"embed": d_embed, "map": d_map, "layer": self.layer.grads, "head": d_head}), state
 
-    def outputs(self, x: np.ndarray, state: State = None, lengths: np.ndarray | None = None) -> tuple[np.ndarray, State]:
-        """Outputs [T, B, C] (or [B, C]) of x, and the state after it; keeps nothing for a backward pass."""
+    def outputs(
+        self, x: np.ndarray, state: State = None, lengths: np.ndarray | None = None
+    ) -> tuple[np.ndarray, State]:
+        """Outputs [T, B, C] (or [B, C]) of x, and the state after it; keeps nothing for a backward
+        pass."""
         y, state = self.layer.infer(self.features(x), state, lengths)
         used = at_ends(joined(y), lengths, self._of_reverse(y)) if self.loss.over == "last" else joined(y)
         return heads.linear(self.head, used), state
@@ -103,7 +115,8 @@ class SequenceModel:
         self.gradients(batch)
 
     def _of_reverse(self, y: Outputs) -> np.ndarray | None:
-        """Which columns of `joined(y)` the reverse direction made: the second half of every output. None for a layer in one direction."""
+        """Which columns of `joined(y)` the reverse direction made: the second half of every output.
+        None for a layer in one direction."""
         if not self.two_ways:
             return None
         widths = [part.shape[-1] for part in (y if isinstance(y, tuple) else (y,))]
@@ -115,12 +128,16 @@ class SequenceModel:
 
 
 class EncoderDecoder:
-    """Source ids [T, B] -> embedding -> encoder; its final state is the decoder's first, which reads ids [M, B] -> head [M, B, C].
+    """Source ids [T, B] -> embedding -> encoder; its final state is the decoder's first, which
+    reads ids [M, B] -> head [M, B, C].
 
-    Sutskever et al. 2014, without its reversal of the source. Both layers are of one cell and of one size, whatever states it has.
+    Sutskever et al. 2014, without its reversal of the source. Both layers are of one cell and of
+    one size, whatever states it has.
     """
 
-    def __init__(self, encoder: Layer, decoder: Layer, symbols: tuple[int, int], loss: Loss | None = None, seed: int = 0):
+    def __init__(
+        self, encoder: Layer, decoder: Layer, symbols: tuple[int, int], loss: Loss | None = None, seed: int = 0
+    ):
         rng = np.random.default_rng([seed, 1])
         self.encoder, self.decoder, self.loss = encoder, decoder, loss or Loss()
         self.source, self.target = (heads.init_embedding(rng, count, encoder.input_size) for count in symbols)
@@ -132,7 +149,8 @@ class EncoderDecoder:
         return join({"source": self.source, "target": self.target, **layers, "head": self.head})
 
     def gradients(self, batch: Batch, state: State = None) -> tuple[float, Grads, State]:
-        """`batch.given` is what the decoder reads (the targets one step late: teacher forcing); targets to be left out are IGNORE."""
+        """`batch.given` is what the decoder reads (the targets one step late: teacher forcing);
+        targets to be left out are IGNORE."""
         assert batch.given is not None
         _, between = self.encoder(heads.embed(self.source, batch.x), None, batch.lengths)
         y, _ = self.decoder(heads.embed(self.target, batch.given), between)
@@ -144,12 +162,18 @@ class EncoderDecoder:
             "source": heads.embed_backward(self.source, batch.x, d_x),
             "target": heads.embed_backward(self.target, batch.given, d_given),
         }
-        return loss, join({**embeddings, "encoder": self.encoder.grads, "decoder": self.decoder.grads, "head": d_head}), None
+        return (
+            loss,
+            join({**embeddings, "encoder": self.encoder.grads, "decoder": self.decoder.grads, "head": d_head}),
+            None,
+        )
 
     def greedy(self, x: np.ndarray, lengths: np.ndarray | None, start: int, end: int, most: int) -> np.ndarray:
-        """The likeliest symbol at each step, fed back: ids [M, B], M at most `most`, `end` from a row's end on.
+        """The likeliest symbol at each step, fed back: ids [M, B], M at most `most`, `end` from a
+        row's end on.
 
-        The decoder reads what it wrote from its start again at every step: a cell that counts its steps is right too.
+        The decoder reads what it wrote from its start again at every step: a cell that counts its
+        steps is right too.
         """
         _, between = self.encoder.infer(heads.embed(self.source, x), None, lengths)
         given = np.full((1, x.shape[1]), start)
@@ -170,10 +194,13 @@ class EncoderDecoder:
 
 
 def joined(y: Outputs) -> np.ndarray:
-    """The outputs of a cell side by side, [T, B, output_size]: one vector [T, B, H] is the rule; numbers [T, B] and matrices become vectors."""
+    """The outputs of a cell side by side, [T, B, output_size]: one vector [T, B, H] is the rule;
+    numbers [T, B] and matrices become vectors."""
     if isinstance(y, np.ndarray) and y.ndim == 3:
         return y
-    return np.concatenate([part.reshape(*part.shape[:2], -1) for part in (y if isinstance(y, tuple) else (y,))], axis=-1)
+    return np.concatenate(
+        [part.reshape(*part.shape[:2], -1) for part in (y if isinstance(y, tuple) else (y,))], axis=-1
+    )
 
 
 def parted(d_features: np.ndarray, y: Outputs) -> Outputs:
@@ -185,12 +212,15 @@ def parted(d_features: np.ndarray, y: Outputs) -> Outputs:
 
 
 def at_ends(y: np.ndarray, lengths: np.ndarray | None, reverse: np.ndarray | None) -> np.ndarray:
-    """What was read of the whole sequence, [B, F] of y [T, B, F]: a row's last valid step, and the first in the columns that `reverse` tells."""
+    """What was read of the whole sequence, [B, F] of y [T, B, F]: a row's last valid step, and the
+    first in the columns that `reverse` tells."""
     last = heads.at_last(y, lengths)
     return last if reverse is None else np.where(reverse, y[0], last)
 
 
-def at_ends_backward(y: np.ndarray, lengths: np.ndarray | None, reverse: np.ndarray | None, d_ends: np.ndarray) -> np.ndarray:
+def at_ends_backward(
+    y: np.ndarray, lengths: np.ndarray | None, reverse: np.ndarray | None, d_ends: np.ndarray
+) -> np.ndarray:
     """The gradient of y from that of `at_ends(y, lengths, reverse)`."""
     if reverse is None:
         return heads.at_last_backward(y, lengths, d_ends)

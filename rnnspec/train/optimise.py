@@ -1,7 +1,8 @@
 """Stochastic gradient descent, Adam and AdamW, as torch.optim has them.
 
-An optimiser is a frozen row of numbers; what it remembers is a flat dict of arrays, made by `init`, so that a checkpoint
-is a matter of saving that dict. `step` changes the parameters and the dict in place.
+An optimiser is a frozen row of numbers; what it remembers is a flat dict of arrays, made by `init`,
+so that a checkpoint is a matter of saving that dict. `step` changes the parameters and the dict in
+place.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class SGD:
-    """v = momentum * v + g, p = p - lr * v; with `nesterov`, p = p - lr * (g + momentum * v). torch.optim.SGD, dampening 0."""
+    """v = momentum * v + g, p = p - lr * v; with `nesterov`, p = p - lr * (g + momentum * v).
+    torch.optim.SGD, dampening 0."""
 
     lr: float
     momentum: float = 0.0
@@ -37,7 +39,9 @@ class SGD:
         state = {f"v.{name}": np.zeros_like(p) for name, p in params.items()} if self.momentum else {}
         return {"step": np.zeros((), np.int64), **state}
 
-    def step(self, params: Mapping[str, np.ndarray], grads: Mapping[str, np.ndarray], state: Arrays, lr: float | None = None) -> None:
+    def step(
+        self, params: Mapping[str, np.ndarray], grads: Mapping[str, np.ndarray], state: Arrays, lr: float | None = None
+    ) -> None:
         """One step, in place; `lr` overrides the rate for this step (schedules)."""
         rate = self.lr if lr is None else lr
         arrays = _arrays(params, grads, state, "v" if self.momentum else "")
@@ -53,7 +57,8 @@ class SGD:
 
 @dataclass(frozen=True)
 class Adam:
-    """Kingma & Ba 2015, algorithm 1, with epsilon outside the bias correction as in torch.optim.Adam:
+    """Kingma & Ba 2015, algorithm 1, with epsilon outside the bias correction as in
+    torch.optim.Adam:
 
     m = b1 m + (1 - b1) g,  v = b2 v + (1 - b2) g**2,  p = p - lr / (1 - b1**t) * m / (sqrt(v / (1 - b2**t)) + eps).
     """
@@ -75,13 +80,19 @@ class Adam:
         moments = {f"{moment}.{name}": np.zeros_like(p) for name, p in params.items() for moment in "mv"}
         return {"step": np.zeros((), np.int64), **moments}
 
-    def step(self, params: Mapping[str, np.ndarray], grads: Mapping[str, np.ndarray], state: Arrays, lr: float | None = None) -> None:
+    def step(
+        self, params: Mapping[str, np.ndarray], grads: Mapping[str, np.ndarray], state: Arrays, lr: float | None = None
+    ) -> None:
         """One step, in place; `lr` overrides the rate for this step (schedules)."""
         b1, b2 = self.betas
         arrays, t = _arrays(params, grads, state, "mv"), int(state["step"]) + 1
         lr = self.lr if lr is None else lr
         root = math.sqrt(1 - b2**t)
-        rate, eps, keep = lr * root / (1 - b1**t), self.eps * root, self._keep(lr)  # the formula with both roots taken out of the quotient
+        rate, eps, keep = (
+            lr * root / (1 - b1**t),
+            self.eps * root,
+            self._keep(lr),
+        )  # the formula with both roots taken out of the quotient
         native.adam(arrays, (1 - b1, b2, 1 - b2, eps, rate, keep), self.threads)
         state["step"] += 1
 
@@ -92,7 +103,8 @@ class Adam:
 
 @dataclass(frozen=True)
 class AdamW(Adam):
-    """Adam after p = (1 - lr * decay) p: Loshchilov & Hutter 2019, algorithm 2, as torch.optim.AdamW has it."""
+    """Adam after p = (1 - lr * decay) p: Loshchilov & Hutter 2019, algorithm 2, as
+    torch.optim.AdamW has it."""
 
     decay: float = 1e-2
 
@@ -104,7 +116,9 @@ class AdamW(Adam):
         return 1 - rate * self.decay
 
 
-def _arrays(params: Mapping[str, np.ndarray], grads: Mapping[str, np.ndarray], state: Arrays, moments: str) -> list[tuple[np.ndarray, ...]]:
+def _arrays(
+    params: Mapping[str, np.ndarray], grads: Mapping[str, np.ndarray], state: Arrays, moments: str
+) -> list[tuple[np.ndarray, ...]]:
     """Of every parameter: itself, its gradient and its moments."""
     for name in params:
         if name not in grads:
@@ -122,14 +136,18 @@ def _not_negative(**settings: float) -> None:
 
 
 def _apart(params: Mapping[str, np.ndarray]) -> None:
-    """TrainError if two parameters share memory: they would be moved twice in a step, and several threads would meet there."""
+    """TrainError if two parameters share memory: they would be moved twice in a step, and several
+    threads would meet there."""
     for (name, a), (other, b) in combinations(params.items(), 2):
         if np.may_share_memory(a, b) and np.shares_memory(a, b):
-            raise TrainError(f"the parameters {name} and {other} share memory: give them once, with the sum of their gradients")
+            raise TrainError(
+                f"the parameters {name} and {other} share memory: give them once, with the sum of their gradients"
+            )
 
 
 def make_optimiser(name: str, lr: float, decay: float = 0.0, momentum: float = 0.0, threads: int = 1) -> SGD | Adam:
-    """"sgd" (with momentum), "adam", or "adamw" (with weight decay), and nothing that the chosen one has no use for."""
+    """ "sgd" (with momentum), "adam", or "adamw" (with weight decay), and nothing that the chosen
+    one has no use for."""
     unused = {"decay": decay if name != "adamw" else 0, "momentum": momentum if name != "sgd" else 0}
     for setting, value in unused.items():
         if value:

@@ -1,4 +1,6 @@
-"""Loss curves and confusion matrices as PNG. matplotlib is imported when something is drawn, not before, and without a display."""
+"""Loss curves and confusion matrices as PNG. matplotlib is imported when something is drawn, not
+before, and without a display."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -13,8 +15,9 @@ from rnnspec.train.problem import Problem
 
 
 def loss_curve(path: str | Path, history: History, problem: Problem, title: str) -> None:
-    """Writes a PNG: training loss of every step and its running mean, what can be had without reading the sequence, and held-out scores:
-    in the same panel where they are in the loss's unit, else in a second one below."""
+    """Writes a PNG: training loss of every step and its running mean, what can be had without
+    reading the sequence, and held-out scores: in the same panel where they are in the loss's unit,
+    else in a second one below."""
     metric = problem.metric
     shared = metric.unit == problem.loss_unit
     figure = new_figure((8, 4.6 if shared else 6.6))
@@ -40,7 +43,9 @@ def confusion_matrix(path: str | Path, names: list[str], counts: np.ndarray, tit
     shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     for (i, j), count in np.ndenumerate(counts):
-        axes.text(j, i, f"{count:,}", ha="center", va="center", color="white" if shares[i, j] > 0.5 else INK, fontsize=9)
+        axes.text(
+            j, i, f"{count:,}", ha="center", va="center", color="white" if shares[i, j] > 0.5 else INK, fontsize=9
+        )
     axes.set_xticks(range(len(names)), names, rotation=30 if max(map(len, names)) > 6 else 0)
     axes.set_yticks(range(len(names)), names)
     axes.set_xlabel("predicted", color=INK)
@@ -89,9 +94,12 @@ def shown(value: float) -> str:
 
 
 def running_mean(values: np.ndarray, width: int) -> np.ndarray:
-    """Mean of the `width` values around each one that are numbers (fewer at both ends): [N] to [N]."""
+    """Mean of the `width` values around each one that are numbers (fewer at both ends): [N] to
+    [N]."""
     good = np.isfinite(values)
-    total, count = (np.concatenate([[0.0], np.cumsum(v)]) for v in (np.where(good, values, 0.0), good.astype(np.float64)))
+    total, count = (
+        np.concatenate([[0.0], np.cumsum(v)]) for v in (np.where(good, values, 0.0), good.astype(np.float64))
+    )
     at = np.arange(len(values))
     begin, end = np.maximum(0, at - (width - 1) // 2), np.minimum(len(values), at + width // 2 + 1)
     with np.errstate(invalid="ignore"):

@@ -1,4 +1,5 @@
-"""What a task is to the loop, the checkpoint and the command: a `Task` is a row of the table, a `Problem` a task with its data."""
+"""What a task is to the loop, the checkpoint and the command: a `Task` is a row of the table, a
+`Problem` a task with its data."""
 
 from __future__ import annotations
 
@@ -66,10 +67,12 @@ class Problem(Protocol):
         """The next batch and where to go on; the cursor {} is the start."""
 
     def score(self, model: Any, quick: bool) -> dict[str, float]:
-        """Of held-out data: what `metric` names and other numbers; quick: a part of the data is enough."""
+        """Of held-out data: what `metric` names and other numbers; quick: a part of the data is
+        enough."""
 
     def sample(self, model: Any, length: int, temperature: float) -> str:
-        """Something to read that the model made; "" where there is nothing. `length` and `temperature` where they mean something."""
+        """Something to read that the model made; "" where there is nothing. `length` and
+        `temperature` where they mean something."""
 
     def confusion(self, model: Any) -> tuple[list[str], np.ndarray] | None:
         """Names of the classes and counts [true, predicted], for tasks with classes."""
@@ -77,15 +80,18 @@ class Problem(Protocol):
 
 @dataclass(frozen=True)
 class Task:
-    """One row of the table. `defaults`: the fields of Config that the task uses and sets otherwise than Config does; `fields`: those
-    of the optional ones (embed, length, bidirectional) that it has a use for; `options`: its own settings, by name, with defaults of
-    their type, and `about_options` what each means."""
+    """One row of the table. `defaults`: the fields of Config that the task uses and sets otherwise
+    than Config does; `fields`: those of the optional ones (embed, length, bidirectional) that it
+    has a use for; `options`: its own settings, by name, with defaults of their type, and
+    `about_options` what each means."""
 
     name: str
     shape: str  # "n to 1", ...
     about: str
     data: str  # what --data takes, and what is used without it
-    make: Callable[[Config, Mapping[str, Any]], Problem]  # of a configuration, and the memory of the run being resumed ({} for a new one)
+    make: Callable[
+        [Config, Mapping[str, Any]], Problem
+    ]  # of a configuration, and the memory of the run being resumed ({} for a new one)
     defaults: Mapping[str, Any] = field(default_factory=dict)
     epochs: int = 0  # how often the data is gone through where no steps are given (0: a number of steps)
     fields: tuple[str, ...] = ()
@@ -97,6 +103,7 @@ class Task:
     about_options: Mapping[str, str] = field(default_factory=dict)
 
     def config(self, cell: str, **changed: Any) -> Config:
-        """A configuration of this task: its defaults, with changed fields; of `options`, those that are given change."""
+        """A configuration of this task: its defaults, with changed fields; of `options`, those that
+        are given change."""
         options = dict(self.options) | changed.pop("options", {})
         return Config(**{"cell": cell, "task": self.name, **self.defaults, "options": options, **changed})

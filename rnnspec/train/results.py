@@ -1,4 +1,5 @@
-"""What a run leaves in its folder: weights, a line of metrics for every step, a summary, and plots."""
+"""What a run leaves in its folder: weights, a line of metrics for every step, a summary, and
+plots."""
 
 from __future__ import annotations
 
@@ -24,9 +25,11 @@ RECENT = 50
 
 
 class MetricsLog:
-    """A JSON line for every report: step, loss, norm, rate, tokens, seconds, and at snapshots the scores.
+    """A JSON line for every report: step, loss, norm, rate, tokens, seconds, and at snapshots the
+    scores.
 
-    Opened for a run that goes on at `step`, it keeps the lines up to there: those behind it are of steps that will be taken again.
+    Opened for a run that goes on at `step`, it keeps the lines up to there: those behind it are of
+    steps that will be taken again.
     """
 
     def __init__(self, path: Path, step: int):
@@ -45,7 +48,14 @@ class MetricsLog:
         self._file.close()
 
     def write(self, report: Report) -> None:
-        line = {"step": report.step, "loss": report.loss, "norm": report.norm, "rate": report.rate, "tokens": report.tokens, "seconds": report.seconds}
+        line = {
+            "step": report.step,
+            "loss": report.loss,
+            "norm": report.norm,
+            "rate": report.rate,
+            "tokens": report.tokens,
+            "seconds": report.seconds,
+        }
         more = {**(report.scores or {}), **({"trouble": report.trouble} if report.trouble else {})}
         self._file.write(json.dumps(finite(line | more)) + "\n")
         self._file.flush()
@@ -67,9 +77,11 @@ def _until(path: Path, step: int) -> bytes:
 def write_results(
     run: Run, folder: Path, first: tuple[float, int], compiled: float, threads: int | None, writing: tuple[int, float]
 ) -> dict[str, Any]:
-    """Scores all the held-out data, writes the files, and returns what `metrics.json` has under "final".
+    """Scores all the held-out data, writes the files, and returns what `metrics.json` has under
+    "final".
 
-    first: seconds and tokens when this session began. writing: characters and temperature of the sample.
+    first: seconds and tokens when this session began. writing: characters and temperature of the
+    sample.
     """
     checkpoint.save(folder / WEIGHTS, run)
     scores = run.problem.score(run.model, quick=False)

@@ -10,11 +10,18 @@ from rnnspec.train.model import SequenceModel
 
 
 def generate(
-    model: SequenceModel, vocabulary: Vocabulary, length: int, *, temperature: float = 0.8, prompt: str = "\n", seed: int = 0
+    model: SequenceModel,
+    vocabulary: Vocabulary,
+    length: int,
+    *,
+    temperature: float = 0.8,
+    prompt: str = "\n",
+    seed: int = 0,
 ) -> str:
     """`length` characters that follow the prompt, drawn from softmax(logits / temperature).
 
-    Temperature 0 takes the likeliest character each time. The unknown symbol is never drawn. The same seed gives the same text.
+    Temperature 0 takes the likeliest character each time. The unknown symbol is never drawn. The
+    same seed gives the same text.
     """
     if not temperature >= 0:
         raise TrainError(f"the temperature must be 0 or more; got {temperature}")

@@ -1,4 +1,5 @@
-"""Learning rates over a run: one row of `SCHEDULES` each, a factor of `lr` from how much of the run is done."""
+"""Learning rates over a run: one row of `SCHEDULES` each, a factor of `lr` from how much of the run
+is done."""
 
 from __future__ import annotations
 
@@ -23,8 +24,9 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
     "linear": lambda done: max(0.0, 1.0 - done),
     "step": lambda done: 1.0 if done < 0.5 else 0.1 if done < 0.75 else 0.01,
 }
-"""done, 0 to 1, to a factor. flat-cosine: `lr` for half the run, then half a cosine down to 5 % of it. cosine: from the start.
-warm-cosine: rising over the first twentieth. linear: down to 0. step: a tenth from the half on, a hundredth from three quarters on."""
+"""done, 0 to 1, to a factor. flat-cosine: `lr` for half the run, then half a cosine down to 5 % of
+it. cosine: from the start. warm-cosine: rising over the first twentieth. linear: down to 0. step: a
+tenth from the half on, a hundredth from three quarters on."""
 
 
 def learning_rate(schedule: str, lr: float, done: float) -> float:

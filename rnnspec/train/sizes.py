@@ -1,4 +1,6 @@
-"""The sizes of a cell in a run that names only its units: which input carries the data, how wide it is, and what nothing else tells."""
+"""The sizes of a cell in a run that names only its units: which input carries the data, how wide it
+is, and what nothing else tells."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -9,25 +11,36 @@ from rnnspec.train.errors import TrainError
 
 
 def data_input(spec: Spec) -> str:
-    """The input that carries the data: the only one without a default. TrainError where there is none, or several."""
+    """The input that carries the data: the only one without a default. TrainError where there is
+    none, or several."""
     found = [name for name in spec.streams if name not in spec.defaults]
     if len(found) != 1:
-        reads = f"reads {' and '.join(found)} and has a default for neither" if found else "reads nothing that has no default"
+        reads = (
+            f"reads {' and '.join(found)} and has a default for neither"
+            if found
+            else "reads nothing that has no default"
+        )
         raise TrainError(
-            f"{spec.name} {reads}; only cells with one input stream can be trained on data. Give the others a default in the "
-            "file, like defaults: {mask: 1}: a number, or t for the step's number"
+            f"{spec.name} {reads}; only cells with one input stream can be trained on data. Give the others a default"
+            " in the file, like defaults: {mask: 1}: a number, or t for the step's number"
         )
     if len(spec.inputs[found[0]]) != 1:
-        raise TrainError(f"{spec.name} reads one number a step as {found[0]}; to be trained it reads a vector, like inputs: {{{found[0]}: D}}")
+        raise TrainError(
+            f"{spec.name} reads one number a step as {found[0]}; to be trained it reads a vector, like inputs:"
+            f" {{{found[0]}: D}}"
+        )
     return found[0]
 
 
-def fitted(spec: Spec, hidden: int, width: int, sizes: Mapping[str, int], *, chosen: bool = False) -> tuple[int, dict[str, int]]:
+def fitted(
+    spec: Spec, hidden: int, width: int, sizes: Mapping[str, int], *, chosen: bool = False
+) -> tuple[int, dict[str, int]]:
     """The width of the data and the sizes to give a layer beside `hidden`.
 
-    width: of the data, where the cell leaves it free; a cell that reads as many features as it has units (x: H), or a fixed number of
-    them, gets those, unless the width was `chosen` by name (the layer then says that it does not fit). sizes: those given by name; what
-    neither they, the width nor `hidden` tell, such as the rank of a factor, is as large as `hidden`.
+    width: of the data, where the cell leaves it free; a cell that reads as many features as it has
+    units (x: H), or a fixed number of them, gets those, unless the width was `chosen` by name (the
+    layer then says that it does not fit). sizes: those given by name; what neither they, the width
+    nor `hidden` tell, such as the rank of a factor, is as large as `hidden`.
     """
     (axis,) = spec.inputs[data_input(spec)]
     units = unit_size(spec)

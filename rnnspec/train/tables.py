@@ -1,4 +1,5 @@
-"""Files of data: CSV rows, lines, and `.npy` arrays. Whatever is wrong is said with the file and the row."""
+"""Files of data: CSV rows, lines, and `.npy` arrays. Whatever is wrong is said with the file and
+the row."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def decoded(content: bytes, path: str | Path) -> str:
 
 
 def line_ends(text: str) -> str:
-    """All of them as \\n. Only what every editor takes for a line end counts as one, and not, as in str.splitlines, a form feed or U+2028."""
+    """All of them as \\n. Only what every editor takes for a line end counts as one, and not, as in
+    str.splitlines, a form feed or U+2028."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -53,17 +55,23 @@ def digest(content: bytes) -> str:
 
 
 def read_lines(path: str | Path) -> tuple[list[tuple[int, str]], str]:
-    """(row, line) for every line that isn't blank, rows counted from 1, and the digest of the file."""
+    """(row, line) for every line that isn't blank, rows counted from 1, and the digest of the
+    file."""
     content = read_bytes(path)
     lines = [(row, line) for row, line in enumerate(line_ends(decoded(content, path)).split("\n"), 1) if line.strip()]
     for row, line in lines:
         if len(line) > LONGEST:
-            raise TrainError(f"{path}, row {row}: a line of {len(line):,} characters; at most {LONGEST:,} make sense here")
+            raise TrainError(
+                f"{path}, row {row}: a line of {len(line):,} characters; at most {LONGEST:,} make sense here"
+            )
     return lines, digest(content)
 
 
-def read_csv(path: str | Path, columns: int | None = None, delimiter: str = ",") -> tuple[list[tuple[int, list[str]]], str]:
-    """(row, fields) of every row that isn't blank, and the digest of the file. Rows are counted in lines, from 1.
+def read_csv(
+    path: str | Path, columns: int | None = None, delimiter: str = ","
+) -> tuple[list[tuple[int, list[str]]], str]:
+    """(row, fields) of every row that isn't blank, and the digest of the file. Rows are counted in
+    lines, from 1.
 
     columns: how many every row must have; None: as many as the first.
     """
@@ -72,7 +80,10 @@ def read_csv(path: str | Path, columns: int | None = None, delimiter: str = ",")
     for row, fields in _csv_rows(decoded(content, path), path, delimiter):
         columns = len(fields) if columns is None else columns
         if len(fields) != columns:
-            raise TrainError(f"{path}, row {row}: {len(fields)} column{'s' * (len(fields) != 1)}, expected {columns}: {shortened(fields)}")
+            raise TrainError(
+                f"{path}, row {row}: {len(fields)} column{'s' * (len(fields) != 1)}, expected {columns}:"
+                f" {shortened(fields)}"
+            )
         found.append((row, fields))
     return found, digest(content)
 
@@ -111,7 +122,8 @@ def whole_number(text: str, path: str | Path, row: int, what: str) -> int:
 
 
 def read_numbers(path: str | Path) -> tuple[np.ndarray, list[str], str]:
-    """A table of numbers, float64 [N, columns], the names of its columns, and the digest: a CSV file, its first row names or not, or `.npy`."""
+    """A table of numbers, float64 [N, columns], the names of its columns, and the digest: a CSV
+    file, its first row names or not, or `.npy`."""
     if str(path).endswith(".npy"):
         array, found = read_npy(path)
         if array.ndim not in (1, 2):
@@ -139,15 +151,22 @@ def read_npy(path: str | Path) -> tuple[np.ndarray, str]:
     try:
         array = np.load(io.BytesIO(content), allow_pickle=False)
     except MemoryError:
-        raise TrainError(f"{path} says that it holds more numbers than there is memory for; it has {len(content):,} bytes") from None
-    except Exception as error:  # of a damaged header NumPy's reader raises more than ValueError: TokenError, SyntaxError, RecursionError, ...
+        raise TrainError(
+            f"{path} says that it holds more numbers than there is memory for; it has {len(content):,} bytes"
+        ) from None
+    # of a damaged header NumPy's reader raises more than ValueError: TokenError, SyntaxError,
+    # RecursionError, ...
+    except Exception as error:
         raise TrainError(f"{path} is not a .npy file of numbers: {error}") from None
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "iufb" or array.ndim == 0 or not array.size:
         raise TrainError(f"{path} must hold an array of numbers that isn't empty")
     array = array.astype(np.float64)
     bad = np.argwhere(~np.isfinite(array))
     if len(bad):
-        raise TrainError(f"{path}, row {int(bad[0][0])} (counted from 0): the element at {[int(i) for i in bad[0]]} is not a finite number")
+        raise TrainError(
+            f"{path}, row {int(bad[0][0])} (counted from 0): the element at {[int(i) for i in bad[0]]} is not a finite"
+            " number"
+        )
     return array, digest(content)
 
 

@@ -37,15 +37,18 @@ class Symbols:
 
 
 def words(text: str) -> list[str]:
-    """Lower-case words, and . , ( ) ! ? ' as words of their own; double quotes, colons and semicolons only part them.
+    """Lower-case words, and . , ( ) ! ? ' as words of their own; double quotes, colons and
+    semicolons only part them.
 
-    These are the rules of torchtext's "basic_english" tokenizer, with which AG_NEWS has 43 words a text.
+    These are the rules of torchtext's "basic_english" tokenizer, with which AG_NEWS has 43 words a
+    text.
     """
     return _WORD.findall(text.lower())
 
 
 def of_words(texts: Iterable[Sequence[str]], most: int, first: Sequence[str] = (UNKNOWN,)) -> Symbols:
-    """`first`, then the most frequent words, equally frequent ones in the order of their letters: `most` names at most."""
+    """`first`, then the most frequent words, equally frequent ones in the order of their letters:
+    `most` names at most."""
     counts = Counter(word for text in texts for word in text)
     ranked = sorted(counts, key=lambda word: (-counts[word], word))
     taken = set(first)

@@ -1,4 +1,6 @@
-"""bench: peers agree in value, reports are whole, a wrong peer is found out. Nothing here depends on how fast anything is."""
+"""bench: peers agree in value, reports are whole, a wrong peer is found out. Nothing here depends
+on how fast anything is."""
+
 from __future__ import annotations
 
 import argparse
@@ -20,7 +22,9 @@ from bench.peers import Prepared, ours
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "bench").rglob("*.py"))
-BETWEEN_PEERS = [c for c in CELLS if c not in ("lstm", "gru_reset_before")]  # without kernels of ours, whose compilation takes seconds
+BETWEEN_PEERS = [
+    c for c in CELLS if c not in ("lstm", "gru_reset_before")
+]  # without kernels of ours, whose compilation takes seconds
 
 
 def tiny(cell: str, mode: str, dtype: str = "float32") -> Case:
@@ -65,15 +69,20 @@ def test_flops_count_the_matrices() -> None:
 
 
 def test_single_steps_of_one_size_are_one_case() -> None:
-    assert [str(c) for c in cases(["rnn"], [(9, 1, 8), (5, 1, 8)], "float32", ["step", "training"])] == \
-        ["rnn T1 B1 H8 step", "rnn T9 B1 H8 training", "rnn T5 B1 H8 training"]
+    assert [str(c) for c in cases(["rnn"], [(9, 1, 8), (5, 1, 8)], "float32", ["step", "training"])] == [
+        "rnn T1 B1 H8 step",
+        "rnn T9 B1 H8 training",
+        "rnn T5 B1 H8 training",
+    ]
 
 
 def planted(change):
     """A peer that is rnnspec, its values changed."""
+
     def prepare(case: Case, data: Data, threads: int) -> Prepared:
         mine = ours.prepare(case, data, threads)
         return Prepared(mine.call, lambda: change(dict(mine.values())))
+
     return prepare
 
 
@@ -81,8 +90,15 @@ def broken(case: Case, data: Data, threads: int) -> Prepared:
     raise RuntimeError("no such operator")
 
 
-@pytest.mark.parametrize("change", [lambda v: v | {"U_f": v["U_f"] * 1.001}, lambda v: v | {"x": v["x"] + np.nan},
-                                    lambda v: {n: a for n, a in v.items() if n != "b_i"}, lambda v: v | {"h": v["h"][:1]}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda v: v | {"U_f": v["U_f"] * 1.001},
+        lambda v: v | {"x": v["x"] + np.nan},
+        lambda v: {n: a for n, a in v.items() if n != "b_i"},
+        lambda v: v | {"h": v["h"][:1]},
+    ],
+)
 def test_a_wrong_peer_is_found_out_and_the_others_go_on(change) -> None:
     makers = {"torch": planted(change), "onnxruntime": broken, "jax": planted(dict)}
     row = rows.row(tiny("lstm", "training"), makers, 1, 1, least=0.0)
@@ -105,21 +121,51 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
 def test_compare_and_results_are_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch")
     file, page, written = tmp_path / "a.json", tmp_path / "a.md", tmp_path / "results.md"
-    code, out = run(capsys, "compare", "lstm", "--shape", "3,2,6", "--threads", "1", "--pairs", "1", "--least", "0", "--peers", "torch", "--json", str(file),
-                    "--markdown", str(page))
+    code, out = run(
+        capsys,
+        "compare",
+        "lstm",
+        "--shape",
+        "3,2,6",
+        "--threads",
+        "1",
+        "--pairs",
+        "1",
+        "--least",
+        "0",
+        "--peers",
+        "torch",
+        "--json",
+        str(file),
+        "--markdown",
+        str(page),
+    )
     assert code == 0
     report = json.loads(file.read_text())
-    assert set(report) == {"kind", "command", "machine", "versions", "date", "settings", "rows"} and report["machine"]["cpu"]
+    assert (
+        set(report) == {"kind", "command", "machine", "versions", "date", "settings", "rows"}
+        and report["machine"]["cpu"]
+    )
     assert {"python", "numba", "llvmlite", "numpy", "torch", "jax", "onnxruntime"} <= set(report["versions"])
     assert [r["mode"] for r in report["rows"]] == list(MODES)
     for row in report["rows"]:
-        assert len(row["peers"]["torch"]["pairs"]) == 1 and row["seconds"] > 0 and row["peak_gflops"] > 0 and ("padded" in row) == (row["mode"] != "step")
+        assert (
+            len(row["peers"]["torch"]["pairs"]) == 1
+            and row["seconds"] > 0
+            and row["peak_gflops"] > 0
+            and ("padded" in row) == (row["mode"] != "step")
+        )
     for title in ("inference", "training", "step", "(h) odd sizes"):
         assert title in out and title in page.read_text()
     assert str(tmp_path) not in file.read_text()
     assert run(capsys, "results", str(file), "--output", str(written))[0] == 0
     text = written.read_text()
-    assert "python -m bench results a.json" in text and report["date"] in text and report["machine"]["cpu"] in text and "| lstm | T3 B2 H6 |" in text
+    assert (
+        "python -m bench results a.json" in text
+        and report["date"] in text
+        and report["machine"]["cpu"] in text
+        and "| lstm | T3 B2 H6 |" in text
+    )
     assert str(tmp_path) not in text
 
 
@@ -132,8 +178,19 @@ def test_results_refuse_what_is_no_report(tmp_path: Path, capsys: pytest.Capture
 
 
 def measured(cell: str, ratio: float, **more: object) -> dict[str, object]:
-    return {"cell": cell, "T": 9, "B": 32, "D": 256, "H": 256, "dtype": "float32", "mode": "training", "threads": 1, "seconds": 2.0, "share": 0.9,
-            "peers": {"torch": {"ratio": ratio}}} | more
+    return {
+        "cell": cell,
+        "T": 9,
+        "B": 32,
+        "D": 256,
+        "H": 256,
+        "dtype": "float32",
+        "mode": "training",
+        "threads": 1,
+        "seconds": 2.0,
+        "share": 0.9,
+        "peers": {"torch": {"ratio": ratio}},
+    } | more
 
 
 def test_goals() -> None:
@@ -145,10 +202,15 @@ def test_goals() -> None:
     low = verdict("a", measured("lstm", 0.5), measured("gru", 8.0))
     assert (low.met, low.worst, [v for _, v in low.short]) == (False, 0.5, [0.5]) and low.geomean == pytest.approx(2.0)
     assert verdict("a", measured("lstm", 1.1)).met is False  # the mean is short
-    assert verdict("a", measured("lstm", 3.0, peers={"torch": {"ratio": 3.0}, "onnxruntime": {"ratio": 0.7}})).worst == 0.7
+    assert (
+        verdict("a", measured("lstm", 3.0, peers={"torch": {"ratio": 3.0}, "onnxruntime": {"ratio": 0.7}})).worst == 0.7
+    )
     assert verdict("d", measured("lstm", 1.0, share=0.84)).short
     assert verdict("e", measured("lstm", 1.0), measured("lstm", 1.0, threads=2, seconds=1.0)).worst == 2.0
-    assert verdict("h", measured("lstm", 1.0, padded={"ratio": 1.3}), measured("gru", 1.0, padded={"ratio": 1.4})).worst == 1.4
+    assert (
+        verdict("h", measured("lstm", 1.0, padded={"ratio": 1.3}), measured("gru", 1.0, padded={"ratio": 1.4})).worst
+        == 1.4
+    )
 
 
 def test_linear_is_said_of_the_part_that_is_saturated() -> None:

@@ -1,4 +1,5 @@
-"""bench gates and bench ag_news: what is measured is what is said, and an interrupted study goes on."""
+"""bench gates and bench ag_news: what is measured is what is said, and an interrupted study goes
+on."""
 
 from __future__ import annotations
 
@@ -21,15 +22,26 @@ def row(trial, own, torch=None):
 
     more = {} if torch is None else {"torch": side(torch, 3.0)}
     about = {"train": 90, "held_out": 10, "file": "f.csv", "mean_words": 43.0}
-    return asdict(trial) | {"ours": side(own, 1.0), "updates": 8, "about": about, "parameters": {"layer": 5}, "machine": "m"} | more
+    return (
+        asdict(trial)
+        | {"ours": side(own, 1.0), "updates": 8, "about": about, "parameters": {"layer": 5}, "machine": "m"}
+        | more
+    )
 
 
 def test_the_study_has_every_cell_length_and_seed_and_torch_beside_all_seeds_at_44():
     trials = list(ag_news.study(["rnn", "lstm"], [25, 44], 3, 15))
     small = [t for t in trials if t.batch == ag_news.FEW]
     assert len(small) == 2 * 2 * 3 and len(trials) == len(set(trials)) == 12 + 4
-    assert {(t.length, t.seed) for t in trials if t.beside and t.batch == ag_news.FEW} == {(25, 0), (44, 0), (44, 1), (44, 2)}
-    assert round(15 * -(-0.9 * 7600 // ag_news.FEW)) == 1770  # updates: about the document's 15 * ceil(120,000 / 1024) = 1,770
+    assert {(t.length, t.seed) for t in trials if t.beside and t.batch == ag_news.FEW} == {
+        (25, 0),
+        (44, 0),
+        (44, 1),
+        (44, 2),
+    }
+    assert (
+        round(15 * -(-0.9 * 7600 // ag_news.FEW)) == 1770
+    )  # updates: about the document's 15 * ceil(120,000 / 1024) = 1,770
 
 
 def test_what_was_measured_is_kept_and_half_a_line_is_passed_over(tmp_path):
@@ -75,6 +87,11 @@ def test_both_libraries_learn_the_same(tmp_path):
 
 def test_gates_measures_a_cell():
     (found,) = gates.measure("rnn", "copy", 3, 1)
-    assert found["parameters"] == 128 * 128 * 2 + 128 and found["seconds"] > 0 and found["tape_bytes"] > 0 and found["train_steps"] == 3
+    assert (
+        found["parameters"] == 128 * 128 * 2 + 128
+        and found["seconds"] > 0
+        and found["tape_bytes"] > 0
+        and found["train_steps"] == 3
+    )
     text = gates.render({"rows": [found], "settings": {"threads": 1}} | machine.describe())
     assert "copy: recalled" in text and "32,896" in text

@@ -1,4 +1,6 @@
-"""`rnnspec check`: cells that are right pass, and every kind of mutant is caught by the property that is meant to catch it."""
+"""`rnnspec check`: cells that are right pass, and every kind of mutant is caught by the property
+that is meant to catch it."""
+
 from __future__ import annotations
 
 import json
@@ -44,7 +46,9 @@ def caught(known: Subject, name: str, *, raises: bool = False) -> str:
     """Asserts that a property fails by what it compares (raises: by an error); its detail."""
     result = run_property(row(name, known.kernel is not None), lambda: known, known.dtype)
     assert not result.passed and not result.skipped, result
-    assert raises or not re.match(r"\w+(Error|Exception|Interrupt): ", result.detail), f"nothing was compared: {result.detail}"
+    assert raises or not re.match(r"\w+(Error|Exception|Interrupt): ", result.detail), (
+        f"nothing was compared: {result.detail}"
+    )
     return result.detail
 
 
@@ -63,10 +67,20 @@ def test_a_cell_passes_in_both_dtypes(name):
 
 
 def test_an_odd_cell_passes():
-    """Numbers as parameters, a number as a state, an input and a product read one step late, an input without a gradient, a constant size, a kink."""
-    spec = loads(cell("y[t] = B @ h[t-1] + c\na[t] = k * (W @ x[t-1] + V @ y[t-1]) * m[t]\ns[t] = relu(s[t-1] + q)\nh[t] = tanh(a[t]) + s[t] * h[t-1] / 2",
-                      inputs="{x: L, m: []}", states="{h: H, s: []}", no_gradient="[m]", sizes="{L: 3, P: another size}", outputs="[h, a]",
-                      parameters="{W: [H, L], B: [P, H], V: [H, P], c: [P], k: [], q: []}"))
+    """Numbers as parameters, a number as a state, an input and a product read one step late, an
+    input without a gradient, a constant size, a kink."""
+    spec = loads(
+        cell(
+            "y[t] = B @ h[t-1] + c\na[t] = k * (W @ x[t-1] + V @ y[t-1]) * m[t]\ns[t] = relu(s[t-1] + q)\nh[t] ="
+            " tanh(a[t]) + s[t] * h[t-1] / 2",
+            inputs="{x: L, m: []}",
+            states="{h: H, s: []}",
+            no_gradient="[m]",
+            sizes="{L: 3, P: another size}",
+            outputs="[h, a]",
+            parameters="{W: [H, L], B: [P, H], V: [H, P], c: [P], k: [], q: []}",
+        )
+    )
     assert_passed(check_cells([spec], dtypes=("float64",)))
 
 
@@ -83,8 +97,13 @@ def test_every_definition_passes(name):
 
 def test_every_option_is_checked():
     report = check_cells(["rnn", "lstm_1997"], dtypes=())
-    assert [c.name for c in report.cells] == ["rnn", "rnn (phi=relu)", "rnn (phi=identity)", "lstm_1997",
-                                              "lstm_1997 (phi_g=scaled_2, phi_h=scaled_1)"]
+    assert [c.name for c in report.cells] == [
+        "rnn",
+        "rnn (phi=relu)",
+        "rnn (phi=identity)",
+        "lstm_1997",
+        "lstm_1997 (phi_g=scaled_2, phi_h=scaled_1)",
+    ]
 
 
 def test_progress_is_told():
@@ -121,7 +140,11 @@ def test_what_is_skipped_says_why():
 
 
 def test_a_size_without_a_meaning_is_told():
-    spec = loads(cell("y[t] = W @ x[t]\nh[t] = h[t-1]", inputs="{x: P}", parameters="{W: [P, P]}", sizes="{P: ''}", outputs="[y]"))
+    spec = loads(
+        cell(
+            "y[t] = W @ x[t]\nh[t] = h[t-1]", inputs="{x: P}", parameters="{W: [P, P]}", sizes="{P: ''}", outputs="[y]"
+        )
+    )
     assert "P" in caught(subject(spec), "schema")
 
 
@@ -166,10 +189,14 @@ def test_a_wrong_tangent_is_caught():
 
 def test_a_wrong_definition_fails_its_example():
     known = subject(load("lstm"))
-    assert "the example says" in caught(replace(known, graph=changed(known.graph, "g", lambda n: Pointwise(2 * n.expr))), "examples")
+    assert "the example says" in caught(
+        replace(known, graph=changed(known.graph, "g", lambda n: Pointwise(2 * n.expr))), "examples"
+    )
 
 
-@pytest.mark.parametrize("group, name", [("outputs", "h"), ("final", "c"), ("gradients", "U_f"), ("gradients", "x"), ("gradients", "h")])
+@pytest.mark.parametrize(
+    "group, name", [("outputs", "h"), ("final", "c"), ("gradients", "U_f"), ("gradients", "x"), ("gradients", "h")]
+)
 def test_a_wrong_example_is_caught(group, name):
     spec = load("lstm")
     values = np.asarray(getattr(spec.examples[0], group)[name]) * (1 + 1e-9)
@@ -318,13 +345,29 @@ class Streamed(Wrong):
         return run
 
 
-@pytest.mark.parametrize("mutant, name", [
-    (RowsMix, "rows alone"), (RowsMix, "row of NaN"), (RowsMix, "lengths"), (ThreadsCount, "thread independence"), (Remembers, "second run"),
-    (Writes, "inputs untouched"), (Strided, "strides"), (Strided, "reversed time"), (Padded, "padding"), (NoPassThrough, "zero sizes"),
-    (NoPassThrough, "split sequence"), (Padded, "central differences"),
-    (SlightlyOff, "central differences"), (Numbered, "batch permutation"), (Saturated, "saturation"),
-    (Forgetful, "low memory"), (Streamed, "step by step"),
-], ids=lambda m: m if isinstance(m, str) else m.__name__)
+@pytest.mark.parametrize(
+    "mutant, name",
+    [
+        (RowsMix, "rows alone"),
+        (RowsMix, "row of NaN"),
+        (RowsMix, "lengths"),
+        (ThreadsCount, "thread independence"),
+        (Remembers, "second run"),
+        (Writes, "inputs untouched"),
+        (Strided, "strides"),
+        (Strided, "reversed time"),
+        (Padded, "padding"),
+        (NoPassThrough, "zero sizes"),
+        (NoPassThrough, "split sequence"),
+        (Padded, "central differences"),
+        (SlightlyOff, "central differences"),
+        (Numbered, "batch permutation"),
+        (Saturated, "saturation"),
+        (Forgetful, "low memory"),
+        (Streamed, "step by step"),
+    ],
+    ids=lambda m: m if isinstance(m, str) else m.__name__,
+)
 def test_a_kernel_that_misbehaves_is_caught(mutant, name, monkeypatch):
     monkeypatch.setattr("rnnspec.check.subject.Kernel", mutant)  # `variant` makes more of the same kind
     kernel = mutant(right().spec, np.dtype("float64"), None)
@@ -349,14 +392,18 @@ def test_a_cell_without_finite_values_fails_and_nothing_is_raised(name):
 
 def test_gradients_that_vanish_are_no_error_of_differences():
     """Of a chain of saturating tanh: 1e-15, of values near 1 whose differences are rounding."""
-    equations = "s[t, 0] = w * x[t] + h[t-1]\nfor k in 1..40:\n  s[t, k] = tanh(1.5 * s[t, k-1] + 0.01)\nh[t] = s[t, 40]"
+    equations = (
+        "s[t, 0] = w * x[t] + h[t-1]\nfor k in 1..40:\n  s[t, k] = tanh(1.5 * s[t, k-1] + 0.01)\nh[t] = s[t, 40]"
+    )
     spec = loads(cell(equations, inputs="{x: H}", states="{h: H}", parameters="{w: [H]}"))
     result = check_property(spec, "central differences", "float64")
     assert result.passed and not result.skipped, result.detail
 
 
 def test_a_failure_is_shrunk_and_its_snippet_repeats_it(monkeypatch):
-    """Wrong from the second step on, for two or more units: that is the smallest case, and nothing of rows or inputs is needed for it."""
+    """Wrong from the second step on, for two or more units: that is the smallest case, and nothing
+    of rows or inputs is needed for it."""
+
     def breaks(self, params, inputs, states=None, lengths=None):
         run = plain(self, params, inputs, states, lengths)
         run.outputs["h"][1:, ..., 1:] += 1e-3
@@ -376,7 +423,9 @@ def test_the_snippet_of_a_choice_has_the_choice(monkeypatch):
     monkeypatch.setattr("rnnspec.check.tolerances.COMPLEX_STEP", 0)
     monkeypatch.setattr("rnnspec.check.properties.derivatives.COMPLEX_STEP", 0)
     result = check_cells(["rnn"], dtypes=()).cells[1].results[2]
-    assert result.repeat.splitlines()[2].startswith("result = check_property('rnn', 'adjoint, complex step', 'reference', steps=")
+    assert result.repeat.splitlines()[2].startswith(
+        "result = check_property('rnn', 'adjoint, complex step', 'reference', steps="
+    )
     assert result.repeat.splitlines()[2].endswith("phi='relu')")
     with pytest.raises(AssertionError):
         exec(result.repeat, {})
@@ -392,24 +441,39 @@ def test_junit():
     known = replace(subject(spec), reverse=subject(load("rnn")).graph)
     failed = run_property(row("adjoint, dot product", False), lambda: known, "reference")
     report = check_cells([spec], dtypes=())
-    report = replace(report, cells=(replace(report.cells[0], results=(*report.cells[0].results, replace(failed, detail="a\0b < c"))),))
+    report = replace(
+        report,
+        cells=(replace(report.cells[0], results=(*report.cells[0].results, replace(failed, detail="a\0b < c"))),),
+    )
     suite = ElementTree.fromstring(report.to_junit())[0]
-    assert suite.attrib["name"] == "tested" and (suite.attrib["tests"], suite.attrib["failures"], suite.attrib["skipped"]) == ("5", "1", "2")
+    assert suite.attrib["name"] == "tested" and (
+        suite.attrib["tests"],
+        suite.attrib["failures"],
+        suite.attrib["skipped"],
+    ) == ("5", "1", "2")
     assert [c.attrib["name"] for c in suite][:2] == ["schema[reference]", "examples[reference]"]
-    assert suite[4][0].tag == "failure" and suite[4][0].attrib["message"] == "a?b < c" and "check_property(spec" in suite[4][0].text
+    assert (
+        suite[4][0].tag == "failure"
+        and suite[4][0].attrib["message"] == "a?b < c"
+        and "check_property(spec" in suite[4][0].text
+    )
 
 
 # what rounding alone does
 
 
 def at_a_point(name: str, number: int):
-    """Values by the definition at one of the points that kernels are compared at, and the definition itself."""
+    """Values by the definition at one of the points that kernels are compared at, and the
+    definition itself."""
     known = replace(subject(load(name)), dtype="float32")
     drawn = known.draw(awkward(16)[number], f"against the reference {number}", KINK_COMPARISON)
     return run_reference(known, drawn), lambda numbers: run_reference(known, drawn, numbers)
 
 
-ILL = [("mut2", 0, "output h"), ("ln_lstm_haste", 3, "gradient of g_h")]  # terms cancel: a difference of two numbers of 1e-2; of c and its mean over one unit
+ILL = [
+    ("mut2", 0, "output h"),
+    ("ln_lstm_haste", 3, "gradient of g_h"),
+]  # terms cancel: a difference of two numbers of 1e-2; of c and its mean over one unit
 
 
 @pytest.mark.parametrize("name, number, array", ILL)
@@ -418,7 +482,10 @@ def test_rounding_where_terms_cancel_is_no_error(name, number, array):
     for seed in (100, 101):
         found = definition(rounded_at_random(ROUNDING["float32"], seed))
         assert measure(found, expected, definition, "float32", KERNEL["float32"])[0] <= KERNEL["float32"]
-    assert rounding_spread(definition, expected, "float32")[array] > KERNEL["float32"] * largest_values(expected)[kind_of(array)]
+    assert (
+        rounding_spread(definition, expected, "float32")[array]
+        > KERNEL["float32"] * largest_values(expected)[kind_of(array)]
+    )
 
 
 @pytest.mark.parametrize("name, number, array", ILL)
@@ -433,13 +500,17 @@ def test_a_wrong_value_where_terms_cancel_is_caught(name, number, array):
 def test_tolerances_are_as_tight_as_ever_elsewhere(name, number):
     expected, definition = at_a_point(name, number)
     scales = largest_values(expected)
-    for array, value in [next((n, v) for n, v in expected.items() if n.startswith(kind)) for kind in ("output", "gradient of U", "gradient of initial")]:
+    for array, value in [
+        next((n, v) for n, v in expected.items() if n.startswith(kind))
+        for kind in ("output", "gradient of U", "gradient of initial")
+    ]:
         wrong = {**expected, array: value + 1.1 * KERNEL["float32"] * scales[kind_of(array)]}
         assert measure(wrong, expected, definition, "float32", KERNEL["float32"])[0] > KERNEL["float32"], array
 
 
 def test_a_complex_step_where_terms_cancel():
-    """A GRU of two units with layer normalisation: the difference of two numbers, over their root mean square. 2.4e-12 of 1e-12."""
+    """A GRU of two units with layer normalisation: the difference of two numbers, over their root
+    mean square. 2.4e-12 of 1e-12."""
     known = subject(layer_norm(load("gru")))
     assert complex_step(known).passed
     bad = replace(known, reverse=changed(known.reverse, "d_z", lambda n: Pointwise(n.expr * (1 + 1e-9))))
@@ -449,11 +520,22 @@ def test_a_complex_step_where_terms_cancel():
 # how arrays are compared
 
 
-@pytest.mark.parametrize("found, expected, error", [
-    ([1.0, 2.0], [1.0, 2.0], 0.0), ([1.0, 2.2], [1.0, 2.0], 0.1), ([np.nan, 1.0], [np.nan, 1.0], 0.0), ([np.nan, 1.0], [0.0, 1.0], np.inf),
-    ([0.0, 1.0], [np.nan, 1.0], np.inf), ([np.inf], [np.inf], 0.0), ([-np.inf], [np.inf], np.inf), ([np.inf], [1.0], np.inf),
-    ([1e-30], [0.0], np.inf), ([], [], 0.0), ([1.0], [1.0, 1.0], np.inf),
-])
+@pytest.mark.parametrize(
+    "found, expected, error",
+    [
+        ([1.0, 2.0], [1.0, 2.0], 0.0),
+        ([1.0, 2.2], [1.0, 2.0], 0.1),
+        ([np.nan, 1.0], [np.nan, 1.0], 0.0),
+        ([np.nan, 1.0], [0.0, 1.0], np.inf),
+        ([0.0, 1.0], [np.nan, 1.0], np.inf),
+        ([np.inf], [np.inf], 0.0),
+        ([-np.inf], [np.inf], np.inf),
+        ([np.inf], [1.0], np.inf),
+        ([1e-30], [0.0], np.inf),
+        ([], [], 0.0),
+        ([1.0], [1.0, 1.0], np.inf),
+    ],
+)
 def test_difference_of_arrays(found, expected, error):
     assert worst({"h": np.array(found)}, {"h": np.array(expected)})[0] == pytest.approx(error)
 
@@ -466,4 +548,7 @@ def test_worst_names_the_array():
     assert worst({"a": np.array(np.inf)}, {"a": np.array(-np.inf)})[1] == "a is inf, expected -inf"
     assert worst({"a": one}, {"a": np.ones(3)})[1] == "a has shape (2,), expected (3,)"
     assert worst({"a": np.array([0, 1e-30])}, {"a": np.zeros(2)})[1] == "a[1] is 1e-30, expected 0"
-    assert worst({"gradient of a": two, "a": two}, {"gradient of a": one, "a": 10 * one}) == (0.85, "a"), "values have their own scale"
+    assert worst({"gradient of a": two, "a": two}, {"gradient of a": one, "a": 10 * one}) == (
+        0.85,
+        "a",
+    ), "values have their own scale"

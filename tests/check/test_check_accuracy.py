@@ -1,4 +1,6 @@
-"""`rnnspec check --accuracy`: errors against 50 digits, of cells and of the elementwise functions."""
+"""`rnnspec check --accuracy`: errors against 50 digits, of cells and of the elementwise
+functions."""
+
 from __future__ import annotations
 
 import json
@@ -21,7 +23,9 @@ from rnnspec.language.load import load, loads
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_units_in_the_last_place(dtype):
-    values = np.array([1.0, 1.5, 2.0, 1000.1, 1e-3, float(np.finfo(dtype).smallest_subnormal), float(np.finfo(dtype).max) / 4])
+    values = np.array(
+        [1.0, 1.5, 2.0, 1000.1, 1e-3, float(np.finfo(dtype).smallest_subnormal), float(np.finfo(dtype).max) / 4]
+    )
     assert spacing(values, dtype).tolist() == [float(np.spacing(np.asarray(v, dtype))) for v in values.tolist()]
     assert spacing(np.zeros(1), dtype)[0] == float(np.finfo(dtype).smallest_subnormal)
 
@@ -55,7 +59,9 @@ def test_an_error_shows(monkeypatch):
 
     monkeypatch.setattr(Kernel, "forward", off)
     wrong = measure(known)
-    assert wrong.values.ulp[1] > 1000 > right.values.ulp[1] and wrong.values.relative[1] == pytest.approx(1e-12, rel=1e-2)
+    assert wrong.values.ulp[1] > 1000 > right.values.ulp[1] and wrong.values.relative[1] == pytest.approx(
+        1e-12, rel=1e-2
+    )
     assert wrong.values.where == "output h" and wrong.gradients == right.gradients
 
 
@@ -74,7 +80,9 @@ def report():
 
 
 def test_every_function_is_measured(report):
-    assert {(f.name, f.dtype) for f in report.functions} == {(n, d) for n in set(FUNCTIONS) - INTERNAL for d in ("float32", "float64")}
+    assert {(f.name, f.dtype) for f in report.functions} == {
+        (n, d) for n in set(FUNCTIONS) - INTERNAL for d in ("float32", "float64")
+    }
     assert set(LIMITS) == set(FUNCTIONS) - INTERNAL and len(SPECIAL) == 5
 
 
@@ -86,7 +94,8 @@ def test_the_six_functions_are_within_four_units(report):
         assert f.ulp[1] < 0.5 and f.count > 100, f
 
 
-# What the others have, stated: 1 + erf(v) and sigmoid(v) of very negative v have few digits left, slope * v + 1/2 cancels near its zero.
+# What the others have, stated: 1 + erf(v) and sigmoid(v) of very negative v have few digits left,
+# slope * v + 1/2 cancels near its zero.
 STATED = {"gelu": math.inf, "silu": 400.0, "hard_sigmoid": 40.0}
 
 
@@ -94,8 +103,12 @@ def test_the_others_are_as_accurate_as_stated(report):
     for f in report.functions:
         assert f.ulp[0] <= STATED.get(f.name, GOAL), f
     odd = {(f.name, s) for f in report.functions for s in f.special}
-    assert odd == {("gelu", "-inf gives nan, limit -0"), ("silu", "-inf gives nan, limit -0"), ("softsign", "-inf gives nan, limit -1"),
-                   ("softsign", "inf gives nan, limit 1")}
+    assert odd == {
+        ("gelu", "-inf gives nan, limit -0"),
+        ("silu", "-inf gives nan, limit -0"),
+        ("softsign", "-inf gives nan, limit -1"),
+        ("softsign", "inf gives nan, limit 1"),
+    }
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -109,7 +122,9 @@ def test_overflow_and_nan_count(report):
     info = np.finfo("float32")
     beyond, last = mpmath.mpf(2) ** 128, mpmath.mpf(float(info.max))
     found = np.array([np.inf, info.max, np.inf, np.nan, -np.inf, 1.0], "float32")
-    errors, small = ulps(found, np.array([beyond, beyond, last, mpmath.mpf(1), beyond, mpmath.mpf(1)], object), "float32")
+    errors, small = ulps(
+        found, np.array([beyond, beyond, last, mpmath.mpf(1), beyond, mpmath.mpf(1)], object), "float32"
+    )
     assert errors.tolist() == [0, math.inf, math.inf, math.inf, math.inf, 0] and not small.any()
 
 
@@ -123,12 +138,21 @@ def test_errors_of_subnormals_are_not_rounded_away():
 def test_the_definition_keeps_its_digits():
     with mpmath.workdps(60):
         value = exact("gelu", np.array([-37.0]))[0]
-        assert abs(value / (mpmath.mpf(-37) / 2 * mpmath.erfc(mpmath.mpf(37) * mpmath.mpf("0.7071067811865476"))) - 1) < mpmath.mpf(10) ** -50
+        assert (
+            abs(value / (mpmath.mpf(-37) / 2 * mpmath.erfc(mpmath.mpf(37) * mpmath.mpf("0.7071067811865476"))) - 1)
+            < mpmath.mpf(10) ** -50
+        )
 
 
 def test_a_wrong_function_fails(monkeypatch):
     plain = functions._run
-    monkeypatch.setattr(functions, "_run", lambda dtype, values: {n: y * (1 + 8 * np.finfo(dtype).eps * (n == "erf")) for n, y in plain(dtype, values).items()})
+    monkeypatch.setattr(
+        functions,
+        "_run",
+        lambda dtype, values: {
+            n: y * (1 + 8 * np.finfo(dtype).eps * (n == "erf")) for n, y in plain(dtype, values).items()
+        },
+    )
     found = measure_functions(("float64",), samples=10)
     assert not found.passed and [f.name for f in found.functions if not f.passed] == ["erf"]
     assert "erf" in next(line for line in found.to_text().splitlines() if line.endswith("FAILED"))

@@ -1,4 +1,6 @@
-"""The Python of the README's section on checking runs, and its figures for functions are those that a test holds."""
+"""The Python of the README's section on checking runs, and its figures for functions are those that
+a test holds."""
+
 from __future__ import annotations
 
 import re
@@ -31,4 +33,6 @@ def test_every_property_is_explained() -> None:
     from rnnspec.check import PROPERTIES
 
     text = section().lower()
-    assert not [p.name for p in PROPERTIES if p.name.split(",")[0].lower() not in text and p.name not in ("schema", "compiles")]
+    assert not [
+        p.name for p in PROPERTIES if p.name.split(",")[0].lower() not in text and p.name not in ("schema", "compiles")
+    ]

@@ -1,4 +1,6 @@
-"""Conformance packs: what is written, and that right implementations pass and wrong ones are caught by name."""
+"""Conformance packs: what is written, and that right implementations pass and wrong ones are caught
+by name."""
+
 from __future__ import annotations
 
 import ast
@@ -91,11 +93,17 @@ def test_the_same_seed_writes_the_same_numbers(tmp_path):
 def test_cases_are_what_their_tags_say(lstm_pack):
     for plan, (name, given, expected) in zip(packs.PLANS, pack_runner.read_cases(lstm_pack, "float64")):
         assert name == plan.name
-        assert bool(part(given, "states")) == ("initial-states" in plan.tags) and ("lengths" in given) == ("lengths" in plan.tags)
+        assert bool(part(given, "states")) == ("initial-states" in plan.tags) and ("lengths" in given) == (
+            "lengths" in plan.tags
+        )
         if "lengths" in given:
             assert (min(given["lengths"]) == 0) == ("empty-rows" in plan.tags)
             past = np.arange(plan.shapes.steps)[:, None] >= given["lengths"]
-            assert not expected["outputs/h"][past].any() and not given["d_outputs/h"][past].any() and not expected["gradients/inputs/x"][past].any()
+            assert (
+                not expected["outputs/h"][past].any()
+                and not given["d_outputs/h"][past].any()
+                and not expected["gradients/inputs/x"][past].any()
+            )
     assert sum(p.shapes.steps == 1 for p in packs.PLANS) == 1
 
 
@@ -104,13 +112,21 @@ def test_what_an_engine_must_support_is_derived():
         return packs.tags(rnnspec.load(name), reference_stages(name).graph)
 
     assert of("lstm") == [] and packs.functions(rnnspec.load("lstm")) == ["sigmoid", "tanh"]
-    assert of("antisymmetric_rnn") == ["once-per-sequence"] and "several-inputs" in of("gru_d") and "matrix-states" in of("mlstm_matrix")
-    assert of("zoneout_lstm") == ["several-inputs", "noise"] and of("variational_dropout_lstm") == ["several-inputs", "noise"]
+    assert (
+        of("antisymmetric_rnn") == ["once-per-sequence"]
+        and "several-inputs" in of("gru_d")
+        and "matrix-states" in of("mlstm_matrix")
+    )
+    assert of("zoneout_lstm") == ["several-inputs", "noise"] and of("variational_dropout_lstm") == [
+        "several-inputs",
+        "noise",
+    ]
     assert "history" in of("qrnn") and "CUMAX" in packs.functions(rnnspec.load("on_lstm"))
     assert set(packs.TAGS) >= {t for p in packs.PLANS for t in p.tags}
 
 
-# --- implementations -------------------------------------------------------------------------------------------------
+# --- implementations
+# -------------------------------------------------------------------------------------------------
 
 
 def test_our_kernels_pass(lstm_pack, capsys):
@@ -120,27 +136,46 @@ def test_our_kernels_pass(lstm_pack, capsys):
 
 
 def test_a_plain_numpy_lstm_passes_without_rnnspec(lstm_pack):
-    """The runner and the adapters as they lie in the pack, in a process that can't import rnnspec."""
+    """The runner and the adapters as they lie in the pack, in a process that can't import
+    rnnspec."""
     for path in (lstm_pack / "runner.py", lstm_pack / "adapters.py"):
-        assert "rnnspec" not in {n.name.split(".")[0] for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Import) for n in node.names}
-    (lstm_pack / "my.py").write_text(LSTM.format(**RIGHT | {"module": "adapters"}) + "\nimport sys\nassert 'rnnspec' not in sys.modules\n")
+        assert "rnnspec" not in {
+            n.name.split(".")[0]
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Import)
+            for n in node.names
+        }
+    (lstm_pack / "my.py").write_text(
+        LSTM.format(**RIGHT | {"module": "adapters"}) + "\nimport sys\nassert 'rnnspec' not in sys.modules\n"
+    )
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     for dtype in ("float64", "float32"):
-        done = subprocess.run([sys.executable, "runner.py", "my:lstm", "--dtype", dtype], cwd=lstm_pack, env=environment, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "runner.py", "my:lstm", "--dtype", dtype],
+            cwd=lstm_pack,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         assert done.stdout.count("ok ") == len(packs.PLANS)
-    done = subprocess.run([sys.executable, "runner.py", "my:nothing"], cwd=lstm_pack, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "runner.py", "my:nothing"], cwd=lstm_pack, env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 2 and "has no attribute 'nothing'" in done.stderr
     (lstm_pack / "my.py").unlink()
 
 
-@pytest.mark.parametrize(("fault", "named"), [
-    ({}, ()),
-    ({"order": "iofg"}, ("outputs/h is", "steps/c is")),  # the gates as ONNX orders them
-    ({"order": "figo"}, ("outputs/h is", "steps/c is")),
-    ({"seen": "c"}, ("outputs/h is",)),  # the old cell
-    ({"seen": "new + 1e-9"}, ("outputs/h is",)),
-])
+@pytest.mark.parametrize(
+    ("fault", "named"),
+    [
+        ({}, ()),
+        ({"order": "iofg"}, ("outputs/h is", "steps/c is")),  # the gates as ONNX orders them
+        ({"order": "figo"}, ("outputs/h is", "steps/c is")),
+        ({"seen": "c"}, ("outputs/h is",)),  # the old cell
+        ({"seen": "new + 1e-9"}, ("outputs/h is",)),
+    ],
+)
 def test_a_numpy_lstm_with_a_fault_is_caught_by_name(lstm_pack, fault, named, capsys):
     Path("my.py").write_text(LSTM.format(**RIGHT | fault))
     assert verify(lstm_pack, "--adapter", "my:lstm", "--dtype", "float64") == bool(fault)
@@ -178,17 +213,32 @@ def test_an_onnx_model_passes(lstm_pack):
     pytest.importorskip("onnx")
     from onnx import TensorProto, helper
 
-    names = {"X": "inputs/x", "W": "packed/onnx.LSTM/W", "R": "packed/onnx.LSTM/R", "B": "packed/onnx.LSTM/B", "sequence_lens": "lengths",
-             "initial_h": "states/h", "initial_c": "states/c"}
+    names = {
+        "X": "inputs/x",
+        "W": "packed/onnx.LSTM/W",
+        "R": "packed/onnx.LSTM/R",
+        "B": "packed/onnx.LSTM/B",
+        "sequence_lens": "lengths",
+        "initial_h": "states/h",
+        "initial_c": "states/c",
+    }
     fetches = {"Y": "outputs/h", "Y_h": "final/h", "Y_c": "final/c"}
-    values = [helper.make_tensor_value_info(n, TensorProto.INT32 if n == "sequence_lens" else TensorProto.FLOAT, [None] * (1 if n == "sequence_lens" else
-              2 if n == "B" else 3)) for n in names]
+    values = [
+        helper.make_tensor_value_info(
+            n,
+            TensorProto.INT32 if n == "sequence_lens" else TensorProto.FLOAT,
+            [None] * (1 if n == "sequence_lens" else 2 if n == "B" else 3),
+        )
+        for n in names
+    ]
     outputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in fetches]
     rows = []
 
     def adapter(case):
         node = helper.make_node("LSTM", list(names), list(fetches), hidden_size=case["sizes"]["H"])
-        model = helper.make_model(helper.make_graph([node], "g", values, outputs), opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
+        model = helper.make_model(
+            helper.make_graph([node], "g", values, outputs), opset_imports=[helper.make_opsetid("", 14)], ir_version=8
+        )
         return pack_adapters.onnx_model(model.SerializeToString(), names, fetches)(case)
 
     for result in packs.verify(lstm_pack, adapter):
@@ -207,13 +257,33 @@ WRONG = {
     "gives nothing": ("def adapter(case): return {}", 1, "outputs/h is missing"),
     "gives None": ("def adapter(case): return None", 1, "the adapter raised TypeError"),
     "unknown name": ("def adapter(case): return {'outputs/y': case['inputs/x']}", 1, "outputs/y is not known"),
-    "shape": ("def adapter(case): return {'outputs/h': case['inputs/x'][0]}", 1, "outputs/h has the shape (3, 3), not (5, 3, 4)"),
-    "NaN": ("import numpy as np\ndef adapter(case): return {'outputs/h': np.full(case['shapes']['outputs/h'], np.nan)}", 1, "outputs/h is inf off"),
+    "shape": (
+        "def adapter(case): return {'outputs/h': case['inputs/x'][0]}",
+        1,
+        "outputs/h has the shape (3, 3), not (5, 3, 4)",
+    ),
+    "NaN": (
+        "import numpy as np\ndef adapter(case): return {'outputs/h': np.full(case['shapes']['outputs/h'], np.nan)}",
+        1,
+        "outputs/h is inf off",
+    ),
     "leaves": ("def adapter(case): raise SystemExit(0)", 1, "the adapter raised SystemExit: 0"),
-    "raises what can't be shown": ("class E(Exception):\n    def __str__(self): raise ValueError\ndef adapter(case): raise E", 1, "the adapter raised my.E"),
-    "complex": ("def adapter(case): return {k: s * [1j] for k, s in [('outputs/h', 1)]}", 1, "outputs/h has the dtype complex128"),
+    "raises what can't be shown": (
+        "class E(Exception):\n    def __str__(self): raise ValueError\ndef adapter(case): raise E",
+        1,
+        "the adapter raised my.E",
+    ),
+    "complex": (
+        "def adapter(case): return {k: s * [1j] for k, s in [('outputs/h', 1)]}",
+        1,
+        "outputs/h has the dtype complex128",
+    ),
     "text": ("def adapter(case): return {'outputs/h': '0.5'}", 1, "outputs/h has the dtype <U3"),
-    "tries nothing": ("def adapter(case): raise NotImplementedError('no LSTM here')", 1, "an implementation that tries nothing does not pass"),
+    "tries nothing": (
+        "def adapter(case): raise NotImplementedError('no LSTM here')",
+        1,
+        "an implementation that tries nothing does not pass",
+    ),
     "no function": ("adapter = 3", 1, "the adapter raised TypeError"),
     "no such name": ("", 2, "can't be loaded: AttributeError"),
     "broken module": ("import nothing_of_this_name", 2, "can't be loaded: ModuleNotFoundError"),
@@ -239,7 +309,8 @@ def test_results_for_machines(lstm_pack, capsys):
     assert all(r["largest"] < REFERENCE["float64"] for r in found["results"])
 
 
-# --- what is left on disk --------------------------------------------------------------------------------------------
+# --- what is left on disk
+# --------------------------------------------------------------------------------------------
 
 
 def test_a_pack_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
@@ -259,7 +330,10 @@ def test_a_pack_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
         packs.write_pack(spec, tmp_path / "here")
     with pytest.raises(RnnspecError, match=r"there is no folder '.*nowhere'"):
         packs.write_pack(spec, tmp_path / "nowhere" / "here")
-    assert before == sorted(p.stat().st_mtime_ns for p in (tmp_path / "here").rglob("*")) and len(list(tmp_path.iterdir())) == 1
+    assert (
+        before == sorted(p.stat().st_mtime_ns for p in (tmp_path / "here").rglob("*"))
+        and len(list(tmp_path.iterdir())) == 1
+    )
 
 
 def test_pack_by_command(capsys):
@@ -270,7 +344,11 @@ def test_pack_by_command(capsys):
     assert main(["pack", "rnn", "--out", "relu"]) == 2 and "exists already" in capsys.readouterr().err
     assert main(["pack", "nothing_of_this_name"]) == 2
     text = Path("relu", "README.md").read_text()
-    assert "h[t] = relu(W @ x[t] + U @ h[t-1] + b)" in text and PACK["float32"][1] in text and "`lengths`: rows of a batch" in text
+    assert (
+        "h[t] = relu(W @ x[t] + U @ h[t-1] + b)" in text
+        and PACK["float32"][1] in text
+        and "`lengths`: rows of a batch" in text
+    )
 
 
 def edit(folder, change):
@@ -288,58 +366,101 @@ def rewrite(folder, key, value):
     np.savez(path, **{k: a for k, a in arrays.items() if a is not None})
 
 
-@pytest.mark.parametrize(("damage", "words"), [
-    (lambda f: (f / "pack.json").unlink(), "is no conformance pack"),
-    (lambda f: (f / "pack.json").write_text("[1, 2"), "is no conformance pack"),
-    (lambda f: (f / "pack.json").write_text('{"rnnspec_pack": 9}'), "is a pack of format 9, and this rnnspec reads format 1"),
-    (lambda f: (f / "cases" / "plain.npz").write_bytes((f / "cases" / "plain.npz").read_bytes()[:100]), "is a damaged pack"),
-    (lambda f: (f / "cases" / "plain.npz").unlink(), "is a damaged pack"),
-    (lambda f: (f / "spec.yaml").unlink(), "is a damaged pack"),
-    (lambda f: rewrite(f, "expected/outputs/h", np.nan), "the case 'plain' expects no outputs, or what is no number"),
-    (lambda f: rewrite(f, "expected/outputs/h", None), "the case 'plain' expects no outputs, or what is no number"),
-    (lambda f: rewrite(f, "given/inputs/x", np.array([{}])), "is a damaged pack: ValueError: Object arrays cannot be loaded"),
-    (lambda f: edit(f, lambda about: about["cases"][0].update(name="../cases/plain")), "the case '../cases/plain' is not in the folder 'cases'"),
-    (lambda f: edit(f, lambda about: about.update(cases=3)), "is a damaged pack: TypeError"),
-    (lambda f: edit(f, lambda about: about.update(tolerances=[])), "is a damaged pack: TypeError"),
-    (lambda f: edit(f, lambda about: about["tolerances"]["float32"].update(relative="wide")), "is a damaged pack: ValueError"),
-    (lambda f: (f / "pack.json").write_text("[" * 100_000), "is no conformance pack"),
-])
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda f: (f / "pack.json").unlink(), "is no conformance pack"),
+        (lambda f: (f / "pack.json").write_text("[1, 2"), "is no conformance pack"),
+        (
+            lambda f: (f / "pack.json").write_text('{"rnnspec_pack": 9}'),
+            "is a pack of format 9, and this rnnspec reads format 1",
+        ),
+        (
+            lambda f: (f / "cases" / "plain.npz").write_bytes((f / "cases" / "plain.npz").read_bytes()[:100]),
+            "is a damaged pack",
+        ),
+        (lambda f: (f / "cases" / "plain.npz").unlink(), "is a damaged pack"),
+        (lambda f: (f / "spec.yaml").unlink(), "is a damaged pack"),
+        (
+            lambda f: rewrite(f, "expected/outputs/h", np.nan),
+            "the case 'plain' expects no outputs, or what is no number",
+        ),
+        (lambda f: rewrite(f, "expected/outputs/h", None), "the case 'plain' expects no outputs, or what is no number"),
+        (
+            lambda f: rewrite(f, "given/inputs/x", np.array([{}])),
+            "is a damaged pack: ValueError: Object arrays cannot be loaded",
+        ),
+        (
+            lambda f: edit(f, lambda about: about["cases"][0].update(name="../cases/plain")),
+            "the case '../cases/plain' is not in the folder 'cases'",
+        ),
+        (lambda f: edit(f, lambda about: about.update(cases=3)), "is a damaged pack: TypeError"),
+        (lambda f: edit(f, lambda about: about.update(tolerances=[])), "is a damaged pack: TypeError"),
+        (
+            lambda f: edit(f, lambda about: about["tolerances"]["float32"].update(relative="wide")),
+            "is a damaged pack: ValueError",
+        ),
+        (lambda f: (f / "pack.json").write_text("[" * 100_000), "is no conformance pack"),
+    ],
+)
 def test_what_is_no_pack_is_said(tmp_path, damage, words, capsys):
-    packs.write_pack(rnnspec.loads(cell("h[t] = tanh(w * x[t] + u * h[t-1])", parameters="{w: [], u: []}")), tmp_path / "p")
+    packs.write_pack(
+        rnnspec.loads(cell("h[t] = tanh(w * x[t] + u * h[t-1])", parameters="{w: [], u: []}")), tmp_path / "p"
+    )
     damage(tmp_path / "p")
     assert verify("p") == 2
     assert words in capsys.readouterr().err
 
-
     if (tmp_path / "p" / "cases" / "plain.npz").exists() and "damaged" in words:  # the runner in the pack says it too
-        done = subprocess.run([sys.executable, "p/runner.py", "math:sqrt", "--dtype", "float32"], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "p/runner.py", "math:sqrt", "--dtype", "float32"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == 2 and "Traceback" not in done.stderr, done
 
 
 def test_a_cell_without_finite_values_has_no_pack(tmp_path, capsys):
     Path("nowhere.yaml").write_text(cell("h[t] = log(-1 - x[t]*x[t]) + h[t-1]", name="nowhere"))
-    assert main(["pack", "nowhere.yaml"]) == 2 and "'nowhere': no point found in 40 draws: its values are not finite" in capsys.readouterr().err
+    assert (
+        main(["pack", "nowhere.yaml"]) == 2
+        and "'nowhere': no point found in 40 draws: its values are not finite" in capsys.readouterr().err
+    )
     assert os.listdir() == ["nowhere.yaml"]
 
 
 QUICK = ("antisymmetric_rnn", "qrnn")
 
 
-# --- every cell ------------------------------------------------------------------------------------------------------
+# --- every cell
+# ------------------------------------------------------------------------------------------------------
 
 
 def by_reference(case):
     """The definition in float64."""
     made = reference_stages(case["spec"])
-    params, inputs, states, d_outputs, d_final = (part(case, g) for g in ("params", "inputs", "states", "d_outputs", "d_final"))
+    params, inputs, states, d_outputs, d_final = (
+        part(case, g) for g in ("params", "inputs", "states", "d_outputs", "d_final")
+    )
     run = reference.forward(made.graph, params, inputs, states, case.get("lengths"), sizes=case["sizes"])
-    back = reference.backward(made.adjoint, params, inputs, run, d_outputs, d_final, case.get("lengths"), sizes=case["sizes"])
-    groups = {"outputs": run.outputs, "steps": run.states, "final": run.final, "gradients/params": back.params, "gradients/inputs": back.inputs,
-              "gradients/states": back.states}
+    back = reference.backward(
+        made.adjoint, params, inputs, run, d_outputs, d_final, case.get("lengths"), sizes=case["sizes"]
+    )
+    groups = {
+        "outputs": run.outputs,
+        "steps": run.states,
+        "final": run.final,
+        "gradients/params": back.params,
+        "gradients/inputs": back.inputs,
+        "gradients/states": back.states,
+    }
     return {f"{group}/{n}": a for group, arrays in groups.items() for n, a in arrays.items()}
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in rnnspec.spec_names()])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in rnnspec.spec_names()]
+)
 def test_every_cell_has_a_pack_that_its_definition_passes(name, tmp_path):
     packs.write_pack(rnnspec.load(name), tmp_path / name)
     for result in packs.verify(tmp_path / name, by_reference, ["float64"]):

@@ -1,7 +1,10 @@
-"""Random specs through the whole engine, and random faults in them; both by Hypothesis, with fixed seeds.
+"""Random specs through the whole engine, and random faults in them; both by Hypothesis, with fixed
+seeds.
 
-`pytest tests/test_random_specs.py --random-specs 5000` looks at more of them; `rnnspec check --random 10000 --compiled 50` at many more.
+`pytest tests/test_random_specs.py --random-specs 5000` looks at more of them; `rnnspec check
+--random 10000 --compiled 50` at many more.
 """
+
 from __future__ import annotations
 
 import random
@@ -35,7 +38,13 @@ WHOLE_FILE = {"no format", "no name"}  # have no line to show
 def examples(request: pytest.FixtureRequest, few: int) -> settings:
     """Hypothesis's settings: few examples, always the same, or as many as --random-specs says."""
     chosen = request.config.getoption("--random-specs")
-    return settings(max_examples=chosen or few, derandomize=not chosen, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    return settings(
+        max_examples=chosen or few,
+        derandomize=not chosen,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
 
 
 def nothing_wrong(text: str) -> None:
@@ -57,7 +66,11 @@ def kernels_are_right(text: str, seed: int = 0) -> None:
     assert not not_run, "these kernels were to be compared with the reference: take another seed"
 
 
-@pytest.mark.parametrize("path", [p if p.stem == "tapped_product" else pytest.param(p, marks=pytest.mark.slow) for p in FOUND], ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path",
+    [p if p.stem == "tapped_product" else pytest.param(p, marks=pytest.mark.slow) for p in FOUND],
+    ids=lambda p: p.stem,
+)
 def test_what_random_specs_once_found(path: Path) -> None:
     kernels_are_right(path.read_text())
 
@@ -66,8 +79,20 @@ def test_random_specs_use_the_whole_language() -> None:
     text = "".join(random_spec(random.Random(seed)) for seed in range(400))
     missing = [n for n in {*FUNCTIONS, *FEATURES} - INTERNAL if f"{n}(" not in text]
     assert not missing
-    for part in ("[t-3]", "choices:", "functions:", "no_gradient:", "constants:", "for k in", "s[t-1, k]", ".T @", "M[t-1]", " and ", "sizes: {P: H}",
-                 "t / 10"):
+    for part in (
+        "[t-3]",
+        "choices:",
+        "functions:",
+        "no_gradient:",
+        "constants:",
+        "for k in",
+        "s[t-1, k]",
+        ".T @",
+        "M[t-1]",
+        " and ",
+        "sizes: {P: H}",
+        "t / 10",
+    ):
         assert part in text, part
 
 
@@ -75,7 +100,10 @@ def test_a_random_run_says_what_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(random_run, "DOT_PRODUCT", -1.0)
     report = check_random(2, first=7)
     assert not report.passed and "FAILED seed 8: AssertionError: dot product: tangent" in report.to_text()
-    assert random_spec(random.Random(8), "random_8") in report.to_text() and "2 random specs, 0 of them compiled, 2 failed" in report.to_text()
+    assert (
+        random_spec(random.Random(8), "random_8") in report.to_text()
+        and "2 random specs, 0 of them compiled, 2 failed" in report.to_text()
+    )
 
 
 # faults
@@ -88,7 +116,9 @@ def refuse(fault: str, text: str) -> None:
         build(rnnspec.loads(text))
     assert time.process_time() - start < SECONDS, f"{fault}\n{text}"
     if isinstance(caught.value, SpecError):
-        assert caught.value.errors and all(e.message and ((e.line > 0 and e.column > 0) or fault in WHOLE_FILE) for e in caught.value.errors), caught.value
+        assert caught.value.errors and all(
+            e.message and ((e.line > 0 and e.column > 0) or fault in WHOLE_FILE) for e in caught.value.errors
+        ), caught.value
     else:
         assert "<text>:" in str(caught.value), caught.value
 
@@ -112,16 +142,29 @@ def test_the_same_seed_is_the_same_spec() -> None:
 # what is computed once per sequence
 
 
-@pytest.mark.parametrize("text", [pytest.param((Path(__file__).resolve().parents[1] / "found_by_random" / "random_1012.yaml").read_text(), id="1012"),
-                                  *(pytest.param(random_spec(random.Random(s)), id=str(s)) for s in (2, 9))])
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(
+            (Path(__file__).resolve().parents[1] / "found_by_random" / "random_1012.yaml").read_text(), id="1012"
+        ),
+        *(pytest.param(random_spec(random.Random(s)), id=str(s)) for s in (2, 9)),
+    ],
+)
 def test_what_is_computed_once_can_be_computed_apart(text: str) -> None:
     known = subject(rnnspec.loads(text))
     case, split = draw(known.spec, known.graph, Shapes(3, 2, (3, 4, 2)), 0), split_once(known.graph)
     run = reference.forward(known.graph, case.params, case.inputs, case.states, sizes=case.sizes)
-    wanted = reference.backward(known.reverse, case.params, case.inputs, run, case.d_outputs, case.d_final, sizes=case.sizes)
+    wanted = reference.backward(
+        known.reverse, case.params, case.inputs, run, case.d_outputs, case.d_final, sizes=case.sizes
+    )
     params = case.params | reference.once(split.once, case.params, case.sizes)
     run = reference.forward(split.step, params, case.inputs, case.states, sizes=case.sizes)
-    found = reference.backward(adjoint(split.step), params, case.inputs, run, case.d_outputs, case.d_final, sizes=case.sizes)
-    more = reference.once_gradients(adjoint(split.once), case.params, {o: found.params[o] for o in split.once.outputs}, case.sizes)
+    found = reference.backward(
+        adjoint(split.step), params, case.inputs, run, case.d_outputs, case.d_final, sizes=case.sizes
+    )
+    more = reference.once_gradients(
+        adjoint(split.once), case.params, {o: found.params[o] for o in split.once.outputs}, case.sizes
+    )
     for p, gradient in wanted.params.items():
         assert_close(found.params[p] + more.get(p, 0.0), gradient, REFERENCE["float64"], p)

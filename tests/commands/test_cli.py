@@ -1,4 +1,5 @@
-"""The command line: help, exit codes, messages, and what is left on disk. A small NumPy layer stands in for the kernels."""
+"""The command line: help, exit codes, messages, and what is left on disk. A small NumPy layer
+stands in for the kernels."""
 
 from __future__ import annotations
 
@@ -62,7 +63,9 @@ def test_help_and_version(capsys):
     assert capsys.readouterr().out.startswith("rnnspec ")
 
 
-@pytest.mark.parametrize("argv", [(), ("lst",), ("train", "lstm", "--bogus"), ("show",), ("show", "lstm", "--stage", "nonsense")])
+@pytest.mark.parametrize(
+    "argv", [(), ("lst",), ("train", "lstm", "--bogus"), ("show",), ("show", "lstm", "--stage", "nonsense")]
+)
 def test_bad_use_exits_2(argv, capsys):
     assert run(*argv) == 2
     assert "usage: rnnspec" in capsys.readouterr().err
@@ -123,8 +126,13 @@ def loads_text():
 def test_list_as_a_table(capsys):
     assert run("list") == 0
     head, *lines = capsys.readouterr().out.splitlines()
-    assert head.split()[:5] == ["name", "year", "states", "gates", "parameters"] and [line.split()[0] for line in lines] == spec_names()
-    assert "131,584" in next(line for line in lines if line.startswith("lstm "))  # 4 gates: two matrices [128, 128] and a bias
+    assert (
+        head.split()[:5] == ["name", "year", "states", "gates", "parameters"]
+        and [line.split()[0] for line in lines] == spec_names()
+    )
+    assert "131,584" in next(
+        line for line in lines if line.startswith("lstm ")
+    )  # 4 gates: two matrices [128, 128] and a bias
 
 
 def test_list_as_json(capsys):
@@ -138,7 +146,9 @@ def test_list_as_json(capsys):
         "states": ["h", "c"],
         "gates": ["i", "f", "o"],
         "parameters": 131584,
-        "flop": 8 * 2 * 128 * 128 + 17 * 128,  # eight products, two sums and a function in each of four gates, and five operations
+        "flop": (
+            8 * 2 * 128 * 128 + 17 * 128
+        ),  # eight products, two sums and a function in each of four gates, and five operations
         "libraries": ["keras.LSTM", "onnx.LSTM", "torch.LSTM"],
         "outputs": ["h"],
     }
@@ -184,7 +194,9 @@ def test_show_passes_on_what_was_asked(monkeypatch, capsys):
 
 @pytest.mark.parametrize("passed, code", [(True, 0), (False, 1)])
 def test_check_exits_with_the_verdict(passed, code, monkeypatch, capsys):
-    report = types.SimpleNamespace(passed=passed, to_text=lambda: "verdict", to_json=lambda: json.dumps({"passed": passed}))
+    report = types.SimpleNamespace(
+        passed=passed, to_text=lambda: "verdict", to_json=lambda: json.dumps({"passed": passed})
+    )
     asked = []
 
     def check_cells(cells, progress):
@@ -204,7 +216,9 @@ def test_check_writes_junit_or_nothing(monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(sys.modules, "rnnspec.check", types.SimpleNamespace(check_cells=lambda cells, progress: report))
     assert run("check", "lstm", "--junit", str(tmp_path / "out.xml")) == 0
     assert (tmp_path / "out.xml").read_text() == "<testsuites/>"
-    monkeypatch.setitem(sys.modules, "rnnspec.check", types.SimpleNamespace(check_cells=None))  # what can't be written is said before anything is checked
+    monkeypatch.setitem(
+        sys.modules, "rnnspec.check", types.SimpleNamespace(check_cells=None)
+    )  # what can't be written is said before anything is checked
     for path in (tmp_path / "no" / "out.xml", tmp_path):
         assert run("check", "lstm", "--junit", str(path)) == 2 and "--junit: " in capsys.readouterr().err
     assert not list(tmp_path.glob("**/*.tmp"))
@@ -228,11 +242,18 @@ def test_a_folder_is_no_picture(path, capsys):
     assert run("show", "rnn", "--svg", path) == 2 and "it is a folder" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("args, message", [
-    (["--functions"], "--functions goes with --accuracy"), (["lstm", "--accuracy", "--functions"], "leave the cells out"),
-    (["lstm", "--random", "3"], "makes its own cells"), (["--compiled", "3"], "--compiled K goes with --random N"),
-    (["--random", "3", "--junit", "f"], "--junit is for the properties"), (["lstm", "--accuracy", "--junit", "f"], "--junit is for the properties"),
-], ids=lambda v: " ".join(v) if isinstance(v, list) else "")
+@pytest.mark.parametrize(
+    "args, message",
+    [
+        (["--functions"], "--functions goes with --accuracy"),
+        (["lstm", "--accuracy", "--functions"], "leave the cells out"),
+        (["lstm", "--random", "3"], "makes its own cells"),
+        (["--compiled", "3"], "--compiled K goes with --random N"),
+        (["--random", "3", "--junit", "f"], "--junit is for the properties"),
+        (["lstm", "--accuracy", "--junit", "f"], "--junit is for the properties"),
+    ],
+    ids=lambda v: " ".join(v) if isinstance(v, list) else "",
+)
 def test_check_refuses_options_that_do_not_go_together(args, message, capsys):
     assert run("check", *args) == 2
     assert message in capsys.readouterr().err
@@ -271,7 +292,14 @@ def test_new_refuses_to_overwrite(capsys):
 
 @pytest.mark.parametrize(
     "name, message",
-    [("lstm", "comes with rnnspec"), ("1st", "name"), ("a/b", "name"), ("../up", "name"), ("lambda", "keyword"), ("", "name")],
+    [
+        ("lstm", "comes with rnnspec"),
+        ("1st", "name"),
+        ("a/b", "name"),
+        ("../up", "name"),
+        ("lambda", "keyword"),
+        ("", "name"),
+    ],
 )
 def test_new_refuses_bad_names(name, message, workplace, capsys):
     before = sorted(workplace.iterdir())
@@ -290,14 +318,24 @@ def test_new_from_nothing_known(capsys):
 def test_train_leaves_a_run_folder(capsys):
     assert train_small() == 0
     out, err = capsys.readouterr()
-    assert sorted(p.name for p in Path("runs/lstm").iterdir()) == ["loss.png", "metrics.json", "metrics.jsonl", "weights.npz"]
+    assert sorted(p.name for p in Path("runs/lstm").iterdir()) == [
+        "loss.png",
+        "metrics.json",
+        "metrics.jsonl",
+        "weights.npz",
+    ]
     metrics = json.loads(Path("runs/lstm/metrics.json").read_text())
     assert (
-        metrics["config"]["hidden"] == 8 and metrics["config"]["equations"][0].startswith("i[t]") and len(metrics["history"]["loss"]) == 30
+        metrics["config"]["hidden"] == 8
+        and metrics["config"]["equations"][0].startswith("i[t]")
+        and len(metrics["history"]["loss"]) == 30
     )
     final = metrics["final"]
     assert final["step"] == 30 and final["finished"] and len(final["sample"]) == 40
-    assert f"held-out    {final['held_out_bits']:.3f} bits per character (unigram entropy {metrics['data']['unigram_bits']:.3f})" in out
+    assert (
+        f"held-out    {final['held_out_bits']:.3f} bits per character (unigram entropy"
+        f" {metrics['data']['unigram_bits']:.3f})" in out
+    )
     assert final["sample"] in out
     assert [line.split()[1] for line in err.splitlines() if line.startswith("step")] == [
         "0",
@@ -366,7 +404,11 @@ def test_resume_goes_on(capsys):
     assert "is finished at step 30" in capsys.readouterr().err
     assert run("train", "--resume", "part", "--steps", "40") == 0
     metrics = json.loads(Path("part/metrics.json").read_text())
-    assert metrics["final"]["step"] == 40 and len(metrics["history"]["loss"]) == 40 and metrics["config"]["data"].endswith("text.txt")
+    assert (
+        metrics["final"]["step"] == 40
+        and len(metrics["history"]["loss"]) == 40
+        and metrics["config"]["data"].endswith("text.txt")
+    )
     assert run("train", "gru", "--resume", "part", "--steps", "50", "--hidden", "9") == 2
     error = capsys.readouterr().err
     assert "hidden is 9; the run was trained with 8" in error and "gru is not the lstm" in error
@@ -422,14 +464,19 @@ def test_divergence_exits_1_and_keeps_finite_weights(monkeypatch, capsys):
 def test_a_reader_that_went_away():
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run([sys.executable, "-m", "rnnspec", "list"], stdout=writer, stderr=subprocess.PIPE, text=True, env=environment())
+    done = subprocess.run(
+        [sys.executable, "-m", "rnnspec", "list"], stdout=writer, stderr=subprocess.PIPE, text=True, env=environment()
+    )
     os.close(writer)
     assert done.returncode == 141 and done.stderr == ""
 
 
 def test_the_command_starts_without_numpy_or_rich():
     heavy = {"numpy", "rich", "matplotlib", "numba", "sympy"}
-    code = f"import sys, rnnspec.commands.cli; rnnspec.commands.cli.make_parser(); print(sorted({heavy} & set(sys.modules)))"
+    code = (
+        f"import sys, rnnspec.commands.cli; rnnspec.commands.cli.make_parser(); print(sorted({heavy} &"
+        " set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment())
     assert done.stdout.strip() == "[]"
 
@@ -460,7 +507,10 @@ def test_a_character_that_the_terminal_lacks_is_no_failure(monkeypatch):
 
 
 def test_closed_streams_are_no_failure():
-    code = "import sys; sys.stderr = None; sys.stdout = None; from rnnspec.commands.cli import main; sys.exit(main(['train', '--tasks']))"
+    code = (
+        "import sys; sys.stderr = None; sys.stdout = None; from rnnspec.commands.cli import main;"
+        " sys.exit(main(['train', '--tasks']))"
+    )
     assert subprocess.run([sys.executable, "-c", code], env=environment()).returncode == 0
 
 

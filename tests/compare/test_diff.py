@@ -1,4 +1,5 @@
 """Whether two cells are the same function: by algebra, by numbers, and where they differ."""
+
 from __future__ import annotations
 
 import json
@@ -45,19 +46,26 @@ def test_a_concatenation_is_two_products():
 
 def test_packed_gates_are_parts():
     packed = cell(
-        "a[t] = W @ x[t] + U @ h[t-1] + b\ni[t] = sigmoid(part(a[t], 0, H))\nf[t] = sigmoid(part(a[t], H, H))\n"
-        "g[t] = tanh(part(a[t], 2 * H, H))\no[t] = sigmoid(part(a[t], 3 * H, H))\nc[t] = f[t] * c[t-1] + i[t] * g[t]\nh[t] = o[t] * tanh(c[t])",
-        inputs="{x: D}", states="{h: H, c: H}", parameters="{W: [4 * H, D], U: [4 * H, H], b: [4 * H]}")
+        "a[t] = W @ x[t] + U @ h[t-1] + b\ni[t] = sigmoid(part(a[t], 0, H))\nf[t] = sigmoid(part(a[t], H, H))\ng[t] ="
+        " tanh(part(a[t], 2 * H, H))\no[t] = sigmoid(part(a[t], 3 * H, H))\nc[t] = f[t] * c[t-1] + i[t] * g[t]\nh[t] ="
+        " o[t] * tanh(c[t])",
+        inputs="{x: D}",
+        states="{h: H, c: H}",
+        parameters="{W: [4 * H, D], U: [4 * H, H], b: [4 * H]}",
+    )
     found = diff("lstm", loads(packed))
     assert found.same and found.how == "symbolically" and "W_f = W[H:2*H]" in found.mapping
 
 
-@pytest.mark.parametrize("equations", [
-    "h[t] = tanh(b + U @ h[t-1] + W @ x[t])",
-    "a[t] = W @ x[t]\nh[t] = tanh(a[t] - (0 - U @ h[t-1]) + b)",
-    "h[t] = -tanh(-(W @ x[t]) - U @ h[t-1] - b)",
-    "h[t] = tanh(U @ (h[t-1] + 0) + (W @ (2 * x[t])) / 2 + b)",
-])
+@pytest.mark.parametrize(
+    "equations",
+    [
+        "h[t] = tanh(b + U @ h[t-1] + W @ x[t])",
+        "a[t] = W @ x[t]\nh[t] = tanh(a[t] - (0 - U @ h[t-1]) + b)",
+        "h[t] = -tanh(-(W @ x[t]) - U @ h[t-1] - b)",
+        "h[t] = tanh(U @ (h[t-1] + 0) + (W @ (2 * x[t])) / 2 + b)",
+    ],
+)
 def test_algebra_shows_the_same(equations):
     found = both(RNN, cell(equations, parameters="{W: [H, D], U: [H, H], b: [H]}", **VECTORS))
     assert found.same and found.how == "symbolically", found.to_text()
@@ -66,18 +74,37 @@ def test_algebra_shows_the_same(equations):
 def test_what_algebra_does_not_show_is_shown_by_numbers():
     other = "a[t] = exp(2 * (W @ x[t] + U @ h[t-1] + b))\nh[t] = (a[t] - 1) / (a[t] + 1)"
     found = both(RNN, cell(other, parameters="{W: [H, D], U: [H, H], b: [H]}", **VECTORS))
-    assert found.same and found.how == "numerically" and found.largest < 1e-30 and f"at {found.points} points" in found.reason
+    assert (
+        found.same
+        and found.how == "numerically"
+        and found.largest < 1e-30
+        and f"at {found.points} points" in found.reason
+    )
 
 
 def test_other_names_are_found():
-    found = both(RNN, cell("s[t] = tanh(A @ u[t] + B @ s[t-1] + c)", parameters="{A: [H, D], B: [H, H], c: [H]}", inputs="{u: D}",
-                           states="{s: H}", outputs="[s]"))
+    found = both(
+        RNN,
+        cell(
+            "s[t] = tanh(A @ u[t] + B @ s[t-1] + c)",
+            parameters="{A: [H, D], B: [H, H], c: [H]}",
+            inputs="{u: D}",
+            states="{s: H}",
+            outputs="[s]",
+        ),
+    )
     assert found.same and found.mapping == ("U = B", "W = A", "b = c")
 
 
 def test_other_names_are_found_by_numbers_too():
-    found = both(RNN, cell("a[t] = exp(2 * (A @ x[t] + B @ h[t-1] + c))\nh[t] = (a[t] - 1) / (a[t] + 1)",
-                           parameters="{A: [H, D], B: [H, H], c: [H]}", **VECTORS))
+    found = both(
+        RNN,
+        cell(
+            "a[t] = exp(2 * (A @ x[t] + B @ h[t-1] + c))\nh[t] = (a[t] - 1) / (a[t] + 1)",
+            parameters="{A: [H, D], B: [H, H], c: [H]}",
+            **VECTORS,
+        ),
+    )
     assert found.same and found.how == "numerically" and found.mapping == ("W = A", "U = B", "b = c")
 
 
@@ -87,22 +114,34 @@ def test_other_names_of_sizes():
 
 
 def test_the_other_polarity_of_a_gate(tmp_path):
-    """TensorFlow 1 couples the gates the other way round: the same function, the gate's weights with other signs."""
+    """TensorFlow 1 couples the gates the other way round: the same function, the gate's weights
+    with other signs."""
     (tmp_path / "tf.yaml").write_text("rnnspec: 1\nname: tf\nextends: lstm\nequations: |\n  i[t] = 1 - f[t]\n")
     found = diff("lstm_cifg", tmp_path / "tf.yaml")
     assert found.same and set(found.mapping) == {"W_i = -W_f", "U_i = -U_f", "b_i = -b_f"}
-    (tmp_path / "z.yaml").write_text("rnnspec: 1\nname: z\nextends: gru\nequations: |\n  h[t] = z[t] * n[t] + (1 - z[t]) * h[t-1]\n")
+    (tmp_path / "z.yaml").write_text(
+        "rnnspec: 1\nname: z\nextends: gru\nequations: |\n  h[t] = z[t] * n[t] + (1 - z[t]) * h[t-1]\n"
+    )
     found = diff("gru", tmp_path / "z.yaml")
-    assert not found.same and found.notes == ("they are the same with the signs of U_z, W_z, b_z changed in one of them",)
+    assert not found.same and found.notes == (
+        "they are the same with the signs of U_z, W_z, b_z changed in one of them",
+    )
 
 
 def test_what_has_no_counterpart_is_named():
-    found = both(RNN, cell("h[t] = A @ x[t] + tanh(B @ h[t-1]) + c", parameters="{A: [H, D], B: [H, H], c: [H]}", **VECTORS))
+    found = both(
+        RNN, cell("h[t] = A @ x[t] + tanh(B @ h[t-1]) + c", parameters="{A: [H, D], B: [H, H], c: [H]}", **VECTORS)
+    )
     assert not found.same and "nothing was found in 'other' for W, U, b of 'tested'" in found.notes[0]
 
 
 def test_exchanged_gates_differ_and_say_so():
-    lstm = loads(Path(load("lstm").file).read_text().replace("f[t] * c[t-1] + i[t] * g[t]", "i[t] * c[t-1] + f[t] * g[t]").split("examples:")[0])
+    lstm = loads(
+        Path(load("lstm").file)
+        .read_text()
+        .replace("f[t] * c[t-1] + i[t] * g[t]", "i[t] * c[t-1] + f[t] * g[t]")
+        .split("examples:")[0]
+    )
     found = diff("lstm", lstm)
     assert not found.same and found.difference.equation == "c"
     assert any("W_f = W_i" in note for note in found.notes)
@@ -111,7 +150,11 @@ def test_exchanged_gates_differ_and_say_so():
 def test_reset_before_and_after_differ():
     found = diff("gru", "gru_reset_before")
     assert not found.same and found.how == "numerically" and found.difference.equation == "n"
-    assert "c_n" in found.reason and "r[t] * h[t-1]" in found.difference.text_b and found.difference.a != found.difference.b
+    assert (
+        "c_n" in found.reason
+        and "r[t] * h[t-1]" in found.difference.text_b
+        and found.difference.a != found.difference.b
+    )
     assert "first equation that differs: n" in found.to_text()
 
 
@@ -124,13 +167,22 @@ def test_the_point_of_a_difference_can_be_repeated():
 
     d = diff("gru", "gru_reset_before").difference
     for name, value in (("gru", d.a), ("gru_reset_before", d.b)):
-        params, inputs, states = ({n: np.array(v) for n, v in group.items()} for group in (d.parameters, d.inputs, d.states))
+        params, inputs, states = (
+            {n: np.array(v) for n, v in group.items()} for group in (d.parameters, d.inputs, d.states)
+        )
         run = reference.forward(build(load(name)), params, inputs, states, sizes=d.sizes)
         np.testing.assert_allclose(run.outputs["h"][d.step, 0], value, rtol=1e-12)
 
 
 def test_a_parameter_more_may_be_nothing_at_zero():
-    found = both(RNN, cell("h[t] = tanh(W @ x[t] + U @ h[t-1] + b + p * h[t-1])", parameters="{W: [H, D], U: [H, H], b: [H], p: [H]}", **VECTORS))
+    found = both(
+        RNN,
+        cell(
+            "h[t] = tanh(W @ x[t] + U @ h[t-1] + b + p * h[t-1])",
+            parameters="{W: [H, D], U: [H, H], b: [H], p: [H]}",
+            **VECTORS,
+        ),
+    )
     assert not found.same and "p, which only one of them has, is not 0; the same where 0" in found.reason
 
 
@@ -155,7 +207,9 @@ def test_a_side_not_chosen_may_divide_by_zero():
 
 
 def test_values_that_are_no_numbers_are_null_in_json():
-    found = both(cell("h[t] = w * x[t]", parameters="{w: []}"), cell("h[t] = w * x[t] + log(-1 - w * w)", parameters="{w: []}"))
+    found = both(
+        cell("h[t] = w * x[t]", parameters="{w: []}"), cell("h[t] = w * x[t] + log(-1 - w * w)", parameters="{w: []}")
+    )
     assert not found.same and "NaN" not in json.dumps(found.to_dict()) and "Infinity" not in json.dumps(found.to_dict())
 
 

@@ -1,4 +1,6 @@
-"""Cells that use the whole language (tests/specs and two more): values against plain NumPy, both derivatives, what is computed once, what prints."""
+"""Cells that use the whole language (tests/specs and two more): values against plain NumPy, both
+derivatives, what is computed once, what prints."""
+
 from __future__ import annotations
 
 from functools import cache
@@ -44,11 +46,17 @@ def test_every_cell_has_a_plain_version():
 @pytest.mark.parametrize("name", NAMES)
 def test_values_are_those_of_the_paper(name, shapes):
     spec, drawn = known(name).spec, case(name, shapes)
-    given = {n: v if (n in spec.states and name != "taps") or n == "h" else np.zeros_like(v) for n, v in drawn.states.items()}
+    given = {
+        n: v if (n in spec.states and name != "taps") or n == "h" else np.zeros_like(v) for n, v in drawn.states.items()
+    }
     found = reference.forward(known(name).graph, drawn.params, drawn.inputs, given, sizes=drawn.sizes)
     for row in range(drawn.rows):
-        plain = full_cells.run(name, drawn.params, drawn.inputs["x"][:, row], {n: given[n][row] for n in spec.states} | (
-            {"z": given["z"][row]} if name == "taps" else {}))
+        plain = full_cells.run(
+            name,
+            drawn.params,
+            drawn.inputs["x"][:, row],
+            {n: given[n][row] for n in spec.states} | ({"z": given["z"][row]} if name == "taps" else {}),
+        )
         for state in spec.states:
             assert_close(found.states[state][:, row], plain[state], REFERENCE["float64"], state)
 
@@ -69,14 +77,20 @@ def test_adjoint_and_tangent_are_transposes(name):
 def test_the_adjoint_by_differences_of_thirty_digits(name):
     it, drawn = known(name), case(name, Shapes(2, 1, (2, 2)))
     run = reference.forward(it.graph, drawn.params, drawn.inputs, drawn.states, sizes=drawn.sizes)
-    found = reference.backward(it.reverse, drawn.params, drawn.inputs, run, {"h": np.ones_like(run.outputs["h"])}, sizes=drawn.sizes)
+    found = reference.backward(
+        it.reverse, drawn.params, drawn.inputs, run, {"h": np.ones_like(run.outputs["h"])}, sizes=drawn.sizes
+    )
     along = {n: np.random.default_rng(0).normal(size=v.shape) for n, v in drawn.params.items()}
     with mpmath.workdps(40):
         numbers, step = reference.mpmath_numbers(), mpmath.mpf("1e-15")
 
         def loss(side):
             params = {n: numbers.array(v) + side * step * numbers.array(along[n]) for n, v in drawn.params.items()}
-            return reference.forward(it.graph, params, drawn.inputs, drawn.states, sizes=drawn.sizes, numbers=numbers).outputs["h"].sum()
+            return (
+                reference.forward(it.graph, params, drawn.inputs, drawn.states, sizes=drawn.sizes, numbers=numbers)
+                .outputs["h"]
+                .sum()
+            )
 
         numeric = float((loss(1) - loss(-1)) / (2 * step))
     assert sum(float((found.params[n] * along[n]).sum()) for n in along) == pytest.approx(numeric, rel=DIGITS)
@@ -87,12 +101,18 @@ def test_what_is_computed_once_can_be_computed_apart(name):
     """Step and once, each with its own adjoint, give what the whole graph gives."""
     it, drawn = known(name), case(name)
     whole = reference.forward(it.graph, drawn.params, drawn.inputs, drawn.states, sizes=drawn.sizes)
-    wanted = reference.backward(it.reverse, drawn.params, drawn.inputs, whole, drawn.d_outputs, drawn.d_final, sizes=drawn.sizes)
+    wanted = reference.backward(
+        it.reverse, drawn.params, drawn.inputs, whole, drawn.d_outputs, drawn.d_final, sizes=drawn.sizes
+    )
     split = split_once(it.graph)
     params = drawn.params | reference.once(split.once, drawn.params, drawn.sizes)
     run = reference.forward(split.step, params, drawn.inputs, drawn.states, sizes=drawn.sizes)
-    found = reference.backward(adjoint(split.step), params, drawn.inputs, run, drawn.d_outputs, drawn.d_final, sizes=drawn.sizes)
-    more = reference.once_gradients(adjoint(split.once), drawn.params, {o: found.params[o] for o in split.once.outputs}, drawn.sizes)
+    found = reference.backward(
+        adjoint(split.step), params, drawn.inputs, run, drawn.d_outputs, drawn.d_final, sizes=drawn.sizes
+    )
+    more = reference.once_gradients(
+        adjoint(split.once), drawn.params, {o: found.params[o] for o in split.once.outputs}, drawn.sizes
+    )
     for output, value in whole.outputs.items():
         assert_close(run.outputs[output], value, APART, output)
     for p in drawn.params:

@@ -1,4 +1,6 @@
-"""Memory: calls leave none behind, and specs that ask for too much are refused before they get it."""
+"""Memory: calls leave none behind, and specs that ask for too much are refused before they get
+it."""
+
 from __future__ import annotations
 
 import gc
@@ -111,7 +113,8 @@ def test_idle_memory_has_a_limit():
     {"inputs": "{x: 1e9}", "states": "{h: 1e9}"},
 ])  # fmt: skip
 def test_sizes_out_of_all_bounds_are_refused_cleanly(sections):
-    """At load, or when the arrays that come do not have them, or for want of memory; quickly in any case."""
+    """At load, or when the arrays that come do not have them, or for want of memory; quickly in any
+    case."""
     start = time.process_time()
     with pytest.raises((RnnspecError, MemoryError, ValueError)):
         spec = rnnspec.loads(cell("h[t] = x[t] + h[t-1]", **sections))

@@ -1,4 +1,5 @@
 """memory="low": the same results from a small tape."""
+
 from __future__ import annotations
 
 import pickle
@@ -41,7 +42,10 @@ def test_the_tape_is_small_and_threads_share_the_work():
     full, small = rnnspec.compile("lstm", threads=1), low("lstm", threads=2)
     p = full.init(D=8, H=8)
     x = np.random.default_rng(0).standard_normal((400, 4, 8)).astype("f")
-    tapes = [own.forward({n: a.astype(own.dtype) for n, a in p.items()}, {"x": x.astype(own.dtype)}).tape_bytes for own in (full, small)]
+    tapes = [
+        own.forward({n: a.astype(own.dtype) for n, a in p.items()}, {"x": x.astype(own.dtype)}).tape_bytes
+        for own in (full, small)
+    ]
     assert tapes[1] < tapes[0] / 4  # although float64
 
 

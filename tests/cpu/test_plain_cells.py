@@ -1,4 +1,6 @@
-"""Cells against second implementations in plain NumPy (plain_cells/part*.py), on the reference backend: nothing is compiled."""
+"""Cells against second implementations in plain NumPy (plain_cells/part*.py), on the reference
+backend: nothing is compiled."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -19,7 +21,8 @@ SIZES = (3, 5, 4, 7, 6)
 
 
 def _cells() -> dict[str, Callable[..., Any]]:
-    """name -> function(params, inputs, states, constants) -> outputs, final states; of every part."""
+    """name -> function(params, inputs, states, constants) -> outputs, final states; of every
+    part."""
     found: dict[str, Callable[..., Any]] = {}
     for path in sorted((Path(__file__).resolve().parents[1] / "helpers" / "plain_cells").glob("part*.py")):
         origin = spec_from_file_location(path.stem, path)

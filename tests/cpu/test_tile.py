@@ -1,4 +1,6 @@
-"""The CPU runtime against NumPy in float64: awkward sizes, guard bands around every buffer, NaN, and bitwise equal rows."""
+"""The CPU runtime against NumPy in float64: awkward sizes, guard bands around every buffer, NaN,
+and bitwise equal rows."""
+
 from __future__ import annotations
 
 import ctypes
@@ -26,7 +28,8 @@ def call(address: int, *args: int) -> None:
 
 
 class Buffer:
-    """An array between two bands of NaN, which `intact` finds unchanged unless somebody wrote past the ends."""
+    """An array between two bands of NaN, which `intact` finds unchanged unless somebody wrote past
+    the ends."""
 
     def __init__(self, shape: tuple[int, ...], dtype: str, fill: float | np.ndarray = np.nan):
         size = int(np.prod(shape))
@@ -44,12 +47,14 @@ def random(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray:
 
 
 def close(got: np.ndarray, want: np.ndarray, terms: int, dtype: str) -> bool:
-    """Sums of `terms` products of unit normals: each rounding loses half a unit in the last place of a partial sum of a few sqrt(terms)."""
+    """Sums of `terms` products of unit normals: each rounding loses half a unit in the last place
+    of a partial sum of a few sqrt(terms)."""
     return bool(np.all(np.abs(got - want) <= 8 * (terms + 1) * np.finfo(dtype).eps))
 
 
 class Panels:
-    """A description for `product` of groups of V vectors (V_last in the last), its buffers, and the result in float64."""
+    """A description for `product` of groups of V vectors (V_last in the last), its buffers, and the
+    result in float64."""
 
     def __init__(self, dtype: str, Ks: tuple[int, ...], V: int, V_last: int, groups: int, rows: int, init: str):
         L = host().lanes[dtype]
@@ -104,7 +109,9 @@ class Panels:
 
 def same(got: np.ndarray, want: np.ndarray, terms: int, dtype: str) -> bool:
     """Close, and NaN (never written) in the same places."""
-    return bool((np.isnan(got) == np.isnan(want)).all()) and close(np.nan_to_num(got), np.nan_to_num(want), terms, dtype)
+    return bool((np.isnan(got) == np.isnan(want)).all()) and close(
+        np.nan_to_num(got), np.nan_to_num(want), terms, dtype
+    )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -147,7 +154,10 @@ def test_outer(dtype: str) -> None:
     sizes += [(600, 7, L), (3, 197, 4 * L), (3, 5, 256 + 3 * L), (9, 240, 2 * L), (300, 1, 0)]
     scratch = Buffer((runtime(dtype).outer_scratch // np.dtype(dtype).itemsize,), dtype)
     for rows, M, N in sizes:
-        A, B, C = [Buffer(shape, dtype, random(shape, dtype, i)) for i, shape in enumerate([(rows, M + 3), (rows, N + 1), (M, N + 5)])]
+        A, B, C = [
+            Buffer(shape, dtype, random(shape, dtype, i))
+            for i, shape in enumerate([(rows, M + 3), (rows, N + 1), (M, N + 5)])
+        ]
         want = C.array.astype(np.float64)
         want[:, :N] += A.array[:, :M].astype(np.float64).T @ B.array[:, :N]
         call(runtime(dtype).outer, A.address, M + 3, B.address, N + 1, rows, M, N, C.address, N + 5, scratch.address)
@@ -158,7 +168,9 @@ def test_outer(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_outer_keeps_nan_in_its_row(dtype: str) -> None:
     L = host().lanes[dtype]
-    A, B, C = [Buffer(shape, dtype, random(shape, dtype, i)) for i, shape in enumerate([(9, 20), (9, 2 * L), (20, 2 * L)])]
+    A, B, C = [
+        Buffer(shape, dtype, random(shape, dtype, i)) for i, shape in enumerate([(9, 20), (9, 2 * L), (20, 2 * L)])
+    ]
     A.array[3, 7], B.array[4, 1] = np.nan, np.inf
     scratch = Buffer((runtime(dtype).outer_scratch // np.dtype(dtype).itemsize,), dtype)
     call(runtime(dtype).outer, A.address, 20, B.address, 2 * L, 9, 20, 2 * L, C.address, 2 * L, scratch.address)
@@ -175,16 +187,29 @@ def test_pack(dtype: str, layout: str) -> None:
         P = -(-units // L)
         last, V = (P - 1) // U, U * G
         V_last, before, stride = (P - last * U) * G, 2, (K + 3) * V * L
-        shape = {"k contiguous": (units, K + 1), "unit contiguous": (K, units + 1), "neither": (K, units + 1, 2)}[layout]
+        shape = {"k contiguous": (units, K + 1), "unit contiguous": (K, units + 1), "neither": (K, units + 1, 2)}[
+            layout
+        ]
         W = random(shape, dtype)
-        matrix = W[:, :K] if layout == "k contiguous" else W.T[:units] if layout == "unit contiguous" else W[..., 0].T[:units]
+        matrix = (
+            W[:, :K]
+            if layout == "k contiguous"
+            else W.T[:units]
+            if layout == "unit contiguous"
+            else W[..., 0].T[:units]
+        )
         source, dest = Buffer(shape, dtype, W), Buffer((last + 1, stride), dtype)
-        s_unit, s_k = {"k contiguous": (K + 1, 1), "unit contiguous": (1, units + 1), "neither": (2, 2 * (units + 1))}[layout]
+        s_unit, s_k = {"k contiguous": (K + 1, 1), "unit contiguous": (1, units + 1), "neither": (2, 2 * (units + 1))}[
+            layout
+        ]
         want = np.full((last + 1, stride), np.nan, dtype)
         padded = np.zeros((P * L, K), dtype)
         padded[:units] = matrix
         for gate in range(G):
-            job = np.array([source.address, s_unit, s_k, units, K, dest.address, stride, before, V, V_last, last, U, G, gate], np.int64)
+            job = np.array(
+                [source.address, s_unit, s_k, units, K, dest.address, stride, before, V, V_last, last, U, G, gate],
+                np.int64,
+            )
             call(runtime(dtype).pack, job.ctypes.data, 1)
             for b in range(P):
                 g, width = b // U, (V_last if b // U == last else V) * L
@@ -198,7 +223,9 @@ def test_pack(dtype: str, layout: str) -> None:
 @pytest.mark.parametrize("strides", ["TBD", "BTD", "DTB"])
 def test_gather_and_scatter(dtype: str, strides: str) -> None:
     T, B = 5, 4
-    for D, n, ordered, ragged, backwards in combinations((1, 7, 16, 37), (1, 3, 4), (False, True), (False, True), (False, True)):
+    for D, n, ordered, ragged, backwards in combinations(
+        (1, 7, 16, 37), (1, 3, 4), (False, True), (False, True), (False, True)
+    ):
         axes = ["TBD".index(axis) for axis in strides]
         store = random(tuple((T, B, D)[axis] for axis in axes), dtype)
         view = store.transpose([axes.index(i) for i in range(3)])
@@ -207,7 +234,18 @@ def test_gather_and_scatter(dtype: str, strides: str) -> None:
         t0, dt, steps, padded = (3, -1, 3, D + 3) if backwards else (1, 1, 4, D + 3)
         rows = order[:n] if ordered else np.arange(n)
         chunk = Buffer((steps * n, padded + 2), dtype)
-        tail = (s_t, s_b, s_d, order.ctypes.data if ordered else 0, t0, dt, steps, n, active.ctypes.data if ragged else 0, D)
+        tail = (
+            s_t,
+            s_b,
+            s_d,
+            order.ctypes.data if ordered else 0,
+            t0,
+            dt,
+            steps,
+            n,
+            active.ctypes.data if ragged else 0,
+            D,
+        )
         call(runtime(dtype).gather, chunk.address, padded + 2, store.ctypes.data, *tail, padded)
         want, back = np.full((steps, n, padded + 2), np.nan, dtype), np.full(store.shape, np.nan, dtype)
         target = back.transpose([axes.index(i) for i in range(3)])
@@ -234,7 +272,9 @@ def test_gather_of_nothing_and_clear(dtype: str) -> None:
 
 
 def operations(lanes: int, pointer, number, from_int):
-    """A kernel that uses what simd.py gives for one dtype; `table` holds n, the address of a C function, and its two arguments."""
+    """A kernel that uses what simd.py gives for one dtype; `table` holds n, the address of a C
+    function, and its two arguments."""
+
     @njit
     def run(a, b, c, table):
         p, q, r, t = pointer(a), pointer(b), pointer(c), simd.pointer_int(table)
@@ -252,6 +292,7 @@ def operations(lanes: int, pointer, number, from_int):
         simd.store_one(r, 9 * lanes, simd.horizontal_sum(y))
         simd.invoke(simd.get(t, 1), simd.get(t, 2), simd.get(t, 3))
         simd.put(t, 0, 99)
+
     return run
 
 
@@ -259,14 +300,21 @@ def operations(lanes: int, pointer, number, from_int):
 def test_vector_operations(dtype: str) -> None:
     L, bits = host().lanes[dtype], dtype[-2:]
     run = operations(L, *[getattr(simd, name + bits) for name in ("pointer", "number", "from_int")])
-    a, b, c, cleared = Buffer((L,), dtype, np.arange(L)), Buffer((L,), dtype, 1.5), Buffer((9 * L + 1,), dtype), Buffer((3,), dtype)
+    a, b, c, cleared = (
+        Buffer((L,), dtype, np.arange(L)),
+        Buffer((L,), dtype, 1.5),
+        Buffer((9 * L + 1,), dtype),
+        Buffer((3,), dtype),
+    )
     x, y = a.array, b.array
     x[1], y[L - 1] = np.nan, L - 1
     table = np.array([1, runtime(dtype).clear, cleared.address, 3])
     run(a.address, b.address, c.address, table.ctypes.data)
     first = np.arange(L) < 1
     masks = [x < y, x <= y, x > y, x >= y, x == y, x != y, (x < y) & first | np.isnan(x)]
-    assert np.allclose(c.array[:L], -(x + y * np.dtype(dtype).type(0.1)) / 3 + 7, rtol=4 * np.finfo(dtype).eps, equal_nan=True)
+    assert np.allclose(
+        c.array[:L], -(x + y * np.dtype(dtype).type(0.1)) / 3 + 7, rtol=4 * np.finfo(dtype).eps, equal_nan=True
+    )
     assert np.array_equal(c.array[L : 8 * L].reshape(7, L), masks)
     assert np.array_equal(c.array[8 * L : 9 * L], np.where(first, x, 0) + y[1])
     assert c.array[9 * L] == y.sum() and c.intact()
@@ -274,9 +322,12 @@ def test_vector_operations(dtype: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "features", "lanes", "registers"), [("haswell", "+avx2,+fma", 8, 16), ("generic", "", 4, 16)])
+@pytest.mark.parametrize(
+    ("name", "features", "lanes", "registers"), [("haswell", "+avx2,+fma", 8, 16), ("generic", "", 4, 16)]
+)
 def test_other_machines(name: str, features: str, lanes: int, registers: int) -> None:
-    """All of this file on what this machine would be with narrower vectors; Numba adds the real machine's features unless told."""
+    """All of this file on what this machine would be with narrower vectors; Numba adds the real
+    machine's features unless told."""
     if sys.platform == "darwin" or "x86" not in os.uname().machine:
         pytest.skip("not an x86 machine")
     environment = {**os.environ, "NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features}

@@ -1,4 +1,6 @@
-"""The cells that torch.nn has too: the same numbers and gradients as PyTorch's, from the same weights."""
+"""The cells that torch.nn has too: the same numbers and gradients as PyTorch's, from the same
+weights."""
+
 from __future__ import annotations
 
 import itertools
@@ -37,15 +39,20 @@ def pair(which: str, dtype: str, d: int, h: int, **more: Any) -> tuple[Recurrent
 
 def states(ours: Recurrent, batch: int | None, seed: int) -> tuple[np.ndarray, ...]:
     rng, rows = np.random.default_rng(seed), () if batch is None else (batch,)
-    return tuple(rng.normal(size=(first, *rows, *rest)).astype(ours.stack.dtype) for first, *rest in ours.stack.states.values())
+    return tuple(
+        rng.normal(size=(first, *rows, *rest)).astype(ours.stack.dtype) for first, *rest in ours.stack.states.values()
+    )
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-def run_torch(theirs: Any, x: Any, state: Any, lengths: list[int] | None, batch_first: bool, alone: bool) -> tuple[Any, Any]:
-    """y and the final states of torch's layer. Rows of different lengths go in packed, or each alone."""
+def run_torch(
+    theirs: Any, x: Any, state: Any, lengths: list[int] | None, batch_first: bool, alone: bool
+) -> tuple[Any, Any]:
+    """y and the final states of torch's layer. Rows of different lengths go in packed, or each
+    alone."""
     state = state[0] if state and len(state) == 1 else state
     if lengths is None:
         return theirs(x, state)
@@ -62,7 +69,14 @@ def run_torch(theirs: Any, x: Any, state: Any, lengths: list[int] | None, batch_
     return torch.stack(ys, 0 if batch_first else 1), tuple(torch.stack(parts, 1) for parts in zip(*finals))
 
 
-def compare(ours: Recurrent, theirs: Any, x: np.ndarray, state: tuple[np.ndarray, ...] | None, lengths: list[int] | None = None, alone: bool = False) -> None:
+def compare(
+    ours: Recurrent,
+    theirs: Any,
+    x: np.ndarray,
+    state: tuple[np.ndarray, ...] | None,
+    lengths: list[int] | None = None,
+    alone: bool = False,
+) -> None:
     """Values, and the gradients of a random loss of all outputs and final states."""
     tolerance, rng = TORCH[ours.stack.dtype.name], np.random.default_rng(5)
     theirs.zero_grad()
@@ -98,15 +112,30 @@ def test_values_and_gradients(which, dtype):
         compare(ours, theirs, x, None)
 
 
-# layers, directions, biases, order of axes; rows (None: no batch axis), lengths, each row alone (else packed), initial states given
-GRID = [point for point in itertools.product((1, 2, 3), (False, True), (True, False), (False, True), (3, None), (None, [2, 4, 1]), (False, True), (False, True))
-        if (point[5] or not point[6]) and not (point[5] and point[4] is None)]
+# layers, directions, biases, order of axes; rows (None: no batch axis), lengths, each row alone
+# (else packed), initial states given
+GRID = [
+    point
+    for point in itertools.product(
+        (1, 2, 3),
+        (False, True),
+        (True, False),
+        (False, True),
+        (3, None),
+        (None, [2, 4, 1]),
+        (False, True),
+        (False, True),
+    )
+    if (point[5] or not point[6]) and not (point[5] and point[4] is None)
+]
 
 
 def walk(which: str, dtype: str, points: list[Any]) -> None:
     rng = np.random.default_rng(1)
     for layers, bidirectional, bias, batch_first, rows, lengths, alone, given in points:
-        ours, theirs = pair(which, dtype, 2, 5, num_layers=layers, bidirectional=bidirectional, bias=bias, batch_first=batch_first)
+        ours, theirs = pair(
+            which, dtype, 2, 5, num_layers=layers, bidirectional=bidirectional, bias=bias, batch_first=batch_first
+        )
         x = rng.normal(size=(4, 2) if rows is None else (rows, 4, 2) if batch_first else (4, rows, 2)).astype(dtype)
         compare(ours, theirs, x, states(ours, rows, 2) if given else None, lengths, alone)
 
@@ -128,7 +157,9 @@ def test_the_whole_grid(which, dtype):
 def test_names_and_shapes_of_weights(which):
     for bias, layers, bidirectional in itertools.product((True, False), (1, 2), (False, True)):
         ours, theirs = pair(which, "float32", 4, 6, bias=bias, num_layers=layers, bidirectional=bidirectional)
-        assert [(n, a.shape) for n, a in ours.state_dict().items()] == [(n, tuple(p.shape)) for n, p in theirs.state_dict().items()]
+        assert [(n, a.shape) for n, a in ours.state_dict().items()] == [
+            (n, tuple(p.shape)) for n, p in theirs.state_dict().items()
+        ]
         theirs.load_state_dict({n: torch.tensor(a) for n, a in ours.state_dict().items()})
 
 

@@ -1,4 +1,6 @@
-"""Units split over threads: the same values bit by bit whatever the number of threads, and nothing that can hang."""
+"""Units split over threads: the same values bit by bit whatever the number of threads, and nothing
+that can hang."""
+
 from __future__ import annotations
 
 import os
@@ -32,8 +34,16 @@ def results(name, threads, c):
     grad = own.backward(run, c.dy, final=c.dfinal)
     out = own.infer(c.params, c.inputs, c.states, c.lengths)
     parts = {plan.parts for plans in own._planned.values() for plan in plans}
-    return parts, [*run.outputs.values(), *run.states.values(), *run.final.values(), *grad.params.values(), *grad.inputs.values(),
-                   *grad.states.values(), *out.outputs.values(), *out.final.values()]
+    return parts, [
+        *run.outputs.values(),
+        *run.states.values(),
+        *run.final.values(),
+        *grad.params.values(),
+        *grad.inputs.values(),
+        *grad.states.values(),
+        *out.outputs.values(),
+        *out.final.values(),
+    ]
 
 
 @pytest.mark.parametrize("name", CELLS, ids=lambda n: n if "\n" not in n else "form")
@@ -84,6 +94,7 @@ def test_an_interrupt_lets_the_others_go(every_block_is_worth_it, monkeypatch):
                 time.sleep(0.2)  # the others are waiting by now
                 raise KeyboardInterrupt
             kernel(table)
+
         real(stopped, *rest)
 
     monkeypatch.setattr("rnnspec.backends.cpu.launch.execute.run_blocks", interrupted)
@@ -109,6 +120,7 @@ class Interrupting:
                 time.sleep(0.05)
                 raise KeyboardInterrupt
             kernel(table)
+
         self.real(stopped, tables, *rest)
 
 
@@ -159,5 +171,8 @@ def test_interrupts_leave_no_worker_and_no_mailbox_behind(every_block_is_worth_i
             caught += 1
     time.sleep(0.1)
     assert caught > 20 and pool._workers.open <= 3
-    assert all(box[0] in (mailbox.OPEN, mailbox.CLOSED) for box, _ in pool._workers.boxes) and len(pool._workers.boxes) <= workers + 3
+    assert (
+        all(box[0] in (mailbox.OPEN, mailbox.CLOSED) for box, _ in pool._workers.boxes)
+        and len(pool._workers.boxes) <= workers + 3
+    )
     np.testing.assert_array_equal(own.infer(c.params, c.inputs).outputs["h"], wanted)

@@ -1,4 +1,6 @@
-"""The ten primitive functions, as machine code, against mpmath (double) and the C library's double (float)."""
+"""The ten primitive functions, as machine code, against mpmath (double) and the C library's double
+(float)."""
+
 from __future__ import annotations
 
 import ctypes
@@ -15,13 +17,26 @@ from rnnspec.backends.cpu.runtime.vector_math import PRIMITIVES
 from rnnspec.backends.polynomials import FORMATS
 from rnnspec.language.functions import FUNCTIONS
 
-# Units in the last place. 2 is what the kernels' own tolerances count on. tanh and sigmoid are quotients of rounded sums,
-# three roundings of half a unit to one each, so they come near it: 1.974 and 1.997 over half of all floats of 2**-10..100; expm1 has
+# Units in the last place. 2 is what the kernels' own tolerances count on. tanh and sigmoid are
+# quotients of rounded sums,
+# three roundings of half a unit to one each, so they come near it: 1.974 and 1.997 over half of all
+# floats of 2**-10..100; expm1 has
 # 1.67 just above log(2)/2, log1p 1.39 just above sqrt(2) - 1.
-ULP = {"tanh": 2.0, "sigmoid": 2.0, "expm1": 1.8, "log1p": 1.5, "erf": 1.3, "exp": 1.1, "sin": 1.1, "cos": 1.1, "log": 0.9, "sqrt": 0.5}
+ULP = {
+    "tanh": 2.0,
+    "sigmoid": 2.0,
+    "expm1": 1.8,
+    "log1p": 1.5,
+    "erf": 1.3,
+    "exp": 1.1,
+    "sin": 1.1,
+    "cos": 1.1,
+    "log": 0.9,
+    "sqrt": 0.5,
+}
 WIDEST = {"f32": 16, "f64": 8}
 HOST = (binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten())
-PLAIN = ("generic", "")                        # SSE2 on x86: no fma, 128 bits
+PLAIN = ("generic", "")  # SSE2 on x86: no fma, 128 bits
 INF, NAN = math.inf, math.nan
 
 
@@ -31,7 +46,9 @@ def text_of(key: str, lanes: int, names) -> str:
     module.triple = binding.get_process_triple()
     vector = ir.VectorType(FORMATS[key].float, lanes)
     for name in names:
-        function = ir.Function(module, ir.FunctionType(ir.VoidType(), [vector.as_pointer(), vector.as_pointer(), index]), f"{name}_loop")
+        function = ir.Function(
+            module, ir.FunctionType(ir.VoidType(), [vector.as_pointer(), vector.as_pointer(), index]), f"{name}_loop"
+        )
         start, head, body, done = (function.append_basic_block() for _ in range(4))
         x, y, n = function.args
         builder = ir.IRBuilder(start)
@@ -62,14 +79,16 @@ def compile_functions(key: str, lanes: int, target=HOST, names=tuple(PRIMITIVES)
     engine.finalize_object()
 
     def make(name):
-        code = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(engine.get_function_address(f"{name}_loop"))
+        code = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(
+            engine.get_function_address(f"{name}_loop")
+        )
 
         def call(values, keep=engine):
             values = np.asarray(values, DTYPES[key])
             x = np.concatenate([values, np.zeros(-len(values) % lanes, values.dtype)])
             y = np.empty_like(x)
             code(x.ctypes.data, y.ctypes.data, len(x) // lanes)
-            return y[:len(values)]
+            return y[: len(values)]
 
         return call
 
@@ -153,10 +172,22 @@ def test_the_text(key):
     assert ("double" in text or "f64" in text) == (key == "f64")
 
 
-@pytest.mark.parametrize("field, names", [("exp", ["exp", "tanh"]), ("log", ["log"]), ("sin", ["sin"]), ("cos", ["cos"]), ("erf", ["erf"]),
-                                          ("erfc", ["erf"]), ("ln2", ["exp"]), ("half_pi", ["sin"])])
+@pytest.mark.parametrize(
+    "field, names",
+    [
+        ("exp", ["exp", "tanh"]),
+        ("log", ["log"]),
+        ("sin", ["sin"]),
+        ("cos", ["cos"]),
+        ("erf", ["erf"]),
+        ("erfc", ["erf"]),
+        ("ln2", ["exp"]),
+        ("half_pi", ["sin"]),
+    ],
+)
 def test_a_wrong_coefficient_is_seen(key, monkeypatch, field, names):
-    """The tests above would notice a change in the 4th (float) or 9th (double) digit of any table's first entry."""
+    """The tests above would notice a change in the 4th (float) or 9th (double) digit of any table's
+    first entry."""
     table = list(getattr(FORMATS[key], field))
     table[0] *= 1 + (1e-4 if key == "f32" else 1e-9)
     monkeypatch.setitem(FORMATS, key, dataclasses.replace(FORMATS[key], **{field: tuple(table)}))

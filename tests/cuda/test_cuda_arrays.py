@@ -1,4 +1,6 @@
-"""Where arrays and kernels of the CUDA backend lie: devices, streams, threads and processes. On a stand-in for libcuda (test_cuda_launch.py)."""
+"""Where arrays and kernels of the CUDA backend lie: devices, streams, threads and processes. On a
+stand-in for libcuda (test_cuda_launch.py)."""
+
 from __future__ import annotations
 
 import gc
@@ -23,7 +25,8 @@ needs_compiler()
 
 
 class Parameter:
-    """As torch's: it gives no address while it requires a gradient, and asking for one is no AttributeError."""
+    """As torch's: it gives no address while it requires a gradient, and asking for one is no
+    AttributeError."""
 
     def __init__(self, array):
         self.array = array
@@ -78,6 +81,7 @@ def in_thread(call):
             found.append(call())
         except BaseException as error:
             found.append(error)
+
     thread = threading.Thread(target=run)
     thread.start()
     thread.join()
@@ -94,14 +98,20 @@ def test_every_call_may_be_a_threads_first():
         turned = {}
         for n, a in c.params.items():
             held = kernel.launcher.upload(np.ascontiguousarray(a.T))
-            turned[n] = Tensor(held, strides=tuple(a.itemsize * s for s in np.cumprod([1, *a.shape[:-1]])), shape=a.shape)
+            turned[n] = Tensor(
+                held, strides=tuple(a.itemsize * s for s in np.cumprod([1, *a.shape[:-1]])), shape=a.shape
+            )
         weights = in_thread(lambda: kernel.pack(turned))
         run = in_thread(lambda: kernel.forward(weights, c.inputs, c.states))
         grad = in_thread(lambda: kernel.backward(run, c.dy, final=c.dfinal))
         assert_close(run.outputs, want.outputs, CUDA["float32"])
         assert_close(grad.params, want.params, CUDA["float32"])
         assert_close(in_thread(lambda: run.states)["h"][-1], run.final["h"], 0.0)
-        assert_close(in_thread(lambda: kernel.step(weights, {"x": c.inputs["x"][0]}, c.states)).outputs["h"], want.outputs["h"][0], CUDA["float32"])
+        assert_close(
+            in_thread(lambda: kernel.step(weights, {"x": c.inputs["x"][0]}, c.states)).outputs["h"],
+            want.outputs["h"][0],
+            CUDA["float32"],
+        )
         assert in_thread(lambda: kernel.stream(weights, c.states, rows=2)).t == 0
         assert_clean(library)
 
@@ -149,10 +159,16 @@ def test_arrays_that_run_backwards_and_start_anywhere():
         held = kernel.launcher.upload(padded)
         turned = Tensor(held, strides=(-32, 16, -4), shape=x.shape)
         turned.interface["data"] = (held.address + 2 * 32 + 3 * 4, False)
-        odd = Tensor(kernel.launcher.upload(np.concatenate([[0], c.params["W"].ravel()]).astype(np.float32)), strides=(12, 4), shape=(2, 3))
+        odd = Tensor(
+            kernel.launcher.upload(np.concatenate([[0], c.params["W"].ravel()]).astype(np.float32)),
+            strides=(12, 4),
+            shape=(2, 3),
+        )
         odd.interface["data"] = (odd.interface["data"][0] + 4, False)  # contiguous, and at no multiple of a vector
         out = kernel.infer(c.params | {"W": odd}, {"x": turned})
-        assert_close(out.outputs["h"].numpy(), rnnspec.compile("rnn").infer(c.params, c.inputs).outputs["h"], CUDA["float32"])
+        assert_close(
+            out.outputs["h"].numpy(), rnnspec.compile("rnn").infer(c.params, c.inputs).outputs["h"], CUDA["float32"]
+        )
         assert_clean(library)
 
 
@@ -218,6 +234,12 @@ def test_gradients_on_the_device_of_rows_that_run_in_pieces():
         c = case(own, 3, 2)
         pieces = cut(3, 2, np.array([3, 1]), None, True)
         dy = c.dy["h"]
-        turned = Tensor(own.launcher.upload(np.ascontiguousarray(dy.T)), strides=tuple(dy.itemsize * n for n in (1, 3, 6)), shape=dy.shape)
-        grads = [k.backward(k.forward(c.params, c.inputs, pieces=pieces), {"h": h}) for k, h in ((own, turned), (cpu, dy))]
+        turned = Tensor(
+            own.launcher.upload(np.ascontiguousarray(dy.T)),
+            strides=tuple(dy.itemsize * n for n in (1, 3, 6)),
+            shape=dy.shape,
+        )
+        grads = [
+            k.backward(k.forward(c.params, c.inputs, pieces=pieces), {"h": h}) for k, h in ((own, turned), (cpu, dy))
+        ]
         assert_close({n: np.asarray(a) for n, a in grads[0].params.items()}, grads[1].params, CUDA["float32"])

@@ -1,7 +1,9 @@
-"""Every cell on the CUDA backend: its PTX, run in the interpreter, against the reference, with races, bounds and uninitialised reads found.
+"""Every cell on the CUDA backend: its PTX, run in the interpreter, against the reference, with
+races, bounds and uninitialised reads found.
 
 Compiled and interpreted, not run on a GPU.
 """
+
 from __future__ import annotations
 
 import pytest
@@ -27,9 +29,14 @@ def check(name: str, library, kernel, lengths, schedules: int = 1, **sizes: int)
         run = c.forward()
         grad = c.backward(run)
         inferred = run if number else kernel.infer(c.params, c.inputs, c.states, c.lengths)
-        for got, right, what in ((run.outputs, want.outputs, "output"), (inferred.outputs, want.outputs, "inferred"),
-                                 (run.final, want.final, "final state"), (grad.params, want.params, "gradient of"),
-                                 (grad.inputs, {n: want.inputs[n] for n in grad.inputs}, "gradient of"), (grad.states, want.states, "gradient of state")):
+        for got, right, what in (
+            (run.outputs, want.outputs, "output"),
+            (inferred.outputs, want.outputs, "inferred"),
+            (run.final, want.final, "final state"),
+            (grad.params, want.params, "gradient of"),
+            (grad.inputs, {n: want.inputs[n] for n in grad.inputs}, "gradient of"),
+            (grad.states, want.states, "gradient of state"),
+        ):
             assert_close(got, {n: right[n] for n in got}, tolerance, f"{name}: {what}")
         assert_clean(library)
 

@@ -1,4 +1,6 @@
-"""Every kernel of every cell, compiled for both architectures that code is made for, and its PTX looked through."""
+"""Every kernel of every cell, compiled for both architectures that code is made for, and its PTX
+looked through."""
+
 from __future__ import annotations
 
 import sys
@@ -22,7 +24,8 @@ ALONE, TOGETHER = (1, 3), 2  # the tiers whose blocks do not wait for each other
 
 
 def compiled(name: str, capability: tuple[int, int], tier: int, dtype: str = "float32") -> dict[str, str]:
-    """The PTX of all kernels that forward, backward and infer launch, by what they are. (Those of tests/test_cuda_cells.py, in part.)"""
+    """The PTX of all kernels that forward, backward and infer launch, by what they are. (Those of
+    tests/test_cuda_cells.py, in part.)"""
     device = Recorder(capability, 5 if tier == TOGETHER else 1, DEVICES["sm_{}{}".format(*capability)][1])
     with standing_in(device):
         kernel = rnnspec.compile(name, backend="cuda", dtype=dtype, tier=tier)
@@ -34,12 +37,15 @@ def compiled(name: str, capability: tuple[int, int], tier: int, dtype: str = "fl
 
 @pytest.mark.parametrize("name", rnnspec.spec_names())
 def test_every_tier_and_pass_compiles_for_every_architecture(name):
-    """Float32 kernels hold no float64, no local memory, and no approximations that nobody asked for."""
+    """Float32 kernels hold no float64, no local memory, and no approximations that nobody asked
+    for."""
     for tier in ALONE:
         sound(name, tier)
 
 
-@pytest.mark.parametrize("name", [n if n in ("lstm", "on_lstm") else pytest.param(n, marks=pytest.mark.slow) for n in rnnspec.spec_names()])
+@pytest.mark.parametrize(
+    "name", [n if n in ("lstm", "on_lstm") else pytest.param(n, marks=pytest.mark.slow) for n in rnnspec.spec_names()]
+)
 def test_every_pass_compiles_where_blocks_wait_for_each_other(name):
     sound(name, TOGETHER)
 

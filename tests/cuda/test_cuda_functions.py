@@ -1,6 +1,10 @@
-"""The functions of the language in CUDA kernels, run in the interpreter, against numbers of higher precision.
+"""The functions of the language in CUDA kernels, run in the interpreter, against numbers of higher
+precision.
 
-The interpreter rounds what a GPU only approximates (ex2.approx, rcp.approx), so this shows what the formulas around them are worth."""
+The interpreter rounds what a GPU only approximates (ex2.approx, rcp.approx), so this shows what the
+formulas around them are worth.
+"""
+
 from __future__ import annotations
 
 import numpy as np
@@ -15,16 +19,31 @@ from rnnspec.backends.cpu.runtime.vector_math import PRIMITIVES
 from rnnspec.lowering.pipeline import stages
 
 needs_compiler()
-# units in the last place. exp to tanh are NVIDIA's (its table, CUDA C++ programming guide: 2 at most, double erf too), sigmoid is a quotient
+# units in the last place. exp to tanh are NVIDIA's (its table, CUDA C++ programming guide: 2 at
+# most, double erf too), sigmoid is a quotient
 # of it, sin and cos of float32 are ours, with the bound of the CPU's
-ULP = {"sigmoid": 3.0, "erf": 2.5, "sin": 1.1, "cos": 1.1, "sqrt": 0.5} | dict.fromkeys(("exp", "expm1", "log", "log1p", "tanh"), 2.0)
+ULP = {"sigmoid": 3.0, "erf": 2.5, "sin": 1.1, "cos": 1.1, "sqrt": 0.5} | dict.fromkeys(
+    ("exp", "expm1", "log", "log1p", "tanh"), 2.0
+)
 WRITTEN = ("exp", "log", "tanh", "sin", "cos", "erf", "expm1", "log1p", "sqrt", "sigmoid")
-CALLS = ("sin", "cos")  # in float64 NVIDIA's, which call a function for large arguments, and the interpreter knows no calls
+CALLS = (
+    "sin",
+    "cos",
+)  # in float64 NVIDIA's, which call a function for large arguments, and the interpreter knows no calls
 STEP = {"f32": 29, "f64": 3}  # of so many sampled numbers one is tried
 
 
 def spec_of(name: str) -> rnnspec.Spec:
-    return rnnspec.loads(cell(f"y[t] = {name}(x[t])\nh[t] = 0.5 * h[t-1]", name=name, inputs="{x: H}", states="{h: H}", parameters="{}", outputs="[y]"))
+    return rnnspec.loads(
+        cell(
+            f"y[t] = {name}(x[t])\nh[t] = 0.5 * h[t-1]",
+            name=name,
+            inputs="{x: H}",
+            states="{h: H}",
+            parameters="{}",
+            outputs="[y]",
+        )
+    )
 
 
 def run(name: str, x: np.ndarray) -> np.ndarray:
@@ -39,8 +58,13 @@ def test_every_primitive_is_tried():
     assert set(WRITTEN) == set(PRIMITIVES) == set(ULP)
 
 
-@pytest.mark.parametrize(("key", "name"), [
-    *(("f32", n) for n in WRITTEN), *(pytest.param("f64", n, marks=pytest.mark.slow) for n in WRITTEN if n not in CALLS)])
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        *(("f32", n) for n in WRITTEN),
+        *(pytest.param("f64", n, marks=pytest.mark.slow) for n in WRITTEN if n not in CALLS),
+    ],
+)
 def test_last_place(key, name):
     x = samples(key, name)[:: STEP[key]]
     if name == "sigmoid":

@@ -1,8 +1,10 @@
-"""Several blocks that share the units of their rows (tier 2): the PTX of cells, run in the interpreter with all blocks at once and what orders
-them modelled, planted faults, the launch, and the interpreter's own grid barrier.
+"""Several blocks that share the units of their rows (tier 2): the PTX of cells, run in the
+interpreter with all blocks at once and what orders them modelled, planted faults, the launch, and
+the interpreter's own grid barrier.
 
 Compiled and interpreted, not run on a GPU.
 """
+
 from __future__ import annotations
 
 import re
@@ -36,12 +38,17 @@ def cuda(name: str, **options):
     return rnnspec.compile(name, backend="cuda", tier=2, **options)
 
 
-@pytest.mark.parametrize("name", [n if n in FORMS else pytest.param(n, marks=pytest.mark.slow) for n in rnnspec.spec_names()])
+@pytest.mark.parametrize(
+    "name", [n if n in FORMS else pytest.param(n, marks=pytest.mark.slow) for n in rnnspec.spec_names()]
+)
 def test_a_cell_on_several_blocks(name):
     with gpu(processors=PROCESSORS) as library:
         kernel = cuda(name)
         check(name, library, kernel, (2, 4, 3), SCHEDULES)
-        assert all(kernel.choice(mode, 3, **case(kernel, 1, 3).sizes).shape.blocks > 1 for mode in ("forward", "infer", "backward"))
+        assert all(
+            kernel.choice(mode, 3, **case(kernel, 1, 3).sizes).shape.blocks > 1
+            for mode in ("forward", "infer", "backward")
+        )
 
 
 @pytest.mark.slow
@@ -69,7 +76,8 @@ def test_a_standard_cell_in_float64_on_sm_80(name):
         check(name, library, cuda(name, dtype="float64"), None)
 
 
-# --- which shape -----------------------------------------------------------------------------------------------------
+# --- which shape
+# -----------------------------------------------------------------------------------------------------
 
 
 def chosen(cell: str, size: int, rows: int, arch: str = "sm_90", mode: str = "forward", **options):
@@ -92,9 +100,13 @@ def test_large_sizes_take_several_blocks_and_larger_ones_launch_after_launch(arc
 
 def test_a_device_without_cooperative_launches_has_no_tier_2():
     assert chosen("lstm", 512, 16, together=1).tier == 3
-    with pytest.raises(ValueError, match=r"tier 2 can't run 'lstm' at .*no blocks that wait for each other. Use tier=3"):
+    with pytest.raises(
+        ValueError, match=r"tier 2 can't run 'lstm' at .*no blocks that wait for each other. Use tier=3"
+    ):
         chosen("lstm", 512, 16, tier=2, together=1)
-    with pytest.raises(ValueError, match=r"each of several blocks would need [\d,]+ bytes of shared memory, and has 232,448"):
+    with pytest.raises(
+        ValueError, match=r"each of several blocks would need [\d,]+ bytes of shared memory, and has 232,448"
+    ):
         chosen("lstm", 8192, 16, tier=2)
 
 
@@ -103,35 +115,51 @@ def test_an_elementwise_cell_waits_for_nothing():
     assert chosen("lstm", 256, 16, tier=2).shape.exchange
 
 
-# --- the text --------------------------------------------------------------------------------------------------------
+# --- the text
+# --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 def test_what_other_blocks_wrote_is_not_read_through_the_cache(dtype):
     ptx = ptx_of(loop_kernel("lstm", "forward", 16, dtype=dtype, tier=2))
     kind = "v4.f32" if dtype == "float32" else "v2.f64"
-    assert ptx.count(f"ld.relaxed.gpu.global.{kind}") >= 1 and ptx.count("red.relaxed.gpu.global.add.u64") >= 1 and ptx.count("membar.gl") == 2
+    assert (
+        ptx.count(f"ld.relaxed.gpu.global.{kind}") >= 1
+        and ptx.count("red.relaxed.gpu.global.add.u64") >= 1
+        and ptx.count("membar.gl") == 2
+    )
     assert ".local" not in ptx and (".f64" in ptx) == (dtype == "float64")
 
 
 BUDGETS = [(*kernel, arch) for kernel, archs in GRID_TABLE.items() for arch in archs]
 
 
-@pytest.mark.parametrize(("cell", "mode", "size", "arch"), [
-    key if key == ("lstm", "forward", 128, "sm_90") else pytest.param(*key, marks=pytest.mark.slow) for key in BUDGETS])
+@pytest.mark.parametrize(
+    ("cell", "mode", "size", "arch"),
+    [
+        key if key == ("lstm", "forward", 128, "sm_90") else pytest.param(*key, marks=pytest.mark.slow)
+        for key in BUDGETS
+    ],
+)
 def test_ptxas_agrees_with_the_table_of_budgets(cell, mode, size, arch):
     if ptxas() is None:
         pytest.skip("ptxas is not installed")
     found, (registers, shared) = measure(cell, mode, size, arch, tier=2), GRID_TABLE[cell, mode, size][arch]
     assert found.spilled == 0
-    assert granted(found.registers) <= granted(registers) and found.registers <= MOST_REGISTERS and found.shared == shared <= DEVICES[arch][1]
+    assert (
+        granted(found.registers) <= granted(registers)
+        and found.registers <= MOST_REGISTERS
+        and found.shared == shared <= DEVICES[arch][1]
+    )
 
 
-# --- planted faults --------------------------------------------------------------------------------------------------
+# --- planted faults
+# --------------------------------------------------------------------------------------------------
 
 
 def runs_clean(seed: int = 1, **options) -> None:
-    """Five rows of lstm in two tiles, at H = 5 on blocks of three units each: the second has two."""
+    """Five rows of lstm in two tiles, at H = 5 on blocks of three units each: the second has
+    two."""
     with gpu(seed=seed, processors=PROCESSORS, **options) as library:
         kernel = cuda("lstm")
         c = case(kernel, 3, 5, lengths=[3, 1, 2, 3, 1])
@@ -156,6 +184,7 @@ def is_grid(ptx: str) -> bool:
 
 def without(text: str, number: int):
     """Drops one of the places where an instruction stands in the grid kernel."""
+
     def change(ptx: str) -> str:
         if not is_grid(ptx):
             return ptx
@@ -163,10 +192,13 @@ def without(text: str, number: int):
         if number + 1 >= len(parts):
             raise LookupError(f"{text} stands in {len(parts) - 1} places")
         return text.join(parts[: number + 1]) + text.join(["", *parts[number + 1 :]])[len(text) :]
+
     return change
 
 
-@pytest.mark.parametrize(("text", "number"), [("membar.gl;", 0), ("membar.gl;", 1), *(("bar.sync \t0;", i) for i in range(5))])
+@pytest.mark.parametrize(
+    ("text", "number"), [("membar.gl;", 0), ("membar.gl;", 1), *(("bar.sync \t0;", i) for i in range(5))]
+)
 def test_a_dropped_fence_or_barrier_is_found(text, number):
     with pytest.raises((AssertionError, PtxError)):
         runs_clean(change=without(text, number))
@@ -177,14 +209,17 @@ def test_a_read_through_the_cache_is_found():
         runs_clean(change=lambda ptx: ptx.replace("ld.relaxed.gpu.global.v4.f32", "ld.global.v4.f32"))
 
 
-@pytest.mark.parametrize(("before", "after"), [
-    ("arrived(counters, block) < expected", "arrived(counters, block) < U1"),  # the grid barrier: waits for nobody
-    ("expected += U2", "expected += U1"),  # or not for all
-    ("(group * U2 + (s & U1))", "(group * U2)"),  # one copy of the exchange
-    ("mine_H_0 = thread + U0 < ", "mine_H_0 = u_H_0 == u_H_0 or thread < "),  # the guard of units beyond the last
-    ("exchange[swap + r_H_0 * U8", "exchange[swap + r_H_0 * U4"),  # a wrong distance of rows
-    ("first_H = part * U3", "first_H = part * U2"),  # blocks whose units overlap
-])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("arrived(counters, block) < expected", "arrived(counters, block) < U1"),  # the grid barrier: waits for nobody
+        ("expected += U2", "expected += U1"),  # or not for all
+        ("(group * U2 + (s & U1))", "(group * U2)"),  # one copy of the exchange
+        ("mine_H_0 = thread + U0 < ", "mine_H_0 = u_H_0 == u_H_0 or thread < "),  # the guard of units beyond the last
+        ("exchange[swap + r_H_0 * U8", "exchange[swap + r_H_0 * U4"),  # a wrong distance of rows
+        ("first_H = part * U3", "first_H = part * U2"),  # blocks whose units overlap
+    ],
+)
 def test_a_planted_fault_is_found(monkeypatch, before, after):
     plant(monkeypatch, "counters", before, after)
     monkeypatch.setattr(launch, "PATIENCE", 1000)
@@ -192,13 +227,16 @@ def test_a_planted_fault_is_found(monkeypatch, before, after):
         runs_clean()
 
 
-# --- the launch ------------------------------------------------------------------------------------------------------
+# --- the launch
+# ------------------------------------------------------------------------------------------------------
 
 
 def test_blocks_that_do_not_come_are_an_error_and_no_hang(monkeypatch):
     monkeypatch.setattr(launch, "PATIENCE", 50)
     with pytest.raises(BlockedError, match=r"did not run all 4 blocks of 'lstm' at once.*tier=3"):
-        runs_clean(change=lambda ptx: re.sub(r"(red\.relaxed\S+\s+\[\S+\]), 1;", r"\1, 0;", ptx, count=1))  # the first is the barrier's
+        runs_clean(
+            change=lambda ptx: re.sub(r"(red\.relaxed\S+\s+\[\S+\]), 1;", r"\1, 0;", ptx, count=1)
+        )  # the first is the barrier's
 
 
 def test_nothing_to_do_launches_nothing_that_fails():
@@ -222,7 +260,11 @@ def test_tiles_that_do_not_fit_at_once_run_one_launch_after_another():
         assert_close(out.outputs, want.outputs, CUDA["float32"])
         assert_close(out.final, want.final, CUDA["float32"])
         assert_clean(library)
-        assert sum("lstm" in report.kernel for report in library.reports) == -(-17 // (shape.rows * (3 // shape.blocks))) > 1
+        assert (
+            sum("lstm" in report.kernel for report in library.reports)
+            == -(-17 // (shape.rows * (3 // shape.blocks)))
+            > 1
+        )
 
 
 def test_more_blocks_than_fit_are_refused():
@@ -238,14 +280,17 @@ def test_more_blocks_than_fit_are_refused():
 
 def test_an_ordinary_launch_of_blocks_that_wait_is_found(monkeypatch):
     with gpu(processors=PROCESSORS) as library:
-        monkeypatch.setattr(library, "cuLaunchCooperativeKernel", lambda *args: library.cuLaunchKernel(*args, None), raising=False)
+        monkeypatch.setattr(
+            library, "cuLaunchCooperativeKernel", lambda *args: library.cuLaunchKernel(*args, None), raising=False
+        )
         kernel = cuda("lstm")
         c = case(kernel, 2, 2)
         with pytest.raises(PtxError, match="ordinary launch"):
             kernel.infer(c.params, c.inputs)
 
 
-# --- the interpreter's grid barrier ----------------------------------------------------------------------------------
+# --- the interpreter's grid barrier
+# ----------------------------------------------------------------------------------
 
 GRID = """
 .version 9.0
@@ -306,10 +351,19 @@ def test_blocks_wait_for_each_other():
         assert report.clean and out.tolist() == [*range(32, 64), *range(32)]
 
 
-@pytest.mark.parametrize(("before", "after"), [
-    ("membar.gl;", ""), ("fence.acq_rel.gpu;", ""), ("bar.sync 	0;", ""), ("bar.sync 	1;", ""), ("@%p2 bra 	AGAIN;", ""),
-    ("ld.relaxed.gpu.global.u32", "ld.global.u32"), ("ld.relaxed.gpu.global.u64", "ld.global.u64"),
-    ("red.relaxed.gpu.global.add.u64 	[%rd2], 1;", "st.global.u64 	[%rd2], 2;")])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("membar.gl;", ""),
+        ("fence.acq_rel.gpu;", ""),
+        ("bar.sync 	0;", ""),
+        ("bar.sync 	1;", ""),
+        ("@%p2 bra 	AGAIN;", ""),
+        ("ld.relaxed.gpu.global.u32", "ld.global.u32"),
+        ("ld.relaxed.gpu.global.u64", "ld.global.u64"),
+        ("red.relaxed.gpu.global.add.u64 	[%rd2], 1;", "st.global.u64 	[%rd2], 2;"),
+    ],
+)
 def test_what_does_not_order_blocks_is_a_race(before, after):
     assert run(before, after)[0].races
 

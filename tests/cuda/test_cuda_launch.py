@@ -1,5 +1,7 @@
-"""The launch code of the CUDA backend, on a stand-in for libcuda that runs the kernels' PTX; and the faults of other engines that concern it
-(H66 to H71 of the project's list). Those that only a GPU can tell carry the marker gpu."""
+"""The launch code of the CUDA backend, on a stand-in for libcuda that runs the kernels' PTX; and
+the faults of other engines that concern it (H66 to H71 of the project's list). Those that only a
+GPU can tell carry the marker gpu."""
+
 from __future__ import annotations
 
 import argparse
@@ -35,11 +37,18 @@ def cuda(name: str, **options):
     return rnnspec.compile(name, backend="cuda", **options)
 
 
-# --- which device ----------------------------------------------------------------------------------------------------
+# --- which device
+# ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("options", "words"), [
-    ({"devices": 0}, "sees none"), ({"version": 11080}, "driver for CUDA 12"), ({"capability": (7, 0)}, "compute capability 8.0 or more; this one has 7.0")])
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"devices": 0}, "sees none"),
+        ({"version": 11080}, "driver for CUDA 12"),
+        ({"capability": (7, 0)}, "compute capability 8.0 or more; this one has 7.0"),
+    ],
+)
 def test_a_device_that_will_not_do_is_refused_with_the_reason(options, words):
     with pytest.raises(BackendUnavailable, match=words):
         driver.open_device(FakeLibrary(**options))
@@ -68,7 +77,8 @@ def test_a_tier_that_does_not_fit_says_so():
         kernel.infer(kernel.init(D=3, H=4000), {"x": np.zeros((1, 1, 3), np.float32)})
 
 
-# --- faults of other engines -----------------------------------------------------------------------------------------
+# --- faults of other engines
+# -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("tier", [1, 3])
@@ -96,7 +106,9 @@ def test_H68_more_rows_than_a_grid_has_in_y():
         assert_close(out.outputs["h"][:, -1], right.outputs["h"][:, -1], CUDA["float32"])
 
 
-@pytest.mark.parametrize(("units", "features", "rows"), [(1, 1, 1), (31, 3, 5), (33, 1, 5), pytest.param(257, 3, 5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("units", "features", "rows"), [(1, 1, 1), (31, 3, 5), (33, 1, 5), pytest.param(257, 3, 5, marks=pytest.mark.slow)]
+)
 def test_H69_odd_sizes(units, features, rows):
     with gpu(seed=units) as library:
         kernel = cuda("rnn")
@@ -128,7 +140,9 @@ def test_H71_two_layers_in_both_directions():
     lengths = np.array([3, 1, 4, 2])
     x = np.random.default_rng(0).uniform(-1, 1, (4, 4, 3))
     with gpu():
-        layers = [rnnspec.Recurrent("lstm", 3, 4, 2, bidirectional=True, dtype="float64", backend=b) for b in ("cuda", "cpu")]
+        layers = [
+            rnnspec.Recurrent("lstm", 3, 4, 2, bidirectional=True, dtype="float64", backend=b) for b in ("cuda", "cpu")
+        ]
         (y, state), (right, other) = (layer(x, lengths=lengths) for layer in layers)
         assert_close(y, right, CUDA["float64"])
         for a, b in zip(state, other):
@@ -148,7 +162,8 @@ def test_pieces_go_out_and_come_back(reverse):
     np.testing.assert_array_equal(back, np.where(alive[..., None], x, 0))
 
 
-# --- arrays ----------------------------------------------------------------------------------------------------------
+# --- arrays
+# ----------------------------------------------------------------------------------------------------------
 
 
 class Tensor:
@@ -156,7 +171,9 @@ class Tensor:
 
     def __init__(self, array, strides=None, shape=None):
         self.array = array
-        self.interface = array.__cuda_array_interface__ | ({"strides": strides, "shape": shape} if strides else {"strides": None})
+        self.interface = array.__cuda_array_interface__ | (
+            {"strides": strides, "shape": shape} if strides else {"strides": None}
+        )
 
     @property
     def __cuda_array_interface__(self):
@@ -207,7 +224,18 @@ class Capsule:
         from rnnspec.backends.cuda.launch.interface import _Tensor
 
         shape = (ctypes.c_int64 * self.array.ndim)(*self.array.shape)
-        self.tensor = _Tensor(self.array.address - 16, self.device_type, 0, self.array.ndim, 2, 8 * self.array.dtype.itemsize, 1, shape, None, 16)
+        self.tensor = _Tensor(
+            self.array.address - 16,
+            self.device_type,
+            0,
+            self.array.ndim,
+            2,
+            8 * self.array.dtype.itemsize,
+            1,
+            shape,
+            None,
+            16,
+        )
         new = ctypes.pythonapi.PyCapsule_New
         new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
         return new(ctypes.addressof(self.tensor), b"dltensor", None)
@@ -255,10 +283,15 @@ def test_changing_an_input_after_forward_changes_no_gradient():
         x = kernel.launcher.upload(c.inputs["x"])
         run = kernel.forward(c.params, {"x": x}, c.states)
         library.memory.write(x.address, np.zeros(c.inputs["x"].nbytes, np.uint8))
-        assert_close(np.asarray(kernel.backward(run, c.dy, final=c.dfinal).params["W_i"]), expected(c, "lstm").params["W_i"], CUDA["float32"])
+        assert_close(
+            np.asarray(kernel.backward(run, c.dy, final=c.dfinal).params["W_i"]),
+            expected(c, "lstm").params["W_i"],
+            CUDA["float32"],
+        )
 
 
-# --- the other calls -------------------------------------------------------------------------------------------------
+# --- the other calls
+# -------------------------------------------------------------------------------------------------
 
 
 def test_steps_and_streams_go_through_a_sequence():
@@ -339,7 +372,11 @@ def test_cells_are_checked_on_a_gpu_where_there_is_one():
         found = check_property("rnn", "on a GPU", "float32")
         assert found.passed and not found.skipped and found.measured is not None
         assert_clean(library)
-    with gpu(change=lambda ptx: ptx.replace("fma.rn.f32", "mad.rn.f32").replace("add.f32", "sub.f32").replace("add.rn.f32", "sub.rn.f32")):
+    with gpu(
+        change=lambda ptx: (
+            ptx.replace("fma.rn.f32", "mad.rn.f32").replace("add.f32", "sub.f32").replace("add.rn.f32", "sub.rn.f32")
+        )
+    ):
         assert not check_property("rnn", "on a GPU", "float32").passed
 
 
@@ -391,8 +428,14 @@ def test_bench_gpu_checks_cells_and_writes_its_table():
         assert dict(bench_gpu.correctness(["rnn"], end=0.0)) == {"rnn": None}
     row = {"cell": "rnn", "shape": (2, 3, 4), "mode": "training", "tier": 1, "gflops": 5.0, "us": {"rnnspec": 1.5}}
     about = {"date": "2026-01-01 00:00", "gpu": {"compute capability": "9.0", "processors": 2}}
-    page = bench_gpu.render({"about": about, "checked": checked, "timed": [row, {"cell": "gru", "shape": (1, 1, 1), "left out": True}]})
-    assert "1 of 2 cells agree" in page and "| rnn | 2, 3, 4 | training | 1 | 5 | 1.50 |" in page and "no time left" in page
+    page = bench_gpu.render(
+        {"about": about, "checked": checked, "timed": [row, {"cell": "gru", "shape": (1, 1, 1), "left out": True}]}
+    )
+    assert (
+        "1 of 2 cells agree" in page
+        and "| rnn | 2, 3, 4 | training | 1 | 5 | 1.50 |" in page
+        and "no time left" in page
+    )
 
 
 def test_bench_gpu_loses_nothing_to_a_failure_or_to_compiling(monkeypatch):

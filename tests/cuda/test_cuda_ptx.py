@@ -1,4 +1,6 @@
-"""What is checked of CUDA kernels without a GPU: their PTX line by line, what ptxas says, and that the interpreter finds planted faults."""
+"""What is checked of CUDA kernels without a GPU: their PTX line by line, what ptxas says, and that
+the interpreter finds planted faults."""
+
 from __future__ import annotations
 
 from fractions import Fraction
@@ -52,7 +54,9 @@ def test_the_operand_of_a_loop_product_is_read_in_vectors():
     assert ptx.count("ld.shared.f32") <= 12  # four sums and a state for each row
 
 
-@pytest.mark.parametrize(("cell", "mode", "size"), [k if k[0] == "lstm" else pytest.param(*k, marks=pytest.mark.slow) for k in TABLE])
+@pytest.mark.parametrize(
+    ("cell", "mode", "size"), [k if k[0] == "lstm" else pytest.param(*k, marks=pytest.mark.slow) for k in TABLE]
+)
 @pytest.mark.parametrize("arch", DEVICES)
 def test_ptxas_agrees_with_the_table_of_budgets(cell, mode, size, arch):
     if ptxas() is None:
@@ -70,7 +74,8 @@ def test_the_table_of_budgets_has_every_standard_cell():
 
 @pytest.mark.parametrize("name", ["nas", pytest.param("lstm_projected", marks=pytest.mark.slow)])
 def test_H67_a_block_never_needs_more_registers_than_there_are(name):
-    """In float64, where a number takes two. That these kernels run is for a GPU to tell (test_cuda_launch.py)."""
+    """In float64, where a number takes two. That these kernels run is for a GPU to tell
+    (test_cuda_launch.py)."""
     if ptxas() is None:
         pytest.skip("ptxas is not installed")
     for about, source in kernels(name, "float64"):
@@ -78,7 +83,8 @@ def test_H67_a_block_never_needs_more_registers_than_there_are(name):
         assert needed <= REGISTERS, about
 
 
-# --- planted faults --------------------------------------------------------------------------------------------------
+# --- planted faults
+# --------------------------------------------------------------------------------------------------
 
 
 def runs_clean(seed: int = 1) -> None:
@@ -100,6 +106,7 @@ def test_the_case_of_the_planted_faults_is_clean():
 @pytest.mark.parametrize("number", range(BARRIERS))
 def test_a_dropped_barrier_is_found(monkeypatch, number):
     """Of those in the loop kernel's PTX."""
+
     def planted(source, target):
         ptx, entry = build(source, target)
         if "tile_lengths" not in source.arguments:
@@ -107,7 +114,10 @@ def test_a_dropped_barrier_is_found(monkeypatch, number):
         parts = ptx.decode().split("bar.sync \t0;")
         if len(parts) != BARRIERS + 1:
             raise LookupError(f"a kernel with {len(parts) - 1} barriers")
-        return "".join(p + ("" if i in (number, BARRIERS) else "bar.sync \t0;") for i, p in enumerate(parts)).encode(), entry
+        return (
+            "".join(p + ("" if i in (number, BARRIERS) else "bar.sync \t0;") for i, p in enumerate(parts)).encode(),
+            entry,
+        )
 
     monkeypatch.setattr(launch, "build", planted)
     with pytest.raises((AssertionError, PtxError)):
@@ -115,20 +125,24 @@ def test_a_dropped_barrier_is_found(monkeypatch, number):
             runs_clean(seed)
 
 
-@pytest.mark.parametrize(("before", "after"), [
-    ("if row0 + r_H_0 < n:", "if True:"),  # the guard of the rows that fill up a tile
-    ("length_H_0 = length_H_0 if thread", "length_H_0 = limit if thread"),  # the guard of rows that have ended
-    ("sh[r_H_0 * U8 + u_H_0 + U0] = total", "sh[r_H_0 * U4 + u_H_0 + U0] = total"),  # a wrong distance of rows
-    ("t * n + b_H_0", "t * n + n"),  # and in global memory
-    ("h_then = U32 - h_now", "h_then = h_now"),  # a state that is overwritten while others read it
-])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("if row0 + r_H_0 < n:", "if True:"),  # the guard of the rows that fill up a tile
+        ("length_H_0 = length_H_0 if thread", "length_H_0 = limit if thread"),  # the guard of rows that have ended
+        ("sh[r_H_0 * U8 + u_H_0 + U0] = total", "sh[r_H_0 * U4 + u_H_0 + U0] = total"),  # a wrong distance of rows
+        ("t * n + b_H_0", "t * n + n"),  # and in global memory
+        ("h_then = U32 - h_now", "h_then = h_now"),  # a state that is overwritten while others read it
+    ],
+)
 def test_a_planted_fault_is_found(monkeypatch, before, after):
     plant(monkeypatch, "tile_lengths", before, after)
     with pytest.raises((AssertionError, PtxError)):
         runs_clean()
 
 
-# --- the interpreter itself ------------------------------------------------------------------------------------------
+# --- the interpreter itself
+# ------------------------------------------------------------------------------------------
 
 SOURCE = """
 .version 9.0
@@ -165,7 +179,10 @@ GLOBAL = "add.s64 %rd4, %rd1, %rd2;"
 
 
 def test_a_kernel_runs():
-    report, out = run(f"st.shared.u32 [%rd3], %r1; bar.sync 0; ld.shared.u32 %r2, [%rd3]; {GLOBAL} add.s32 %r2, %r2, 1; st.global.u32 [%rd4], %r2;")
+    report, out = run(
+        f"st.shared.u32 [%rd3], %r1; bar.sync 0; ld.shared.u32 %r2, [%rd3]; {GLOBAL} add.s32 %r2, %r2, 1; st.global.u32"
+        " [%rd4], %r2;"
+    )
     assert report.clean and out.tolist() == list(range(1, 33))
 
 
@@ -178,13 +195,16 @@ def test_a_fused_product_is_rounded_once():
     assert _fma(("fma", "rn", "f64"), np.float64, 1e308, 10.0, 1.0) == np.inf and (a * b + c != exact).any()
 
 
-@pytest.mark.parametrize(("body", "found"), [
-    ("st.shared.u32 [sm], %r1;", "races"),  # all threads write one word
-    ("st.shared.u32 [%rd3], %r1; ld.shared.u32 %r2, [sm];", "races"),  # one reads what another writes
-    ("st.global.u32 [%rd1], %r1;", "races"),
-    ("ld.shared.u32 %r2, [%rd3]; add.s32 %r3, %r2, 1;", "uninitialised"),
-    (f"{GLOBAL} ld.global.u32 %r2, [%rd4]; add.s32 %r3, %r2, 1;", "uninitialised"),
-])
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("st.shared.u32 [sm], %r1;", "races"),  # all threads write one word
+        ("st.shared.u32 [%rd3], %r1; ld.shared.u32 %r2, [sm];", "races"),  # one reads what another writes
+        ("st.global.u32 [%rd1], %r1;", "races"),
+        ("ld.shared.u32 %r2, [%rd3]; add.s32 %r3, %r2, 1;", "uninitialised"),
+        (f"{GLOBAL} ld.global.u32 %r2, [%rd4]; add.s32 %r3, %r2, 1;", "uninitialised"),
+    ],
+)
 def test_races_and_uninitialised_reads_are_found(body, found):
     assert getattr(run(body)[0], found)
 
@@ -194,13 +214,16 @@ def test_blocks_of_one_launch_are_not_ordered():
     assert run(body)[0].clean and run(body, blocks=2)[0].races
 
 
-@pytest.mark.parametrize("body", [
-    f"{GLOBAL} st.global.u32 [%rd4+4], %r1;",  # one past the end
-    f"{GLOBAL} st.global.u32 [%rd4+2], %r1;",  # not aligned
-    "ld.shared.u32 %r2, [%rd3+160];",
-    "setp.eq.u32 %p1, %r1, 0; @%p1 bra L1; bar.sync 0; L1:",  # a barrier that one thread does not reach
-    "frobnicate.b32 %r1, %r2;",
-])
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"{GLOBAL} st.global.u32 [%rd4+4], %r1;",  # one past the end
+        f"{GLOBAL} st.global.u32 [%rd4+2], %r1;",  # not aligned
+        "ld.shared.u32 %r2, [%rd3+160];",
+        "setp.eq.u32 %p1, %r1, 0; @%p1 bra L1; bar.sync 0; L1:",  # a barrier that one thread does not reach
+        "frobnicate.b32 %r1, %r2;",
+    ],
+)
 def test_what_a_gpu_would_not_do_is_refused(body):
     with pytest.raises(PtxError):
         run(body if "%p1" not in body else body.replace("setp", ".reg .pred %p<2>; setp", 1))
@@ -211,4 +234,6 @@ def test_nothing_is_launched_beyond_the_limits_of_a_device():
     import ctypes
 
     arguments = [ctypes.c_uint(v) for v in (1, 1, 1, 32, 1, 1, 50_000)]
-    assert library.cuLaunchKernel(ctypes.c_void_p(1), *arguments, ctypes.c_void_p(0), [], None) != 0  # over 48 KB, and nobody asked for it
+    assert (
+        library.cuLaunchKernel(ctypes.c_void_p(1), *arguments, ctypes.c_void_p(0), [], None) != 0
+    )  # over 48 KB, and nobody asked for it

@@ -1,4 +1,6 @@
-"""A machine on which no GPU can be seen: the CPU works, and asking for a GPU says why there is none. Needs no compiler for GPUs."""
+"""A machine on which no GPU can be seen: the CPU works, and asking for a GPU says why there is
+none. Needs no compiler for GPUs."""
+
 from __future__ import annotations
 
 import os
@@ -27,14 +29,21 @@ try:
 except ValueError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+    )
     reason, chosen, asked, clash = done.stdout.splitlines()
     assert "NVIDIA GPU" in reason and "backend='cpu'" in reason and chosen == "Kernel"
     assert asked == "1 low" and "tier chooses among the kernels of a GPU" in clash
 
 
 def test_auto_takes_no_gpu_whose_kernels_can_not_be_compiled(monkeypatch) -> None:
-    """With a driver and a GPU, but without numba-cuda, `auto` was a kernel that failed at its first call."""
+    """With a driver and a GPU, but without numba-cuda, `auto` was a kernel that failed at its first
+    call."""
     with gpu():
         monkeypatch.setattr("rnnspec.engine.kernel.find_spec", lambda name: None)
         assert type(rnnspec.compile("rnn", backend="auto")) is rnnspec.engine.kernel.Kernel

@@ -1,4 +1,6 @@
-"""record and resume: the tape as an array that the caller keeps, from which another kernel runs backward; outputs in arrays of the caller's."""
+"""record and resume: the tape as an array that the caller keeps, from which another kernel runs
+backward; outputs in arrays of the caller's."""
+
 from __future__ import annotations
 
 import gc
@@ -50,7 +52,10 @@ def test_the_memory_of_a_tape_lives_as_long_as_its_array():
     where = part.__array_interface__["data"][0]
     del part
     gc.collect()
-    assert any(p.__array_interface__["data"][0] <= where < p.__array_interface__["data"][0] + p.size for p in _POOL.idle.values())
+    assert any(
+        p.__array_interface__["data"][0] <= where < p.__array_interface__["data"][0] + p.size
+        for p in _POOL.idle.values()
+    )
 
 
 @pytest.mark.parametrize("lengths", [None, [4, 0, 2]])
@@ -64,7 +69,11 @@ def test_outputs_go_into_arrays_of_the_callers(lengths):
         assert_same(wide[:, :, 3:8], whole.outputs["h"])
         assert (wide[:, :, :3] == 7).all() and (wide[:, :, 8:] == 7).all()
         assert run.outputs["h"].base is wide
-    for out, words in (({"y": wide}, "'y'.*there are h"), ({"h": wide}, r"shape \(4, 3, 5\)"), ({"h": wide[:, :, :5].astype("float32")}, "float64")):
+    for out, words in (
+        ({"y": wide}, "'y'.*there are h"),
+        ({"h": wide}, r"shape \(4, 3, 5\)"),
+        ({"h": wide[:, :, :5].astype("float32")}, "float64"),
+    ):
         with pytest.raises(ShapeError, match=words):
             one.kernel.infer(one.params, one.inputs, out=out)
     wide.setflags(write=False)

@@ -1,4 +1,6 @@
-"""Weights packed once and steps that come one by one: the same values as a whole sequence, bit by bit, and errors that help."""
+"""Weights packed once and steps that come one by one: the same values as a whole sequence, bit by
+bit, and errors that help."""
+
 from __future__ import annotations
 
 import gc
@@ -49,7 +51,9 @@ def test_packed_weights_go_wherever_parameters_go(name):
     for p, a in own.backward(plain, dy).params.items():
         np.testing.assert_array_equal(own.backward(packed, dy).params[p], a)
     np.testing.assert_array_equal(own.infer(weights, c.inputs, c.states).outputs["h"], plain.outputs["h"])
-    np.testing.assert_array_equal(own.stream(weights, c.states, rows=3).step({"x": c.inputs["x"][0]})["h"], plain.outputs["h"][0])
+    np.testing.assert_array_equal(
+        own.stream(weights, c.states, rows=3).step({"x": c.inputs["x"][0]})["h"], plain.outputs["h"][0]
+    )
     one = own.step(weights, {"x": c.inputs["x"][0]}, c.states)
     np.testing.assert_array_equal(one.outputs["h"], plain.outputs["h"][0])
     np.testing.assert_array_equal(own.step(weights, {"x": c.inputs["x"][1]}, one).outputs["h"], plain.outputs["h"][1])
@@ -110,21 +114,24 @@ def test_any_strides_go_in():
         np.testing.assert_array_equal(stream.step({"x": view})["h"], wanted)
 
 
-@pytest.mark.parametrize("call, error, message", [
-    (lambda k, w, x: k.stream(w, rows=-1), ValueError, "rows must be a whole number of at least 0"),
-    (lambda k, w, x: k.stream(w, rows=2, Q=3), ShapeError, "no size 'Q'"),
-    (lambda k, w, x: k.stream(w, rows=2, H=99), ShapeError, "size H is 99 here"),
-    (lambda k, w, x: k.stream(w, {"h": x}, rows=2), ShapeError, "state 'h' has shape"),
-    (lambda k, w, x: k.stream(w, rows=2).step({"x": x[:1]}), ShapeError, "input 'x' has shape"),
-    (lambda k, w, x: k.stream(w, rows=2).step({"x": x[0]}), ShapeError, "input 'x' has shape"),
-    (lambda k, w, x: k.stream(w, rows=2).step({"x": x.astype("float16")}), DtypeError, "dtype float16"),
-    (lambda k, w, x: k.stream(w, rows=2).step({"y": x}), ShapeError, "unknown input 'y'"),
-    (lambda k, w, x: k.stream(w, rows=2).step({}), ShapeError, "missing input 'x'"),
-    (lambda k, w, x: k.stream(w, rows=2).step(x), DtypeError, "must be a dict"),
-    (lambda k, w, x: pickle.dumps(k.stream(w)), TypeError, "can't be copied or pickled"),
-    (lambda k, w, x: kernel("gru").infer(w, {"x": x[None]}), ValueError, "packed for Kernel\\(lstm"),
-    (lambda k, w, x: k.pack({"W_i": x}), ShapeError, "missing parameter"),
-])
+@pytest.mark.parametrize(
+    "call, error, message",
+    [
+        (lambda k, w, x: k.stream(w, rows=-1), ValueError, "rows must be a whole number of at least 0"),
+        (lambda k, w, x: k.stream(w, rows=2, Q=3), ShapeError, "no size 'Q'"),
+        (lambda k, w, x: k.stream(w, rows=2, H=99), ShapeError, "size H is 99 here"),
+        (lambda k, w, x: k.stream(w, {"h": x}, rows=2), ShapeError, "state 'h' has shape"),
+        (lambda k, w, x: k.stream(w, rows=2).step({"x": x[:1]}), ShapeError, "input 'x' has shape"),
+        (lambda k, w, x: k.stream(w, rows=2).step({"x": x[0]}), ShapeError, "input 'x' has shape"),
+        (lambda k, w, x: k.stream(w, rows=2).step({"x": x.astype("float16")}), DtypeError, "dtype float16"),
+        (lambda k, w, x: k.stream(w, rows=2).step({"y": x}), ShapeError, "unknown input 'y'"),
+        (lambda k, w, x: k.stream(w, rows=2).step({}), ShapeError, "missing input 'x'"),
+        (lambda k, w, x: k.stream(w, rows=2).step(x), DtypeError, "must be a dict"),
+        (lambda k, w, x: pickle.dumps(k.stream(w)), TypeError, "can't be copied or pickled"),
+        (lambda k, w, x: kernel("gru").infer(w, {"x": x[None]}), ValueError, "packed for Kernel\\(lstm"),
+        (lambda k, w, x: k.pack({"W_i": x}), ShapeError, "missing parameter"),
+    ],
+)
 def test_messages(call, error, message):
     own = kernel("lstm")
     c = case(own, 1, 2)
@@ -168,8 +175,13 @@ def test_steps_with_plain_parameters_leave_nothing_to_collect():
         gc.enable()
 
 
-MATRIX = cell("C[t] = 0.5 * C[t-1] + outer(x[t], x[t])\nM[t] = 2 * outer(x[t], x[t]) + C[t-1]", name="matrix", inputs="{x: H}", states="{C: [H, H]}",
-              outputs="[C, M]")
+MATRIX = cell(
+    "C[t] = 0.5 * C[t-1] + outer(x[t], x[t])\nM[t] = 2 * outer(x[t], x[t]) + C[t-1]",
+    name="matrix",
+    inputs="{x: H}",
+    states="{C: [H, H]}",
+    outputs="[C, M]",
+)
 
 
 @pytest.mark.parametrize("H", [1, 2, 5, 17])
@@ -179,8 +191,16 @@ def test_matrices_come_out_whole(H):
     run = own.forward(c.params, c.inputs, c.states)
     want = reference.forward(made.graph, c.params, c.inputs, c.states, sizes=c.sizes)
     dy = {o: np.asfortranarray(a) for o, a in c.dy.items()}
-    grad, wanted = own.backward(run, dy, final=c.dfinal), reference.backward(made.adjoint, c.params, c.inputs, want, c.dy, c.dfinal, sizes=c.sizes)
-    for got, expected in ((run.outputs, want.outputs), (run.final, want.final), (grad.inputs, wanted.inputs), (grad.states, wanted.states)):
+    grad, wanted = (
+        own.backward(run, dy, final=c.dfinal),
+        reference.backward(made.adjoint, c.params, c.inputs, want, c.dy, c.dfinal, sizes=c.sizes),
+    )
+    for got, expected in (
+        (run.outputs, want.outputs),
+        (run.final, want.final),
+        (grad.inputs, wanted.inputs),
+        (grad.states, wanted.states),
+    ):
         for name, a in got.items():
             np.testing.assert_allclose(a, expected[name], rtol=1e-12, atol=1e-12)
     stream = own.stream(c.params, c.states, rows=3, H=H)

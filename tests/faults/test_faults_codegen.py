@@ -1,4 +1,6 @@
-"""Faults that engines like this one have had (numbered as in the project's list): what the generator makes of names and expressions."""
+"""Faults that engines like this one have had (numbered as in the project's list): what the
+generator makes of names and expressions."""
+
 from __future__ import annotations
 
 import keyword
@@ -47,32 +49,74 @@ def test_H38_names_of_temporaries():
 
 
 def hostile_names() -> list[str]:
-    """The identifiers of generated text that a user may choose too, one of each family (h_rows, c_rows, ...), and a few of Python's."""
-    found = {n for text in emitted("gru").values() for n in re.findall(r"[A-Za-z][A-Za-z_0-9]*", text.split("LAYOUT")[1])}
+    """The identifiers of generated text that a user may choose too, one of each family (h_rows,
+    c_rows, ...), and a few of Python's."""
+    found = {
+        n for text in emitted("gru").values() for n in re.findall(r"[A-Za-z][A-Za-z_0-9]*", text.split("LAYOUT")[1])
+    }
     family = re.compile(r"_(address|rows|sum|vector|total|history|next)_*$")
     found = {n for n in found if not family.search(n) or re.match(r"(d_)?(h|x|W_n|b_n)_", n)}
     found = {n for n in found if not re.match(r"[WUbc]_[rzn]$|panel_[1-9]", n)}
-    found |= {"x0", "x1", "tmp0", "cse0", "i", "f", "d_f", "a_i", "LAYOUT", "np", "math", "numba", "self", "len", "float", "int", "print"}
+    found |= {
+        "x0",
+        "x1",
+        "tmp0",
+        "cse0",
+        "i",
+        "f",
+        "d_f",
+        "a_i",
+        "LAYOUT",
+        "np",
+        "math",
+        "numba",
+        "self",
+        "len",
+        "float",
+        "int",
+        "print",
+    }
     return sorted(n for n in found if n not in UNUSABLE)
 
 
 def mixture(names: list[str]) -> tuple[str, list[str]]:
-    """An elementwise cell, and its parameters: an input, a state, then parameters and intermediate values by turns."""
+    """An elementwise cell, and its parameters: an input, a state, then parameters and intermediate
+    values by turns."""
     x, h, *rest = names
     parameters, values = rest[::2], rest[1::2]
     parameters = parameters[: len(values)]
     lines = [f"{v}[t] = {p} * {h}[t-1] - {x}[t]" for v, p in zip(values, parameters)]
     lines += [f"partial{k}[t] = {' + '.join(f'{v}[t]' for v in values[k::9])}" for k in range(9)]
     lines.append(f"{h}[t] = ({' + '.join(f'partial{k}[t]' for k in range(9))}) / {len(values)}")
-    text = cell("\n".join(lines), name="mixture", inputs=f"{{{x}: Width}}", states=f"{{{h}: Width}}", outputs=f"[{h}]",
-                parameters=f"{{{', '.join(f'{p}: [Width]' for p in parameters)}}}")
+    text = cell(
+        "\n".join(lines),
+        name="mixture",
+        inputs=f"{{{x}: Width}}",
+        states=f"{{{h}: Width}}",
+        outputs=f"[{h}]",
+        parameters=f"{{{', '.join(f'{p}: [Width]' for p in parameters)}}}",
+    )
     return text, parameters
 
 
 def test_H37_H38_every_name_of_generated_text_can_be_a_users():
     """Equal to the same cell with names that mean nothing."""
     names = hostile_names()
-    assert {"row", "load", "store", "steps", "chunk", "at", "number", "kernel", "d_f", "a_i", "h_prev", "H_row", "table"} <= set(names)
+    assert {
+        "row",
+        "load",
+        "store",
+        "steps",
+        "chunk",
+        "at",
+        "number",
+        "kernel",
+        "d_f",
+        "a_i",
+        "h_prev",
+        "H_row",
+        "table",
+    } <= set(names)
     np.random.default_rng(0).shuffle(names)
     (hostile, own), (neutral, plain) = (mixture(n) for n in (names, [f"name{k}" for k in range(len(names))]))
     one = case(kernel(hostile), 3, 2, Width=5)
@@ -81,7 +125,9 @@ def test_H37_H38_every_name_of_generated_text_can_be_a_users():
     run, back = one.forward(), one.backward()
     assert_close(run.outputs[names[1]], right.outputs["name1"], REFERENCE["float64"])
     for kind in KINDS:
-        assert_close({translated[n]: g for n, g in getattr(back, kind).items()}, getattr(right, kind), REFERENCE["float64"], kind)
+        assert_close(
+            {translated[n]: g for n, g in getattr(back, kind).items()}, getattr(right, kind), REFERENCE["float64"], kind
+        )
 
 
 def test_H37_products_and_sizes_with_the_generators_names():
@@ -90,7 +136,11 @@ def test_H37_products_and_sizes_with_the_generators_names():
            "U_o": "gather", "b_i": "first", "b_f": "rows", "b_g": "table", "b_o": "zeros"}  # fmt: skip
     text = re.split(r"\n(?:layouts|same_as|notes|examples):", (specs_folder() / "lstm.yaml").read_text())[0]
     head, body = text.split("inputs:")
-    renamed = head.replace("name: lstm", "name: hostile") + "inputs:" + re.sub(r"[A-Za-z_]+", lambda m: new.get(m[0], m[0]), body)
+    renamed = (
+        head.replace("name: lstm", "name: hostile")
+        + "inputs:"
+        + re.sub(r"[A-Za-z_]+", lambda m: new.get(m[0], m[0]), body)
+    )
     one = case(kernel("lstm"), 3, 2, D=3, H=5)
     right, right_back = one.forward(), one.backward()
     other = one.changed(name=new.__getitem__, kernel=kernel(renamed))
@@ -113,7 +163,13 @@ def test_H42_the_order_of_lines_changes_no_number():
 
 
 def written_out() -> str:
-    text = (specs_folder() / "lstm_peephole.yaml").read_text().split("layouts:")[0].replace("sigmoid(", "sg(").replace("tanh(", "th(")
+    text = (
+        (specs_folder() / "lstm_peephole.yaml")
+        .read_text()
+        .split("layouts:")[0]
+        .replace("sigmoid(", "sg(")
+        .replace("tanh(", "th(")
+    )
     return text + "functions:\n  sg(a): 1 / (1 + exp(-a))\n  th(a): (exp(a) - exp(-a)) / (exp(a) + exp(-a))\n"
 
 
@@ -123,7 +179,9 @@ def twelve_gates() -> str:
     lines.append(f"c[t] = {' + '.join(f'{g}[t] * c[t-1]' for g in gates[:6])}")
     lines.append(f"h[t] = tanh(c[t]) * ({' * '.join(f'{g}[t]' for g in gates[6:])})")
     shapes = [f"W_{g}: [H, D], U_{g}: [H, H], p_{g}: [H], b_{g}: [H]" for g in gates]
-    return cell("\n".join(lines), name="twelve", inputs="{x: D}", states="{h: H, c: H}", parameters=f"{{{', '.join(shapes)}}}")
+    return cell(
+        "\n".join(lines), name="twelve", inputs="{x: D}", states="{h: H, c: H}", parameters=f"{{{', '.join(shapes)}}}"
+    )
 
 
 @pytest.mark.parametrize("make", [written_out, twelve_gates])
@@ -156,8 +214,15 @@ for name in {CORE!r}:
 
 
 def test_H44_generated_text_does_not_depend_on_the_hash_seed():
-    running = [subprocess.Popen([sys.executable, "-c", HASHES], stdout=subprocess.PIPE, text=True,
-                                env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}) for seed in ("0", "1", "2")]
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", HASHES],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
+        )
+        for seed in ("0", "1", "2")
+    ]
     printed = [process.communicate(timeout=300)[0] for process in running]
     assert all(process.returncode == 0 for process in running)
     assert len(printed[0].splitlines()) == len(CORE)
@@ -166,17 +231,25 @@ def test_H44_generated_text_does_not_depend_on_the_hash_seed():
 
 FUNCTIONS = {name: row for name, row in ALL.items() if name not in INTERNAL}
 CALLS = [f"y_{n}[t] = {n}({', '.join(f'{v}[t]' for v, _ in zip('abc', row.args))})" for n, row in FUNCTIONS.items()]
-EVERY = cell("\n".join(["h[t] = a[t] + b[t] + c[t]", *CALLS]), name="every_function",
-              inputs="{a: [], b: [], c: []}", outputs=f"[{', '.join(f'y_{n}' for n in FUNCTIONS)}]")
+EVERY = cell(
+    "\n".join(["h[t] = a[t] + b[t] + c[t]", *CALLS]),
+    name="every_function",
+    inputs="{a: [], b: [], c: []}",
+    outputs=f"[{', '.join(f'y_{n}' for n in FUNCTIONS)}]",
+)
 
 
 def arguments(name: str, of: str) -> dict[str, np.ndarray]:
-    """One step of 65 rows: (0.7, 0.3, 0.9), and points of the row's interval for the arguments that the function takes."""
+    """One step of 65 rows: (0.7, 0.3, 0.9), and points of the row's interval for the arguments that
+    the function takes."""
     row, rng = FUNCTIONS[name], np.random.default_rng(len(name))
     inside = {v: rng.uniform(*row.interval, 64) for v, _ in zip("abc", row.args)}
     if name == "clip":
         inside["b"], inside["c"] = np.sort([inside["b"], inside["c"]], axis=0)
-    return {v: np.concatenate([[first], inside.get(v, np.full(64, first))])[None].astype(of) for v, first in zip("abc", (0.7, 0.3, 0.9))}
+    return {
+        v: np.concatenate([[first], inside.get(v, np.full(64, first))])[None].astype(of)
+        for v, first in zip("abc", (0.7, 0.3, 0.9))
+    }
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -185,7 +258,9 @@ def test_H45_every_function_and_its_derivative(name, dtype):
     of, y = kernel(EVERY, dtype), f"y_{name}"
     inputs = arguments(name, dtype)
     one = Case(of, {}, {}, inputs, {}, None, {y: np.ones((1, 65), dtype)}, {})
-    right = expected(Case(of, {}, {}, inputs, {}, None, {o: np.ones((1, 65)) * (o == y) for o in of.spec.outputs}, {}), EVERY)
+    right = expected(
+        Case(of, {}, {}, inputs, {}, None, {o: np.ones((1, 65)) * (o == y) for o in of.spec.outputs}, {}), EVERY
+    )
     assert_close(one.forward().outputs[y], right.outputs[y], FUNCTION[dtype])
     back = one.backward()
     assert_close(back.inputs, right.inputs, FUNCTION[dtype])
@@ -194,7 +269,8 @@ def test_H45_every_function_and_its_derivative(name, dtype):
 
 
 def differences(one: Case, y: str, name: str, gradients: dict[str, np.ndarray]) -> None:
-    """The derivatives are those of the values, wherever two points near each side agree that there is no kink."""
+    """The derivatives are those of the values, wherever two points near each side agree that there
+    is no kink."""
     row = FUNCTIONS[name]
     if name in ("stop_gradient", "straight_through"):
         return
@@ -205,4 +281,6 @@ def differences(one: Case, y: str, name: str, gradients: dict[str, np.ndarray]) 
             slopes.append((up - down) / (2 * step))
         smooth = np.abs(slopes[0] - slopes[1]) < 1e-5
         assert smooth.mean() > 0.9
-        assert_close(np.where(smooth, gradients[v], 0), np.where(smooth, slopes[0], 0), 10 * DIFFERENCES, f"{name}, {v}")
+        assert_close(
+            np.where(smooth, gradients[v], 0), np.where(smooth, slopes[0], 0), 10 * DIFFERENCES, f"{name}, {v}"
+        )

@@ -1,4 +1,6 @@
-"""Faults that engines like this one have had (numbered as in the project's list): what one step and one layer compute."""
+"""Faults that engines like this one have had (numbered as in the project's list): what one step and
+one layer compute."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -11,9 +13,21 @@ import rnnspec
 from rnnspec import Recurrent
 from rnnspec.language.layouts import unpack
 
-# T, B, D, H: nothing, one, a vector less or more one (4, 8 or 16 lanes), primes, more rows than a chunk
-AWKWARD = [(1, 1, 1, 1), (2, 3, 2, 4), (5, 2, 7, 3), (3, 5, 5, 7), (2, 2, 9, 8), (4, 1, 1, 9),
-           (3, 2, 15, 17), (2, 3, 33, 31), (41, 7, 3, 5), (0, 2, 3, 5), (2, 0, 3, 5)]
+# T, B, D, H: nothing, one, a vector less or more one (4, 8 or 16 lanes), primes, more rows than a
+# chunk
+AWKWARD = [
+    (1, 1, 1, 1),
+    (2, 3, 2, 4),
+    (5, 2, 7, 3),
+    (3, 5, 5, 7),
+    (2, 2, 9, 8),
+    (4, 1, 1, 9),
+    (3, 2, 15, 17),
+    (2, 3, 33, 31),
+    (41, 7, 3, 5),
+    (0, 2, 3, 5),
+    (2, 0, 3, 5),
+]
 
 
 @pytest.mark.parametrize("name", CORE)
@@ -26,9 +40,16 @@ def test_every_cell_is_its_reference_at_awkward_sizes(name):
         run = one.forward()
         gradients = one.backward(run)
         for kind in ("outputs", "final"):
-            assert_close(getattr(run, kind), getattr(right, kind), REFERENCE["float64"], f"{(steps, rows, d, h)} {kind}")
+            assert_close(
+                getattr(run, kind), getattr(right, kind), REFERENCE["float64"], f"{(steps, rows, d, h)} {kind}"
+            )
         for kind in ("params", "inputs", "states"):
-            assert_close(getattr(gradients, kind), getattr(right, kind), REFERENCE["float64"], f"{(steps, rows, d, h)} gradients of {kind}")
+            assert_close(
+                getattr(gradients, kind),
+                getattr(right, kind),
+                REFERENCE["float64"],
+                f"{(steps, rows, d, h)} gradients of {kind}",
+            )
 
 
 @pytest.mark.parametrize("name", CORE)
@@ -86,14 +107,18 @@ def test_H03_batch_first_leaves_the_states_alone(dtype):
 def onnx(cell_name: str, layout: str = "onnx", **arrays: list[float]) -> dict[str, np.ndarray]:
     """Parameters of one unit from arrays of the ONNX operator, all 0 but those given."""
     blocks = next(b for n, b in spec_of(cell_name).layouts.items() if n.startswith(layout))
-    zeros = {b: np.zeros((len(p), 1) if len(spec_of(cell_name).parameters[p[0]]) == 2 else len(p)) for b, p in blocks.items()}
+    zeros = {
+        b: np.zeros((len(p), 1) if len(spec_of(cell_name).parameters[p[0]]) == 2 else len(p)) for b, p in blocks.items()
+    }
     found = zeros | {b: np.array(v, float).reshape(zeros[b].shape) for b, v in arrays.items()}
     name = next(n for n in spec_of(cell_name).layouts if n.startswith(layout))
     return unpack(spec_of(cell_name), name, found)
 
 
 def one_step(name: str, params: dict[str, np.ndarray], **states: float) -> dict[str, float]:
-    run = kernel(name).forward(params, {"x": np.zeros((1, 1, 1))}, {s: np.full((1, 1), float(v)) for s, v in states.items()})
+    run = kernel(name).forward(
+        params, {"x": np.zeros((1, 1, 1))}, {s: np.full((1, 1), float(v)) for s, v in states.items()}
+    )
     return {s: float(v[0, 0]) for s, v in run.final.items()}
 
 
@@ -103,7 +128,9 @@ def test_H04_the_reset_gate_stands_where_the_cell_says(name, h):
     assert_close(one_step(name, params, h=1)["h"], h, SIX_DIGITS)
 
 
-@pytest.mark.parametrize(("layout", "block", "c", "h"), [("torch", "bias_ih", 0.75, 0.317574), ("onnx", "B", 0.5, 0.346588)])
+@pytest.mark.parametrize(
+    ("layout", "block", "c", "h"), [("torch", "bias_ih", 0.75, 0.317574), ("onnx", "B", 0.5, 0.346588)]
+)
 def test_H05_the_order_of_gates_is_the_librarys(layout, block, c, h):
     bias = np.zeros(4 if layout == "torch" else 8)
     bias[1] = np.log(3)
@@ -118,15 +145,22 @@ def test_H06_peepholes_come_as_i_o_f():
 
 def test_H07_a_projected_state_has_the_size_of_the_projection():
     layer = Recurrent("lstm_projected", 3, 4, proj_size=2, dtype="float64")
-    assert {n: a.shape for n, a in layer.params.items()} == {"weight_ih_l0": (16, 3), "weight_hh_l0": (16, 2), "bias_ih_l0": (16,),
-                                                            "bias_hh_l0": (16,), "weight_hr_l0": (2, 4)}
+    assert {n: a.shape for n, a in layer.params.items()} == {
+        "weight_ih_l0": (16, 3),
+        "weight_hh_l0": (16, 2),
+        "bias_ih_l0": (16,),
+        "bias_hh_l0": (16,),
+        "weight_hr_l0": (2, 4),
+    }
     y, (h, c) = layer(np.ones((5, 2, 3)))
     assert (y.shape, h.shape, c.shape) == ((5, 2, 2), (1, 2, 2), (1, 2, 4))
     assert layer.output_size == 2
     assert_same(h[0], y[-1])
 
 
-@pytest.mark.parametrize("equations", ["p[t] = q[t-1]\nq[t] = p[t-1]\ns[t] = x[t]", "q[t] = p[t-1]\np[t] = q[t-1]\ns[t] = x[t]"])
+@pytest.mark.parametrize(
+    "equations", ["p[t] = q[t-1]\nq[t] = p[t-1]\ns[t] = x[t]", "q[t] = p[t-1]\np[t] = q[t-1]\ns[t] = x[t]"]
+)
 @pytest.mark.parametrize(("steps", "p", "q"), [(1, 2, 1), (2, 1, 2), (3, 2, 1)])
 def test_H08_states_are_made_from_their_old_values(equations, steps, p, q):
     text = cell(equations, name="swap", states="{p: [], q: []}", outputs="[p, q, s]")
@@ -162,7 +196,14 @@ def test_H10_one_row_without_a_batch_axis():
     for state, batched in ((None, None), ((h0, c0), (h0[:, None], c0[:, None]))):
         y, (h, c) = layer(x, state)
         dx, (dh, dc) = layer.backward(np.ones_like(y), (h, c))
-        assert (y.shape, h.shape, c.shape, dx.shape, dh.shape, dc.shape) == ((5, 4), (1, 4), (1, 4), (5, 3), (1, 4), (1, 4))
+        assert (y.shape, h.shape, c.shape, dx.shape, dh.shape, dc.shape) == (
+            (5, 4),
+            (1, 4),
+            (1, 4),
+            (5, 3),
+            (1, 4),
+            (1, 4),
+        )
         right, (h_b, c_b) = layer(x[:, None], batched)
         dx_b, (dh_b, dc_b) = layer.backward(np.ones_like(right), (h_b, c_b))
         for one, many in ((y, right), (dx, dx_b)):

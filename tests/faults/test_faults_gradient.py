@@ -1,4 +1,5 @@
 """Faults that engines like this one have had (numbered as in the project's list): gradients."""
+
 from __future__ import annotations
 
 import warnings
@@ -19,8 +20,13 @@ EDGES = {
     "root": "sqrt(maximum(0, r[t]))",
     "chosen": "where(c[t] > 0, sqrt(c[t]), 0)", "ratio": "where(c[t] == 0, 1, sin(c[t]) / c[t])", "logistic": "1 / (1 + exp(-e[t]))",
 }  # fmt: skip
-ALL_EDGES = cell("\n".join(f"{name}[t] = {text}" for name, text in EDGES.items()), name="edges", parameters="{v: []}",
-                 inputs="{x: [], k: [], r: [], c: [], e: []}", outputs=f"[{', '.join(EDGES)}]")
+ALL_EDGES = cell(
+    "\n".join(f"{name}[t] = {text}" for name, text in EDGES.items()),
+    name="edges",
+    parameters="{v: []}",
+    inputs="{x: [], k: [], r: [], c: [], e: []}",
+    outputs=f"[{', '.join(EDGES)}]",
+)
 
 
 def edge(output: str, x: list[float], dtype: str) -> tuple[np.ndarray, np.ndarray]:
@@ -62,23 +68,41 @@ def test_H18_gradients_are_central_differences(name, lengths):
 
 @pytest.mark.parametrize("name", CORE)
 def test_gradients_are_linear_in_what_flows_in(name):
-    """backward(a * f + b * g) = a * backward(f) + b * backward(g), whichever of outputs and final states are left out."""
+    """backward(a * f + b * g) = a * backward(f) + b * backward(g), whichever of outputs and final
+    states are left out."""
     one = case(kernel(name), 5, 3, seed=4)
     run = one.forward()
-    whole, outputs, final = one.backward(run), one.kernel.backward(run, one.dy), one.kernel.backward(run, final=one.dfinal)
-    doubled = one.kernel.backward(run, {o: 2 * g for o, g in one.dy.items()}, final={s: 2 * g for s, g in one.dfinal.items()})
+    whole, outputs, final = (
+        one.backward(run),
+        one.kernel.backward(run, one.dy),
+        one.kernel.backward(run, final=one.dfinal),
+    )
+    doubled = one.kernel.backward(
+        run, {o: 2 * g for o, g in one.dy.items()}, final={s: 2 * g for s, g in one.dfinal.items()}
+    )
     nothing = one.kernel.backward(run)
     for kind in KINDS:
-        assert_close({n: g + getattr(final, kind)[n] for n, g in getattr(outputs, kind).items()}, getattr(whole, kind), HAND["float64"])
+        assert_close(
+            {n: g + getattr(final, kind)[n] for n, g in getattr(outputs, kind).items()},
+            getattr(whole, kind),
+            HAND["float64"],
+        )
         assert_same(getattr(doubled, kind), {n: 2 * g for n, g in getattr(whole, kind).items()})
         assert all((g == 0).all() for g in getattr(nothing, kind).values())
 
 
 def test_H19_jacobians_are_multiplied_in_the_right_order():
-    text = cell("p[t] = p[t-1] + m[t] * q[t-1]\nq[t] = q[t-1] + k[t] * p[t-1]", name="shears", inputs="{m: [], k: []}",
-                states="{p: [], q: []}", outputs="[q]")
+    text = cell(
+        "p[t] = p[t-1] + m[t] * q[t-1]\nq[t] = q[t-1] + k[t] * p[t-1]",
+        name="shears",
+        inputs="{m: [], k: []}",
+        states="{p: [], q: []}",
+        outputs="[q]",
+    )
     of = kernel(text)
-    run = of.forward({}, {"m": np.array([[2.0], [0.0]]), "k": np.array([[0.0], [3.0]])}, {"p": np.array([1.0]), "q": np.array([2.0])})
+    run = of.forward(
+        {}, {"m": np.array([[2.0], [0.0]]), "k": np.array([[0.0], [3.0]])}, {"p": np.array([1.0]), "q": np.array([2.0])}
+    )
     assert (run.final["p"][0], run.final["q"][0]) == (5, 17)
     back = of.backward(run, final={"q": np.ones(1)})
     assert (back.states["p"][0], back.states["q"][0]) == (3, 7)
@@ -115,12 +139,20 @@ def variants(array: np.ndarray) -> dict[str, np.ndarray]:
     unaligned = raw[1:].view(array.dtype).reshape(array.shape)
     unaligned[...] = array
     axes = tuple(range(array.ndim))[::-1]
-    return {"negative": backwards, "every other": wide[..., ::2], "fortran": np.asfortranarray(array), "read-only": frozen,
-            "transposed": np.ascontiguousarray(array.transpose(axes)).transpose(axes), "unaligned": unaligned,
-            "swapped": np.ascontiguousarray(array.swapaxes(0, 1)).swapaxes(0, 1) if array.ndim > 1 else array}
+    return {
+        "negative": backwards,
+        "every other": wide[..., ::2],
+        "fortran": np.asfortranarray(array),
+        "read-only": frozen,
+        "transposed": np.ascontiguousarray(array.transpose(axes)).transpose(axes),
+        "unaligned": unaligned,
+        "swapped": np.ascontiguousarray(array.swapaxes(0, 1)).swapaxes(0, 1) if array.ndim > 1 else array,
+    }
 
 
-@pytest.mark.parametrize("how", ["negative", "every other", "fortran", "read-only", "transposed", "unaligned", "swapped"])
+@pytest.mark.parametrize(
+    "how", ["negative", "every other", "fortran", "read-only", "transposed", "unaligned", "swapped"]
+)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_H22_arrays_of_any_strides(how, dtype):
     one = case(kernel("lstm", dtype), 5, 3, D=3, H=5)
@@ -136,7 +168,11 @@ def test_H22_arrays_of_any_strides(how, dtype):
     assert_same(got.final, run.final)
     for kind in KINDS:
         assert_same(getattr(gradients, kind), getattr(back, kind))
-    assert_same({n: a for group in (other.params, other.inputs, other.states, other.dy) for n, a in group.items()}, kept, "written to:")
+    assert_same(
+        {n: a for group in (other.params, other.inputs, other.states, other.dy) for n, a in group.items()},
+        kept,
+        "written to:",
+    )
 
 
 def test_results_are_the_callers_own():
@@ -144,7 +180,10 @@ def test_results_are_the_callers_own():
     one = case(kernel("lstm"), 5, 3, D=3, H=5)
     run = one.forward()
     back = one.backward(run)
-    kept = [{n: a.copy() for n, a in found.items()} for found in (run.outputs, run.final, back.params, back.inputs, back.states)]
+    kept = [
+        {n: a.copy() for n, a in found.items()}
+        for found in (run.outputs, run.final, back.params, back.inputs, back.states)
+    ]
     other = case(kernel("lstm"), 5, 3, seed=9, D=3, H=5)
     other.backward()
     run.outputs["h"][...] += 1
@@ -192,7 +231,9 @@ def test_H27_what_lies_in_the_branch_not_taken_never_multiplies(output, x, value
     assert_close(derivative, derivatives, HAND[dtype])
 
 
-@pytest.mark.parametrize(("dtype", "x"), [("float32", x) for x in (60, 89, 1e30)] + [("float64", x) for x in (400, 710, 1e300)])
+@pytest.mark.parametrize(
+    ("dtype", "x"), [("float32", x) for x in (60, 89, 1e30)] + [("float64", x) for x in (400, 710, 1e300)]
+)
 def test_H28_a_logistic_function_written_out_does_not_overflow(dtype, x):
     value, derivative = edge("logistic", [-x, x], dtype)
     assert_close(value, [0, 1], 1e-15)
@@ -206,4 +247,8 @@ def test_units_do_not_mix():
     for unit in range(9):
         alone = one.changed(lambda a, unit=unit: a[..., [unit]], sizes={"H": 1})
         for kind in KINDS:
-            assert_close({n: g[..., [unit]] for n, g in getattr(whole, kind).items()}, getattr(alone.backward(), kind), HAND["float64"])
+            assert_close(
+                {n: g[..., [unit]] for n, g in getattr(whole, kind).items()},
+                getattr(alone.backward(), kind),
+                HAND["float64"],
+            )

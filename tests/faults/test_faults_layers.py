@@ -1,4 +1,6 @@
-"""Faults that engines like this one have had (numbered as in the project's list): several layers, two directions, lengths, dropout."""
+"""Faults that engines like this one have had (numbered as in the project's list): several layers,
+two directions, lengths, dropout."""
+
 from __future__ import annotations
 
 import itertools
@@ -69,7 +71,11 @@ def test_H07_projections_in_layers_and_directions():
     layer = Recurrent("lstm_projected", 3, 4, 2, bidirectional=True, proj_size=2, dtype="float64")
     shapes = {n: a.shape for n, a in layer.params.items()}
     assert {n: shapes[n] for n in ("weight_ih_l0", "weight_hh_l0", "weight_hr_l0", "weight_ih_l1")} == {
-        "weight_ih_l0": (16, 3), "weight_hh_l0": (16, 2), "weight_hr_l0": (2, 4), "weight_ih_l1": (16, 4)}
+        "weight_ih_l0": (16, 3),
+        "weight_hh_l0": (16, 2),
+        "weight_hr_l0": (2, 4),
+        "weight_ih_l1": (16, 4),
+    }
     y, (h, c) = layer(np.ones((5, 2, 3)))
     assert (y.shape, h.shape, c.shape) == ((5, 2, 4), (4, 2, 2), (4, 2, 4))
 
@@ -112,8 +118,16 @@ def test_H14_no_steps_or_no_rows_in_layers(steps, rows, lengths):
     assert_same(dh, h0)
 
 
-@pytest.mark.parametrize(("lengths", "words"), [([4, 5], "lengths.1. is 5"), ([4, -1], "lengths.1. is -1"), ([4], r"\(2,\)"), ([[4, 2]], r"\(2,\)"),
-                                                ([4.0, 2.5], "integers")])
+@pytest.mark.parametrize(
+    ("lengths", "words"),
+    [
+        ([4, 5], "lengths.1. is 5"),
+        ([4, -1], "lengths.1. is -1"),
+        ([4], r"\(2,\)"),
+        ([[4, 2]], r"\(2,\)"),
+        ([4.0, 2.5], "integers"),
+    ],
+)
 def test_H15_lengths_that_do_not_fit(lengths, words):
     with pytest.raises(ValueError, match=words):
         linear()(np.ones((4, 2, 1)), lengths=lengths)
@@ -240,9 +254,13 @@ def test_H74_windows_of_rows_that_end_and_restart_anywhere(batch_first):
 def test_H75_H80_states_of_layers_are_named_with_what_was_expected():
     layer = Recurrent("lstm", 3, 4, 2, bidirectional=True, dtype="float64")
     x, h, c = np.ones((5, 3, 3)), np.ones((4, 3, 4)), np.ones((4, 3, 4))
-    for state, words in (((np.ones((4, 4, 4)), c), r"state 'h' must have shape \(4, 3, 4\), got \(4, 4, 4\)"),
-                         ((h, c[:2]), r"'c'.*\(4, 3, 4\), got \(2, 3, 4\)"),
-                         ((h, np.ones((4, 4))), r"'c'.*\(4, 3, 4\), got \(4, 4\)"), (h, "tuple of 2 arrays"), ({"h": h}, "tuple of 2 arrays.*a dict")):
+    for state, words in (
+        ((np.ones((4, 4, 4)), c), r"state 'h' must have shape \(4, 3, 4\), got \(4, 4, 4\)"),
+        ((h, c[:2]), r"'c'.*\(4, 3, 4\), got \(2, 3, 4\)"),
+        ((h, np.ones((4, 4))), r"'c'.*\(4, 3, 4\), got \(4, 4\)"),
+        (h, "tuple of 2 arrays"),
+        ({"h": h}, "tuple of 2 arrays.*a dict"),
+    ):
         for call in (layer, layer.infer):
             with pytest.raises(ValueError, match=words):
                 call(x, state)

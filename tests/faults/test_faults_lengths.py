@@ -1,4 +1,6 @@
-"""Faults that engines like this one have had (numbered as in the project's list): rows of different lengths, and none at all."""
+"""Faults that engines like this one have had (numbered as in the project's list): rows of different
+lengths, and none at all."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -25,7 +27,8 @@ def linear(x, lengths, h0=None, dtype="float64", u=0.5):
 
 
 def turned(x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Each row of x [T, B, ...] the other way round, what lies past its end left where it is: the reverse direction."""
+    """Each row of x [T, B, ...] the other way round, what lies past its end left where it is: the
+    reverse direction."""
     out = x.copy()
     for row, n in enumerate(lengths):
         out[:n, row] = x[:n, row][::-1]
@@ -49,7 +52,9 @@ def test_H12_zero_past_the_end_and_the_last_valid_state(dtype):
     assert_close(run.outputs["h"], [[1, 1], [1.5, 1.5], [1.75, 0], [1.875, 0]], HAND[dtype])
     assert_close(run.states["h"], run.outputs["h"], 0)
     assert_close(run.final["h"], [1.875, 1.5], HAND[dtype])
-    inferred = of.infer({"w": np.array(1, dtype), "u": np.array(0.5, dtype)}, {"x": np.ones((4, 2), dtype)}, lengths=[4, 2])
+    inferred = of.infer(
+        {"w": np.array(1, dtype), "u": np.array(0.5, dtype)}, {"x": np.ones((4, 2), dtype)}, lengths=[4, 2]
+    )
     assert_same(inferred.outputs, run.outputs)
     assert_same(inferred.final, run.final)
 
@@ -94,7 +99,9 @@ def test_H15_lengths_out_of_range_or_of_the_wrong_kind(lengths, words):
     assert all(w in str(caught.value) for w in words), caught.value
 
 
-@pytest.mark.parametrize("kind", ["list", "tuple", "int8", "uint8", "int32", "uint32", "int64", "uint64", ">i4", "strided"])
+@pytest.mark.parametrize(
+    "kind", ["list", "tuple", "int8", "uint8", "int32", "uint32", "int64", "uint64", ">i4", "strided"]
+)
 def test_H15_integers_of_every_width(kind):
     every_other = np.array([4, 9, 2, 9])[::2]
     given = {"list": [4, 2], "tuple": (4, 2), "strided": every_other}.get(kind)
@@ -128,9 +135,14 @@ def test_H17_ragged_rows_are_the_reference_and_the_rows_alone(name):
     run, back = one.forward(), one.backward()
     total = {n: np.zeros_like(p) for n, p in one.params.items()}
     for row, n in enumerate(LENGTHS):
-        alone = replace(one, lengths=None, inputs={i: x[:n, [row]] for i, x in one.inputs.items()},
-                        dy={o: g[:n, [row]] for o, g in one.dy.items()}, states={s: h[[row]] for s, h in one.states.items()},
-                        dfinal={s: g[[row]] for s, g in one.dfinal.items()})
+        alone = replace(
+            one,
+            lengths=None,
+            inputs={i: x[:n, [row]] for i, x in one.inputs.items()},
+            dy={o: g[:n, [row]] for o, g in one.dy.items()},
+            states={s: h[[row]] for s, h in one.states.items()},
+            dfinal={s: g[[row]] for s, g in one.dfinal.items()},
+        )
         own, gradients = alone.forward(), alone.backward()
         tolerance = HAND["float64"]
         assert_close({o: y[:n, [row]] for o, y in run.outputs.items()}, own.outputs, tolerance)

@@ -1,4 +1,6 @@
-"""Faults that engines like this one have had (numbered as in the project's list): caches, processes, threads, forks."""
+"""Faults that engines like this one have had (numbered as in the project's list): caches,
+processes, threads, forks."""
+
 from __future__ import annotations
 
 import multiprocessing
@@ -21,7 +23,8 @@ from rnnspec.backends.cpu.launch import rows
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("params", "inputs", "states")
 
-# prints h of one step of the cell in the file named by the first argument, x = 1, and the gradient of x
+# prints h of one step of the cell in the file named by the first argument, x = 1, and the gradient
+# of x
 ONE_STEP = """
 import sys, numpy as np, rnnspec
 kernel = rnnspec.compile(sys.argv[1], dtype="float64")
@@ -30,7 +33,9 @@ print(run.outputs["h"][0, 0], kernel.backward(run, {"h": np.ones((1, 1))}).input
 """
 
 
-def python(script: str, *arguments: str, how: str = "-c", **environment: str | None) -> subprocess.CompletedProcess[str]:
+def python(
+    script: str, *arguments: str, how: str = "-c", **environment: str | None
+) -> subprocess.CompletedProcess[str]:
     env = {k: v for k, v in {**os.environ, "PYTHONPATH": str(ROOT), **environment}.items() if v is not None}
     command, given = ([sys.executable, "-c", script], None) if how == "-c" else ([sys.executable, "-"], script)
     done = subprocess.run([*command, *arguments], input=given, capture_output=True, text=True, env=env, timeout=300)
@@ -75,7 +80,13 @@ def test_H60_nowhere_to_write_costs_one_warning(tmp_path):
     scaled(tmp_path / "scaled.yaml", "0.5")
     nowhere = tmp_path / "file"
     nowhere.write_text("not a folder")
-    done = python(ONE_STEP, str(tmp_path / "scaled.yaml"), RNNSPEC_CACHE_DIR=None, HOME=None, XDG_CACHE_HOME=str(nowhere / "cache"))
+    done = python(
+        ONE_STEP,
+        str(tmp_path / "scaled.yaml"),
+        RNNSPEC_CACHE_DIR=None,
+        HOME=None,
+        XDG_CACHE_HOME=str(nowhere / "cache"),
+    )
     assert done.stdout == "0.5 0.5\n"
     assert done.stderr.count("Warning") == 1, done.stderr
 
@@ -96,7 +107,9 @@ print(hashlib.sha256(b"".join(a.tobytes() for a in arrays)).hexdigest())
 def test_H61_four_processes_on_an_empty_cache(tmp_path):
     env = os.environ | {"PYTHONPATH": str(ROOT), "RNNSPEC_CACHE_DIR": str(tmp_path)}
     pipe = subprocess.PIPE
-    running = [subprocess.Popen([sys.executable, "-c", RNN], stdout=pipe, stderr=pipe, text=True, env=env) for _ in range(4)]
+    running = [
+        subprocess.Popen([sys.executable, "-c", RNN], stdout=pipe, stderr=pipe, text=True, env=env) for _ in range(4)
+    ]
     printed = [process.communicate(timeout=500) for process in running]
     assert [process.returncode for process in running] == [0] * 4, printed
     assert len({out for out, _ in printed}) == 1
@@ -146,7 +159,9 @@ def test_H62_threads_lose_no_weight_gradient(width, dtype, spread):
 
 
 def test_threads_change_no_bit_but_in_sums_over_rows(spread):
-    single, several = (case(kernel("lstm", "float32", threads), 9, 7, lengths=[9, 1, 4, 0, 8, 9, 2], D=3, H=33) for threads in (1, 4))
+    single, several = (
+        case(kernel("lstm", "float32", threads), 9, 7, lengths=[9, 1, 4, 0, 8, 9, 2], D=3, H=33) for threads in (1, 4)
+    )
     run, other = single.forward(), several.forward()
     assert_same(other.outputs, run.outputs)
     assert_same(other.final, run.final)

@@ -1,4 +1,6 @@
-"""Faults that engines like this one have had (numbered as in the project's list): overflow, NaN, infinities, dtypes."""
+"""Faults that engines like this one have had (numbered as in the project's list): overflow, NaN,
+infinities, dtypes."""
+
 from __future__ import annotations
 
 import re
@@ -17,8 +19,10 @@ from rnnspec.backends.cpu.launch import rows
 
 KINDS = ("params", "inputs", "states")
 
-LITERALS = cell("h[t] = 0.1 * x[t] + x[t] / 3 + exp(2 * x[t]) + (1/3) * abs(h[t-1]) ** 1.5 + t + tanh(1 + x[t]) + x[t] ** 3",
-                name="literals")
+LITERALS = cell(
+    "h[t] = 0.1 * x[t] + x[t] / 3 + exp(2 * x[t]) + (1/3) * abs(h[t-1]) ** 1.5 + t + tanh(1 + x[t]) + x[t] ** 3",
+    name="literals",
+)
 
 # Beck et al. 2024, xLSTM: exponential gates with a stabiliser m
 SLSTM = cell(
@@ -26,17 +30,29 @@ SLSTM = cell(
 c[t] = exp(f[t] + m[t-1] - m[t]) * c[t-1] + exp(i[t] - m[t]) * z[t]
 n[t] = exp(f[t] + m[t-1] - m[t]) * n[t-1] + exp(i[t] - m[t])
 h[t] = c[t] / n[t]""",
-    name="slstm_gates", inputs="{i: [], f: [], z: []}", states="{c: [], n: [], m: []}")
+    name="slstm_gates",
+    inputs="{i: [], f: [], z: []}",
+    states="{c: [], n: [], m: []}",
+)
 
 
 def test_H29_a_fully_saturated_lstm_passes_its_cell_on():
     of, huge = kernel("lstm", "float32"), {"b_i": 1e4, "b_f": -1e4, "b_g": 1e4, "b_o": 1e4}
     params = {n: np.full([1] * len(shape), huge.get(n, 0), np.float32) for n, shape in of.spec.parameters.items()}
-    run = of.forward(params, {"x": np.ones((1, 1, 1), np.float32)}, {"h": np.zeros((1, 1), np.float32), "c": np.ones((1, 1), np.float32)})
+    run = of.forward(
+        params,
+        {"x": np.ones((1, 1, 1), np.float32)},
+        {"h": np.zeros((1, 1), np.float32), "c": np.ones((1, 1), np.float32)},
+    )
     assert run.final["c"][0, 0] == 1
     assert_close(run.final["h"][0, 0], 0.761594, SIX_DIGITS)
     back = of.backward(run, ones(run))
-    assert all(g == 0 for g in back.params.values()) and back.inputs["x"] == 0 and back.states["h"] == 0 and back.states["c"] == 0
+    assert (
+        all(g == 0 for g in back.params.values())
+        and back.inputs["x"] == 0
+        and back.states["h"] == 0
+        and back.states["c"] == 0
+    )
 
 
 def test_H30_results_have_the_dtype_of_the_kernel():
@@ -44,7 +60,16 @@ def test_H30_results_have_the_dtype_of_the_kernel():
         one = case(kernel(name, "float32"), 3, 2, D=3, H=5)
         run, back = one.forward(), one.backward()
         inferred = one.kernel.infer(one.params, one.inputs)
-        found = [run.outputs, run.final, run.states, back.params, back.inputs, back.states, inferred.outputs, inferred.final]
+        found = [
+            run.outputs,
+            run.final,
+            run.states,
+            back.params,
+            back.inputs,
+            back.states,
+            inferred.outputs,
+            inferred.final,
+        ]
         assert {a.dtype for group in found for a in group.values()} == {np.dtype(np.float32)}
 
 
@@ -65,8 +90,13 @@ def test_H31_other_dtypes_are_refused_by_name(wrong):
     layer = Recurrent("lstm", 3, 4)
     x, h, c = np.ones((5, 2, 3), np.float32), np.zeros((1, 2, 4), np.float32), np.zeros((1, 2, 4), np.float32)
     y, _ = layer(x, (h, c))
-    for call in (lambda: layer(x.astype(wrong)), lambda: layer.infer(x.astype(wrong)), lambda: layer(x, (h.astype(wrong), c)),
-                 lambda: layer.backward(y.astype(wrong)), lambda: layer.backward(None, (h, c.astype(wrong)))):
+    for call in (
+        lambda: layer(x.astype(wrong)),
+        lambda: layer.infer(x.astype(wrong)),
+        lambda: layer(x, (h.astype(wrong), c)),
+        lambda: layer.backward(y.astype(wrong)),
+        lambda: layer.backward(None, (h, c.astype(wrong))),
+    ):
         with pytest.raises(DtypeError) as caught:
             call()
         assert isinstance(caught.value, TypeError)
@@ -93,7 +123,9 @@ def test_H32_a_row_knows_nothing_of_its_neighbours(name, poison, threads, monkey
         one.inputs["x"][:, 1] = filler
         run = one.forward()
         back = one.backward(run)
-        results.append((run.outputs["h"][:, others], back.inputs["x"][:, others], *(back.states[s][others] for s in back.states)))
+        results.append(
+            (run.outputs["h"][:, others], back.inputs["x"][:, others], *(back.states[s][others] for s in back.states))
+        )
     for clean, dirty in zip(*results):
         assert np.isfinite(clean).all()
         assert_same(dirty, clean)
@@ -161,11 +193,14 @@ def test_H41_division_of_literals_is_exact_in_both_dtypes():
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_the_bits_of_a_row_do_not_depend_on_how_many_rows_there_are(dtype: str) -> None:
-    """`reassoc` let LLVM round d_a_z * z * (1 - z) of mut1_raw otherwise in the copies of an unrolled loop over rows."""
+    """`reassoc` let LLVM round d_a_z * z * (1 - z) of mut1_raw otherwise in the copies of an
+    unrolled loop over rows."""
     own = rnnspec.compile("mut1_raw", dtype=dtype, threads=1)
     rng, params = np.random.default_rng(0), own.init(H=3, seed=0)
     x, h, dy = (rng.standard_normal(shape).astype(dtype) for shape in ((1, 8, 3), (8, 3), (1, 8, 3)))
     whole = own.backward(own.forward(params, {"x": x}, {"h": h}), {"h": dy}).inputs["x"]
     for b in range(8):
-        alone = own.backward(own.forward(params, {"x": x[:, b : b + 1]}, {"h": h[b : b + 1]}), {"h": dy[:, b : b + 1]}).inputs["x"]
+        alone = own.backward(
+            own.forward(params, {"x": x[:, b : b + 1]}, {"h": h[b : b + 1]}), {"h": dy[:, b : b + 1]}
+        ).inputs["x"]
         assert np.array_equal(alone[:, 0], whole[:, b])

@@ -1,4 +1,5 @@
 """Defects that a hostile first user found. Each test fails until its defect is mended."""
+
 from __future__ import annotations
 
 import copy
@@ -32,7 +33,10 @@ SCALAR = cell("h[t] = w * x[t] + h[t-1]", name="scalar_weight", parameters="{w: 
 
 
 def constant_cell(value: str) -> str:
-    return f"rnnspec: 1\nname: constants\ninputs: {{x: D}}\nstates: {{h: D}}\nequations: |\n  h[t] = x[t] + {value}\noutputs: [h]\n"
+    return (
+        "rnnspec: 1\nname: constants\ninputs: {x: D}\nstates: {h: D}\nequations: |\n  h[t] = x[t] +"
+        f" {value}\noutputs: [h]\n"
+    )
 
 
 # --- wrong numbers and memory that is used after it was given back
@@ -40,7 +44,8 @@ def constant_cell(value: str) -> str:
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs POSIX timers")
 def test_an_interrupted_call_waits_for_its_threads() -> None:
-    """Ctrl-C during `job.result()`: `run_blocks` returned while a worker still wrote to scratch, tape and outputs, which are then reused."""
+    """Ctrl-C during `job.result()`: `run_blocks` returned while a worker still wrote to scratch,
+    tape and outputs, which are then reused."""
     release, started, done = threading.Event(), threading.Event(), threading.Event()
 
     def work(table: int) -> None:
@@ -88,7 +93,8 @@ def test_slope_of_a_root_of_float32_at_its_ends(value: float, expected: float) -
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs POSIX timers")
 def test_an_interrupt_does_not_leave_the_pool_locked() -> None:
-    """Ctrl-C between `acquire` and `try` in `_Pool.give`: the lock stays taken, and every later call of the process hangs in `take`."""
+    """Ctrl-C between `acquire` and `try` in `_Pool.give`: the lock stays taken, and every later
+    call of the process hangs in `take`."""
     script = textwrap.dedent("""
         import faulthandler, random, signal, time
         from rnnspec.backends.cpu.launch.memory import Memory
@@ -144,7 +150,10 @@ def test_threads_after_the_main_thread_and_at_exit() -> None:
 def test_extends_of_a_pipe_does_not_hang(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.yaml")
     (tmp_path / "own.yaml").write_text("rnnspec: 1\nname: own\nextends: pipe.yaml\n")
-    script = f"import rnnspec\ntry: rnnspec.load({str(tmp_path / 'own.yaml')!r})\nexcept rnnspec.errors.SpecError as e: print('refused', e)"
+    script = (
+        f"import rnnspec\ntry: rnnspec.load({str(tmp_path / 'own.yaml')!r})\nexcept rnnspec.errors.SpecError as e:"
+        " print('refused', e)"
+    )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=10, check=False)
     assert "refused" in ran.stdout
 
@@ -165,7 +174,8 @@ def test_a_misaligned_single_number() -> None:
 
 
 def test_shapes_may_be_forgotten_while_a_call_looks_them_up() -> None:
-    """`_known` and `_planned` are cleared by one thread between another's test and its look-up: KeyError."""
+    """`_known` and `_planned` are cleared by one thread between another's test and its look-up:
+    KeyError."""
     of = rnnspec.compile(rnnspec.loads(LEAKY))
 
     class Emptied(dict):  # type: ignore[type-arg]
@@ -194,7 +204,8 @@ def test_a_layer_can_be_copied_after_a_call() -> None:
 
 @pytest.mark.parametrize("name", ["seed", "self"])
 def test_sizes_called_like_arguments(name: str) -> None:
-    """'init needs the sizes seed of 'c': give seed=...', whatever one gives; TypeError for self. Refusing the name would do as well."""
+    """'init needs the sizes seed of 'c': give seed=...', whatever one gives; TypeError for self.
+    Refusing the name would do as well."""
     head = f"rnnspec: 1\nname: c\ninputs: {{x: {name}}}\nstates: {{h: {name}}}\nparameters: {{w: [{name}]}}\n"
     text = head + "equations: |\n  h[t] = w * x[t] + h[t-1]\noutputs: [h]\n"
     try:

@@ -1,4 +1,6 @@
-"""What the engine's tests share: small cells of the list of known faults, compiled kernels, and random arrays to run them on."""
+"""What the engine's tests share: small cells of the list of known faults, compiled kernels, and
+random arrays to run them on."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -19,11 +21,25 @@ from rnnspec.lowering.pipeline import Stages, stages
 Array = np.ndarray
 DTYPES = ("float32", "float64")
 PRIMES = (3, 5, 2, 7, 11, 13)
-# cells that between them have every form of stage, state and product: tests that compile run over these, tests/test_all_cells.py over all
-CORE = ("gru", "gru_reset_before", "indrnn", "lstm", "lstm_1997", "lstm_cifg", "lstm_peephole", "lstm_projected", "mgu", "rnn")
+# cells that between them have every form of stage, state and product: tests that compile run over
+# these, tests/test_all_cells.py over all
+CORE = (
+    "gru",
+    "gru_reset_before",
+    "indrnn",
+    "lstm",
+    "lstm_1997",
+    "lstm_cifg",
+    "lstm_peephole",
+    "lstm_projected",
+    "mgu",
+    "rnn",
+)
 
 LINEAR = cell("h[t] = w * x[t] + u * h[t-1]", name="linear", parameters="{w: [], u: []}")
-LINEAR_ROWS = cell("h[t] = w * x[t] + u * h[t-1]", name="linear_rows", inputs="{x: H}", states="{h: H}", parameters="{w: [H], u: [H]}")
+LINEAR_ROWS = cell(
+    "h[t] = w * x[t] + u * h[t-1]", name="linear_rows", inputs="{x: H}", states="{h: H}", parameters="{w: [H], u: [H]}"
+)
 
 
 def spec_of(name: str, **settings: Any) -> Spec:
@@ -33,7 +49,8 @@ def spec_of(name: str, **settings: Any) -> Spec:
 
 @cache
 def kernel(name: str, dtype: str = "float64", threads: int | None = None, **settings: Any) -> Kernel:
-    """The kernel of a cell's name or text: one in this process, so that no test compiles what another has compiled."""
+    """The kernel of a cell's name or text: one in this process, so that no test compiles what
+    another has compiled."""
     return rnnspec.compile(spec_of(name, **settings), dtype=dtype, threads=threads)
 
 
@@ -74,7 +91,9 @@ class Case:
         parts = [(g, run.outputs[o]) for o, g in self.dy.items()] + [(g, run.final[s]) for s, g in self.dfinal.items()]
         return float(sum(np.vdot(g, value) for g, value in parts))
 
-    def changed(self, array: Callable[[Array], Array] = lambda a: a, name: Callable[[str], str] = lambda n: n, **fields: Any) -> Case:
+    def changed(
+        self, array: Callable[[Array], Array] = lambda a: a, name: Callable[[str], str] = lambda n: n, **fields: Any
+    ) -> Case:
         """The same call on other arrays, or under other names, or with other fields."""
         groups = ("params", "inputs", "states", "dy", "dfinal")
         return replace(self, **{k: {name(n): array(a) for n, a in getattr(self, k).items()} for k in groups} | fields)
@@ -130,7 +149,9 @@ def _alive(of: Case, array: Array) -> Array:
     return (np.arange(steps)[:, None] < lengths[None]).reshape((steps, rows) + (1,) * (array.ndim - 2))
 
 
-def run_scalar(name: str, x: Any, dtype: str = "float64", states: Mapping[str, Any] | None = None, **params: float) -> tuple[Kernel, Run]:
+def run_scalar(
+    name: str, x: Any, dtype: str = "float64", states: Mapping[str, Any] | None = None, **params: float
+) -> tuple[Kernel, Run]:
     """One row of a cell of numbers over the steps x [T], or rows of it with x [T, B]."""
     of = kernel(name, dtype)
     x = np.asarray(x, dtype)
@@ -148,7 +169,13 @@ def ones(run: Run, *outputs: str) -> dict[str, Array]:
 _GRAPHS: dict[str, Any] = {}
 
 
-def reference_run(spec: Spec, params: Mapping[str, Any], inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None, lengths: Any = None) -> Any:
+def reference_run(
+    spec: Spec,
+    params: Mapping[str, Any],
+    inputs: Mapping[str, Any],
+    states: Mapping[str, Any] | None = None,
+    lengths: Any = None,
+) -> Any:
     """The reference on plain arrays, in float64: sizes follow from the arrays."""
     from rnnspec.engine.arrays import infer_sizes
     from rnnspec.language.load import digest
@@ -156,5 +183,7 @@ def reference_run(spec: Spec, params: Mapping[str, Any], inputs: Mapping[str, An
 
     if (key := digest(spec)) not in _GRAPHS:
         _GRAPHS[key] = build(spec)
-    dims = [("", spec.parameters[n], np.shape(a)) for n, a in params.items()] + [("", ("T", "B", *spec.inputs[n]), np.shape(a)) for n, a in inputs.items()]
+    dims = [("", spec.parameters[n], np.shape(a)) for n, a in params.items()] + [
+        ("", ("T", "B", *spec.inputs[n]), np.shape(a)) for n, a in inputs.items()
+    ]
     return reference.forward(_GRAPHS[key], params, inputs, states, lengths, sizes=infer_sizes(spec, dims))

@@ -1,10 +1,12 @@
-"""What ptxas says of tier 1's kernels: registers of a thread and bytes of shared memory of a block, for the standard cells, with as many rows
-a block as fit (4, but where the table's comment says otherwise).
+"""What ptxas says of tier 1's kernels: registers of a thread and bytes of shared memory of a block,
+for the standard cells, with as many rows a block as fit (4, but where the table's comment says
+otherwise).
 
-Tests hold what they find to the table's registers, rounded up to what a thread is given, and to its shared memory.
-`python tests/cuda_budgets.py` measures anew and prints the table, to be put below; ptxas of CUDA 13.0, kernels by numba-cuda 0.30.
-Compiled, not run on a GPU.
+Tests hold what they find to the table's registers, rounded up to what a thread is given, and to its
+shared memory. `python tests/cuda_budgets.py` measures anew and prints the table, to be put below;
+ptxas of CUDA 13.0, kernels by numba-cuda 0.30. Compiled, not run on a GPU.
 """
+
 from __future__ import annotations
 
 import sys
@@ -49,7 +51,8 @@ def measure(cell: str, mode: str, size: int, arch: str, tier: int | None = None)
     return Resources(made.registers, made.spilled, 4 * source.shared, source.threads)
 
 
-# (cell, mode, size) -> {architecture: (registers, bytes of shared memory, bytes spilled if any)}. What is spilled is one register of a kernel
+# (cell, mode, size) -> {architecture: (registers, bytes of shared memory, bytes spilled if any)}.
+# What is spilled is one register of a kernel
 # that ptxas wants to have 64, so that four blocks fit a processor; nothing forces it to.
 TABLE: dict[tuple[str, str, int], dict[str, tuple[int, ...]]] = {
     ("lstm", "forward", 16): {"sm_80": (64, 3072), "sm_90": (62, 3072)},
@@ -96,7 +99,8 @@ TABLE: dict[tuple[str, str, int], dict[str, tuple[int, ...]]] = {
     ("indrnn", "backward", 64): {"sm_80": (56, 2048), "sm_90": (56, 2048)},
 }
 
-# The same of tier 2, at sizes where several blocks share up to 8 rows; nothing is spilled. At 1024 an LSTM fits no A100.
+# The same of tier 2, at sizes where several blocks share up to 8 rows; nothing is spilled. At 1024
+# an LSTM fits no A100.
 GRID = [("lstm", 128), *((cell, 256) for cell in STANDARD), ("lstm", 1024)]
 GRID_TABLE: dict[tuple[str, str, int], dict[str, tuple[int, int]]] = {
     ("lstm", "forward", 128): {"sm_80": (228, 20480), "sm_90": (224, 20480)},
@@ -124,5 +128,7 @@ if __name__ == "__main__":
         for (cell, size), mode in product(wanted, MODES):
             archs = DEVICES if size < 1024 else ["sm_90"]
             found = {arch: measure(cell, mode, size, arch, tier) for arch in archs}
-            shown = ", ".join(f'"{a}": ({r.registers}, {r.shared}{f", {r.spilled}" * bool(r.spilled)})' for a, r in found.items() if r)
+            shown = ", ".join(
+                f'"{a}": ({r.registers}, {r.shared}{f", {r.spilled}" * bool(r.spilled)})' for a, r in found.items() if r
+            )
             print(f'    ("{cell}", "{mode}", {size}): {{{shown}}},', flush=True)

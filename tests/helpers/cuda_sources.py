@@ -1,4 +1,5 @@
 """All kernels of a cell, and what must not stand in their PTX."""
+
 from __future__ import annotations
 
 import re
@@ -16,7 +17,8 @@ from rnnspec.lowering.pipeline import MODES, Stages, stages
 from rnnspec.lowering.program import Program
 
 MANY_ROWS = 10**6  # so that a block has as many as it can
-# expf is made of ex2.approx and tanhf of rcp.approx, both with corrections; the others would be approximations that nobody asked for
+# expf is made of ex2.approx and tanhf of rcp.approx, both with corrections; the others would be
+# approximations that nobody asked for
 APPROXIMATE = re.compile(r"\b(?:tanh|sin|cos|lg2|sqrt|rsqrt|div)\.(?:approx|full)[\w.]*")
 
 
@@ -25,8 +27,11 @@ def programs(cell: str) -> Stages:
     return stages(rnnspec.load(cell))
 
 
-def loop_kernel(cell: str, mode: str, size: int, arch: str = "sm_90", dtype: str = "float32", tier: int | None = None) -> Source | None:
-    """The kernel of the loop with every free size `size`; None where none fits. tier: 1, 2, or what is chosen."""
+def loop_kernel(
+    cell: str, mode: str, size: int, arch: str = "sm_90", dtype: str = "float32", tier: int | None = None
+) -> Source | None:
+    """The kernel of the loop with every free size `size`; None where none fits. tier: 1, 2, or what
+    is chosen."""
     spec = rnnspec.load(cell)
     facts = Facts(getattr(programs(cell), mode))
     sizes = dict.fromkeys(spec.sizes, size) | {"D": size, "H": size}

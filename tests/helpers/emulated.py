@@ -1,4 +1,6 @@
-"""A device for the CUDA tests: a stand-in for libcuda that runs the kernels' own PTX in the interpreter (tests/ptx)."""
+"""A device for the CUDA tests: a stand-in for libcuda that runs the kernels' own PTX in the
+interpreter (tests/ptx)."""
+
 from __future__ import annotations
 
 import contextlib
@@ -43,7 +45,9 @@ def gpu(**options: Any) -> Iterator[FakeLibrary]:
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, argument: str, before: str, after: str) -> None:
-    """From now on the kernels that have this argument are built with a fault. LookupError where the text to be changed isn't there, which no test expects."""
+    """From now on the kernels that have this argument are built with a fault. LookupError where the
+    text to be changed isn't there, which no test expects."""
+
     def planted(source: Source, target: tuple[int, int]) -> tuple[bytes, str]:
         if argument in source.arguments:
             if before not in source.text:

@@ -1,7 +1,10 @@
-"""The list of known faults of engines like this one, and which tests stand for each: `python tests/faults.py` prints the table.
+"""The list of known faults of engines like this one, and which tests stand for each: `python
+tests/faults.py` prints the table.
 
-A test stands for a case if its name has the case's number (`test_H05_...`), or a parameter's name begins with it.
+A test stands for a case if its name has the case's number (`test_H05_...`), or a parameter's name
+begins with it.
 """
+
 from __future__ import annotations
 
 import ast
@@ -11,7 +14,8 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
 
-# number, what part of an engine it is about, severity (S1 silently wrong or a security hole, S2 crash or hang, S3 unclear message), title
+# number, what part of an engine it is about, severity (S1 silently wrong or a security hole, S2
+# crash or hang, S3 unclear message), title
 CASES = (
     ("H01", "FWD", "S1", "Final state of the reverse direction sits at t=0"),
     ("H02", "FWD", "S1", "h_n order is layer-major, direction-minor"),
@@ -125,7 +129,10 @@ def without() -> list[str]:
 def table() -> str:
     """Every case and the files with its tests, in Markdown."""
     lines = ["| case | about | severity | | tests |", "|---|---|---|---|---|"]
-    lines += [f"| {number} | {about} | {severity} | {title} | {', '.join(tested().get(number, ['none']))} |" for number, about, severity, title in CASES]
+    lines += [
+        f"| {number} | {about} | {severity} | {title} | {', '.join(tested().get(number, ['none']))} |"
+        for number, about, severity, title in CASES
+    ]
     return "\n".join([*lines, "", f"{len(CASES) - len(without())} of {len(CASES)} have tests."])
 
 

@@ -1,4 +1,5 @@
 """Cells whose form is their point: all are run at several sizes against the reference."""
+
 from __future__ import annotations
 
 from cells import LINEAR
@@ -36,5 +37,8 @@ FORMS = {
         parameters="{W: [H, D], U: [H, H], V: [H, H], X: [H, H]}"),
 }  # fmt: skip
 FORMS["a size that is a sum"] = cell(
-    "g[t] = tanh(V @ x[t] + e)\nh[t] = tanh(W @ g[t] + k * h[t-1])", inputs="{x: D}", states="{h: D + E}",
-    parameters="{W: [D + E, E], V: [E, D], k: [D + E], e: [E]}")
+    "g[t] = tanh(V @ x[t] + e)\nh[t] = tanh(W @ g[t] + k * h[t-1])",
+    inputs="{x: D}",
+    states="{h: D + E}",
+    parameters="{W: [D + E, E], V: [E, D], k: [D + E], e: [E]}",
+)

@@ -1,5 +1,6 @@
-"""Plain NumPy step functions of the cells in tests/specs, and of some that moved from there to specs: written from the papers, in another form
-than the YAML where that is easy."""
+"""Plain NumPy step functions of the cells in tests/specs, and of some that moved from there to
+specs: written from the papers, in another form than the YAML where that is easy."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -8,7 +9,9 @@ import numpy as np
 
 Array = np.ndarray
 Arrays = dict[str, Array]
-Step = Callable[[Mapping[str, Array], Array, Arrays, list[Array], list[Arrays]], Arrays]  # parameters, x, state before, all x, all states -> state
+Step = Callable[
+    [Mapping[str, Array], Array, Arrays, list[Array], list[Arrays]], Arrays
+]  # parameters, x, state before, all x, all states -> state
 
 
 def sigmoid(v: Array) -> Array:
@@ -111,8 +114,21 @@ def taps(p, x, s, xs, before):
     return {"h": (1 - g) * s["h"] + g * (u + z_3 * z), "z": z}
 
 
-STEPS: dict[str, Step] = {f.__name__: f for f in (ln_lstm_haste, rhn, on_lstm, mogrifier_lstm, lstm_concat, antisymmetric_rnn, mlstm_matrix,
-                                                  fast_weights, taps, lstm_two_biases)}
+STEPS: dict[str, Step] = {
+    f.__name__: f
+    for f in (
+        ln_lstm_haste,
+        rhn,
+        on_lstm,
+        mogrifier_lstm,
+        lstm_concat,
+        antisymmetric_rnn,
+        mlstm_matrix,
+        fast_weights,
+        taps,
+        lstm_two_biases,
+    )
+}
 
 
 def run(name: str, params: Mapping[str, Array], x: Array, states: Mapping[str, Array]) -> dict[str, Array]:

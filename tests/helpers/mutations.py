@@ -1,9 +1,10 @@
 """Faults planted in the generator, and the property of `rnnspec check` that catches each.
 
-`python tests/mutations.py` prints the table of all of them (Markdown): the fault, where it is planted, and every property that fails.
-Each mutant is one wrong thing: in the table of functions, in a graph, its adjoint or tangent, in a program, in emitted text or in what
-calls the kernels.
+`python tests/mutations.py` prints the table of all of them (Markdown): the fault, where it is
+planted, and every property that fails. Each mutant is one wrong thing: in the table of functions,
+in a graph, its adjoint or tangent, in a program, in emitted text or in what calls the kernels.
 """
+
 from __future__ import annotations
 
 import re
@@ -33,15 +34,27 @@ from rnnspec.lowering.program import Accumulation, Program, Stage, Term
 from rnnspec.symbolic.expressions import symbol
 from rnnspec.symbolic.graph import Graph, Node, Pointwise, Product
 
-TAPS = cell("a[t] = W @ x[t-1] + V @ x[t]\nh[t] = tanh(a[t] + u * h[t-2])", name="tapped", inputs="{x: D}", states="{h: H}",
-            parameters="{W: [H, D], V: [H, D], u: [H]}")
-TWICE = cell("h[t] = tanh(W @ x[t] + U @ h[t-1]) + 0.5 * (U @ h[t-1])", name="twice", inputs="{x: D}", states="{h: H}", parameters="{W: [H, D], U: [H, H]}")
+TAPS = cell(
+    "a[t] = W @ x[t-1] + V @ x[t]\nh[t] = tanh(a[t] + u * h[t-2])",
+    name="tapped",
+    inputs="{x: D}",
+    states="{h: H}",
+    parameters="{W: [H, D], V: [H, D], u: [H]}",
+)
+TWICE = cell(
+    "h[t] = tanh(W @ x[t] + U @ h[t-1]) + 0.5 * (U @ h[t-1])",
+    name="twice",
+    inputs="{x: D}",
+    states="{h: H}",
+    parameters="{W: [H, D], U: [H, H]}",
+)
 DTYPE = np.dtype("float64")
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """what: the fault in words. make: the Subject that has it. caught: the property that is meant to catch it."""
+    """what: the fault in words. make: the Subject that has it. caught: the property that is meant
+    to catch it."""
 
     what: str
     where: str
@@ -58,7 +71,9 @@ class Mutant:
             for row in PROPERTIES:
                 if row.needs_kernel == (known.kernel is not None) and (not first_only or row.name == self.caught):
                     outcome = attempt(lambda row=row: row.check(known))  # type: ignore[misc]
-                    raised = " raised" * bool(RAISED.match(outcome.detail))  # a mutant that can't run shows nothing of what a property compares
+                    raised = " raised" * bool(
+                        RAISED.match(outcome.detail)
+                    )  # a mutant that can't run shows nothing of what a property compares
                     found += [f"{row.name}{raised}"] if not outcome.passed and not outcome.skipped else []
         return found
 
@@ -88,8 +103,13 @@ def right_kernel(name: str) -> Subject:
 
 def graph_mutant(what: str, name: str, caught: str, change: Callable[[Graph], Graph], part: str = "reverse") -> Mutant:
     where = {"reverse": "adjoint", "graph": "graph", "forward_mode": "tangent"}[part]
-    return Mutant(what, where, "a cell with taps" if name == TAPS else "a matrix used twice" if name == TWICE else name, caught,
-                  lambda: replace(right(name), **{part: change(getattr(right(name), part))}))
+    return Mutant(
+        what,
+        where,
+        "a cell with taps" if name == TAPS else "a matrix used twice" if name == TWICE else name,
+        caught,
+        lambda: replace(right(name), **{part: change(getattr(right(name), part))}),
+    )
 
 
 def node(name: str, change: Callable[[Any], Node]) -> Callable[[Graph], Graph]:
@@ -121,26 +141,89 @@ def without_tap(graph: Graph) -> Graph:
     """The gradient that flows to x one step back is lost."""
     state = next(s for s in graph.states if s.startswith("x"))
     shape, zero = graph.shapes[graph.states[state]], Pointwise(symbol(next(iter(graph.nodes))) * 0)
-    return replace(graph, nodes={**graph.nodes, "nothing": zero}, shapes={**graph.shapes, "nothing": shape}, states={**graph.states, state: "nothing"})
+    return replace(
+        graph,
+        nodes={**graph.nodes, "nothing": zero},
+        shapes={**graph.shapes, "nothing": shape},
+        states={**graph.states, state: "nothing"},
+    )
 
 
 MATHEMATICS = (
-    graph_mutant("a term of a sum dropped", "lstm", "adjoint, complex step", node("d_c", lambda n: Pointwise(n.expr.args[0]))),
+    graph_mutant(
+        "a term of a sum dropped", "lstm", "adjoint, complex step", node("d_c", lambda n: Pointwise(n.expr.args[0]))
+    ),
     graph_mutant("a sign swapped", "lstm", "adjoint, complex step", node("d_o", lambda n: Pointwise(-n.expr))),
-    graph_mutant("a constant off by 1e-9", "lstm", "adjoint, complex step", node("d_a_f", lambda n: Pointwise(n.expr * (1 + 1e-9)))),
-    graph_mutant("a transpose forgotten", "lstm", "adjoint, complex step", node("U_f_d_U_f_h_prev", lambda n: Product(n.matrix, n.vector, False))),
-    graph_mutant("the matrix of another gate", "lstm", "adjoint, complex step", node("U_f_d_U_f_h_prev", lambda n: Product("U_i", n.vector, True))),
-    graph_mutant("the new state for the old", "lstm", "adjoint, complex step", node("d_f", lambda n: Pointwise(symbol("c") * symbol("d_c")))),
-    graph_mutant("the gradient of the bias of another gate", "lstm", "adjoint, complex step", summed("b_i", lambda old: ("d_a_f",))),
-    graph_mutant("one of two uses of a matrix left out of its gradient", TWICE, "adjoint, complex step", summed("U", lambda old: old[:-1])),
+    graph_mutant(
+        "a constant off by 1e-9",
+        "lstm",
+        "adjoint, complex step",
+        node("d_a_f", lambda n: Pointwise(n.expr * (1 + 1e-9))),
+    ),
+    graph_mutant(
+        "a transpose forgotten",
+        "lstm",
+        "adjoint, complex step",
+        node("U_f_d_U_f_h_prev", lambda n: Product(n.matrix, n.vector, False)),
+    ),
+    graph_mutant(
+        "the matrix of another gate",
+        "lstm",
+        "adjoint, complex step",
+        node("U_f_d_U_f_h_prev", lambda n: Product("U_i", n.vector, True)),
+    ),
+    graph_mutant(
+        "the new state for the old",
+        "lstm",
+        "adjoint, complex step",
+        node("d_f", lambda n: Pointwise(symbol("c") * symbol("d_c"))),
+    ),
+    graph_mutant(
+        "the gradient of the bias of another gate",
+        "lstm",
+        "adjoint, complex step",
+        summed("b_i", lambda old: ("d_a_f",)),
+    ),
+    graph_mutant(
+        "one of two uses of a matrix left out of its gradient",
+        TWICE,
+        "adjoint, complex step",
+        summed("U", lambda old: old[:-1]),
+    ),
     graph_mutant("the gradient through a tap lost", TAPS, "adjoint, complex step", without_tap),
-    graph_mutant("gates i and f exchanged", "lstm", "examples", node("c", lambda n: Pointwise(n.expr.subs(
-        {symbol("i"): symbol("f"), symbol("f"): symbol("i")}, simultaneous=True))), "graph"),
-    graph_mutant("the tangent of a gate doubled", "gru", "adjoint, dot product", node("dot_n", lambda n: Pointwise(2 * n.expr)), "forward_mode"),
-    Mutant("a wrong row of the table: tanh' = 1 - y", "table of functions", "rnn", "adjoint, complex step", lambda: subject(load("rnn")),
-           lambda: derivative("tanh", lambda y: 1 - y)),
-    Mutant("a wrong row of the table: sigmoid' = y", "table of functions", "gru", "adjoint, complex step", lambda: subject(load("gru")),
-           lambda: derivative("sigmoid", lambda y: y)),
+    graph_mutant(
+        "gates i and f exchanged",
+        "lstm",
+        "examples",
+        node(
+            "c",
+            lambda n: Pointwise(n.expr.subs({symbol("i"): symbol("f"), symbol("f"): symbol("i")}, simultaneous=True)),
+        ),
+        "graph",
+    ),
+    graph_mutant(
+        "the tangent of a gate doubled",
+        "gru",
+        "adjoint, dot product",
+        node("dot_n", lambda n: Pointwise(2 * n.expr)),
+        "forward_mode",
+    ),
+    Mutant(
+        "a wrong row of the table: tanh' = 1 - y",
+        "table of functions",
+        "rnn",
+        "adjoint, complex step",
+        lambda: subject(load("rnn")),
+        lambda: derivative("tanh", lambda y: 1 - y),
+    ),
+    Mutant(
+        "a wrong row of the table: sigmoid' = y",
+        "table of functions",
+        "gru",
+        "adjoint, complex step",
+        lambda: subject(load("gru")),
+        lambda: derivative("sigmoid", lambda y: y),
+    ),
 )
 
 # --- the program: right graphs, executed wrongly
@@ -162,7 +245,13 @@ def with_texts(name: str, changed: dict[str, str]) -> Subject:
     return replace(known, kernel=kernel)
 
 
-def program_mutant(what: str, name: str, caught: str, change: Callable[[Program], Program], modes: tuple[str, ...] = ("forward", "infer")) -> Mutant:
+def program_mutant(
+    what: str,
+    name: str,
+    caught: str,
+    change: Callable[[Program], Program],
+    modes: tuple[str, ...] = ("forward", "infer"),
+) -> Mutant:
     def make() -> Subject:
         made, target = stages(spec_of(name)), Target(DTYPE.name, host().lanes[DTYPE.name], max_vectors(host()))
         changed = {m: emit(change(getattr(made, m)), target, "mutant") for m in modes}
@@ -174,11 +263,17 @@ def program_mutant(what: str, name: str, caught: str, change: Callable[[Program]
 
 
 def over_stages(change: Callable[[Stage], Stage]) -> Callable[[Program], Program]:
-    return lambda p: replace(p, before=tuple(map(change, p.before)), loop=tuple(map(change, p.loop)), after=tuple(map(change, p.after)))
+    return lambda p: replace(
+        p, before=tuple(map(change, p.before)), loop=tuple(map(change, p.loop)), after=tuple(map(change, p.after))
+    )
 
 
 def over_accumulations(change: Callable[[Accumulation], Accumulation]) -> Callable[[Program], Program]:
-    return over_stages(lambda s: replace(s, panels=tuple(replace(p, accumulations=tuple(map(change, p.accumulations))) for p in s.panels)))
+    return over_stages(
+        lambda s: replace(
+            s, panels=tuple(replace(p, accumulations=tuple(map(change, p.accumulations))) for p in s.panels)
+        )
+    )
 
 
 def of_value(name: str, change: Callable[[Accumulation], Accumulation]) -> Callable[[Program], Program]:
@@ -196,7 +291,9 @@ def turned(a: Accumulation) -> Accumulation:
 
 
 def of_outer(parameter: str, **changes: str) -> Callable[[Program], Program]:
-    return lambda p: replace(p, outers=tuple(replace(o, **changes) if o.parameter == parameter else o for o in p.outers))
+    return lambda p: replace(
+        p, outers=tuple(replace(o, **changes) if o.parameter == parameter else o for o in p.outers)
+    )
 
 
 def of_place(value: str, shift: int) -> Callable[[Program], Program]:
@@ -214,11 +311,36 @@ def sums_exchanged(p: Program) -> Program:
 PROGRAMS = (
     program_mutant("two gates of a packed panel exchanged", "lstm", "against the reference", exchanged),
     program_mutant("a bias left out", "rnn", "examples", over_accumulations(lambda a: replace(a, biases=()))),
-    program_mutant("the input's part overwritten by the recurrent one", "rnn", "against the reference", over_accumulations(lambda a: replace(a, first=True))),
-    program_mutant("a product transposed", "rnn", "against the reference", of_value("U_d_U_h_prev", turned), ("backward",)),
-    program_mutant("a weight gradient from another gate", "lstm", "central differences", of_outer("U_i", left="d_a_f"), ("backward",)),
-    program_mutant("a weight gradient with the state after the step", "rnn", "central differences", of_outer("U", right="h"), ("backward",)),
-    program_mutant("tape off by one: the state before the step for the one after it", "rnn", "against the reference", of_place("h", 0), ("backward",)),
+    program_mutant(
+        "the input's part overwritten by the recurrent one",
+        "rnn",
+        "against the reference",
+        over_accumulations(lambda a: replace(a, first=True)),
+    ),
+    program_mutant(
+        "a product transposed", "rnn", "against the reference", of_value("U_d_U_h_prev", turned), ("backward",)
+    ),
+    program_mutant(
+        "a weight gradient from another gate",
+        "lstm",
+        "central differences",
+        of_outer("U_i", left="d_a_f"),
+        ("backward",),
+    ),
+    program_mutant(
+        "a weight gradient with the state after the step",
+        "rnn",
+        "central differences",
+        of_outer("U", right="h"),
+        ("backward",),
+    ),
+    program_mutant(
+        "tape off by one: the state before the step for the one after it",
+        "rnn",
+        "against the reference",
+        of_place("h", 0),
+        ("backward",),
+    ),
     program_mutant("bias gradients dealt out wrongly", "lstm", "central differences", sums_exchanged, ("backward",)),
 )
 
@@ -237,30 +359,130 @@ def text_mutant(what: str, name: str, caught: str, mode: str, old: str, new: str
 WAIT = "            if parts > 1:\n                wait(barrier, parts, yielding)\n"
 TEXTS = (
     text_mutant("a missing barrier between the steps", "rnn", "thread independence", "forward", WAIT, ""),
-    text_mutant("a missing barrier between two stages", "gru_reset_before", "thread independence", "backward", WAIT, "", 2),
+    text_mutant(
+        "a missing barrier between two stages", "gru_reset_before", "thread independence", "backward", WAIT, "", 2
+    ),
     text_mutant("the padding of inputs read", "rnn", "padding", "forward", "n, active, D, D_row)", "n, 0, D, D_row)"),
-    text_mutant("the final state of a short row taken at the last step", "rnn", "lengths", "forward",
-                "end = steps if lengths == 0 else min(steps, get(pointer_int(lengths), k) - t0)", "end = steps"),
-    text_mutant("the gradient of a short row's final state put in at the last step", "rnn", "lengths", "backward",
-                "end = steps if lengths == 0 else min(steps, get(pointer_int(lengths), k) - t0)", "end = steps"),
-    text_mutant("the mask of ended rows dropped", "rnn", "lengths", "backward", "store(d_a_h_rows, k, number(0.0))", "store(d_a_h_rows, k, number(1.0))"),
-    text_mutant("chunks of the backward pass from the first to the last", "rnn", "split sequence", "backward", "5 * (chunks - 1 - chunk)", "5 * chunk"),
-    text_mutant("steps of the backward pass from the first to the last", "rnn", "central differences", "backward",
-                "for s in range(steps - 1, -1, -1):", "for s in range(steps):"),
-    text_mutant("the new state written over the old", "rnn", "against the reference", "forward",
-                "store(h_history_next_rows, offset, h)", "store(h_history_rows, offset, h)"),
-    text_mutant("the initial state ignored", "rnn", "split sequence", "forward",
-                "store(h_history_rows, k * H_row + p, load(pointer(get(table, 39)), k * H_row + p))", "store(h_history_rows, k * H_row + p, number(0.0))"),
-    text_mutant("two buffers exchanged", "gru_reset_before", "against the reference", "backward", "z = load(z_rows, offset)", "z = load(r_rows, offset)"),
-    text_mutant("a sum over rows that keeps the last row only", "rnn", "central differences", "backward", "d_b_sum = d_b_sum + d_a_h", "d_b_sum = d_a_h"),
-    text_mutant("the gradient of the output forgotten", "rnn", "examples", "backward", "d_h = d_h_next + d_h_out", "d_h = d_h_next + number(0.0) * d_h_out"),
-    text_mutant("the gradient from the next step subtracted", "rnn", "examples", "backward", "d_h = d_h_next + d_h_out", "d_h = d_h_out - d_h_next"),
-    text_mutant("a constant in single precision", "rnn", "against the reference", "backward", "number(1.0) - ", "number(1.0000001) - "),
-    text_mutant("the last vector of units left out", "rnn", "against the reference", "forward",
-                "min(H_row, (group + 1) * 4 * lanes), lanes)", "min(H_row - lanes, (group + 1) * 4 * lanes), lanes)"),
-    text_mutant("inference wrong where training is right", "rnn", "against the reference", "infer", "a_h = load(a_h_rows, offset)", "a_h = load(a_h_rows, 0)"),
-    text_mutant("a state that is not handed on", "rnn", "step by step", "infer",
-                "(end * n + k) * H_row + p)", "(end * n + k) * H_row * 0 + p)"),
+    text_mutant(
+        "the final state of a short row taken at the last step",
+        "rnn",
+        "lengths",
+        "forward",
+        "end = steps if lengths == 0 else min(steps, get(pointer_int(lengths), k) - t0)",
+        "end = steps",
+    ),
+    text_mutant(
+        "the gradient of a short row's final state put in at the last step",
+        "rnn",
+        "lengths",
+        "backward",
+        "end = steps if lengths == 0 else min(steps, get(pointer_int(lengths), k) - t0)",
+        "end = steps",
+    ),
+    text_mutant(
+        "the mask of ended rows dropped",
+        "rnn",
+        "lengths",
+        "backward",
+        "store(d_a_h_rows, k, number(0.0))",
+        "store(d_a_h_rows, k, number(1.0))",
+    ),
+    text_mutant(
+        "chunks of the backward pass from the first to the last",
+        "rnn",
+        "split sequence",
+        "backward",
+        "5 * (chunks - 1 - chunk)",
+        "5 * chunk",
+    ),
+    text_mutant(
+        "steps of the backward pass from the first to the last",
+        "rnn",
+        "central differences",
+        "backward",
+        "for s in range(steps - 1, -1, -1):",
+        "for s in range(steps):",
+    ),
+    text_mutant(
+        "the new state written over the old",
+        "rnn",
+        "against the reference",
+        "forward",
+        "store(h_history_next_rows, offset, h)",
+        "store(h_history_rows, offset, h)",
+    ),
+    text_mutant(
+        "the initial state ignored",
+        "rnn",
+        "split sequence",
+        "forward",
+        "store(h_history_rows, k * H_row + p, load(pointer(get(table, 39)), k * H_row + p))",
+        "store(h_history_rows, k * H_row + p, number(0.0))",
+    ),
+    text_mutant(
+        "two buffers exchanged",
+        "gru_reset_before",
+        "against the reference",
+        "backward",
+        "z = load(z_rows, offset)",
+        "z = load(r_rows, offset)",
+    ),
+    text_mutant(
+        "a sum over rows that keeps the last row only",
+        "rnn",
+        "central differences",
+        "backward",
+        "d_b_sum = d_b_sum + d_a_h",
+        "d_b_sum = d_a_h",
+    ),
+    text_mutant(
+        "the gradient of the output forgotten",
+        "rnn",
+        "examples",
+        "backward",
+        "d_h = d_h_next + d_h_out",
+        "d_h = d_h_next + number(0.0) * d_h_out",
+    ),
+    text_mutant(
+        "the gradient from the next step subtracted",
+        "rnn",
+        "examples",
+        "backward",
+        "d_h = d_h_next + d_h_out",
+        "d_h = d_h_out - d_h_next",
+    ),
+    text_mutant(
+        "a constant in single precision",
+        "rnn",
+        "against the reference",
+        "backward",
+        "number(1.0) - ",
+        "number(1.0000001) - ",
+    ),
+    text_mutant(
+        "the last vector of units left out",
+        "rnn",
+        "against the reference",
+        "forward",
+        "min(H_row, (group + 1) * 4 * lanes), lanes)",
+        "min(H_row - lanes, (group + 1) * 4 * lanes), lanes)",
+    ),
+    text_mutant(
+        "inference wrong where training is right",
+        "rnn",
+        "against the reference",
+        "infer",
+        "a_h = load(a_h_rows, offset)",
+        "a_h = load(a_h_rows, 0)",
+    ),
+    text_mutant(
+        "a state that is not handed on",
+        "rnn",
+        "step by step",
+        "infer",
+        "(end * n + k) * H_row + p)",
+        "(end * n + k) * H_row * 0 + p)",
+    ),
 )
 
 # --- what calls the kernels
@@ -281,6 +503,7 @@ def kernel_of(name: str) -> Callable[[], Subject]:
 
 def unsorted(plain: Any) -> Any:
     """Rows in the order of the batch, where kernels count on the longest first."""
+
     def split_rows(count: int, steps: int, lengths: Any, *rest: Any) -> Any:
         blocks = plain(count, steps, lengths, *rest)
         return blocks if lengths is None else tuple(replace(b, order=np.sort(b.order)) for b in blocks)
@@ -296,24 +519,55 @@ def later_start(plain: Any) -> Any:
 
 
 def overlapping(plain: Any) -> Any:
-    """The last row of each thread's rows is the first of the next thread's, and one row is nobody's."""
+    """The last row of each thread's rows is the first of the next thread's, and one row is
+    nobody's."""
+
     def split_rows(count: int, steps: int, lengths: Any, blocks: int, *rest: Any) -> Any:
         made = plain(count, steps, lengths, blocks, *rest)
-        return made if blocks == 1 else tuple(replace(b, order=np.maximum(b.order - (n > 0), 0)) for n, b in enumerate(made))
+        return (
+            made
+            if blocks == 1
+            else tuple(replace(b, order=np.maximum(b.order - (n > 0), 0)) for n, b in enumerate(made))
+        )
 
     return split_rows
 
 
 CALLS = (
-    Mutant("rows with lengths not put back in order", "dealing out of rows", "rnn", "lengths", kernel_of("rnn"), patched(rows, "split_rows", unsorted)),
-    Mutant("a segment run again from the wrong start", "memory=\"low\"", "rnn", "low memory", kernel_of("rnn"),
-           patched(segments.Segments, "_recall", later_start)),
-    Mutant("threads that share a row", "dealing out of rows", "rnn", "thread independence", kernel_of("rnn"), patched(rows, "split_rows", overlapping)),
+    Mutant(
+        "rows with lengths not put back in order",
+        "dealing out of rows",
+        "rnn",
+        "lengths",
+        kernel_of("rnn"),
+        patched(rows, "split_rows", unsorted),
+    ),
+    Mutant(
+        "a segment run again from the wrong start",
+        'memory="low"',
+        "rnn",
+        "low memory",
+        kernel_of("rnn"),
+        patched(segments.Segments, "_recall", later_start),
+    ),
+    Mutant(
+        "threads that share a row",
+        "dealing out of rows",
+        "rnn",
+        "thread independence",
+        kernel_of("rnn"),
+        patched(rows, "split_rows", overlapping),
+    ),
 )
 
 MUTANTS = (*MATHEMATICS, *PROGRAMS, *TEXTS, *CALLS)
-QUICK = ("a sign swapped", "a wrong row of the table: tanh' = 1 - y", "a product transposed", "the mask of ended rows dropped",
-         "a segment run again from the wrong start")
+QUICK = (
+    "a sign swapped",
+    "a wrong row of the table: tanh' = 1 - y",
+    "a product transposed",
+    "the mask of ended rows dropped",
+    "a segment run again from the wrong start",
+)
 
 
 def table() -> Iterator[str]:
@@ -321,7 +575,10 @@ def table() -> Iterator[str]:
     for mutant in MUTANTS:
         found = mutant.failures()
         name = mutant.cell.splitlines()[1].removeprefix("name: ") if "\n" in mutant.cell else mutant.cell
-        yield f"| {mutant.what} | {mutant.where} | {name} | {', '.join(found) or '**nothing**'}{'' if mutant.caught in found else ' (**not as meant**)'} |"
+        yield (
+            f"| {mutant.what} | {mutant.where} | {name} |"
+            f" {', '.join(found) or '**nothing**'}{'' if mutant.caught in found else ' (**not as meant**)'} |"
+        )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
-"""The RNN, GRU and LSTM operators of ONNX in plain NumPy, float64, line by line from the operators' text: what tests compare with.
+"""The RNN, GRU and LSTM operators of ONNX in plain NumPy, float64, line by line from the operators'
+text: what tests compare with.
 
-Written from the text alone, not from our specs. `onnx.reference.ReferenceEvaluator` is no oracle here: in onnx 1.23 it ignores sequence_lens, clip and
-input_forget, and knows few of the activations.
+Written from the text alone, not from our specs. `onnx.reference.ReferenceEvaluator` is no oracle
+here: in onnx 1.23 it ignores sequence_lens, clip and input_forget, and knows few of the
+activations.
 """
+
 from __future__ import annotations
 
 from typing import Any
@@ -34,7 +37,8 @@ FUNCTIONS = {
 def evaluate(node: NodeProto, arrays: dict[str, Array], clip_hidden: bool = True) -> dict[str, Array]:
     """Every output, Y, Y_h and Y_c, of a node whose inputs are called as in the operator's text.
 
-    clip_hidden: the text clips the input of every activation; ONNX Runtime 1.32 does not clip that of h of LSTM."""
+    clip_hidden: the text clips the input of every activation; ONNX Runtime 1.32 does not clip that
+    of h of LSTM."""
     known = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     given = {n: np.asarray(a, np.float64) for n, a in arrays.items()}
     directions = {b"forward": 1, b"reverse": 1, b"bidirectional": 2}[known.get("direction", b"forward")]
@@ -43,15 +47,27 @@ def evaluate(node: NodeProto, arrays: dict[str, Array], clip_hidden: bool = True
     steps, rows, hidden = *x.shape[:2], given["R"].shape[2]
     lengths = given.get("sequence_lens", np.full(rows, steps)).astype(int)
     functions = _functions(node.op_type, known, directions, clip_hidden)
-    y, states = np.zeros((steps, directions, rows, hidden)), {s: np.zeros((directions, rows, hidden)) for s in "hc"[: 1 + (node.op_type == "LSTM")]}
+    y, states = (
+        np.zeros((steps, directions, rows, hidden)),
+        {s: np.zeros((directions, rows, hidden)) for s in "hc"[: 1 + (node.op_type == "LSTM")]},
+    )
     for d in range(directions):
         back = d == 1 or known.get("direction") == b"reverse"
         initial = {s: given.get(f"initial_{s}") for s in states}
         for row in range(rows):
-            state = {s: np.zeros(hidden) if a is None else (a[row, d] if first else a[d, row]) for s, a in initial.items()}
+            state = {
+                s: np.zeros(hidden) if a is None else (a[row, d] if first else a[d, row]) for s, a in initial.items()
+            }
             order = range(lengths[row])
             for t in reversed(order) if back else order:
-                state = _step(node.op_type, known, functions[d], {n: a[d] for n, a in given.items() if n in "WRBP"}, x[t, row], state)
+                state = _step(
+                    node.op_type,
+                    known,
+                    functions[d],
+                    {n: a[d] for n, a in given.items() if n in "WRBP"},
+                    x[t, row],
+                    state,
+                )
                 y[t, d, row] = state["h"]
             for s in states:
                 states[s][d, row] = state[s]
@@ -73,7 +89,9 @@ def _functions(op: str, known: dict[str, Any], directions: int, clip_hidden: boo
     return [made[d * per : (d + 1) * per] for d in range(directions)]
 
 
-def _step(op: str, known: dict[str, Any], functions: list[Any], w: dict[str, Array], x: Array, state: dict[str, Array]) -> dict[str, Array]:
+def _step(
+    op: str, known: dict[str, Any], functions: list[Any], w: dict[str, Array], x: Array, state: dict[str, Array]
+) -> dict[str, Array]:
     hidden, gates, h = len(state["h"]), GATES[op], state["h"]
     bias = w.get("B", np.zeros(2 * gates * hidden))
     wx, rh = np.split(w["W"] @ x, gates), np.split(w["R"] @ h, gates)
@@ -98,7 +116,8 @@ def _step(op: str, known: dict[str, Any], functions: list[Any], w: dict[str, Arr
 
 
 def node_of(op: str, names: tuple[str, ...] | None = None, **attributes: Any) -> NodeProto:
-    """A node with these inputs (all that the operator has), called as in the text, and all outputs."""
+    """A node with these inputs (all that the operator has), called as in the text, and all
+    outputs."""
     names = tuple(n for n in NAMES if op == "LSTM" or n not in ("initial_c", "P")) if names is None else names
     known = [n for n in NAMES if op == "LSTM" or n not in ("initial_c", "P")]
     inputs = [n if n in names else "" for n in known]
@@ -107,15 +126,31 @@ def node_of(op: str, names: tuple[str, ...] | None = None, **attributes: Any) ->
     return helper.make_node(op, inputs, ["Y", "Y_h", "Y_c"][: 3 if op == "LSTM" else 2], **attributes)
 
 
-def draw(node: NodeProto, steps: int, rows: int, d: int, hidden: int, dtype: str = "float64", lengths: Any = None, scale: float = 1.0,
-         seed: int = 0) -> dict[str, Array]:
+def draw(
+    node: NodeProto,
+    steps: int,
+    rows: int,
+    d: int,
+    hidden: int,
+    dtype: str = "float64",
+    lengths: Any = None,
+    scale: float = 1.0,
+    seed: int = 0,
+) -> dict[str, Array]:
     """Random arrays for all the inputs that a node names."""
     known = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     dirs = 2 if known.get("direction") == b"bidirectional" else 1
     first, g, rng = known.get("layout", 0) == 1, GATES[node.op_type], np.random.default_rng(seed)
     state = (rows, dirs, hidden) if first else (dirs, rows, hidden)
-    shapes = {"X": (rows, steps, d) if first else (steps, rows, d), "W": (dirs, g * hidden, d), "R": (dirs, g * hidden, hidden),
-              "B": (dirs, 2 * g * hidden), "initial_h": state, "initial_c": state, "P": (dirs, 3 * hidden)}
+    shapes = {
+        "X": (rows, steps, d) if first else (steps, rows, d),
+        "W": (dirs, g * hidden, d),
+        "R": (dirs, g * hidden, hidden),
+        "B": (dirs, 2 * g * hidden),
+        "initial_h": state,
+        "initial_c": state,
+        "P": (dirs, 3 * hidden),
+    }
     found = {n: (scale * rng.uniform(-1, 1, shapes[n])).astype(dtype) for n in node.input if n in shapes}
     if "sequence_lens" in node.input:
         found["sequence_lens"] = np.asarray(rng.integers(0, steps + 1, rows) if lengths is None else lengths, np.int32)

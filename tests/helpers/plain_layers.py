@@ -1,4 +1,6 @@
-"""Layers of the simple network written out as loops over rows and steps, without anything of rnnspec: what the layers are tested against."""
+"""Layers of the simple network written out as loops over rows and steps, without anything of
+rnnspec: what the layers are tested against."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -25,9 +27,17 @@ class Options:
     learn_initial: bool = False
 
 
-def layers(o: Options, params: Mapping[str, Array], x: Array, state: Array | None, lengths: Array | None, resets: Array | None,
-           masks: Mapping[int, Array] | None = None) -> tuple[Array, Array, dict[str, Array]]:
-    """y [T, B, ...], the final state [L * D, B, H], and every layer's states at every step by name. masks: of dropout, by layer."""
+def layers(
+    o: Options,
+    params: Mapping[str, Array],
+    x: Array,
+    state: Array | None,
+    lengths: Array | None,
+    resets: Array | None,
+    masks: Mapping[int, Array] | None = None,
+) -> tuple[Array, Array, dict[str, Array]]:
+    """y [T, B, ...], the final state [L * D, B, H], and every layer's states at every step by name.
+    masks: of dropout, by layer."""
     steps, rows = x.shape[:2]
     directions = [("", o.go_backwards), ("_reverse", True)][: 1 + o.bidirectional]
     lengths = np.full(rows, steps) if lengths is None else lengths
@@ -47,7 +57,9 @@ def layers(o: Options, params: Mapping[str, Array], x: Array, state: Array | Non
                 if n and not reverse and resets is not None and resets[0, row]:
                     h = h0
                 for t in reversed(range(n)) if reverse else range(n):
-                    new_episode = resets is not None and (resets[t + 1, row] if reverse and t + 1 < n else not reverse and t and resets[t, row])
+                    new_episode = resets is not None and (
+                        resets[t + 1, row] if reverse and t + 1 < n else not reverse and t and resets[t, row]
+                    )
                     h = h0 if new_episode else h
                     a = params[f"weight_ih{own}"] @ read[t, row] + params[f"weight_hh{own}"] @ h
                     if o.bias:

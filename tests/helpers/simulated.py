@@ -1,8 +1,11 @@
-"""`NUMBA_ENABLE_CUDASIM=1 python tests/simulated.py CELL TIER` runs a cell's kernels, as the launch code starts them, in Numba's simulator:
-their Python text itself, a thread of Python for each of a GPU's. Prints the largest difference from the CPU's kernels.
+"""`NUMBA_ENABLE_CUDASIM=1 python tests/simulated.py CELL TIER` runs a cell's kernels, as the launch
+code starts them, in Numba's simulator: their Python text itself, a thread of Python for each of a
+GPU's. Prints the largest difference from the CPU's kernels.
 
-It knows neither types nor a GPU's memory, so it says less than the interpreter of PTX (tests/ptx) does; but it is somebody else's.
+It knows neither types nor a GPU's memory, so it says less than the interpreter of PTX (tests/ptx)
+does; but it is somebody else's.
 """
+
 from __future__ import annotations
 
 import ctypes
@@ -58,10 +61,14 @@ class SimulatedDevice(Device):
     def function(self, key: Any, make: Callable[[], Any], shared: int) -> Any:
         return key
 
-    def launch(self, function: Source, blocks: int, threads: int, shared: int, stream: int, values: Sequence[int]) -> None:
+    def launch(
+        self, function: Source, blocks: int, threads: int, shared: int, stream: int, values: Sequence[int]
+    ) -> None:
         text = function.text.replace(", alignment=16", "")  # which the simulator refuses
         kernel = cuda.jit(import_source(f"{function.name}_simulated", text).kernel)
-        kernel[blocks, threads, 0, shared](*(self.argument(v, kind, function.dtype) for v, kind in zip(values, function.kinds, strict=True)))
+        kernel[blocks, threads, 0, shared](
+            *(self.argument(v, kind, function.dtype) for v, kind in zip(values, function.kinds, strict=True))
+        )
         self.launches += 1
 
     def argument(self, value: int, kind: str, dtype: str) -> Any:
@@ -97,16 +104,25 @@ class SimulatedDevice(Device):
 
 
 def difference(cell: str, tier: int) -> tuple[float, int]:
-    """The largest, of values and gradients of a small ragged batch; and how many kernels were launched."""
+    """The largest, of values and gradients of a small ragged batch; and how many kernels were
+    launched."""
     device = SimulatedDevice()
     with standing_in(device):
         kernel, cpu = rnnspec.compile(cell, backend="cuda", tier=tier), rnnspec.compile(cell)
     c = case(kernel, 2, 2, lengths=[2, 1], D=2, H=2)
     runs = [k.forward(c.params, c.inputs, c.states, c.lengths) for k in (kernel, cpu)]
     grads = [k.backward(run, c.dy, final=c.dfinal) for k, run in zip((kernel, cpu), runs)]
-    pairs = [(runs[0].outputs, runs[1].outputs), (runs[0].final, runs[1].final), (grads[0].params, grads[1].params),
-             (grads[0].inputs, grads[1].inputs), (grads[0].states, grads[1].states)]
-    return max(float(np.abs(np.asarray(found[n]) - right[n]).max()) for found, right in pairs for n in right), device.launches
+    pairs = [
+        (runs[0].outputs, runs[1].outputs),
+        (runs[0].final, runs[1].final),
+        (grads[0].params, grads[1].params),
+        (grads[0].inputs, grads[1].inputs),
+        (grads[0].states, grads[1].states),
+    ]
+    return (
+        max(float(np.abs(np.asarray(found[n]) - right[n]).max()) for found, right in pairs for n in right),
+        device.launches,
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""A cell text in one call, and a plain float64 evaluation of a Spec: the language tests need no other stage."""
+"""A cell text in one call, and a plain float64 evaluation of a Spec: the language tests need no
+other stage."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ OPERATORS = {
 
 
 def cell(equations: str, **sections: str) -> str:
-    """The YAML text of a cell with one input x and one state h, all numbers, unless a section says otherwise."""
+    """The YAML text of a cell with one input x and one state h, all numbers, unless a section says
+    otherwise."""
     keys = {"rnnspec": "1", "name": "tested", "inputs": "{x: []}", "states": "{h: []}", "outputs": "[h]"} | sections
     body = "".join(f"  {line}\n" for line in equations.splitlines())
     return "".join(f"{k}: {v}\n" for k, v in keys.items() if v) + f"equations: |\n{body}"
@@ -50,14 +52,17 @@ def value(expr: Expr, names: dict[tuple[str, int | None], np.ndarray]) -> np.nda
 
 
 def run(spec: Spec, parameters: dict, inputs: dict, states: dict | None = None) -> dict[str, np.ndarray]:
-    """The values of every equation at every step, `[T, ...]` by name: in the order of the spec, from earlier values 0."""
+    """The values of every equation at every step, `[T, ...]` by name: in the order of the spec,
+    from earlier values 0."""
     sizes = {s: n for name, shape in spec.parameters.items() for s, n in zip(shape, np.shape(parameters.get(name, 0)))}
     history = {n: np.zeros([sizes.get(s, 1) for s in spec.shapes[n]]) for n in spec.shapes if n not in spec.parameters}
     history |= {name: np.asarray(v, float) for name, v in (states or {}).items()}
     steps = len(next(iter(inputs.values())))
     found: dict[str, list[np.ndarray]] = {e.target: [] for e in spec.equations}
     for step in range(steps):
-        names = {(n, None): np.asarray(v, float) for n, v in parameters.items()} | {(n, -1): v for n, v in history.items()}
+        names = {(n, None): np.asarray(v, float) for n, v in parameters.items()} | {
+            (n, -1): v for n, v in history.items()
+        }
         names |= {("t", None): np.float64(step)} | {(n, 0): np.asarray(v[step], float) for n, v in inputs.items()}
         for equation in spec.equations:
             names[equation.target, 0] = value(equation.value, names)
@@ -66,7 +71,9 @@ def run(spec: Spec, parameters: dict, inputs: dict, states: dict | None = None) 
     return {name: np.array(v) for name, v in found.items()}
 
 
-def h_of(equations: str, x: float = 3.0, load: dict | None = None, parameters: dict | None = None, **sections: str) -> float:
+def h_of(
+    equations: str, x: float = 3.0, load: dict | None = None, parameters: dict | None = None, **sections: str
+) -> float:
     """h after one step of a cell of numbers: its declared parameters have the given values."""
     if parameters:
         sections["parameters"] = "{" + ", ".join(f"{name}: []" for name in parameters) + "}"

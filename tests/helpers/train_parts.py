@@ -1,4 +1,5 @@
-"""What the tests of the training part share: a layer in a dozen lines, a small run, and central differences."""
+"""What the tests of the training part share: a layer in a dozen lines, a small run, and central
+differences."""
 
 from __future__ import annotations
 
@@ -52,7 +53,9 @@ def mini_run(config=None, text=TEXT, layer=MiniLayer):
     """A text run over MiniLayer."""
     config = config or mini_config()
     problem = TextProblem(config, make_corpus(text, "test"))
-    return start_run(config, problem, problem.model(lambda width, seed=0: layer("mini", width, config.hidden, seed=config.seed)))
+    return start_run(
+        config, problem, problem.model(lambda width, seed=0: layer("mini", width, config.hidden, seed=config.seed))
+    )
 
 
 def task_config(name, cell="mini", **changed):

@@ -1,4 +1,6 @@
-"""rnnspec.interop.torch: a module in place of torch.nn.LSTM, with the same numbers, gradients, names, shapes, and clear errors where something is off."""
+"""rnnspec.interop.torch: a module in place of torch.nn.LSTM, with the same numbers, gradients,
+names, shapes, and clear errors where something is off."""
+
 from __future__ import annotations
 
 import copy
@@ -47,7 +49,11 @@ def leaves(value: Any) -> list[Any]:
     """All tensors of results, those of packed sequences too."""
     if isinstance(value, PackedSequence):
         return [value.data]
-    return [t for v in (value.values() if isinstance(value, dict) else value) for t in leaves(v)] if isinstance(value, tuple | dict) else [value]
+    return (
+        [t for v in (value.values() if isinstance(value, dict) else value) for t in leaves(v)]
+        if isinstance(value, tuple | dict)
+        else [value]
+    )
 
 
 def loss(results: Any) -> Any:
@@ -55,8 +61,11 @@ def loss(results: Any) -> Any:
     return sum(((i + 1.5) * t * t + t).sum() for i, t in enumerate(leaves(results)))
 
 
-def both(ours: Any, theirs: Any, x: Any, *args: Any, tolerance: float = TORCH["float64"], given: Any = lambda x: x) -> None:
-    """The same results, and gradients of x, states and weights. given: what the layer is called with, from x."""
+def both(
+    ours: Any, theirs: Any, x: Any, *args: Any, tolerance: float = TORCH["float64"], given: Any = lambda x: x
+) -> None:
+    """The same results, and gradients of x, states and weights. given: what the layer is called
+    with, from x."""
     found = []
     for layer in (ours, theirs):
         inputs = [t.detach().clone().requires_grad_() for t in (x, *leaves(tuple(args)))]
@@ -129,8 +138,12 @@ def numpy_twin(layer: Any, **options: Any) -> rnnspec.Recurrent:
 
 
 OPTIONS = {
-    "sum": {"merge": "sum"}, "mean": {"merge": "mean", "return_all_states": True}, "product": {"merge": "product", "return_all_states": ["f", "c"]},
-    "shared": {"share_directions": True}, "initial": {"learn_initial": True, "merge": "sum", "residual": True}, "low": {"memory": "low"},
+    "sum": {"merge": "sum"},
+    "mean": {"merge": "mean", "return_all_states": True},
+    "product": {"merge": "product", "return_all_states": ["f", "c"]},
+    "shared": {"share_directions": True},
+    "initial": {"learn_initial": True, "merge": "sum", "residual": True},
+    "low": {"memory": "low"},
     "low product": {"memory": "low", "merge": "product"},
 }
 
@@ -161,13 +174,23 @@ def test_options_of_recurrent_are_those_of_the_numpy_layer(which):
 
 
 def test_any_cell_with_its_own_names_and_several_inputs():
-    text = cell("h[t] = m[t] * tanh(W @ x[t] + V @ z[t] + U @ h[t-1]) + (1 - m[t]) * h[t-1]\ng[t] = 2 * h[t]", inputs="{x: D, z: E, m: []}",
-                states="{h: H}", parameters="{W: [H, D], V: [H, E], U: [H, H]}", no_gradient="[m]", outputs="[h, g]")
+    text = cell(
+        "h[t] = m[t] * tanh(W @ x[t] + V @ z[t] + U @ h[t-1]) + (1 - m[t]) * h[t-1]\ng[t] = 2 * h[t]",
+        inputs="{x: D, z: E, m: []}",
+        states="{h: H}",
+        parameters="{W: [H, D], V: [H, E], U: [H, H]}",
+        no_gradient="[m]",
+        outputs="[h, g]",
+    )
     spec = rnnspec.loads(text)
     layer = Recurrent(spec, 3, 4, sizes={"E": 2}, batch_first=True, **DOUBLE)
     assert [n for n, _ in layer.named_parameters()] == ["W_l0", "V_l0", "U_l0"]
     twin = numpy_twin(layer, cell=spec, input_size=3, hidden_size=4, sizes={"E": 2}, batch_first=True)
-    inputs = {"x": normal(2, 5, 3).requires_grad_(), "z": normal(2, 5, 2).requires_grad_(), "m": normal(2, 5).requires_grad_()}
+    inputs = {
+        "x": normal(2, 5, 3).requires_grad_(),
+        "z": normal(2, 5, 2).requires_grad_(),
+        "m": normal(2, 5).requires_grad_(),
+    }
     results = layer(inputs)
     for a, b in zip(leaves(results), leaves(twin({n: t.detach().numpy() for n, t in inputs.items()})), strict=True):
         assert_same(a.detach().numpy(), b)
@@ -185,10 +208,14 @@ def test_any_cell_with_its_own_names_and_several_inputs():
 
 def test_cells_of_plain_numbers():
     layer = Recurrent(rnnspec.loads(LINEAR), 1, 1, bidirectional=True, merge="sum", **DOUBLE)
-    assert {n: tuple(p.shape) for n, p in layer.named_parameters()} == {f"{n}_l0{d}": () for d in ("", "_reverse") for n in ("w", "u")}
+    assert {n: tuple(p.shape) for n, p in layer.named_parameters()} == {
+        f"{n}_l0{d}": () for d in ("", "_reverse") for n in ("w", "u")
+    }
     x = normal(4, 3).requires_grad_()
-    assert torch.autograd.gradcheck(lambda x, *w: torch.func.functional_call(layer, dict(zip([n for n, _ in layer.named_parameters()], w)), (x,)),
-                                    [x, *layer.parameters()])
+    assert torch.autograd.gradcheck(
+        lambda x, *w: torch.func.functional_call(layer, dict(zip([n for n, _ in layer.named_parameters()], w)), (x,)),
+        [x, *layer.parameters()],
+    )
     assert layer(x[:, 0])[0].shape == (4,)  # one row without a batch
     arguments = (layer.config.text, [p.detach() for p in layer.parameters()], [x.detach()], [], 1, 0, None, None, None)
     kept = torch.ops.rnnspec.forward(*arguments, 1)[2:]
@@ -197,7 +224,13 @@ def test_cells_of_plain_numbers():
 
 
 def test_inputs_that_have_a_default_may_be_left_out():
-    text = cell("h[t] = tanh(W @ x[t] + k * dt[t] * h[t-1])", inputs="{x: D, dt: []}", states="{h: H}", parameters="{W: [H, D], k: [H]}", defaults="{dt: 1}")
+    text = cell(
+        "h[t] = tanh(W @ x[t] + k * dt[t] * h[t-1])",
+        inputs="{x: D, dt: []}",
+        states="{h: H}",
+        parameters="{W: [H, D], k: [H]}",
+        defaults="{dt: 1}",
+    )
     layer, x = Recurrent(rnnspec.loads(text), 3, 4, batch_first=True, **DOUBLE), normal(2, 5, 3).requires_grad_()
     ones = torch.ones(2, 5, dtype=torch.float64, requires_grad=True)
     right = layer({"dt": ones, "x": x})
@@ -228,8 +261,18 @@ def test_the_functional_form():
     for a, b in zip(leaves(recurrent(config, weights, x)), leaves(layer(x)), strict=True):
         assert_same(a.detach().numpy(), b.detach().numpy())
     assert {n: tuple(t.shape) for n, t in config.init(0, torch.float64).items()} == dict(config.weights)
-    with pytest.raises(ShapeError, match=r"missing 'weight_ih_l0'; unexpected 'weight_ih'; 'bias_ih_l0' has shape \(3,\), expected \(16,\)"):
-        recurrent(config, {"weight_ih" if n == "weight_ih_l0" else n: torch.zeros(3) if n == "bias_ih_l0" else t for n, t in weights.items()}, x)
+    with pytest.raises(
+        ShapeError,
+        match=r"missing 'weight_ih_l0'; unexpected 'weight_ih'; 'bias_ih_l0' has shape \(3,\), expected \(16,\)",
+    ):
+        recurrent(
+            config,
+            {
+                "weight_ih" if n == "weight_ih_l0" else n: torch.zeros(3) if n == "bias_ih_l0" else t
+                for n, t in weights.items()
+            },
+            x,
+        )
     with pytest.raises(TypeError, match="dtype"):
         describe("lstm", 3, 4, dtype="float64")
 
@@ -250,7 +293,10 @@ def test_strides_views_and_expanded_tensors_are_read_in_place():
     assert_same(ours(same)[0][:, 0].detach().numpy(), ours(x[:, :1])[0][:, 0].detach().numpy())
     x.requires_grad_()
     right = torch.autograd.grad(ours(x)[0], x, torch.ones(6, 4, 10).double())[0]
-    for dy in (torch.ones(()).double().expand(6, 4, 10), torch.ones(10, 4, 6).double().transpose(0, 2)):  # H21: of stride 0, and turned round
+    for dy in (
+        torch.ones(()).double().expand(6, 4, 10),
+        torch.ones(10, 4, 6).double().transpose(0, 2),
+    ):  # H21: of stride 0, and turned round
         assert_same(torch.autograd.grad(ours(x)[0], x, dy)[0].numpy(), right.numpy())
 
 
@@ -295,7 +341,9 @@ class _Recorder(torch.utils._python_dispatch.TorchDispatchMode):
 def test_only_what_requires_gradients_gets_them(wanted):
     ours, _ = pair(**DOUBLE)
     x = normal(4, 2, 3)
-    right = dict(zip([n for n, _ in ours.named_parameters()], torch.autograd.grad(loss(ours(x)), list(ours.parameters()))))
+    right = dict(
+        zip([n for n, _ in ours.named_parameters()], torch.autograd.grad(loss(ours(x)), list(ours.parameters())))
+    )
     for name, p in ours.named_parameters():
         p.requires_grad_(name in wanted)
     loss(ours(x)).backward()
@@ -308,7 +356,11 @@ def test_H20_gradients_through_the_final_state_alone_and_through_both():
     with torch.no_grad():
         layer.w_l0.fill_(1)
         layer.u_l0.fill_(0.5)
-    for what, last, first in ((lambda y, h: h, 1, 0.25), (lambda y, h: h + y[-1], 2, 0.5), (lambda y, h: y[-1], 1, 0.25)):
+    for what, last, first in (
+        (lambda y, h: h, 1, 0.25),
+        (lambda y, h: h + y[-1], 2, 0.5),
+        (lambda y, h: y[-1], 1, 0.25),
+    ):
         x = torch.ones(3, 1, 1, dtype=torch.float64, requires_grad=True)
         what(*layer(x)).sum().backward()
         assert_close(x.grad[[2, 0]].flatten(), np.array([last, first]), HAND["float64"])
@@ -350,7 +402,8 @@ def test_T_and_B_of_zero_and_rows_of_no_length():
 
 @pytest.mark.parametrize("rows", [1, 2])
 def test_one_step_backwards(rows):
-    """Its gradient is an array that NumPy calls contiguous, with a negative stride along its one step: torch refused it."""
+    """Its gradient is an array that NumPy calls contiguous, with a negative stride along its one
+    step: torch refused it."""
     back, on = Recurrent("gru", 3, 4, go_backwards=True, **DOUBLE), Recurrent("gru", 3, 4, **DOUBLE)
     back.load_state_dict(on.state_dict())
     x = normal(1, rows, 3).requires_grad_()
@@ -452,9 +505,12 @@ def test_arrays_of_lengths_and_resets_may_be_used_again_before_backward(bidirect
 
 def test_H82_weights_changed_in_place_or_loaded_are_used_at_once():
     layer, x = Recurrent(rnnspec.loads(LINEAR_ROWS), 1, 1, **DOUBLE), torch.ones(1, 1, 1, dtype=torch.float64)
-    changes = [lambda: layer.w_l0.data.fill_(2), lambda: layer.w_l0.data.mul_(2),
-               lambda: layer.load_state_dict({n: torch.full_like(p, 8) for n, p in layer.state_dict().items()}),
-               lambda: setattr(layer, "w_l0", torch.nn.Parameter(torch.full((1,), 16.0, dtype=torch.float64)))]
+    changes = [
+        lambda: layer.w_l0.data.fill_(2),
+        lambda: layer.w_l0.data.mul_(2),
+        lambda: layer.load_state_dict({n: torch.full_like(p, 8) for n, p in layer.state_dict().items()}),
+        lambda: setattr(layer, "w_l0", torch.nn.Parameter(torch.full((1,), 16.0, dtype=torch.float64))),
+    ]
     for expected, change in zip((2, 4, 8, 16), changes):
         change()
         assert layer(x)[0].item() == expected
@@ -474,7 +530,11 @@ def test_copies_pickles_and_files():
     file.seek(0)
     for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), torch.load(file, weights_only=False)):
         assert torch.equal(other(x)[0], right)
-        assert repr(other) == repr(layer) == "Recurrent('lstm', 3, 4, num_layers=2, dropout=0.3, bidirectional=True, merge='sum')"
+        assert (
+            repr(other)
+            == repr(layer)
+            == "Recurrent('lstm', 3, 4, num_layers=2, dropout=0.3, bidirectional=True, merge='sum')"
+        )
         other.weight_hh_l0.data.zero_()
     assert torch.equal(layer(x)[0], right)
     file = io.BytesIO()
@@ -488,7 +548,10 @@ def test_copies_pickles_and_files():
 def test_dtypes_of_the_module():
     layer, x = Recurrent("lstm", 3, 4), normal(5, 2, 3)
     assert layer.weight_hh_l0.dtype == torch.float32
-    with pytest.raises(DtypeError, match=r"input 'x' has dtype torch.float64, but weight 'weight_ih_l0' has torch.float32.*nothing is cast"):
+    with pytest.raises(
+        DtypeError,
+        match=r"input 'x' has dtype torch.float64, but weight 'weight_ih_l0' has torch.float32.*nothing is cast",
+    ):
         layer(x)
     layer.to(torch.float64)
     theirs = torch.nn.LSTM(3, 4, dtype=torch.float64)
@@ -507,7 +570,9 @@ def test_initial_weights_follow_torchs_generator_and_bounds():
     first, second = Recurrent("lstm", 30, 25), Recurrent("lstm", 30, 25)
     torch.manual_seed(3)
     again = Recurrent("lstm", 30, 25)
-    assert torch.equal(first.weight_ih_l0, again.weight_ih_l0) and not torch.equal(first.weight_ih_l0, second.weight_ih_l0)
+    assert torch.equal(first.weight_ih_l0, again.weight_ih_l0) and not torch.equal(
+        first.weight_ih_l0, second.weight_ih_l0
+    )
     assert 0.19 < first.weight_ih_l0.abs().max() <= 0.2  # 1 / sqrt(H)
     second.reset_parameters()
     assert not torch.equal(second.weight_hh_l0, again.weight_hh_l0)
@@ -515,9 +580,20 @@ def test_initial_weights_follow_torchs_generator_and_bounds():
 
 def test_attributes_of_nn_lstm():
     layer, theirs = pair(**BOTH)
-    for name in ("input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional", "proj_size"):
+    for name in (
+        "input_size",
+        "hidden_size",
+        "num_layers",
+        "bias",
+        "batch_first",
+        "dropout",
+        "bidirectional",
+        "proj_size",
+    ):
         assert getattr(layer, name) == getattr(theirs, name)
-    assert [[tuple(p.shape) for p in group] for group in layer.all_weights] == [[tuple(p.shape) for p in group] for group in theirs.all_weights]
+    assert [[tuple(p.shape) for p in group] for group in layer.all_weights] == [
+        [tuple(p.shape) for p in group] for group in theirs.all_weights
+    ]
     layer.flatten_parameters()
     with pytest.raises(AttributeError):
         layer.dropout = 0.5  # would be ignored
@@ -545,7 +621,9 @@ def test_H79_dropout():
 
 
 def test_noise_of_cells_is_drawn_by_torchs_generator():
-    text = cell("h[t] = tanh(m[t] * x[t] + 0.5 * h[t-1])", inputs="{x: H, m: H}", states="{h: H}", noise="{m: dropout(0.5)}")
+    text = cell(
+        "h[t] = tanh(m[t] * x[t] + 0.5 * h[t-1])", inputs="{x: H, m: H}", states="{h: H}", noise="{m: dropout(0.5)}"
+    )
     layer, x = Recurrent(rnnspec.loads(text), 3, 3, dtype=torch.float64), normal(6, 2, 3).requires_grad_()
     torch.manual_seed(0)
     a, b = layer(x)[0], layer(x)[0]
@@ -598,12 +676,20 @@ def test_H75_states_of_another_batch_are_refused_beside_packed_rows(shape):
 def test_H31_other_dtypes_and_autocast():
     layer = Recurrent("lstm", 3, 4)
     for dtype in (torch.float16, torch.bfloat16, torch.int64):
-        assert "torch.float32 and torch.float64" in messages(lambda dtype=dtype: layer(torch.zeros(5, 2, 3, dtype=dtype)))
+        assert "torch.float32 and torch.float64" in messages(
+            lambda dtype=dtype: layer(torch.zeros(5, 2, 3, dtype=dtype))
+        )
         if dtype.is_floating_point:
-            assert "torch.float32 and torch.float64" in messages(lambda dtype=dtype: copy.deepcopy(layer).to(dtype)(torch.zeros(5, 2, 3, dtype=dtype)))
-            assert "torch.float32 and torch.float64" in messages(lambda dtype=dtype: Recurrent("lstm", 3, 4, dtype=dtype))
+            assert "torch.float32 and torch.float64" in messages(
+                lambda dtype=dtype: copy.deepcopy(layer).to(dtype)(torch.zeros(5, 2, 3, dtype=dtype))
+            )
+            assert "torch.float32 and torch.float64" in messages(
+                lambda dtype=dtype: Recurrent("lstm", 3, 4, dtype=dtype)
+            )
     x = torch.zeros(5, 2, 3)
-    assert "state 'h' has dtype torch.float64" in messages(lambda: layer(x, (torch.zeros(1, 2, 4).double(), torch.zeros(1, 2, 4))))
+    assert "state 'h' has dtype torch.float64" in messages(
+        lambda: layer(x, (torch.zeros(1, 2, 4).double(), torch.zeros(1, 2, 4)))
+    )
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert "autocast" in messages(lambda: layer(torch.nn.Linear(3, 3)(x)))
         assert layer(x)[0].dtype == torch.float32
@@ -642,7 +728,9 @@ def test_the_threads_of_a_module_are_those_of_its_stack(grad: bool, monkeypatch:
 
     seen: list[int] = []
     made = _torch_ops.stack_of
-    monkeypatch.setattr(_torch_ops, "stack_of", lambda config, dtype, threads: seen.append(threads) or made(config, dtype, threads))
+    monkeypatch.setattr(
+        _torch_ops, "stack_of", lambda config, dtype, threads: seen.append(threads) or made(config, dtype, threads)
+    )
     with torch.set_grad_enabled(grad):
         Recurrent("lstm", 3, 5, threads=3, **DOUBLE)(torch.ones(2, 1, 3, **DOUBLE))
         Recurrent("lstm", 3, 5, **DOUBLE)(torch.ones(2, 1, 3, **DOUBLE))

@@ -1,4 +1,6 @@
-"""rnnspec.interop.torch under what takes programs apart: gradcheck, torch.compile, torch.export, torch.func, fake tensors."""
+"""rnnspec.interop.torch under what takes programs apart: gradcheck, torch.compile, torch.export,
+torch.func, fake tensors."""
+
 from __future__ import annotations
 
 import os
@@ -41,9 +43,14 @@ def seeded(layer: Any) -> Any:
 
 
 GRADCHECK = {
-    "plain": ({}, {}), "dropout and ragged": ({"dropout": 0.5}, {"lengths": [3, 0, 2]}),
-    "product, recorded, resets": ({"merge": "product", "return_all_states": ["f", "c"]}, {"resets": [[False] * 3, [True, False, True], [True] * 3]}),
-    "memory low": ({"memory": "low", "dropout": 0.3}, {}), "learned": ({"learn_initial": True, "merge": "sum", "residual": True}, {}),
+    "plain": ({}, {}),
+    "dropout and ragged": ({"dropout": 0.5}, {"lengths": [3, 0, 2]}),
+    "product, recorded, resets": (
+        {"merge": "product", "return_all_states": ["f", "c"]},
+        {"resets": [[False] * 3, [True, False, True], [True] * 3]},
+    ),
+    "memory low": ({"memory": "low", "dropout": 0.3}, {}),
+    "learned": ({"learn_initial": True, "merge": "sum", "residual": True}, {}),
 }
 
 
@@ -52,23 +59,41 @@ def test_H18_H23_gradcheck(which):
     options, more = GRADCHECK[which]
     torch.manual_seed(1)
     layer = Recurrent("lstm", 2, 2, **BOTH, **options)
-    inputs = [normal(3, 3, 2).requires_grad_(), *(normal(4, 3, 2, seed=s).requires_grad_() for s in (1, 2)), *layer.parameters()]
-    assert torch.autograd.gradcheck(lambda *tensors: seeded(layer)(*tensors, **more), inputs, fast_mode=True)  # along random directions
+    inputs = [
+        normal(3, 3, 2).requires_grad_(),
+        *(normal(4, 3, 2, seed=s).requires_grad_() for s in (1, 2)),
+        *layer.parameters(),
+    ]
+    assert torch.autograd.gradcheck(
+        lambda *tensors: seeded(layer)(*tensors, **more), inputs, fast_mode=True
+    )  # along random directions
 
 
 @pytest.mark.parametrize("memory", ["full", "low"])
 def test_gradcheck_of_every_entry(memory):
     layer = Recurrent("lstm", 2, 2, bidirectional=True, memory=memory, dtype=torch.float64)
-    inputs = [normal(3, 2, 2).requires_grad_(), *(normal(2, 2, 2, seed=s).requires_grad_() for s in (1, 2)), *layer.parameters()]
+    inputs = [
+        normal(3, 2, 2).requires_grad_(),
+        *(normal(2, 2, 2, seed=s).requires_grad_() for s in (1, 2)),
+        *layer.parameters(),
+    ]
     assert torch.autograd.gradcheck(seeded(layer), inputs)
 
 
 def test_gradcheck_of_a_cell_of_ones_own():
-    spec = loads(cell("n[t] = tanh(W @ x[t] + U @ h[t-1] + b)\nh[t] = (1 - sigmoid(a)) * h[t-1] + sigmoid(a) * n[t]", inputs="{x: D}", states="{h: H}",
-                      parameters="{W: [H, D], U: [H, H], b: [H], a: [H]}"))
+    spec = loads(
+        cell(
+            "n[t] = tanh(W @ x[t] + U @ h[t-1] + b)\nh[t] = (1 - sigmoid(a)) * h[t-1] + sigmoid(a) * n[t]",
+            inputs="{x: D}",
+            states="{h: H}",
+            parameters="{W: [H, D], U: [H, H], b: [H], a: [H]}",
+        )
+    )
     layer = Recurrent(spec, 2, 3, batch_first=True, dtype=torch.float64)
-    assert torch.autograd.gradcheck(lambda x, *w: torch.func.functional_call(layer, dict(zip([n for n, _ in layer.named_parameters()], w)), (x,)),
-                                    [normal(2, 4, 2).requires_grad_(), *layer.parameters()])
+    assert torch.autograd.gradcheck(
+        lambda x, *w: torch.func.functional_call(layer, dict(zip([n for n, _ in layer.named_parameters()], w)), (x,)),
+        [normal(2, 4, 2).requires_grad_(), *layer.parameters()],
+    )
 
 
 def test_the_operators_keep_torchs_rules():
@@ -78,11 +103,25 @@ def test_the_operators_keep_torchs_rules():
     for x, lengths in ((normal(4, 3, 2), None), (normal(4, 3, 2), torch.tensor([4, 1, 3]))):
         arguments = (layer.config.text, params, [x], [normal(4, 3, 3)], 1, 2, lengths, None, torch.tensor(5))
         torch.library.opcheck(torch.ops.rnnspec.infer, (*arguments, 1))
-        tracked = (layer.config.text, [p.clone().requires_grad_() for p in params], [x.requires_grad_()], *arguments[3:])
-        # without the test of aot_dispatch: it asks for the same random numbers, and for results of equal sizes, of which a tape has none
-        torch.library.opcheck(torch.ops.rnnspec.forward, (*tracked, 1), test_utils=("test_schema", "test_autograd_registration", "test_faketensor"))
+        tracked = (
+            layer.config.text,
+            [p.clone().requires_grad_() for p in params],
+            [x.requires_grad_()],
+            *arguments[3:],
+        )
+        # without the test of aot_dispatch: it asks for the same random numbers, and for results of
+        # equal sizes, of which a tape has none
+        torch.library.opcheck(
+            torch.ops.rnnspec.forward,
+            (*tracked, 1),
+            test_utils=("test_schema", "test_autograd_registration", "test_faketensor"),
+        )
         kept = torch.ops.rnnspec.forward(*arguments, 1)[3:]
-        torch.library.opcheck(torch.ops.rnnspec.backward, (*arguments, kept, [normal(4, 3, 6)], 1), test_utils=("test_schema", "test_faketensor"))
+        torch.library.opcheck(
+            torch.ops.rnnspec.backward,
+            (*arguments, kept, [normal(4, 3, 6)], 1),
+            test_utils=("test_schema", "test_faketensor"),
+        )
 
 
 class Model(torch.nn.Module):
@@ -111,7 +150,11 @@ def compiled_is_eager(backend: str) -> None:
     call = torch.compile(model, fullgraph=True, backend=backend)
     for shape in ((2, 5, 3), (2, 7, 3), (4, 6, 3)):  # from the second on with sizes that are symbols
         for lengths in (None, torch.randint(0, shape[1] + 1, shape[:1])):
-            for mine, right in zip(gradients(model, call, normal(*shape), lengths), gradients(model, model, normal(*shape), lengths), strict=True):
+            for mine, right in zip(
+                gradients(model, call, normal(*shape), lengths),
+                gradients(model, model, normal(*shape), lengths),
+                strict=True,
+            ):
                 assert_close(mine, right, TORCH["float64"])
     model.eval()
     with torch.no_grad():
@@ -119,7 +162,8 @@ def compiled_is_eager(backend: str) -> None:
 
 
 def test_compile_as_a_full_graph():
-    """Tracing, fake kernels, and forward and backward graphs with their tapes; without Inductor's C++ compiler."""
+    """Tracing, fake kernels, and forward and backward graphs with their tapes; without Inductor's
+    C++ compiler."""
     compiled_is_eager("aot_eager")
 
 
@@ -153,9 +197,18 @@ assert "rnnspec" in sys.modules
 def test_export_and_run_in_another_process(tmp_path):
     """The program holds the equations: the process that loads it has no file of the cell."""
     torch.manual_seed(0)
-    spec = loads(cell("h[t] = tanh(W @ x[t] + U @ h[t-1]) * 0.9", name="own_cell", inputs="{x: D}", states="{h: H}",
-                      parameters="{W: [H, D], U: [H, H]}"))
-    model = torch.nn.Sequential(torch.nn.Linear(3, 4, dtype=torch.float64), Recurrent(spec, 4, 5, dtype=torch.float64)).eval()
+    spec = loads(
+        cell(
+            "h[t] = tanh(W @ x[t] + U @ h[t-1]) * 0.9",
+            name="own_cell",
+            inputs="{x: D}",
+            states="{h: H}",
+            parameters="{W: [H, D], U: [H, H]}",
+        )
+    )
+    model = torch.nn.Sequential(
+        torch.nn.Linear(3, 4, dtype=torch.float64), Recurrent(spec, 4, 5, dtype=torch.float64)
+    ).eval()
     sizes = {0: torch.export.Dim("T", max=1000), 1: torch.export.Dim("B", max=64)}
     program = torch.export.export(model, (normal(5, 2, 3),), dynamic_shapes=[sizes])
     names = [n.target for n in program.graph.nodes if n.op == "call_function"]
@@ -163,8 +216,11 @@ def test_export_and_run_in_another_process(tmp_path):
     x = normal(9, 3, 3)  # other sizes than it was exported with
     torch.export.save(program, tmp_path / "model.pt2")
     torch.save(x, tmp_path / "x.pt")
-    subprocess.run([sys.executable, "-c", ELSEWHERE, *(str(tmp_path / n) for n in ("model.pt2", "x.pt", "y.pt"))], check=True, env=os.environ | {
-        "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)})
+    subprocess.run(
+        [sys.executable, "-c", ELSEWHERE, *(str(tmp_path / n) for n in ("model.pt2", "x.pt", "y.pt"))],
+        check=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+    )
     for mine, right in zip(torch.load(tmp_path / "y.pt"), model(x), strict=True):
         assert_close(mine.detach(), right.detach(), TORCH["float64"])
     with pytest.raises(UnsupportedError, match="traced for evaluation"):
@@ -174,9 +230,13 @@ def test_export_and_run_in_another_process(tmp_path):
 def test_what_is_exported_in_training_mode_trains():
     torch.manual_seed(0)
     model = Model()
-    program = torch.export.export(model, (normal(2, 5, 3),), dynamic_shapes=[{0: torch.export.Dim("B"), 1: torch.export.Dim("T")}])
+    program = torch.export.export(
+        model, (normal(2, 5, 3),), dynamic_shapes=[{0: torch.export.Dim("B"), 1: torch.export.Dim("T")}]
+    )
     again = program.module()
-    for mine, right in zip(gradients(again, again, normal(3, 4, 3)), gradients(model, model, normal(3, 4, 3)), strict=True):
+    for mine, right in zip(
+        gradients(again, again, normal(3, 4, 3)), gradients(model, model, normal(3, 4, 3)), strict=True
+    ):
         assert_close(mine, right, TORCH["float64"])
 
 
@@ -199,13 +259,23 @@ def test_torch_func():
 
 REFUSED = {
     "vmap": (lambda f, layer, params, x: torch.func.vmap(layer)(x.expand(2, -1, -1, -1)), "vmap.*rows of the batch"),
-    "per sample": (lambda f, layer, params, x: torch.func.vmap(torch.func.grad(f, 1), (None, 0))(params, x.expand(2, -1, -1, -1)), "vmap"),
+    "per sample": (
+        lambda f, layer, params, x: torch.func.vmap(torch.func.grad(f, 1), (None, 0))(params, x.expand(2, -1, -1, -1)),
+        "vmap",
+    ),
     "jacrev": (lambda f, layer, params, x: torch.func.jacrev(f)(params, x), "jacrev"),
     "hessian": (lambda f, layer, params, x: torch.func.hessian(f)(params, x), "forward-mode"),
     "jvp": (lambda f, layer, params, x: torch.func.jvp(lambda x: layer(x)[0], (x,), (x,)), "forward-mode"),
-    "twice": (lambda f, layer, params, x: torch.autograd.grad(torch.autograd.grad(f(params, x.requires_grad_()), x, create_graph=True)[0].sum(), x),
-              "gradients of gradients"),
-    "twice by functions": (lambda f, layer, params, x: torch.func.grad(lambda x: torch.func.grad(f, 1)(params, x).sum())(x), "gradients of gradients"),
+    "twice": (
+        lambda f, layer, params, x: torch.autograd.grad(
+            torch.autograd.grad(f(params, x.requires_grad_()), x, create_graph=True)[0].sum(), x
+        ),
+        "gradients of gradients",
+    ),
+    "twice by functions": (
+        lambda f, layer, params, x: torch.func.grad(lambda x: torch.func.grad(f, 1)(params, x).sum())(x),
+        "gradients of gradients",
+    ),
 }
 
 
@@ -220,22 +290,42 @@ def test_what_is_not_offered_says_so(which):
 
 def test_a_penalty_on_a_gradient_is_refused_and_not_dropped():
     layer, x = Recurrent("lstm", 3, 4, dtype=torch.float64).requires_grad_(False), normal(5, 2, 3).requires_grad_()
-    dx = torch.autograd.grad(layer(x)[0].sum(), x, create_graph=True)[0]  # of a linear loss: its gradient does not depend on y
+    dx = torch.autograd.grad(layer(x)[0].sum(), x, create_graph=True)[
+        0
+    ]  # of a linear loss: its gradient does not depend on y
     with pytest.raises(UnsupportedError, match="gradients of gradients"):
         (layer(x)[0].sum() + dx.square().sum()).backward()
 
 
 def test_the_text_of_a_config_says_all():
-    """A cell's file, made again from a Config, is the same cell: to kernels, and in its weights' names and initial values."""
+    """A cell's file, made again from a Config, is the same cell: to kernels, and in its weights'
+    names and initial values."""
     for name in spec_names():
         spec = load(name)
         again = loads(to_yaml(spec))
-        for key in ("name", "inputs", "states", "parameters", "shapes", "outputs", "no_gradient", "noise", "defaults", "layouts", "init", "sizes"):
+        for key in (
+            "name",
+            "inputs",
+            "states",
+            "parameters",
+            "shapes",
+            "outputs",
+            "no_gradient",
+            "noise",
+            "defaults",
+            "layouts",
+            "init",
+            "sizes",
+        ):
             assert getattr(again, key) == getattr(spec, key), (name, key)
-        assert {e.target: to_text(e.value) for e in again.equations} == {e.target: to_text(e.value) for e in spec.equations}, name
+        assert {e.target: to_text(e.value) for e in again.equations} == {
+            e.target: to_text(e.value) for e in spec.equations
+        }, name
     layer = Recurrent("rnn", 3, 4, phi="relu", sizes={}, dtype=torch.float64)
     again = _torch_ops.stack_of(layer.config.text, "float64", 1)
-    assert dict(layer.config.weights) == again.shapes and digest(again.layers[0].spec) == digest(load("rnn", phi="relu"))
+    assert dict(layer.config.weights) == again.shapes and digest(again.layers[0].spec) == digest(
+        load("rnn", phi="relu")
+    )
 
 
 def test_importing_rnnspec_does_not_import_torch():
@@ -251,7 +341,9 @@ def test_a_compiled_layer_takes_packed_sequences():
     call = torch.compile(layer, backend="aot_eager")
     found = []
     with warnings.catch_warnings():
-        warnings.filterwarnings("error", "Dynamo detected a call to a `functools.lru_cache`")  # it went into the operators
+        warnings.filterwarnings(
+            "error", "Dynamo detected a call to a `functools.lru_cache`"
+        )  # it went into the operators
         for f in (call, layer):
             y, _ = f(torch.nn.utils.rnn.pack_padded_sequence(x, [5, 2, 4], enforce_sorted=False))
             found.append((y.data.detach(), *torch.autograd.grad(y.data.square().sum(), [x, *layer.parameters()])))

@@ -1,4 +1,6 @@
-"""Training with rnnspec.interop.torch: the losses of torch.nn.LSTM, torch's optimisers, two processes, workers, the examples of the README."""
+"""Training with rnnspec.interop.torch: the losses of torch.nn.LSTM, torch's optimisers, two
+processes, workers, the examples of the README."""
+
 from __future__ import annotations
 
 import itertools
@@ -30,8 +32,12 @@ class Tagger(torch.nn.Module):
         self.embed, self.layer, self.out = torch.nn.Embedding(20, 8), layer, torch.nn.Linear(24, 5)
 
     def forward(self, tokens: Any, lengths: Any) -> Any:
-        packed = torch.nn.utils.rnn.pack_padded_sequence(self.embed(tokens), lengths, batch_first=True, enforce_sorted=False)
-        y, _ = torch.nn.utils.rnn.pad_packed_sequence(self.layer(packed)[0], batch_first=True, total_length=tokens.shape[1])
+        packed = torch.nn.utils.rnn.pack_padded_sequence(
+            self.embed(tokens), lengths, batch_first=True, enforce_sorted=False
+        )
+        y, _ = torch.nn.utils.rnn.pad_packed_sequence(
+            self.layer(packed)[0], batch_first=True, total_length=tokens.shape[1]
+        )
         return self.out(y)
 
 
@@ -165,7 +171,9 @@ def test_the_examples_of_the_readme():
     names: dict[str, Any] = {}
     torch._dynamo.reset()
     for block in re.findall(r"```python\n(.*?)```", section[1], re.S):
-        exec(block.replace("fullgraph=True", "fullgraph=True, backend='aot_eager'"), names)  # without Inductor's C++ compiler, which takes half a minute
+        exec(
+            block.replace("fullgraph=True", "fullgraph=True, backend='aot_eager'"), names
+        )  # without Inductor's C++ compiler, which takes half a minute
     assert names["y"].shape == (8, 100, 64) and names["grads"].keys() == names["weights"].keys()
 
 

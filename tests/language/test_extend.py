@@ -43,20 +43,31 @@ def test_a_layout_is_taken_away(tmp_path):
 
 
 def test_what_changes_no_computation_keeps_all(tmp_path):
-    spec = load(extending(tmp_path, renamed="rnnspec: 1\nname: renamed\nextends: lstm\nnotes: mine\ninit: {b_f: ones}\n"))
+    spec = load(
+        extending(tmp_path, renamed="rnnspec: 1\nname: renamed\nextends: lstm\nnotes: mine\ninit: {b_f: ones}\n")
+    )
     base = load("lstm")
-    assert spec.equations == base.equations and spec.examples == base.examples and spec.same_as == base.same_as and spec.notes == "mine"
+    assert (
+        spec.equations == base.equations
+        and spec.examples == base.examples
+        and spec.same_as == base.same_as
+        and spec.notes == "mine"
+    )
 
 
 def test_extends_by_path_and_over_several_files(tmp_path):
     (tmp_path / "deep").mkdir()
-    base = cell("h[t] = w * x[t] + a * h[t-1] + unused[t]\nunused[t] = v", parameters="{w: [], v: []}", constants="{a: 0.5}")
+    base = cell(
+        "h[t] = w * x[t] + a * h[t-1] + unused[t]\nunused[t] = v", parameters="{w: [], v: []}", constants="{a: 0.5}"
+    )
     path = extending(
         tmp_path,
         top="rnnspec: 1\nname: top\nextends: deep/middle.yaml\nconstants: {a: 0.25}\n",
         **{
-            "deep/middle": "rnnspec: 1\nname: middle\nextends: ../base.yaml\nparameters: {z: []}\n"
-            "equations: |\n  h[t] = w * x[t] + a * h[t-1] + z\n",
+            "deep/middle": (
+                "rnnspec: 1\nname: middle\nextends: ../base.yaml\nparameters: {z: []}\n"
+                "equations: |\n  h[t] = w * x[t] + a * h[t-1] + z\n"
+            ),
         },
         base=base,
     )
@@ -69,8 +80,10 @@ def test_a_gate_can_become_a_state(tmp_path):
     spec = load(
         extending(
             tmp_path,
-            fgr="rnnspec: 1\nname: fgr\nextends: lstm\nstates: {i: H}\nparameters: {R: [H, H]}\n"
-            "equations: |\n  i[t] = sigmoid(W_i @ x[t] + R @ i[t-1] + b_i)\n",
+            fgr=(
+                "rnnspec: 1\nname: fgr\nextends: lstm\nstates: {i: H}\nparameters: {R: [H, H]}\n"
+                "equations: |\n  i[t] = sigmoid(W_i @ x[t] + R @ i[t-1] + b_i)\n"
+            ),
         )
     )
     assert list(spec.states) == ["h", "c", "i"] and "U_i" not in spec.parameters
@@ -109,18 +122,28 @@ def test_names_and_paths(tmp_path):
 
 def test_what_the_file_itself_says_is_never_dropped(tmp_path):
     path = extending(
-        tmp_path, own="rnnspec: 1\nname: own\nextends: lstm\nparameters: {w: []}\nconstants: {a: 2}\nequations: |\n  q[t] = a * x[t]\n"
+        tmp_path,
+        own=(
+            "rnnspec: 1\nname: own\nextends: lstm\nparameters: {w: []}\nconstants: {a: 2}\nequations: |\n  q[t] = a *"
+            " x[t]\n"
+        ),
     )
     with pytest.raises(SpecError) as caught:
         load(path)
-    assert [e.message for e in caught.value.errors] == ["the parameter 'w' is used in no equation. Use it or take it out."]
+    assert [e.message for e in caught.value.errors] == [
+        "the parameter 'w' is used in no equation. Use it or take it out."
+    ]
 
 
 def test_a_layout_goes_when_a_shape_changes(tmp_path):
-    base = cell("h[t] = w * x[t]", parameters="{w: []}", layouts="{other: {weight: [w]}}", inputs="{x: H}", states="{h: H}")
+    base = cell(
+        "h[t] = w * x[t]", parameters="{w: []}", layouts="{other: {weight: [w]}}", inputs="{x: H}", states="{h: H}"
+    )
     same = "rnnspec: 1\nname: same\nextends: ./base.yaml\nequations: |\n  h[t] = w * x[t] + 1\n"
     assert load(extending(tmp_path, same=same, base=base)).layouts
-    assert not load(extending(tmp_path, own=same.replace("name: same", "name: own\nparameters: {w: H}"), base=base)).layouts
+    assert not load(
+        extending(tmp_path, own=same.replace("name: same", "name: own\nparameters: {w: H}"), base=base)
+    ).layouts
 
 
 def test_an_inherited_equation_goes_when_its_name_becomes_an_input(tmp_path):

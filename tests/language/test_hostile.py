@@ -1,4 +1,6 @@
-"""Malicious specs: refused within 2 s and 200 MB, measured in a process of their own, and nothing of them runs."""
+"""Malicious specs: refused within 2 s and 200 MB, measured in a process of their own, and nothing
+of them runs."""
+
 from __future__ import annotations
 
 import json
@@ -32,7 +34,9 @@ print(json.dumps({"outcome": outcome, "text": text[:2000], "seconds": time.proce
 
 
 def bomb(levels: int) -> str:
-    lines = ["  a0: &a0 [x, x, x, x, x, x, x, x, x]"] + [f"  a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 9)}]" for k in range(1, levels)]
+    lines = ["  a0: &a0 [x, x, x, x, x, x, x, x, x]"] + [
+        f"  a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 9)}]" for k in range(1, levels)
+    ]
     return cell("h[t] = x[t]") + "same_as:\n" + "\n".join(lines) + "\n"
 
 
@@ -77,17 +81,21 @@ HOSTILE = {
     "a parent on the net": "rnnspec: 1\nname: hostile\nextends: http://127.0.0.1:1/cell.yaml\n",
     "its own parent": "rnnspec: 1\nname: hostile\nextends: hostile.yaml\n",
     "a huge tap": cell("h[t] = x[t-999999999]"),
-    "a huge size": cell("h[t] = W @ x[t]", inputs="{x: 99999999999999}", parameters="{W: [99999999999999, 99999999999999]}"),
+    "a huge size": cell(
+        "h[t] = W @ x[t]", inputs="{x: 99999999999999}", parameters="{W: [99999999999999, 99999999999999]}"
+    ),
     "escapes for the terminal": cell("h[t] = x[t]", title='"\\e[2J\\e[31mred"'),
     "writing turned round": cell("h[t] = x[t]", notes='"\\u202Etxet"'),
-    "characters that are none": "rnnspec: 1\nname: \"\\uD800\\x00\"\n",
+    "characters that are none": 'rnnspec: 1\nname: "\\uD800\\x00"\n',
 }
 
 
 def measure(folder: Path, text: str) -> dict:
     path = folder / "hostile.yaml"
     path.write_text(text.replace("name: tested", "name: hostile"), encoding="utf-8", errors="surrogatepass")
-    done = subprocess.run([sys.executable, "-c", MEASURE, str(path)], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE, str(path)], cwd=folder, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr[-1000:]
     return json.loads(done.stdout)
 

@@ -1,4 +1,5 @@
 """Initial values, and which parameters are biases: both follow from the spec."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -24,8 +25,15 @@ def drawn(shape: str, init: str, seed: int = 0) -> np.ndarray:
     """The values of a parameter of this shape, one matrix or one for each round of a loop."""
     *stack, rows, columns = shape.split()
     equations = "for k in 1..3:\n  a[t, k] = W[k] @ x[t]\nn[t] = a[t, 3]" if stack else "n[t] = W @ x[t]"
-    spec = loads(cell(f"{equations}\nh[t] = n[t]", inputs=f"{{x: {columns}}}", states=f"{{h: {rows}}}", parameters=f"{{W: [{', '.join(shape.split())}]}}",
-                      init=f"{{W: {init!r}}}"))
+    spec = loads(
+        cell(
+            f"{equations}\nh[t] = n[t]",
+            inputs=f"{{x: {columns}}}",
+            states=f"{{h: {rows}}}",
+            parameters=f"{{W: [{', '.join(shape.split())}]}}",
+            init=f"{{W: {init!r}}}",
+        )
+    )
     return initialise(spec, SIZES, seed, FLOAT64)["W"]
 
 
@@ -41,7 +49,8 @@ def test_orthogonal_matrices(shape, gain):
 
 
 def test_orthogonal_matrices_are_drawn_from_all():
-    """QR alone gives columns that favour one side of each axis: of 200 matrices half of all first entries are positive."""
+    """QR alone gives columns that favour one side of each axis: of 200 matrices half of all first
+    entries are positive."""
     signs = [drawn("H H", "orthogonal", seed)[0, 0] > 0 for seed in range(200)]
     assert 70 < sum(signs) < 130  # 4 deviations of a fair coin
 
@@ -65,10 +74,19 @@ def test_a_vector_is_no_matrix(init):
 
 def test_gains_are_one_number():
     with pytest.raises(SpecError, match=r"unknown initialiser 'identity\(1, 2\)'"):
-        loads(cell("h[t] = W @ x[t]", inputs="{x: H}", states="{h: H}", parameters="{W: [H, H]}", init='{W: "identity(1, 2)"}'))
+        loads(
+            cell(
+                "h[t] = W @ x[t]",
+                inputs="{x: H}",
+                states="{h: H}",
+                parameters="{W: [H, H]}",
+                init='{W: "identity(1, 2)"}',
+            )
+        )
 
 
-# --- like: the random numbers of another parameter ---------------------------------------------------------------------
+# --- like: the random numbers of another parameter
+# ---------------------------------------------------------------------
 
 LIKE = "rnnspec: 1\nname: kept\nextends: lstm\n"
 
@@ -93,54 +111,83 @@ def test_where_the_other_gate_is_dropped_the_numbers_are_its_own():
     assert "b_f" not in made.parameters and made.init["b_i"] == Init("chrono", (-100.0,))
 
 
-@pytest.mark.parametrize("init, message", [
-    ("{b_i: chrono(-5) like b_k}", "'b_i' is like 'b_k', which is no parameter. Did you mean"),
-    ("{b_i: chrono(-5) like b_f}", "'b_i' is like 'b_f', which draws no numbers by chrono itself. Write b_f: chrono(Tmax), without 'like'."),
-    ("{b_f: chrono(5) like b_i, b_i: chrono(-5) like b_f}", "draws no numbers by chrono itself"),
-    ("{b_*: chrono(-5) like b_f}", "'b_f' is like 'b_f', which draws no numbers by chrono itself"),
-    ("{W_f: chrono(5), b_i: chrono(-5) like W_f}", "'b_i' [H] is like 'W_f' [H, D]: they need one shape."),
-    ("{b_f: chrono(5), b_i: ones like b_f}", "unknown initialiser 'ones like b_f'"),
-    ("{b_f: chrono(5), b_i: chrono(-5) like b_f like b_f}", "unknown initialiser"),
-])
+@pytest.mark.parametrize(
+    "init, message",
+    [
+        ("{b_i: chrono(-5) like b_k}", "'b_i' is like 'b_k', which is no parameter. Did you mean"),
+        (
+            "{b_i: chrono(-5) like b_f}",
+            "'b_i' is like 'b_f', which draws no numbers by chrono itself. Write b_f: chrono(Tmax), without 'like'.",
+        ),
+        ("{b_f: chrono(5) like b_i, b_i: chrono(-5) like b_f}", "draws no numbers by chrono itself"),
+        ("{b_*: chrono(-5) like b_f}", "'b_f' is like 'b_f', which draws no numbers by chrono itself"),
+        ("{W_f: chrono(5), b_i: chrono(-5) like W_f}", "'b_i' [H] is like 'W_f' [H, D]: they need one shape."),
+        ("{b_f: chrono(5), b_i: ones like b_f}", "unknown initialiser 'ones like b_f'"),
+        ("{b_f: chrono(5), b_i: chrono(-5) like b_f like b_f}", "unknown initialiser"),
+    ],
+)
 def test_what_another_parameter_is_like(init, message):
     with pytest.raises(SpecError) as caught:
         loads(LIKE + f"init: {init}")
     assert message in str(caught.value)
 
 
-# --- seeds and sizes ---------------------------------------------------------------------------------------------------
+# --- seeds and sizes
+# ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", [-1, True, 1.5, "7", None])
-@pytest.mark.parametrize("draw", [
-    lambda seed: initialise(load("rnn"), SIZES, seed, FLOAT64), lambda seed: rnnspec.compile("rnn").init(D=5, H=7, seed=seed),
-    lambda seed: rnnspec.Recurrent("rnn", 5, 7, seed=seed),
-], ids=["initialise", "kernel", "layer"])
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda seed: initialise(load("rnn"), SIZES, seed, FLOAT64),
+        lambda seed: rnnspec.compile("rnn").init(D=5, H=7, seed=seed),
+        lambda seed: rnnspec.Recurrent("rnn", 5, 7, seed=seed),
+    ],
+    ids=["initialise", "kernel", "layer"],
+)
 def test_a_seed_is_a_whole_number(draw, seed):
     with pytest.raises(ValueError, match="seed must be a whole number of at least 0, got"):
         draw(seed)
 
 
-@pytest.mark.parametrize("states, parameters, units", [
-    ("{h: K}", "{W: [K, K]}", 400), ("{h: H}", "{W: [H, K]}", 100), ("{n: [], h: K}", "{W: [K, K], a: []}", 400),
-    ("{h: K + H}", "{W: [K + H, K]}", 100),  # H, which `hidden_size` means, though the state has more units
-    ("{h: K + N}", "{W: [K + N, K]}", 425),
-])
+@pytest.mark.parametrize(
+    "states, parameters, units",
+    [
+        ("{h: K}", "{W: [K, K]}", 400),
+        ("{h: H}", "{W: [H, K]}", 100),
+        ("{n: [], h: K}", "{W: [K, K], a: []}", 400),
+        ("{h: K + H}", "{W: [K + H, K]}", 100),  # H, which `hidden_size` means, though the state has more units
+        ("{h: K + N}", "{W: [K + N, K]}", 425),
+    ],
+)
 def test_the_bound_of_uniform_hidden_is_that_of_the_units(states, parameters, units):
     """Of H where the cell has it, else of the size that `hidden_size` of a layer means."""
     more = "\nn[t] = a * n[t-1]" if "n:" in states else ""
-    told = next((f", told: {n}" for n in "NH" if n in states and f"h: {n}" not in states), "")  # a size must be an axis of its own somewhere
-    equations = "h[t] = tanh(W @ x[t] + h[t-1])" + (" + n[t]" if more else "") + (" + mean(told)" if told else "") + more
+    told = next(
+        (f", told: {n}" for n in "NH" if n in states and f"h: {n}" not in states), ""
+    )  # a size must be an axis of its own somewhere
+    equations = (
+        "h[t] = tanh(W @ x[t] + h[t-1])" + (" + n[t]" if more else "") + (" + mean(told)" if told else "") + more
+    )
     spec = loads(cell(equations, inputs="{x: K}", states=states, parameters=parameters[:-1] + told + "}"))
     sizes = {"K": 400, "H": 100, "N": 25}
     found = np.abs(initialise(spec, sizes, 0, FLOAT64)["W"]).max()
     assert 0.99 < found * np.sqrt(units) <= 1 and sizes.get(unit_size(spec), 425) == units
 
 
-@pytest.mark.parametrize("name, biases", [
-    ("lstm", ("b_i", "b_f", "b_g", "b_o")), ("gru", ("b_r", "b_z", "b_n", "c_n")), ("rhn", ("b_h", "b_t")), ("mgu3", ("b_n",)),
-    ("lstm_peephole", ("b_i", "b_f", "b_g", "b_o")),
-    ("irnn", ("b",)), ("indrnn", ("b",)), ("fastgrnn", ("b_z", "b_h")),
-])
+@pytest.mark.parametrize(
+    "name, biases",
+    [
+        ("lstm", ("b_i", "b_f", "b_g", "b_o")),
+        ("gru", ("b_r", "b_z", "b_n", "c_n")),
+        ("rhn", ("b_h", "b_t")),
+        ("mgu3", ("b_n",)),
+        ("lstm_peephole", ("b_i", "b_f", "b_g", "b_o")),
+        ("irnn", ("b",)),
+        ("indrnn", ("b",)),
+        ("fastgrnn", ("b_z", "b_h")),
+    ],
+)
 def test_biases_are_vectors_that_are_only_added(name, biases):
     assert set(bias_names(load(name))) == set(biases)

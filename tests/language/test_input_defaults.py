@@ -1,4 +1,5 @@
 """`defaults`: inputs that a call may leave out."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -12,8 +13,14 @@ from rnnspec.errors import ShapeError, SpecError
 from rnnspec.language.load import digest, loads
 from rnnspec.language.rewrite import to_yaml
 
-TEXT = cell("h[t] = keep[t] * h[t-1] + (1 - keep[t]) * tanh(x[t] + 0.1 * time[t] * below[t])", name="defaults",
-            inputs="{x: H, keep: H, time: [], below: H}", states="{h: H}", no_gradient="[keep, time]", defaults="{keep: 0.25, time: t, below: 0}")
+TEXT = cell(
+    "h[t] = keep[t] * h[t-1] + (1 - keep[t]) * tanh(x[t] + 0.1 * time[t] * below[t])",
+    name="defaults",
+    inputs="{x: H, keep: H, time: [], below: H}",
+    states="{h: H}",
+    no_gradient="[keep, time]",
+    defaults="{keep: 0.25, time: t, below: 0}",
+)
 
 
 def inputs(steps: int, rows: int, units: int) -> dict[str, np.ndarray]:
@@ -66,17 +73,22 @@ def test_written_read_and_inherited(tmp_path):
     assert loads(to_yaml(spec)).defaults == spec.defaults
     assert digest(loads(TEXT.replace("keep: 0.25", "keep: 0.5"))) == digest(spec), "no kernel depends on it"
     (tmp_path / "defaults.yaml").write_text(TEXT)
-    (tmp_path / "child.yaml").write_text("rnnspec: 1\nname: child\nextends: defaults.yaml\ndefaults: {keep: 1}\n"
-                                         "equations: |\n  h[t] = keep[t] * h[t-1] + x[t] * below[t]\n")
+    (tmp_path / "child.yaml").write_text(
+        "rnnspec: 1\nname: child\nextends: defaults.yaml\ndefaults: {keep: 1}\n"
+        "equations: |\n  h[t] = keep[t] * h[t-1] + x[t] * below[t]\n"
+    )
     assert rnnspec.load(tmp_path / "child.yaml").defaults == {"keep": 1.0, "below": 0.0}, "time went with its input"
 
 
-@pytest.mark.parametrize("value, message", [
-    ("{m: 1}", "'m' in defaults is not an input"),
-    ("{keep: one}", "the default of the input 'keep' is a number, like 1, or t"),
-    ("{keep: [1]}", "the default of 'keep' is a text"),
-    ("[keep]", "defaults is a mapping"),
-])
+@pytest.mark.parametrize(
+    "value, message",
+    [
+        ("{m: 1}", "'m' in defaults is not an input"),
+        ("{keep: one}", "the default of the input 'keep' is a number, like 1, or t"),
+        ("{keep: [1]}", "the default of 'keep' is a text"),
+        ("[keep]", "defaults is a mapping"),
+    ],
+)
 def test_what_is_no_default(value, message):
     with pytest.raises(SpecError, match=message):
         loads(TEXT.replace("{keep: 0.25, time: t, below: 0}", value))

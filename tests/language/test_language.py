@@ -1,4 +1,5 @@
-"""The language: what a text means, where things stand, what is derived. Messages are in test_messages.py."""
+"""The language: what a text means, where things stand, what is derived. Messages are in
+test_messages.py."""
 
 from __future__ import annotations
 
@@ -71,7 +72,9 @@ def test_gradients_of_examples_hold(name):
     """Central differences of the sum of outputs."""
     spec = load(name)
     for case in spec.examples:
-        groups = {k: {n: np.array(v, float) for n, v in getattr(case, k).items()} for k in ("parameters", "inputs", "states")}
+        groups = {
+            k: {n: np.array(v, float) for n, v in getattr(case, k).items()} for k in ("parameters", "inputs", "states")
+        }
 
         def total(groups=groups):
             found = run(spec, groups["parameters"], groups["inputs"], groups["states"])
@@ -212,7 +215,13 @@ def test_constants_choices_and_functions_are_put_in():
 
 @pytest.mark.parametrize(
     ("given", "exact"),
-    [(0.1, Fraction(1, 10)), (2, 2), (Fraction(1, 3), Fraction(1, 3)), (np.float64(0.1), Fraction(1, 10)), (np.int32(3), 3)],
+    [
+        (0.1, Fraction(1, 10)),
+        (2, 2),
+        (Fraction(1, 3), Fraction(1, 3)),
+        (np.float64(0.1), Fraction(1, 10)),
+        (np.int32(3), 3),
+    ],
 )
 def test_constants_are_what_was_written(given, exact):
     assert loads(cell("h[t] = a * x[t]", constants="{a: 1}"), a=given).constants["a"] == exact
@@ -222,7 +231,9 @@ def test_a_cell_of_other_options_has_no_examples_and_only_the_layers_that_say_so
     default, relu, identity = load("rnn"), load("rnn", phi="relu"), load("rnn", phi="identity")
     assert default.examples and not relu.examples
     assert load("rnn", phi="tanh") == default
-    assert relu.same_as["torch.nn.RNN"] == {"nonlinearity": "relu"} and relu.same_as["onnx.RNN"] == {"activations": ("Relu",)}
+    assert relu.same_as["torch.nn.RNN"] == {"nonlinearity": "relu"} and relu.same_as["onnx.RNN"] == {
+        "activations": ("Relu",)
+    }
     assert set(identity.same_as) == {"keras.layers.SimpleRNN"}
     text = cell("h[t] = phi(x[t])", choices="{phi: [tanh, relu]}", same_as="{library.Layer: {size: 2, fast: true}}")
     assert loads(text).same_as == {"library.Layer": {"size": 2, "fast": True}} and not loads(text, phi="relu").same_as
@@ -235,7 +246,9 @@ def test_exponents_are_numbers_after_loading():
 
 
 def test_factors_of_a_matrix_are_pulled_out():
-    text = vectors("h[t] = a * W @ x[t] - -U / 2 @ h[t-1] + x[t] @ (V * a)", "W: [H, D], U: [H, H], V: [D, H]", constants="{a: 3}")
+    text = vectors(
+        "h[t] = a * W @ x[t] - -U / 2 @ h[t-1] + x[t] @ (V * a)", "W: [H, D], U: [H, H], V: [D, H]", constants="{a: 3}"
+    )
     assert to_text(loads(text).equations[0].value) == "3 * (W @ x[t]) - -(U @ h[t-1]) / 2 + 3 * (x[t] @ V)"
 
 
@@ -251,7 +264,8 @@ def test_doubling_functions_are_refused_quickly():
 
 
 @pytest.mark.parametrize(
-    "power", ["x[t] ** 65", "((x[t]**64)**64)**64", "(x[t]**8 * 2)**9", "x[t] ** 1e300", "sq(sq(sq(x[t])))", "x[t] ** -65"]
+    "power",
+    ["x[t] ** 65", "((x[t]**64)**64)**64", "(x[t]**8 * 2)**9", "x[t] ** 1e300", "sq(sq(sq(x[t])))", "x[t] ** -65"],
 )
 def test_powers_over_64_are_refused(power):
     with pytest.raises(SpecError, match="over 64"):
@@ -273,19 +287,28 @@ def test_limits():
 
 
 def test_shapes_of_intermediates_follow():
-    equations = "a[t] = W @ x[t]\nb[t] = 2 * t\nc[t] = b[t] * a[t]\nd[t] = where(x[t-1] > 0, 1, 0)\nh[t] = c[t] + h[t-1] + d[t] @ V"
+    equations = (
+        "a[t] = W @ x[t]\nb[t] = 2 * t\nc[t] = b[t] * a[t]\nd[t] = where(x[t-1] > 0, 1, 0)\nh[t] = c[t] + h[t-1] +"
+        " d[t] @ V"
+    )
     spec = loads(vectors(equations, "W: [H, D], V: [D, H]"))
     assert [spec.shapes[n] for n in "abcd"] == [("H",), (), ("H",), ("D",)]
 
 
 def test_shapes_go_round_through_earlier_steps():
-    spec = loads(cell("h[t] = a[t-1]\na[t] = b[t-1] * 0.5\nb[t] = 0.5 * b[t-1] + x[t]", inputs="{x: H}", states="{h: H}"))
+    spec = loads(
+        cell("h[t] = a[t-1]\na[t] = b[t-1] * 0.5\nb[t] = 0.5 * b[t-1] + x[t]", inputs="{x: H}", states="{h: H}")
+    )
     assert spec.shapes["a"] == spec.shapes["b"] == ("H",)
 
 
 def test_every_size_expression_has_one_form():
     assert canonical_size("H + D") == canonical_size("D+H") == "D + H"
-    assert canonical_size("(D + H) * 4") == "4*D + 4*H" and canonical_size("H*4*D") == "4*D*H" and canonical_size("1 + D") == "D + 1"
+    assert (
+        canonical_size("(D + H) * 4") == "4*D + 4*H"
+        and canonical_size("H*4*D") == "4*D*H"
+        and canonical_size("1 + D") == "D + 1"
+    )
     assert evaluate_size("4*D + H*D + 3", {"D": 2, "H": 5}) == 21
     assert full_shape(("H", "D + H"), {"D": 2, "H": 5}) == (5, 7) and full_shape((), {}) == ()
     assert list(sizes_in([("H", "D + K"), (), ("P", "2*H")])) == ["H", "D", "K", "P"]
@@ -315,8 +338,12 @@ def test_every_size_expression_has_one_form():
 
 def test_defaults_and_meanings_of_sizes():
     sizes = "\n  D: features of x\n  P: H\n  K: {meaning: steps, default: 3}\n  H: units"
-    spec = loads(vectors("h[t] = W @ x[t] + U @ (V @ h[t-1])", "W: [H, D], U: [H, P + 1*K], V: [K + P, H]", sizes=sizes))
-    assert spec.sizes["D"].meaning == "features of x" and spec.sizes["P"].default == "H" and spec.sizes["P"].meaning == ""
+    spec = loads(
+        vectors("h[t] = W @ x[t] + U @ (V @ h[t-1])", "W: [H, D], U: [H, P + 1*K], V: [K + P, H]", sizes=sizes)
+    )
+    assert (
+        spec.sizes["D"].meaning == "features of x" and spec.sizes["P"].default == "H" and spec.sizes["P"].meaning == ""
+    )
     assert (spec.sizes["K"].meaning, spec.sizes["K"].default) == ("steps", "3")
 
 

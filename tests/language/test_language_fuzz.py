@@ -49,8 +49,26 @@ PIECES = st.lists(
     ),
     max_size=40,
 ).map(" ".join)  # fmt: skip
-KEYS = ["sizes", "constants", "choices", "functions", "init", "layouts",
-        "same_as", "examples", "no_gradient", "outputs", "parameters", "states", "extends", "notes", "inputs", "noise", "apply", "defaults"]
+KEYS = [
+    "sizes",
+    "constants",
+    "choices",
+    "functions",
+    "init",
+    "layouts",
+    "same_as",
+    "examples",
+    "no_gradient",
+    "outputs",
+    "parameters",
+    "states",
+    "extends",
+    "notes",
+    "inputs",
+    "noise",
+    "apply",
+    "defaults",
+]
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -72,14 +90,57 @@ def test_any_text_gives_a_spec_or_a_spec_error(text):
 @given(
     st.sampled_from(KEYS),
     st.recursive(
-        st.sampled_from(["a", "W", "h", "x", "D", "1", "0", "f(a)", "tanh", "W*", "lstm", "2*D", "t", "title", "D + 1", "",
-                         "normal(1)", "dropout(a) per sequence", "layer_norm", "0.1"])
+        st.sampled_from(
+            [
+                "a",
+                "W",
+                "h",
+                "x",
+                "D",
+                "1",
+                "0",
+                "f(a)",
+                "tanh",
+                "W*",
+                "lstm",
+                "2*D",
+                "t",
+                "title",
+                "D + 1",
+                "",
+                "normal(1)",
+                "dropout(a) per sequence",
+                "layer_norm",
+                "0.1",
+            ]
+        )
         | st.text(max_size=5),
         lambda inner: (
             st.lists(inner, max_size=3)
             | st.dictionaries(
-                st.sampled_from(["a", "W", "h", "x", "D", "f(a)", "f(", "sizes", "outputs", "inputs", "W, V", "meaning",
-                                 "zoneout", "drop_gate", "dropconnect", "state_noise", "rate"]), inner, max_size=3
+                st.sampled_from(
+                    [
+                        "a",
+                        "W",
+                        "h",
+                        "x",
+                        "D",
+                        "f(a)",
+                        "f(",
+                        "sizes",
+                        "outputs",
+                        "inputs",
+                        "W, V",
+                        "meaning",
+                        "zoneout",
+                        "drop_gate",
+                        "dropconnect",
+                        "state_noise",
+                        "rate",
+                    ]
+                ),
+                inner,
+                max_size=3,
             )
         ),
         max_leaves=8,

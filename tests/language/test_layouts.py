@@ -32,7 +32,8 @@ def test_to_and_fro(name, layout, sizes):
 
 @pytest.mark.parametrize(("name", "layout"), LAYOUTS)
 def test_gradients_of_blocks(name, layout):
-    """d/d(block) of any function of unpack(blocks): checked along one direction, f = <g, unpack(blocks)>."""
+    """d/d(block) of any function of unpack(blocks): checked along one direction, f = <g,
+    unpack(blocks)>."""
     spec, sizes = load(name), SIZES[0]
     blocks = pack(spec, layout, parameters(spec, sizes))
     weights = parameters(spec, sizes, seed=1)
@@ -46,7 +47,9 @@ def test_gradients_of_blocks(name, layout):
 
 def test_what_stands_where():
     spec = load("lstm")
-    given = {n: np.full([{"D": 1, "H": 1}[s] for s in shape], k) for k, (n, shape) in enumerate(spec.parameters.items())}
+    given = {
+        n: np.full([{"D": 1, "H": 1}[s] for s in shape], k) for k, (n, shape) in enumerate(spec.parameters.items())
+    }
     torch, onnx, keras = (pack(spec, f"{library}.LSTM", given) for library in ("torch", "onnx", "keras"))
     assert torch["weight_ih"][:, 0].tolist() == [0, 1, 2, 3] and torch["weight_hh"][:, 0].tolist() == [4, 5, 6, 7]
     assert torch["bias_ih"].tolist() == [8, 9, 10, 11] and torch["bias_hh"].tolist() == [0, 0, 0, 0]
@@ -76,7 +79,11 @@ def test_two_biases_are_added():
 def test_rows_of_one_array_and_parts_without_meaning():
     spec = load("gru")
     packed = pack(spec, "keras.GRU", parameters(spec, SIZES[0]))
-    assert packed["bias"].shape == (2, 9) and packed["kernel"].shape == (2, 9) and set(packed) == {"kernel", "recurrent_kernel", "bias"}
+    assert (
+        packed["bias"].shape == (2, 9)
+        and packed["kernel"].shape == (2, 9)
+        and set(packed) == {"kernel", "recurrent_kernel", "bias"}
+    )
     spec = load("lstm_cifg")
     blocks = pack(spec, "onnx.LSTM", parameters(spec, SIZES[0]))
     assert not blocks["W"][6:9].any()
@@ -131,7 +138,10 @@ def test_wrong_parameters_are_listed_in_one_error():
     with pytest.raises(ShapeError) as caught:
         pack(spec, "torch.LSTM", given)
     message = str(caught.value)
-    assert all(word in message for word in ("'b_o' is missing", "'U_q' is no parameter", "'W_f' [H, D] has the shape (3, 7), not (3, 2)"))
+    assert all(
+        word in message
+        for word in ("'b_o' is missing", "'U_q' is no parameter", "'W_f' [H, D] has the shape (3, 7), not (3, 2)")
+    )
     with pytest.raises(RnnspecError, match=r"no layout 'torch.LTSM'. Did you mean 'torch.LSTM'\?"):
         pack(spec, "torch.LTSM", {})
 

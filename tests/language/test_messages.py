@@ -1,4 +1,5 @@
-"""What a user is told: each message says what, where, what was known or expected, and what to do."""
+"""What a user is told: each message says what, where, what was known or expected, and what to
+do."""
 
 from __future__ import annotations
 
@@ -18,7 +19,10 @@ def errors(text: str, **settings):
 
 
 def vectors(equations: str, **sections: str) -> str:
-    return cell(equations, **{"inputs": "{x: D}", "states": "{h: H, c: H}", "parameters": "{W: [H, D], U: [H, H], b: H}"} | sections)
+    return cell(
+        equations,
+        **{"inputs": "{x: D}", "states": "{h: H, c: H}", "parameters": "{W: [H, D], U: [H, H], b: H}"} | sections,
+    )
 
 
 GRU = """rnnspec: 1
@@ -37,8 +41,9 @@ outputs: [h]
 def test_the_whole_of_a_message():
     with pytest.raises(SpecError) as caught:
         loads(GRU)
-    assert str(caught.value) == (
-        "<text>:7:34: 'h' is used without a time. Write h[t-1] for the previous step or h[t] for this one.\n"
+    assert (
+        str(caught.value)
+        == "<text>:7:34: 'h' is used without a time. Write h[t-1] for the previous step or h[t] for this one.\n"
         "   zg[t] = sigmoid(W @ x[t] + U @ h)\n"
         "                                  ^\n"
         "<text>:8:28: unknown name 'zf' in the equation for 'n'. Known here: x, h, zg, n. Did you mean 'zg'?\n"
@@ -56,15 +61,33 @@ ONE_EQUATION = [
     (
         "b + x[t]",
         "+",
-        "shapes differ: b is [H], x[t] is [D]. '+' goes element by element: give both one shape, or make one a single number.",
+        (
+            "shapes differ: b is [H], x[t] is [D]. '+' goes element by element: give both one shape, or make one a"
+            " single number."
+        ),
     ),
     ("b - (W @ x[t] / x[t])", "/", "shapes differ: W @ x[t] is [H], x[t] is [D]. '/' goes"),
     ("minimum(b, x[t])", "minimum", "shapes differ: b is [H], x[t] is [D]. 'minimum' goes"),
     ("where(x[t] > 0, b, 0)", "where", "shapes differ: x[t] > 0 is [D], b is [H]. 'where' goes"),
-    ("W @ b", "@", "'@' does not fit: W is [H, D], b is [H]; the matrix needs a vector of [D]. b @ W multiplies by the transpose."),
+    (
+        "W @ b",
+        "@",
+        "'@' does not fit: W is [H, D], b is [H]; the matrix needs a vector of [D]. b @ W multiplies by the transpose.",
+    ),
     ("x[t] @ U", "@", "'@' does not fit: x[t] is [D], U is [H, H]; the matrix needs a vector of [H]."),
-    ("W @ U @ b", "@", "'@' does not fit: W is [H, D], U is [H, H]; the columns of the first must be as many as the rows of the second."),
-    ("b @ b", "@", "'@' takes a matrix; b is [H], b is [H]. Write dot(b, b) for the sum of products, outer(...) for the matrix."),
+    (
+        "W @ U @ b",
+        "@",
+        (
+            "'@' does not fit: W is [H, D], U is [H, H]; the columns of the first must be as many as the rows of the"
+            " second."
+        ),
+    ),
+    (
+        "b @ b",
+        "@",
+        "'@' takes a matrix; b is [H], b is [H]. Write dot(b, b) for the sum of products, outer(...) for the matrix.",
+    ),
     ("2 @ b", "@", "'@' is the product of a matrix and a vector; 2 is one number, b is [H]. Write '*'."),
     ("tanh(U)", "h", "'h' is declared as [H], but its equation gives [H, H]."),
     ("(U + W) @ b", "+", "shapes differ: U is [H, H], W is [H, D]. '+' goes element by element"),
@@ -81,12 +104,27 @@ ONE_EQUATION = [
     ("concat(U, b)", "concat", "'concat' takes vectors and numbers, and U is [H, H]."),
     ("concat()", "concat", "'concat' takes one argument or more: concat(a, b, ...), not 0."),
     ("concat(b, 1)", "h", "'h' is declared as [H], but its equation gives [H + 1]."),
-    ("part(x[t], 0, H)", "part", "the part of H elements from 0 on may not lie within x[t], which is [D]. Declare the vector as long as its parts: [H]."),
-    ("part(b, 0, D - H)", "part", "'length' in part(v, first, length) must be a size: a size that may be below 0 is not offered."),
+    (
+        "part(x[t], 0, H)",
+        "part",
+        (
+            "the part of H elements from 0 on may not lie within x[t], which is [D]. Declare the vector as long as its"
+            " parts: [H]."
+        ),
+    ),
+    (
+        "part(b, 0, D - H)",
+        "part",
+        "'length' in part(v, first, length) must be a size: a size that may be below 0 is not offered.",
+    ),
     ("part(b, b, H)", "part", "'first' in part(v, first, length) must be a size: b is none."),
     ("part(b, 0, 0) + b", "part", "a size of 0 in part(v, first, length): sizes start at 1."),
     ("eye(b) @ b", "eye", "'size' in eye(size) must be a size: b is none."),
-    ("eye(0.5) @ b", "eye", "'size' in eye(size) must be a size: a size is a name, a whole number from 1, or a sum or product of those"),
+    (
+        "eye(0.5) @ b",
+        "eye",
+        "'size' in eye(size) must be a size: a size is a name, a whole number from 1, or a sum or product of those",
+    ),
     ("sum(b > 0) * b", "b > 0", "'sum' takes numbers, and b > 0 is a condition."),
     ("sum * b", "sum", "'sum' is a function. Write sum(...)"),
     ("shifted(b, 1)", "shifted", "unknown function 'shifted'"),
@@ -113,16 +151,35 @@ ONE_EQUATION = [
     ("x(b)", "x", "'x' is an input, not a function."),
     ("b[t-2]", "b[t-2]", "'b' is a parameter and carries no time. Write b."),
     ("c[t-65]", "t-65", "at most 64 steps back can be read: c[t-1] to c[t-64]."),
-    ("c[t-D]", "c[t-D]", "the number of steps back of 'c': 'D' is a size that only arrays tell. Give it a number under sizes: {D: 3}."),
-    ("c[t-b]", "c[t-b]", "the number of steps back of 'c': b is not made of whole numbers, loop variables and constants."),
+    (
+        "c[t-D]",
+        "c[t-D]",
+        "the number of steps back of 'c': 'D' is a size that only arrays tell. Give it a number under sizes: {D: 3}.",
+    ),
+    (
+        "c[t-b]",
+        "c[t-b]",
+        "the number of steps back of 'c': b is not made of whole numbers, loop variables and constants.",
+    ),
     ("c[t-1.5]", "c[t-1.5]", "the number of steps back of 'c': 1.5 is 1.5, which is no whole number."),
     ("c[t+1]", "t+1", "a later step can't be read: use [t] or [t-1]."),
-    ("U[1]", "U[1]", "'U' is [H, H]: it has no slices that could be counted. Give its first axis a number, under sizes: {H: 3}."),
+    (
+        "U[1]",
+        "U[1]",
+        "'U' is [H, H]: it has no slices that could be counted. Give its first axis a number, under sizes: {H: 3}.",
+    ),
     ("c[t, 1]", "c[t, 1]", "'c' has one value a step and takes no second index. Write c[t]."),
     ("c[1, t]", "1", "the first index of 'c' must be a time: [t], [t-1], ..."),
     ("c[2 * t]", "2 * t", "the first index of 'c' must be a time: [t], [t-1], ..."),
     ("c[t, 1, 2]", "t, 1, 2", "'c' takes a time and one index: c[t, k]."),
-    ("c[t-1:t]", ":", "':' ends the head of an inner loop (for k in 1..3:) and stands nowhere else. Write part(v, first, length) for a slice."),
+    (
+        "c[t-1:t]",
+        ":",
+        (
+            "':' ends the head of an inner loop (for k in 1..3:) and stands nowhere else. Write part(v, first, length)"
+            " for a slice."
+        ),
+    ),
     ("b // 2", "//", "'//' is not offered. Division is '/': 1/2 is 0.5."),
     ("b ^ 2", "^", "'^' is not offered. Write '**' for a power."),
     ("b % 2", "%", "'%' is not offered."),
@@ -158,7 +215,11 @@ def test_one_equation(right, marked, said):
 
 
 LEFT_SIDES = [
-    ("A = x[t]", "x[t]", "the equation for 'A' has no time, so it can't read x, which changes with it. Write A[t] = ..."),
+    (
+        "A = x[t]",
+        "x[t]",
+        "the equation for 'A' has no time, so it can't read x, which changes with it. Write A[t] = ...",
+    ),
     ("A = t", "t", "the equation for 'A' has no time, so it can't read t."),
     ("A = B\nB = A", "A", "a cycle among values computed once per sequence: A -> B -> A (each reads the next)."),
     ("A = w\na[t] = A[t]", "A[t]", "'A' is a value computed once per sequence and carries no time. Write A."),
@@ -170,15 +231,47 @@ LEFT_SIDES = [
     ("a[t, 1] = w\nb[t] = a[t]", "a[t]", "'a' has one value a round. Write a[t, k]."),
     ("for k in 1..3:\n  a[t] = x[t]", "a", "an equation in a loop defines one value a round. Write a[t, k] = ..."),
     ("for k in 1..3:", "for", "the loop has no body. Indent its equations under it."),
-    ("for k in 1..3: a[t, k] = 2", "for", "the body of a loop stands on lines of its own, indented: 'for k in 1..3:' and below it"),
-    ("for k in 3:\n  a[t, k] = 2", "for", "the head of a loop reads: 'for k in 1..3:' and below it, indented, its equations."),
-    ("for k in 1..2:\n  for j in 1..2:\n    a[t, j] = 2", "for", "inner loops can't be nested. Write one loop over all the rounds."),
-    ("for k in 1..65:\n  a[t, k] = 2", "for k in 1..65:", "the loop from 1 to 65 has 65 rounds; 64 is the most that is offered."),
+    (
+        "for k in 1..3: a[t, k] = 2",
+        "for",
+        "the body of a loop stands on lines of its own, indented: 'for k in 1..3:' and below it",
+    ),
+    (
+        "for k in 3:\n  a[t, k] = 2",
+        "for",
+        "the head of a loop reads: 'for k in 1..3:' and below it, indented, its equations.",
+    ),
+    (
+        "for k in 1..2:\n  for j in 1..2:\n    a[t, j] = 2",
+        "for",
+        "inner loops can't be nested. Write one loop over all the rounds.",
+    ),
+    (
+        "for k in 1..65:\n  a[t, k] = 2",
+        "for k in 1..65:",
+        "the loop from 1 to 65 has 65 rounds; 64 is the most that is offered.",
+    ),
     ("for k in 3..1:\n  a[t, k] = 2", "for k in 3..1:", "the loop from 3 to 1 ends before it starts."),
-    ("for k in 1..q:\n  a[t, k] = 2", "for k in 1..q:", "a bound of the loop: q is not made of whole numbers, loop variables and constants."),
-    ("for h in 1..3:\n  a[t, h] = 2", "for h in 1..3:", "'h' is declared as something else. Choose another name for the loop's variable."),
-    ("for k in 1..3:\n  a[t, 1] = 2", "a", "a[t, 1] is defined twice: here and on line 9. Its index must change from round to round."),
-    ("for k in 1..3:\n  a[t, k / 2] = 2", "/", "the second index of 'a': k / 2 is not made of whole numbers, loop variables and constants (here k)."),
+    (
+        "for k in 1..q:\n  a[t, k] = 2",
+        "for k in 1..q:",
+        "a bound of the loop: q is not made of whole numbers, loop variables and constants.",
+    ),
+    (
+        "for h in 1..3:\n  a[t, h] = 2",
+        "for h in 1..3:",
+        "'h' is declared as something else. Choose another name for the loop's variable.",
+    ),
+    (
+        "for k in 1..3:\n  a[t, 1] = 2",
+        "a",
+        "a[t, 1] is defined twice: here and on line 9. Its index must change from round to round.",
+    ),
+    (
+        "for k in 1..3:\n  a[t, k / 2] = 2",
+        "/",
+        "the second index of 'a': k / 2 is not made of whole numbers, loop variables and constants (here k).",
+    ),
     ("for k in 1..3:\n  a[t, k - 2] = 2", "-", "the second index of 'a': the index -1 is not from 0 to 1000."),
     ("for k in 1..3:\n  a[t, k] = a[t, k-1]", "a[t, k-1]", "'a' has no round 0. It is defined for 1, 2, 3."),
     ("for k in 1..3:\n  a[t, k] = k[t]", "k[t]", "'k' counts rounds. Write k."),
@@ -193,7 +286,11 @@ LEFT_SIDES = [
     ("t[t] = 2", "t", "'t' is reserved: it is the step's number."),
     ("x[t] = 2", "x", "'x' is an input (line 3); an equation defines states and intermediate values only."),
     ("w[t] = 2", "w", "'w' is a parameter (line 6); an equation defines"),
-    ("a[t] = a[t-1] * 0.5", "a", "the shape of 'a' can't be told: it comes from earlier values of itself only. Declare it under states."),
+    (
+        "a[t] = a[t-1] * 0.5",
+        "a",
+        "the shape of 'a' can't be told: it comes from earlier values of itself only. Declare it under states.",
+    ),
 ]
 
 
@@ -207,13 +304,18 @@ def test_left_sides(line, marked, said):
 
 
 def test_a_name_whose_equation_can_not_be_read_is_no_second_fault():
-    (problem,) = errors(vectors("r[t] = sigmoid(W @ x[t]\nc[t] = r[t] * b\nh[t] = r[t] + q * 0", parameters="{W: [H, D], b: H, q: H}"))
+    (problem,) = errors(
+        vectors("r[t] = sigmoid(W @ x[t]\nc[t] = r[t] * b\nh[t] = r[t] + q * 0", parameters="{W: [H, D], b: H, q: H}")
+    )
     assert problem.message == "'(' is never closed."
 
 
 def test_what_follows_a_bracket_left_open_is_read():
     found = errors(vectors("c[t] = tanh(W @ x[t] + U @ h[t-1]\nh[t] = c[t] + bb"))
-    assert [e.message.split(".")[0] for e in found] == ["'(' is never closed", "unknown name 'bb' in the equation for 'h'"]
+    assert [e.message.split(".")[0] for e in found] == [
+        "'(' is never closed",
+        "unknown name 'bb' in the equation for 'h'",
+    ]
 
 
 SECTIONS = [
@@ -232,8 +334,14 @@ SECTIONS = [
     ({"outputs": ""}, "the key 'outputs' is missing. Write 'outputs: [h]', what is emitted every step."),
     ({"states": "[h]"}, "states is a mapping, like {name: value}."),
     ({"states": "{h: []}\nname: 2x"}, "'name' is given twice in the file: here and on line 2."),
-    ({"parameters": "{2w: []}"}, "'2w' is not a name: names are letters (a to z, A to Z), digits and _, and start with a letter."),
-    ({"parameters": "{tanh: []}"}, "'tanh' is reserved: it is a function of the language. Choose another name for it in parameters."),
+    (
+        {"parameters": "{2w: []}"},
+        "'2w' is not a name: names are letters (a to z, A to Z), digits and _, and start with a letter.",
+    ),
+    (
+        {"parameters": "{tanh: []}"},
+        "'tanh' is reserved: it is a function of the language. Choose another name for it in parameters.",
+    ),
     ({"parameters": "{where: []}"}, "'where' is reserved"),
     ({"parameters": "{w: }"}, "the shape of 'w' is a size name, a list of them, or [] for one number."),
     ({"parameters": "{w: [H, {a: b}]}"}, "the shape of 'w' is a size name, a list of them"),
@@ -253,15 +361,24 @@ SECTIONS = [
     ),
     ({"inputs": "{x: T}"}, "'T' stands for the number of steps everywhere and can't be a size here."),
     ({"inputs": "{x: h}"}, "'h' is a state (line 4) and can't be a size too."),
-    ({"choices": "{phi: [tanh, tahn]}"}, "the choice 'phi' lists 'tahn', which is not a function. Did you mean 'tanh'?"),
+    (
+        {"choices": "{phi: [tanh, tahn]}"},
+        "the choice 'phi' lists 'tahn', which is not a function. Did you mean 'tanh'?",
+    ),
     ({"choices": "{phi: [tanh, minimum]}"}, "the options of the choice 'phi' take different numbers of arguments."),
     ({"choices": "{phi: []}"}, "the choice 'phi' has no options."),
-    ({"choices": "{phi: [softmax, layer_norm]}"}, "the options of the choice 'phi' take different numbers of arguments."),
+    (
+        {"choices": "{phi: [softmax, layer_norm]}"},
+        "the options of the choice 'phi' take different numbers of arguments.",
+    ),
     ({"choices": "{phi: [shifted]}"}, "the choice 'phi' lists 'shifted', which is not a function."),
     ({"functions": "{f(a): g(a), g(a): f(a)}"}, "functions can't call themselves: f -> g -> f."),
     ({"functions": "{f(a): f(a)}"}, "functions can't call themselves: f -> f."),
     ({"functions": "{f: 2}"}, "'f' is not the head of a function: write name(a): ..."),
-    ({"functions": "{f(a, b): a}"}, "'f(a' is not the head of a function: write name(a): ... or, on a line of its own, name(a, b): ..."),
+    (
+        {"functions": "{f(a, b): a}"},
+        "'f(a' is not the head of a function: write name(a): ... or, on a line of its own, name(a, b): ...",
+    ),
     ({"functions": "\n  f(a, a): a"}, "the function 'f' names an argument twice."),
     ({"functions": "{f(a): 2 +}"}, "in the function 'f': "),
     ({"init": "{w: orthogonal}"}, "init names 'w', which is no parameter."),
@@ -271,7 +388,10 @@ SECTIONS = [
         {"parameters": "{v: [], w: D, W: [D, D]}", "layouts": "{torch: {w: [w, W], v: [v]}}"},
         "w and W can't stand in one block ('w' of 'torch'): their shapes differ after the first axis.",
     ),
-    ({"parameters": "{v: [], w: []}", "layouts": "{torch: {w: [w]}}"}, "the layout 'torch' lacks v: it must place every parameter."),
+    (
+        {"parameters": "{v: [], w: []}", "layouts": "{torch: {w: [w]}}"},
+        "the layout 'torch' lacks v: it must place every parameter.",
+    ),
     ({"no_gradient": "[y]"}, "'y' in no_gradient is not an input. Known here: x."),
     ({"rnnspec": "2"}, "this version reads format 1"),
     ({"examples": "[{inputs: {x: [1, 2]}, outputs: {h: [1]}}]"}, "one entry per step, and all as many."),
@@ -279,7 +399,10 @@ SECTIONS = [
         {"examples": "[{inputs: {x: [1, 2]}, outputs: {h: [1, [2]]}}]"},
         "'h' under outputs of an example has the shape of a ragged list, not (2,).",
     ),
-    ({"examples": "[{inputs: {x: [1, 2]}, final: {g: 1}}]"}, "'g' under final of an example is not known there. Known: h."),
+    (
+        {"examples": "[{inputs: {x: [1, 2]}, final: {g: 1}}]"},
+        "'g' under final of an example is not known there. Known: h.",
+    ),
     ({"examples": "[{inputs: {x: [a]}}]"}, "each entry of 'x' is a number, like 0.1 or 1e-3."),
     ({"examples": "[{sizes: {H: 0}, inputs: {x: [1]}}]"}, "the size 'H' is a whole number from 1."),
     ({"examples": "[{outputs: {h: [1]}}]"}, "the example lacks the input x."),
@@ -304,7 +427,9 @@ def test_a_function_of_the_file_is_blamed_where_it_is_defined():
 
 def test_a_cycle_is_one_fault():
     (problem,) = errors(cell("r[t] = z[t]\nz[t] = r[t]\nh[t] = r[t] + x[t]"))
-    assert problem.message.startswith("a cycle within one step: r -> z -> r (each reads the next). One of them must read an earlier step")
+    assert problem.message.startswith(
+        "a cycle within one step: r -> z -> r (each reads the next). One of them must read an earlier step"
+    )
 
 
 YAML = [
@@ -320,7 +445,11 @@ YAML = [
     ("rnnspec: 1\nname: !x a", 2, "the tag '!x' is not offered"),
     ("a: " + "[" * 45 + "]" * 45, 1, "nested deeper than 40."),
     ("rnnspec: 1\nequations: [a]", 2, "equations (a block of text: 'equations: |') is a text."),
-    ("rnnspec: 1\nequations: >\n  a[t] = 1\n  b[t] = 2", 2, "'>' joins the lines of the equations into one. Write 'equations: |'."),
+    (
+        "rnnspec: 1\nequations: >\n  a[t] = 1\n  b[t] = 2",
+        2,
+        "'>' joins the lines of the equations into one. Write 'equations: |'.",
+    ),
     ("rnnspec: 1\nequations: |\n  # none\nname: a", 2, "there is no equation. Write one a line"),
 ]
 
@@ -334,7 +463,10 @@ def test_keywords_of_load():
     text = cell("h[t] = phi(a * x[t])", choices="{phi: [tanh, relu]}", constants="{a: 2}")
     assert "has no choice or constant 'ph'. Did you mean 'phi'? It offers: phi, a." in str(errors(text, ph="relu")[0])
     (problem,) = errors(text, phi="relo")
-    assert problem.message == "phi='relo' is not an option. Did you mean 'relu'? The options are: tanh, relu." and problem.line == 6
+    assert (
+        problem.message == "phi='relo' is not an option. Did you mean 'relu'? The options are: tanh, relu."
+        and problem.line == 6
+    )
     for value in (float("nan"), float("inf"), "2", None, True, 10**400):
         assert "is no number that a constant can be" in errors(text, a=value)[0].message
     assert "It offers none." in str(errors(cell("h[t] = x[t]"), a=1)[0])
@@ -353,7 +485,10 @@ def test_files_that_are_not_there(tmp_path):
     with pytest.raises(SpecError, match="not UTF-8"):
         load(tmp_path / "latin.yaml")
     (tmp_path / "other.yaml").write_text(cell("h[t] = x[t]"))
-    with pytest.raises(SpecError, match=r"other\.yaml:2:1: the name is 'tested', but the file is called 'other\.yaml'\. Make the two equal\."):
+    with pytest.raises(
+        SpecError,
+        match=r"other\.yaml:2:1: the name is 'tested', but the file is called 'other\.yaml'\. Make the two equal\.",
+    ):
         load(tmp_path / "other.yaml")
     (tmp_path / "child.yaml").write_text("rnnspec: 1\nname: child\nextends: lstn\n")
     with pytest.raises(SpecError, match=r"child.yaml:3:10: no cell is called 'lstn'. Did you mean 'lstm'\?"):

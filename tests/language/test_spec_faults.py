@@ -1,4 +1,5 @@
-"""Faults that engines like this one have had (their reports are named in the project's list), as far as they concern loading."""
+"""Faults that engines like this one have had (their reports are named in the project's list), as
+far as they concern loading."""
 
 from __future__ import annotations
 
@@ -65,7 +66,9 @@ def test_H34_functions_and_sizes_are_never_run(attack, tmp_path, monkeypatch):
     assert not os.listdir(tmp_path)
 
 
-@pytest.mark.parametrize("name", list("ESNIQOC") + ["pi", "beta", "gamma", "zeta", "oo", "zoo", "nan", "inf", "e", "j", "re", "im", "Max"])
+@pytest.mark.parametrize(
+    "name", list("ESNIQOC") + ["pi", "beta", "gamma", "zeta", "oo", "zoo", "nan", "inf", "e", "j", "re", "im", "Max"]
+)
 def test_H35_H36_names_that_mean_something_to_sympy(name):
     assert h_of(f"h[t] = {name} * x[t]", parameters={name: 2.0}) == 6.0
 
@@ -89,7 +92,8 @@ def test_H38_names_that_look_like_temporaries():
 
 
 @pytest.mark.parametrize(
-    ("wrong", "right"), [("sigmod", "sigmoid"), ("tahn", "tanh"), ("Tanh", "tanh"), ("sofplus", "softplus"), ("were", "where")]
+    ("wrong", "right"),
+    [("sigmod", "sigmoid"), ("tahn", "tanh"), ("Tanh", "tanh"), ("sofplus", "softplus"), ("were", "where")],
 )
 def test_H39_a_misspelt_function_is_found_at_load(wrong, right):
     (problem,) = refused(cell(f"h[t] = {wrong}(x[t])")).errors
@@ -106,7 +110,14 @@ def test_H40_an_undeclared_name_is_found_at_load():
 
 @pytest.mark.parametrize(
     ("equation", "result"),
-    [("1/2*x[t]", 1.5), ("x[t]*(1/4)", 0.75), ("-x[t]**2", -9.0), ("2**(1/2)", 2**0.5), ("x[t]**-2", 1 / 9), ("2**2**3", 256.0)],
+    [
+        ("1/2*x[t]", 1.5),
+        ("x[t]*(1/4)", 0.75),
+        ("-x[t]**2", -9.0),
+        ("2**(1/2)", 2**0.5),
+        ("x[t]**-2", 1 / 9),
+        ("2**2**3", 256.0),
+    ],
 )
 def test_H41_division_of_whole_numbers_is_division(equation, result):
     assert close(h_of(f"h[t] = {equation} + 0*x[t]"), result)
@@ -150,7 +161,11 @@ def test_H44_the_digest_does_not_depend_on_the_hash_seed():
     code = "from rnnspec.language.load import *; print([digest(load(n)) for n in spec_names()])"
     found = {
         subprocess.run(
-            [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
         for seed in "012"
     }
@@ -164,7 +179,9 @@ def test_H46_exponents_without_a_point_are_numbers():
     assert close(h_of("h[t] = a*x[t]", x=2.0, constants="{a: 1e-3}"), 0.002)
 
 
-@pytest.mark.parametrize("number", ["1e999", "0x10", ".inf", "nan", "1_000", "yes", "1e-999999999", "'1 2'", "1:30", ""])
+@pytest.mark.parametrize(
+    "number", ["1e999", "0x10", ".inf", "nan", "1_000", "yes", "1e-999999999", "'1 2'", "1:30", ""]
+)
 def test_H46_what_is_no_number_is_refused(number):
     assert "is a number, like" in refused(cell("h[t] = a*x[t]", constants=f"{{a: {number}}}")).errors[0].message
 
@@ -195,7 +212,14 @@ def test_H48_words_of_yaml_are_ordinary_names(name):
 
 
 def test_H48_several_at_once():
-    spec = loads(cell("on[t] = y[t]\nno[t] = on[t]\noff[t] = no[t]", inputs="{y: []}", states="{on: [], no: [], off: []}", outputs="[no]"))
+    spec = loads(
+        cell(
+            "on[t] = y[t]\nno[t] = on[t]\noff[t] = no[t]",
+            inputs="{y: []}",
+            states="{on: [], no: [], off: []}",
+            outputs="[no]",
+        )
+    )
     assert list(spec.states) == ["on", "no", "off"]
 
 
@@ -265,7 +289,10 @@ def test_H50_tags_are_refused_and_nothing_runs(text, tmp_path, monkeypatch):
             "unknown initialiser 'orthogonl'. Did you mean 'orthogonal'?",
         ),
         (cell("h[t] = w * x[t]", parameters="{w: []}", init="{v: zeros}"), "init names 'v', which is no parameter."),
-        (cell("h[t] = w * x[t]", parameters="{w: []}", layouts="{torch: {weight: [w, ww]}}"), "names 'ww', which is no parameter."),
+        (
+            cell("h[t] = w * x[t]", parameters="{w: []}", layouts="{torch: {weight: [w, ww]}}"),
+            "names 'ww', which is no parameter.",
+        ),
         (cell("h[t] = x[t]", no_gradient="[xx]"), "'xx' in no_gradient is not an input."),
     ],
 )

@@ -1,4 +1,5 @@
 """Cells made from cells: every result is a cell like any other, and is what its name says."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -39,8 +40,18 @@ def test_a_spec_can_be_written_and_read_again(name):
     spec = load(name)
     again = loads(transform.to_yaml(spec))
     assert [(e.target, e.value) for e in again.equations] == [(e.target, e.value) for e in spec.equations]
-    left_out = {"equations": (), "constants": {}, "choices": {}, "examples": (), "same_as": {}, "file": ""}  # numbers and options are in the equations
-    assert dataclasses.replace(again, **left_out) == dataclasses.replace(spec, **left_out, notes=again.notes) and again.notes.strip() == spec.notes.strip()
+    left_out = {
+        "equations": (),
+        "constants": {},
+        "choices": {},
+        "examples": (),
+        "same_as": {},
+        "file": "",
+    }  # numbers and options are in the equations
+    assert (
+        dataclasses.replace(again, **left_out) == dataclasses.replace(spec, **left_out, notes=again.notes)
+        and again.notes.strip() == spec.notes.strip()
+    )
     assert digest(again) == digest(spec) and list(again.shapes) == list(spec.shapes)
 
 
@@ -49,7 +60,11 @@ def test_a_spec_can_be_written_and_read_again(name):
 def test_each_makes_a_cell(name, suffix):
     base = load(name)
     made = GENERAL[suffix](base)
-    assert made.name == f"{name}_{suffix}" and made.title.startswith(base.title) and made.states.keys() == base.states.keys()
+    assert (
+        made.name == f"{name}_{suffix}"
+        and made.title.startswith(base.title)
+        and made.states.keys() == base.states.keys()
+    )
     build(made).verify()
     assert show(made, stage="spec") and digest(loads(transform.to_yaml(made))) == digest(made)
     assert not diff(base, made).same
@@ -90,15 +105,25 @@ def test_low_rank_products():
 
 def test_multiplicative_integration_and_layer_norm_of_an_rnn(tmp_path):
     made = transform.multiplicative_integration(load("rnn"))
-    assert diff(made, extended(tmp_path, "rnn", "mi", "equations: |\n  h[t] = tanh((W @ x[t]) * (U @ h[t-1]) + b)\n")).same
+    assert diff(
+        made, extended(tmp_path, "rnn", "mi", "equations: |\n  h[t] = tanh((W @ x[t]) * (U @ h[t-1]) + b)\n")
+    ).same
     made = transform.layer_norm(load("rnn"))
-    same = "parameters: {gain_h: [H]}\nequations: |\n  h[t] = tanh(layer_norm(W @ x[t] + U @ h[t-1], 1e-5) * gain_h + b)\n"
+    same = (
+        "parameters: {gain_h: [H]}\nequations: |\n  h[t] = tanh(layer_norm(W @ x[t] + U @ h[t-1], 1e-5) * gain_h + b)\n"
+    )
     assert diff(made, extended(tmp_path, "rnn", "ln", same)).same and made.init["gain_h"].args == (1.0,)
 
 
 def test_one_sum_has_one_gain():
-    base = loads(cell("n[t] = where(W @ x[t] >= 0, W @ x[t] + 0.5, sigmoid(W @ x[t]))\nh[t] = n[t] + h[t-1]", inputs="{x: D}", states="{h: H}",
-                      parameters="{W: [H, D]}"))
+    base = loads(
+        cell(
+            "n[t] = where(W @ x[t] >= 0, W @ x[t] + 0.5, sigmoid(W @ x[t]))\nh[t] = n[t] + h[t-1]",
+            inputs="{x: D}",
+            states="{h: H}",
+            parameters="{W: [H, D]}",
+        )
+    )
     made = transform.layer_norm(base)
     assert list(made.parameters) == ["W", "gain_n"] and made.equations[0].text.count("gain_n") == 3
 
@@ -118,31 +143,57 @@ def test_a_leak_goes_part_of_the_way(tmp_path):
 
 def test_they_go_one_after_another():
     made = transform.layer_norm(transform.peepholes(transform.drop_gate(load("lstm"), "i")))
-    assert made.name == "lstm_no_i_peepholes_layer_norm" and {"p_f", "gain_f"} <= made.parameters.keys() and "gain_i" not in made.parameters
+    assert (
+        made.name == "lstm_no_i_peepholes_layer_norm"
+        and {"p_f", "gain_f"} <= made.parameters.keys()
+        and "gain_i" not in made.parameters
+    )
     build(made).verify()
 
 
-@pytest.mark.parametrize("change, message", [
-    (lambda: transform.drop_gate(load("lstm"), "g"), "'g' is nothing between 0 and 1 that something is multiplied by in 'lstm', so it is no gate. "
-     "Its gates: i, f, o."),
-    (lambda: transform.drop_gate(load("rnn"), "h"), "'h' is a state in 'rnn', so it is no gate. Its gates: none."),
-    (lambda: transform.couple_gates(load("lstm"), "f", "f"), "can't be coupled to itself"),
-    (lambda: transform.peepholes(load("gru")), "'gru' has no cell state"),
-    (lambda: transform.peepholes(load("lstm"), on=False), "there are none to take out"),
-    (lambda: transform.peepholes(load("lstm_peephole")), "that it does not see already"),
-    (lambda: transform.diagonal_recurrence(load("lstm_projected")), "only a square matrix has a diagonal"),
-    (lambda: transform.diagonal_recurrence(load("indrnn")), "multiplies nothing that comes from the step before"),
-    (lambda: transform.low_rank_recurrence(load("lstm"), 0), "whole number from 1, not 0"),
-    (lambda: transform.diagonal_recurrence(load("rhn")), "matrices that are no whole parameters: R_h[1] @ s_0[t], R_t[1] @ s_0[t], R_h[2] @ s_1[t]"),
-    (lambda: transform.diagonal_recurrence(load("antisymmetric_rnn")), "write the cell with a parameter [H, H] in place of the matrix of A @ h[t-1]"),
-    (lambda: transform.low_rank_recurrence(load("lmu"), 2), "low_rank_recurrence: 'lmu' multiplies what comes from the step before by matrices that are no "
-     "whole parameters: F @ m[t-1]."),
-    (lambda: transform.low_rank_recurrence(load("low_rank_rnn"), 2), "no whole parameters: N.T @ tanh(h[t-1])"),
-    (lambda: transform.multiplicative_integration(load("indrnn")), "adds no product with an input to a product with a state"),
-    (lambda: transform.layer_norm(loads(cell("h[t] = tanh(x[t])"))), "no vector that a matrix"),
-    (lambda: transform.leak(load("rnn"), 1.5), "above 0 and up to 1, not 1.5"),
-    (lambda: transform.leak(load("lstm"), 0.5, state="k"), "say which state of 'lstm' leaks"),
-])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (
+            lambda: transform.drop_gate(load("lstm"), "g"),
+            (
+                "'g' is nothing between 0 and 1 that something is multiplied by in 'lstm', so it is no gate. "
+                "Its gates: i, f, o."
+            ),
+        ),
+        (lambda: transform.drop_gate(load("rnn"), "h"), "'h' is a state in 'rnn', so it is no gate. Its gates: none."),
+        (lambda: transform.couple_gates(load("lstm"), "f", "f"), "can't be coupled to itself"),
+        (lambda: transform.peepholes(load("gru")), "'gru' has no cell state"),
+        (lambda: transform.peepholes(load("lstm"), on=False), "there are none to take out"),
+        (lambda: transform.peepholes(load("lstm_peephole")), "that it does not see already"),
+        (lambda: transform.diagonal_recurrence(load("lstm_projected")), "only a square matrix has a diagonal"),
+        (lambda: transform.diagonal_recurrence(load("indrnn")), "multiplies nothing that comes from the step before"),
+        (lambda: transform.low_rank_recurrence(load("lstm"), 0), "whole number from 1, not 0"),
+        (
+            lambda: transform.diagonal_recurrence(load("rhn")),
+            "matrices that are no whole parameters: R_h[1] @ s_0[t], R_t[1] @ s_0[t], R_h[2] @ s_1[t]",
+        ),
+        (
+            lambda: transform.diagonal_recurrence(load("antisymmetric_rnn")),
+            "write the cell with a parameter [H, H] in place of the matrix of A @ h[t-1]",
+        ),
+        (
+            lambda: transform.low_rank_recurrence(load("lmu"), 2),
+            (
+                "low_rank_recurrence: 'lmu' multiplies what comes from the step before by matrices that are no "
+                "whole parameters: F @ m[t-1]."
+            ),
+        ),
+        (lambda: transform.low_rank_recurrence(load("low_rank_rnn"), 2), "no whole parameters: N.T @ tanh(h[t-1])"),
+        (
+            lambda: transform.multiplicative_integration(load("indrnn")),
+            "adds no product with an input to a product with a state",
+        ),
+        (lambda: transform.layer_norm(loads(cell("h[t] = tanh(x[t])"))), "no vector that a matrix"),
+        (lambda: transform.leak(load("rnn"), 1.5), "above 0 and up to 1, not 1.5"),
+        (lambda: transform.leak(load("lstm"), 0.5, state="k"), "say which state of 'lstm' leaks"),
+    ],
+)
 def test_where_it_makes_no_sense_the_error_says_why(change, message):
     with pytest.raises(RnnspecError) as caught:
         change()
@@ -159,13 +210,27 @@ def test_the_base_is_left_alone():
 def test_a_matrix_that_is_a_state_is_no_parameter_and_stays() -> None:
     base = load("fast_weights")
     made = transform.low_rank_recurrence(base, 2)
-    products = [[n for e in spec.equations for n in walk(e.value) if isinstance(n, Binary) and n.op == "@" and n.left == Ref("A", 0)] for spec in (base, made)]
+    products = [
+        [
+            n
+            for e in spec.equations
+            for n in walk(e.value)
+            if isinstance(n, Binary) and n.op == "@" and n.left == Ref("A", 0)
+        ]
+        for spec in (base, made)
+    ]
     assert "R_left" in made.parameters and len(products[0]) == 2 and products[0] == products[1]
 
 
 def test_signs_before_a_term_are_no_part_of_it() -> None:
     whole = parse_expression("a - (b - -c * d) + e * -f / -g - -k")
-    assert [(s, to_text(t)) for s, t in signed_terms(whole)] == [(1, "a"), (-1, "b"), (-1, "c * d"), (1, "e * f / g"), (1, "k")]
+    assert [(s, to_text(t)) for s, t in signed_terms(whole)] == [
+        (1, "a"),
+        (-1, "b"),
+        (-1, "c * d"),
+        (1, "e * f / g"),
+        (1, "k"),
+    ]
     assert [to_text(t) for t in terms_of(whole)][1:3] == ["-b", "-(c * d)"]
 
 
@@ -177,15 +242,32 @@ def test_peepholes_that_are_subtracted_are_taken_out_too() -> None:
 
 
 def test_a_projection_by_a_computed_matrix_is_clipped() -> None:
-    base = loads(cell("A = R - R.T\nm[t] = tanh(x[t] + h[t-1])\nh[t] = A @ m[t]", inputs="{x: H}", states="{h: H}", parameters="{R: [H, H]}"))
+    base = loads(
+        cell(
+            "A = R - R.T\nm[t] = tanh(x[t] + h[t-1])\nh[t] = A @ m[t]",
+            inputs="{x: H}",
+            states="{h: H}",
+            parameters="{R: [H, H]}",
+        )
+    )
     assert transform.clip_projection(base, 0.5).equations[-1].text == "h[t] = clip(A @ m[t], -0.5, 0.5)"
 
 
 def test_products_inside_functions_along_features_are_changed_too() -> None:
-    assert not [n for n, shape in transform.diagonal_recurrence(load("on_lstm")).parameters.items() if shape == ("H", "H")]
-    assert not [n for n, shape in transform.low_rank_recurrence(load("on_lstm"), rank=2).parameters.items() if shape == ("H", "H")]
+    assert not [
+        n for n, shape in transform.diagonal_recurrence(load("on_lstm")).parameters.items() if shape == ("H", "H")
+    ]
+    assert not [
+        n
+        for n, shape in transform.low_rank_recurrence(load("on_lstm"), rank=2).parameters.items()
+        if shape == ("H", "H")
+    ]
 
 
 def test_a_readout_between_0_and_1_is_no_gate() -> None:
-    cell = loads(to_yaml(load("rnn")).replace("outputs: [h]", "outputs: [y]").replace("equations: |", "equations: |\n  y[t] = sigmoid(h[t])"))
+    cell = loads(
+        to_yaml(load("rnn"))
+        .replace("outputs: [h]", "outputs: [y]")
+        .replace("equations: |", "equations: |\n  y[t] = sigmoid(h[t])")
+    )
     assert transform.gates(cell) == []

@@ -1,4 +1,6 @@
-"""Several layers and directions, and all that a layer can be asked for: against loops over rows and steps, values and gradients."""
+"""Several layers and directions, and all that a layer can be asked for: against loops over rows and
+steps, values and gradients."""
+
 from __future__ import annotations
 
 import itertools
@@ -20,13 +22,28 @@ LENGTHS = np.array([5, 7, 0, 1, 3])
 
 
 class Call:
-    """A random call of a layer, its loss, and the loss that the loops say: a random sum of all that comes out."""
+    """A random call of a layer, its loss, and the loss that the loops say: a random sum of all that
+    comes out."""
 
-    def __init__(self, o: Options, seed: int = 0, steps: int = 7, rows: int = 5, ragged: bool = False, resets: bool = False, given: bool = False,
-                 record: bool = False, dropout: float = 0.0, memory: str = "full", cell: str = "rnn"):
+    def __init__(
+        self,
+        o: Options,
+        seed: int = 0,
+        steps: int = 7,
+        rows: int = 5,
+        ragged: bool = False,
+        resets: bool = False,
+        given: bool = False,
+        record: bool = False,
+        dropout: float = 0.0,
+        memory: str = "full",
+        cell: str = "rnn",
+    ):
         rng = np.random.default_rng(seed)
         self.o, self.dropout, self.record = o, dropout, record
-        self.layer = Recurrent(cell, **asdict(o), dropout=dropout, dtype="float64", seed=seed, return_all_states=record, memory=memory)
+        self.layer = Recurrent(
+            cell, **asdict(o), dropout=dropout, dtype="float64", seed=seed, return_all_states=record, memory=memory
+        )
         self.params = {n: rng.normal(size=p.shape) * 0.6 for n, p in self.layer.params.items()}
         self.layer.load_state_dict(self.params)
         self.x = rng.normal(size=(steps, rows, o.input_size))
@@ -41,12 +58,23 @@ class Call:
     def plain(self, **changed: Any) -> tuple[Array, Array, dict[str, Array]]:
         given = {"params": self.params, "x": self.x, "state": self.state} | changed
         shape = (*self.x.shape[:2], self.layer.output_size)
-        masks = {depth: dropout_mask((3,), depth, shape, self.dropout, np.dtype("float64")) for depth in range(1, self.o.num_layers)} if self.dropout else None
+        masks = (
+            {
+                depth: dropout_mask((3,), depth, shape, self.dropout, np.dtype("float64"))
+                for depth in range(1, self.o.num_layers)
+            }
+            if self.dropout
+            else None
+        )
         return layers(self.o, given["params"], given["x"], given["state"], self.lengths, self.resets, masks)
 
     def loss(self, **changed: Any) -> float:
         y, final, recorded = self.plain(**changed)
-        return float(np.vdot(self.dy, y) + np.vdot(self.dfinal, final) + sum(np.vdot(g, recorded[n]) for n, g in self.dsteps.items()))
+        return float(
+            np.vdot(self.dy, y)
+            + np.vdot(self.dfinal, final)
+            + sum(np.vdot(g, recorded[n]) for n, g in self.dsteps.items())
+        )
 
     def check(self) -> None:
         y, final, recorded = self.plain()
@@ -66,29 +94,56 @@ class Call:
             assert_same(inferred[0], out[0])
             assert_same(inferred[1], out[1])
 
-    def differences(self, what: str, arrays: dict[str, Array], gradients: dict[str, Array], changed: Callable[[dict[str, Array]], dict]) -> None:
+    def differences(
+        self,
+        what: str,
+        arrays: dict[str, Array],
+        gradients: dict[str, Array],
+        changed: Callable[[dict[str, Array]], dict],
+    ) -> None:
         """The gradient along a random direction is the central difference of the loops' loss."""
         rng = np.random.default_rng(1)
         directions = {n: rng.normal(size=a.shape) for n, a in arrays.items()}
-        ends = [self.loss(**changed({n: a + s * directions[n] for n, a in arrays.items()})) for s in (DIFFERENCE_STEP, -DIFFERENCE_STEP)]
+        ends = [
+            self.loss(**changed({n: a + s * directions[n] for n, a in arrays.items()}))
+            for s in (DIFFERENCE_STEP, -DIFFERENCE_STEP)
+        ]
         along = sum(np.vdot(gradients[n], d) for n, d in directions.items())
         assert_close(along, (ends[0] - ends[1]) / (2 * DIFFERENCE_STEP), DIFFERENCES, f"gradient of {what}")
 
 
-SHAPES = [Options(3, 4), Options(3, 4, go_backwards=True), Options(3, 4, bidirectional=True), Options(2, 3, num_layers=2, bidirectional=True),
-          Options(3, 4, num_layers=3, residual=True), Options(4, 3, num_layers=2, bidirectional=True, share_directions=True, residual=True)]
-MORE = [Options(3, 4, num_layers=2, bidirectional=True, merge=m, share_directions=s) for m, s in (("sum", True), ("mean", False), ("product", False))]
+SHAPES = [
+    Options(3, 4),
+    Options(3, 4, go_backwards=True),
+    Options(3, 4, bidirectional=True),
+    Options(2, 3, num_layers=2, bidirectional=True),
+    Options(3, 4, num_layers=3, residual=True),
+    Options(4, 3, num_layers=2, bidirectional=True, share_directions=True, residual=True),
+]
+MORE = [
+    Options(3, 4, num_layers=2, bidirectional=True, merge=m, share_directions=s)
+    for m, s in (("sum", True), ("mean", False), ("product", False))
+]
 
 
 @pytest.mark.parametrize("o", [*SHAPES, *MORE], ids=str)
 def test_layers_are_the_loops_and_their_gradient_is_the_derivative(o):
     for number, (ragged, resets, given, learned) in enumerate(itertools.product((False, True), repeat=4)):
-        Call(replace(o, learn_initial=learned, bias=number % 3 > 0), number, ragged=ragged, resets=resets, given=given).check()
+        Call(
+            replace(o, learn_initial=learned, bias=number % 3 > 0), number, ragged=ragged, resets=resets, given=given
+        ).check()
 
 
 def test_recorded_states_are_the_loops_and_take_gradients():
     for number, o in enumerate([*SHAPES, *MORE]):
-        Call(o, number, ragged=number % 2 > 0, resets=number % 3 > 0, record=True, dropout=0.5 if o.num_layers > 1 else 0.0).check()
+        Call(
+            o,
+            number,
+            ragged=number % 2 > 0,
+            resets=number % 3 > 0,
+            record=True,
+            dropout=0.5 if o.num_layers > 1 else 0.0,
+        ).check()
 
 
 @pytest.mark.parametrize("memory", ["full", "low"])
@@ -117,8 +172,15 @@ def test_any_strides_of_inputs_and_gradients():
     call = Call(SHAPES[3], 1, ragged=True, resets=True)
     right = call.layer(call.x, lengths=call.lengths, resets=call.resets)[0]
     dx = call.layer.backward(call.dy)[0]
-    for change in (np.asfortranarray, lambda a: a[::-1].copy()[::-1], lambda a: np.repeat(a, 2, axis=1)[:, ::2], lambda a: np.repeat(a, 2, axis=2)[..., ::2]):
-        assert_same(call.layer(change(call.x), lengths=call.lengths, resets=change(call.resets[..., None])[..., 0])[0], right)
+    for change in (
+        np.asfortranarray,
+        lambda a: a[::-1].copy()[::-1],
+        lambda a: np.repeat(a, 2, axis=1)[:, ::2],
+        lambda a: np.repeat(a, 2, axis=2)[..., ::2],
+    ):
+        assert_same(
+            call.layer(change(call.x), lengths=call.lengths, resets=change(call.resets[..., None])[..., 0])[0], right
+        )
         assert_same(call.layer.backward(change(call.dy))[0], dx)
 
 

@@ -1,4 +1,6 @@
-"""Recurrent as a layer, and cells of every form that the language allows: against the reference, and with errors that help."""
+"""Recurrent as a layer, and cells of every form that the language allows: against the reference,
+and with errors that help."""
+
 from __future__ import annotations
 
 import copy
@@ -21,7 +23,13 @@ X, H0, C0 = np.ones((5, 2, 3)), np.ones((1, 2, 4)), np.ones((1, 2, 4))
 @pytest.mark.parametrize("form", FORMS)
 def test_cells_of_every_form_are_the_reference(form):
     of = kernel(FORMS[form])
-    for steps, rows, seed, lengths in ((4, 3, 1, None), (1, 1, 2, None), (6, 5, 3, [6, 2, 0, 5, 1]), (0, 2, 4, None), (3, 0, 5, None)):
+    for steps, rows, seed, lengths in (
+        (4, 3, 1, None),
+        (1, 1, 2, None),
+        (6, 5, 3, [6, 2, 0, 5, 1]),
+        (0, 2, 4, None),
+        (3, 0, 5, None),
+    ):
         one = case(of, steps, rows, seed, lengths)
         right, run = expected(one, FORMS[form]), one.forward()
         back = one.backward(run)
@@ -47,7 +55,8 @@ def test_what_lies_before_the_first_step_is_zero_or_given():
 
 
 def test_sequences_can_be_cut_anywhere():
-    """Carried states, those read at t-1 included, make two halves the whole; but `t` counts from 0 in each."""
+    """Carried states, those read at t-1 included, make two halves the whole; but `t` counts from 0
+    in each."""
     one = case(kernel(FORMS["an input, an intermediate and a state one step before"]), 7, 3)
     whole, states, parts = one.forward(), one.states, []
     for a, b in ((0, 3), (3, 3), (3, 7)):
@@ -92,17 +101,24 @@ def test_H80_gradients_that_do_not_fit():
     with pytest.raises(RuntimeError, match="needs a call first"):
         layer.backward(np.ones((5, 2, 4)))
     layer(X)
-    for dy, dstate, words in ((np.ones((5, 2, 5)), None, "output 'h'.*5, 2, 4.*5, 2, 5"), (np.ones((4, 2, 4)), None, "5, 2, 4.*4, 2, 4"),
-                              (None, (H0, np.ones((1, 3, 4))), "'c'.*1, 2, 4.*1, 3, 4")):
+    for dy, dstate, words in (
+        (np.ones((5, 2, 5)), None, "output 'h'.*5, 2, 4.*5, 2, 5"),
+        (np.ones((4, 2, 4)), None, "5, 2, 4.*4, 2, 4"),
+        (None, (H0, np.ones((1, 3, 4))), "'c'.*1, 2, 4.*1, 3, 4"),
+    ):
         with pytest.raises(ShapeError, match=words):
             layer.backward(dy, dstate)
 
 
 def test_H80_arrays_of_a_kernel_are_named():
     one = case(kernel("lstm"), 3, 2, D=3, H=4)
-    for change, words in (({"W_i": np.ones((4, 7))}, ["'W_i'", "(4, 7)", "(4, 3)"]), ({"b_f": np.ones(5)}, ["'b_f'", "(5,)", "(4,)"]),
-                          ({"b_f": np.ones((4, 1))}, ["'b_f'", "(4, 1)", "(4,)"]), ({"b_f": None}, ["missing", "'b_f'"]),
-                          ({"b_x": np.ones(4)}, ["unknown", "'b_x'"])):
+    for change, words in (
+        ({"W_i": np.ones((4, 7))}, ["'W_i'", "(4, 7)", "(4, 3)"]),
+        ({"b_f": np.ones(5)}, ["'b_f'", "(5,)", "(4,)"]),
+        ({"b_f": np.ones((4, 1))}, ["'b_f'", "(4, 1)", "(4,)"]),
+        ({"b_f": None}, ["missing", "'b_f'"]),
+        ({"b_x": np.ones(4)}, ["unknown", "'b_x'"]),
+    ):
         with pytest.raises(ShapeError) as caught:
             one.forward(params=one.params | change)
         assert all(w in str(caught.value) for w in words), caught.value
@@ -203,12 +219,21 @@ def test_two_outputs_are_a_tuple():
 
 
 def test_a_matrix_counts_with_all_its_elements():
-    text = cell("M[t] = M[t-1] + outer(x[t], x[t])\nn[t] = sum(x[t])", inputs="{x: D}", states="{M: [D, D]}", outputs="[M, n]")
+    text = cell(
+        "M[t] = M[t-1] + outer(x[t], x[t])\nn[t] = sum(x[t])", inputs="{x: D}", states="{M: [D, D]}", outputs="[M, n]"
+    )
     assert Recurrent(spec_of(text), 3, 3, dtype="float64").output_size == 3 * 3 + 1
 
 
 def test_several_inputs_come_as_a_dict_or_a_tuple():
-    layer = Recurrent(spec_of(FORMS["several inputs, one without a gradient"]), 3, 4, dtype="float64", sizes={"E": 2}, batch_first=True)
+    layer = Recurrent(
+        spec_of(FORMS["several inputs, one without a gradient"]),
+        3,
+        4,
+        dtype="float64",
+        sizes={"E": 2},
+        batch_first=True,
+    )
     x, z, m = np.ones((2, 5, 3)), np.ones((2, 5, 2)), np.ones((2, 5))
     y, _ = layer({"x": x, "z": z, "m": m})
     assert y.shape == (2, 5, 4)

@@ -1,4 +1,6 @@
-"""What Recurrent offers beyond one layer: the networks of the source documents, lists of cells, recorded values, noise, files, copies."""
+"""What Recurrent offers beyond one layer: the networks of the source documents, lists of cells,
+recorded values, noise, files, copies."""
+
 from __future__ import annotations
 
 import copy
@@ -24,25 +26,56 @@ from rnnspec.layers.stack import Stack
 from rnnspec.storage.atomic import write_atomic
 
 X = np.random.default_rng(0).normal(size=(5, 2, 3))
-TWO_INPUTS = cell("h[t] = m[t] * tanh(W @ x[t] + U @ h[t-1])", name="masked", inputs="{x: D, m: []}", states="{h: H}", parameters="{W: [H, D], U: [H, H]}")
-TIMED = cell("h[t] = tanh(W @ x[t] + U @ h[t-1] + s[t] * b)", name="timed", inputs="{x: D, s: []}", defaults="{s: t}", states="{h: H}",
-             parameters="{W: [H, D], U: [H, H], b: [H]}")
-NOISY = cell("h[t] = m[t] * tanh(W @ x[t] + (k * U) @ h[t-1] + s[t])", name="noisy", inputs="{x: D, m: H, s: H}", states="{h: H}",
-             parameters="{W: [H, D], U: [H, H], k: [H, H]}", noise="{m: dropout(0.5) per sequence, k: dropout(0.5), s: normal(0.5)}")
+TWO_INPUTS = cell(
+    "h[t] = m[t] * tanh(W @ x[t] + U @ h[t-1])",
+    name="masked",
+    inputs="{x: D, m: []}",
+    states="{h: H}",
+    parameters="{W: [H, D], U: [H, H]}",
+)
+TIMED = cell(
+    "h[t] = tanh(W @ x[t] + U @ h[t-1] + s[t] * b)",
+    name="timed",
+    inputs="{x: D, s: []}",
+    defaults="{s: t}",
+    states="{h: H}",
+    parameters="{W: [H, D], U: [H, H], b: [H]}",
+)
+NOISY = cell(
+    "h[t] = m[t] * tanh(W @ x[t] + (k * U) @ h[t-1] + s[t])",
+    name="noisy",
+    inputs="{x: D, m: H, s: H}",
+    states="{h: H}",
+    parameters="{W: [H, D], U: [H, H], k: [H, H]}",
+    noise="{m: dropout(0.5) per sequence, k: dropout(0.5), s: normal(0.5)}",
+)
 
 
 def test_the_two_layer_network_of_the_first_source():
-    """4 inputs, two layers of 5 units, 3 outputs y = f(V^T h + b), 5 steps; h_1[t] = f(U_1^T x[t] + b^1 + W_1 h_1[t-1] + b_1), and so on."""
+    """4 inputs, two layers of 5 units, 3 outputs y = f(V^T h + b), 5 steps; h_1[t] = f(U_1^T x[t] +
+    b^1 + W_1 h_1[t-1] + b_1), and so on."""
     rng = np.random.default_rng(0)
-    U_1, W_1, b1, b_1, U_2, W_2, b2, b_2, V, b3 = (rng.normal(size=s) for s in ((4, 5), (5, 5), 5, 5, (5, 5), (5, 5), 5, 5, (5, 3), 3))
+    U_1, W_1, b1, b_1, U_2, W_2, b2, b_2, V, b3 = (
+        rng.normal(size=s) for s in ((4, 5), (5, 5), 5, 5, (5, 5), (5, 5), 5, 5, (5, 3), 3)
+    )
     x, h_1, h_2, expected = rng.normal(size=(5, 4)), np.zeros(5), np.zeros(5), []
     for x_t in x:
         h_1 = np.tanh(U_1.T @ x_t + b1 + W_1 @ h_1 + b_1)
         h_2 = np.tanh(U_2.T @ h_1 + b2 + W_2 @ h_2 + b_2)
         expected.append(np.tanh(V.T @ h_2 + b3))
     layer = Recurrent("rnn", 4, 5, 2, dtype="float64")
-    layer.load_state_dict({"weight_ih_l0": U_1.T, "weight_hh_l0": W_1, "bias_ih_l0": b1, "bias_hh_l0": b_1,
-                           "weight_ih_l1": U_2.T, "weight_hh_l1": W_2, "bias_ih_l1": b2, "bias_hh_l1": b_2})
+    layer.load_state_dict(
+        {
+            "weight_ih_l0": U_1.T,
+            "weight_hh_l0": W_1,
+            "bias_ih_l0": b1,
+            "bias_hh_l0": b_1,
+            "weight_ih_l1": U_2.T,
+            "weight_hh_l1": W_2,
+            "bias_ih_l1": b2,
+            "bias_hh_l1": b_2,
+        }
+    )
     h, state = layer(x)
     assert_close(np.tanh(h @ V + b3), np.array(expected), HAND["float64"])
     assert_close(state, np.stack([h_1, h_2]), HAND["float64"])
@@ -85,7 +118,10 @@ def test_cells_that_differ_from_layer_to_layer():
     y, state = layer(X, (rows, None, None))
     assert list(layer.stack.states) == ["h_l0", "c_l0", "h_l1"] and all(s.shape == (2, 2, 4) for s in state)
     assert repr(layer) == "Recurrent(['lstm', 'gru'], 3, 4, bidirectional=True, dtype='float64')"
-    first, second = Recurrent("lstm", 3, 4, dtype="float64", bidirectional=True), Recurrent("gru", 8, 4, dtype="float64", bidirectional=True)
+    first, second = (
+        Recurrent("lstm", 3, 4, dtype="float64", bidirectional=True),
+        Recurrent("gru", 8, 4, dtype="float64", bidirectional=True),
+    )
     first.load_state_dict({n: p for n, p in layer.params.items() if "l0" in n})
     second.load_state_dict({n.replace("l1", "l0"): p for n, p in layer.params.items() if "l1" in n})
     middle, (h, c) = first(X, (rows, None))
@@ -100,12 +136,17 @@ def test_cells_that_differ_from_layer_to_layer():
 
 
 def test_recorded_values_are_those_of_the_cell():
-    layer = Recurrent("lstm", 3, 4, 2, dtype="float64", bidirectional=True, return_all_states=["h", "c", "f"], batch_first=True)
+    layer = Recurrent(
+        "lstm", 3, 4, 2, dtype="float64", bidirectional=True, return_all_states=["h", "c", "f"], batch_first=True
+    )
     y, (_, c), recorded = layer(X.swapaxes(0, 1), lengths=[5, 3])
     assert list(recorded) == [f"{s}_l{k}{d}" for k in (0, 1) for d in ("", "_reverse") for s in ("h", "c", "f")]
     assert all(a.shape == (2, 5, 4) and (a[1, 3:] == 0).all() for a in recorded.values())
     assert_same(np.concatenate([recorded["h_l1"], recorded["h_l1_reverse"]], axis=-1), y)
-    assert_same(np.stack([recorded["c_l1"][0, -1], recorded["c_l1"][1, 2], recorded["c_l1_reverse"][0, 0]]), np.stack([c[2, 0], c[2, 1], c[3, 0]]))
+    assert_same(
+        np.stack([recorded["c_l1"][0, -1], recorded["c_l1"][1, 2], recorded["c_l1_reverse"][0, 0]]),
+        np.stack([c[2, 0], c[2, 1], c[3, 0]]),
+    )
     plain = Recurrent("lstm", 3, 4, 2, dtype="float64", bidirectional=True)
     plain.load_state_dict(layer.params)
     assert_close(plain(X, lengths=[5, 3])[0].swapaxes(0, 1), y, HAND["float64"])
@@ -137,13 +178,21 @@ def test_every_layer_reads_the_inputs_after_the_first():
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_a_layer_above_may_read_the_first_input_of_all_too(bidirectional):
     """Its gradient is the sum of both: that of the layer above was lost."""
-    skipping = cell("h[t] = tanh(W @ x[t] + V @ z[t] + U @ h[t-1])", name="skipping", inputs="{z: E, x: D}", states="{h: H}",
-                    parameters="{W: [H, D], V: [H, E], U: [H, H]}")
+    skipping = cell(
+        "h[t] = tanh(W @ x[t] + V @ z[t] + U @ h[t-1])",
+        name="skipping",
+        inputs="{z: E, x: D}",
+        states="{h: H}",
+        parameters="{W: [H, D], V: [H, E], U: [H, H]}",
+    )
     layer = Recurrent(["rnn", spec_of(skipping)], 3, 4, dtype="float64", bidirectional=bidirectional, sizes={"D": 3})
     y, _ = layer(X, lengths=[5, 2])
     dx, _ = layer.backward(y)
     direction = np.random.default_rng(2).normal(size=X.shape)
-    ends = [0.5 * (layer.infer(X + s * direction, lengths=[5, 2])[0] ** 2).sum() for s in (DIFFERENCE_STEP, -DIFFERENCE_STEP)]
+    ends = [
+        0.5 * (layer.infer(X + s * direction, lengths=[5, 2])[0] ** 2).sum()
+        for s in (DIFFERENCE_STEP, -DIFFERENCE_STEP)
+    ]
     assert_close(np.vdot(dx, direction), (ends[0] - ends[1]) / (2 * DIFFERENCE_STEP), DIFFERENCES)
 
 
@@ -166,7 +215,9 @@ def test_inputs_with_defaults_go_by_step_in_either_direction():
 def test_an_input_with_a_default_that_layers_read_in_different_shapes_can_not_be_given():
     layer = Recurrent("gru_d", 3, 4, 2)
     assert layer.stack.required == {"x"} and layer.stack.inputs["m"] == (3,)
-    with pytest.raises(ShapeError, match=r"input 'm' has shape \(3,\) a step, but layer 1 reads it as \(4,\): leave it out"):
+    with pytest.raises(
+        ShapeError, match=r"input 'm' has shape \(3,\) a step, but layer 1 reads it as \(4,\): leave it out"
+    ):
         layer({"x": X.astype(np.float32), "m": X.astype(np.float32)})
 
 
@@ -202,7 +253,8 @@ def test_no_two_layers_or_directions_draw_the_same_noise():
 
 
 def test_resets_cut_a_row_and_begin_anew():
-    """Pieces of a row are the rows that they would be alone; the state that is given belongs to the first, unless it begins with a reset."""
+    """Pieces of a row are the rows that they would be alone; the state that is given belongs to the
+    first, unless it begins with a reset."""
     layer = Recurrent("lstm", 3, 4, 2, dtype="float64", learn_initial=True)
     rng = np.random.default_rng(0)
     layer.load_state_dict({n: p + 0.1 * rng.normal(size=p.shape) for n, p in layer.params.items()})
@@ -232,7 +284,9 @@ def test_many_resets_keep_a_tape_of_the_steps_there_are():
 
 
 def test_weights_go_to_a_file_and_back(tmp_path, monkeypatch):
-    layer, other = (Recurrent("gru", 3, 4, 2, bidirectional=True, dtype="float64", learn_initial=True, seed=s) for s in (0, 1))
+    layer, other = (
+        Recurrent("gru", 3, 4, 2, bidirectional=True, dtype="float64", learn_initial=True, seed=s) for s in (0, 1)
+    )
     path = tmp_path / "weights.npz"
     layer.save(path)
     other.load(path)
@@ -253,8 +307,10 @@ def test_weights_go_to_a_file_and_back(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"one.npy is no .npz file of weights.*one array, without a name"):
         layer.load(tmp_path / "one.npy")
     monkeypatch.undo()
-    for wrong, error, words in ((Recurrent("gru", 3, 4, dtype="float64"), ShapeError, "missing 'weight_ih_l0_reverse'"),
-                                (Recurrent("gru", 3, 4, 2, bidirectional=True, learn_initial=True), DtypeError, "float32.*float64")):
+    for wrong, error, words in (
+        (Recurrent("gru", 3, 4, dtype="float64"), ShapeError, "missing 'weight_ih_l0_reverse'"),
+        (Recurrent("gru", 3, 4, 2, bidirectional=True, learn_initial=True), DtypeError, "float32.*float64"),
+    ):
         wrong.save(path)
         with pytest.raises(error, match=words):
             layer.load(path)
@@ -280,7 +336,10 @@ def test_copies_of_layers_go_on_as_the_layers_would(how):
     layer = Recurrent("gru", 3, 4, 2, dropout=0.5, bidirectional=True, dtype="float64")
     layer(X)
     again = how(layer)
-    assert again.calls == 1 and repr(again) == repr(layer) == "Recurrent('gru', 3, 4, num_layers=2, bidirectional=True, dtype='float64')"
+    assert (
+        again.calls == 1
+        and repr(again) == repr(layer) == "Recurrent('gru', 3, 4, num_layers=2, bidirectional=True, dtype='float64')"
+    )
     assert_same(again(X)[0], layer(X)[0])
     again.params["weight_ih_l0"][...] = 0
     assert layer.params["weight_ih_l0"].any()
@@ -300,8 +359,15 @@ def test_no_two_weights_or_gradients_share_memory(name):
     layer = Recurrent(name, 3, 4, 2, bidirectional=True, dtype="float64")
     y, state = layer(X)
     dx, dstate = layer.backward(y)
-    arrays = [*layer.params.values(), *layer.grads.values(), X, y, dx, *(state if isinstance(state, tuple) else [state]),
-              *(dstate if isinstance(dstate, tuple) else [dstate])]
+    arrays = [
+        *layer.params.values(),
+        *layer.grads.values(),
+        X,
+        y,
+        dx,
+        *(state if isinstance(state, tuple) else [state]),
+        *(dstate if isinstance(dstate, tuple) else [dstate]),
+    ]
     assert not any(np.shares_memory(a, b) for i, a in enumerate(arrays) for b in arrays[:i])
 
 
@@ -311,7 +377,10 @@ def test_packed_weights_go_where_weights_go():
     packed = stack.pack(params)
     run = stack.forward(packed, X)
     assert_same(run.outputs, stack.forward(params, X).outputs)
-    assert_same(stack.backward(run, np.ones((5, 2, 8))).params, stack.backward(stack.forward(params, X), np.ones((5, 2, 8))).params)
+    assert_same(
+        stack.backward(run, np.ones((5, 2, 8))).params,
+        stack.backward(stack.forward(params, X), np.ones((5, 2, 8))).params,
+    )
     for array in params.values():  # they are copies, initial states too
         array += 1
     assert_same(stack.forward(packed, X).outputs, run.outputs)
@@ -350,7 +419,9 @@ def test_pieces_are_rows_of_their_own(reverse, memory):
     assert_same(of.infer(one.params, one.inputs, states, pieces=pieces).outputs, run.outputs)
 
 
-@pytest.mark.parametrize("wrong", [{"start": 9}, {"start": -1}, {"row": 4}, {"row": -1}, {"length": 10}, {"length": -1}])
+@pytest.mark.parametrize(
+    "wrong", [{"start": 9}, {"start": -1}, {"row": 4}, {"row": -1}, {"length": 10}, {"length": -1}]
+)
 @pytest.mark.parametrize("reverse", [False, True])
 def test_pieces_beyond_the_arrays_are_refused(wrong, reverse):
     one, pieces = case(kernel(LINEAR_ROWS), 9, 4), cut(9, 4, None, None, reverse)
@@ -365,7 +436,12 @@ def test_out_is_written_in_place_and_checked():
     of = kernel(LINEAR_ROWS)
     one = case(of, 5, 3, lengths=[5, 2, 0])
     right = one.forward()
-    for change in (lambda a: a, lambda a: a.swapaxes(0, 1).copy().swapaxes(0, 1), lambda a: np.repeat(a, 2, axis=2)[..., ::2], lambda a: a[::-1]):
+    for change in (
+        lambda a: a,
+        lambda a: a.swapaxes(0, 1).copy().swapaxes(0, 1),
+        lambda a: np.repeat(a, 2, axis=2)[..., ::2],
+        lambda a: a[::-1],
+    ):
         out = change(np.full(right.outputs["h"].shape, np.nan))
         assert_same(one.forward(out={"h": out}).outputs["h"], right.outputs["h"])
         dx = change(np.full(one.inputs["x"].shape, np.nan))
@@ -392,7 +468,8 @@ def test_layers_of_numbers():
         array[...] = 1.0 if name.startswith("w") else 0.5
     y, h = layer(np.array([[1.0], [2.0]]))
     assert y.shape == (2, 1) and h.shape == (4, 1)
-    # forward (a, b + a/2) and reverse (a + b/2, b) of (a, b) add up to (2a + b/2, 2b + a/2): of (1, 2) that is (3, 4.5), and of this
+    # forward (a, b + a/2) and reverse (a + b/2, b) of (a, b) add up to (2a + b/2, 2b + a/2): of (1,
+    # 2) that is (3, 4.5), and of this
     assert_close(y[:, 0], [8.25, 10.5], HAND["float64"])
 
 
@@ -400,7 +477,11 @@ def test_the_examples_of_the_readme_run(tmp_path, monkeypatch):
     """Those with several layers, one after the other as they stand there."""
     monkeypatch.chdir(tmp_path)
     text = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
-    blocks = [b for b in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "rnnspec.Recurrent(" in b and "num_layers" in b]
+    blocks = [
+        b
+        for b in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+        if "rnnspec.Recurrent(" in b and "num_layers" in b
+    ]
     assert blocks, "the README has no example with num_layers"
     names: dict[str, object] = {}
     for block in blocks:
@@ -416,6 +497,7 @@ def test_layers_call_the_methods_of_their_kernels():
         def call(self, *args, **options):
             called.append(name)
             return getattr(super(Elsewhere, self), name)(*args, **options)
+
         return call
 
     Elsewhere = type("Elsewhere", (Kernel,), {name: noted(name) for name in ("forward", "infer", "record", "backward")})
@@ -453,7 +535,10 @@ def test_matrices_are_recorded_in_both_directions(lengths):
     assert_close(inferred, y, HAND["float64"])
     assert_close(again, steps, HAND["float64"])
     total = np.zeros_like(dx)
-    for end, columns, gradient, turn in (("", slice(0, 4), d_A, lambda a: a), ("_reverse", slice(4, 8), d_back, turned)):
+    for end, columns, gradient, turn in (
+        ("", slice(0, 4), d_A, lambda a: a),
+        ("_reverse", slice(4, 8), d_back, turned),
+    ):
         alone = Recurrent("fast_weights", 3, 4, return_all_states=True, dtype="float64")
         alone.load_state_dict({n: both.params[f"{n}{end}"] for n in alone.params})
         h, _, recorded = alone(turn(X), lengths=lengths)
@@ -477,7 +562,11 @@ def test_shared_directions_are_packed_once():
     stack = Stack("gru", 3, 4, 2, bidirectional=True, share_directions=True, dtype="float64")
     params = stack.init()
     packed = stack.pack(params)
-    assert packed.cells[0] is packed.cells[1] and packed.cells[2] is packed.cells[3] and packed.cells[0] is not packed.cells[2]
+    assert (
+        packed.cells[0] is packed.cells[1]
+        and packed.cells[2] is packed.cells[3]
+        and packed.cells[0] is not packed.cells[2]
+    )
     assert_same(stack.infer(packed, X).outputs, stack.infer(params, X).outputs)
     run, right = stack.forward(packed, X), stack.forward(params, X)
     assert_same(stack.backward(run, run.outputs["h"]).params, stack.backward(right, right.outputs["h"]).params)

@@ -1,4 +1,6 @@
-"""Stack.record and resume: another Stack of the same layers runs backwards from bytes, to the same bits."""
+"""Stack.record and resume: another Stack of the same layers runs backwards from bytes, to the same
+bits."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -9,9 +11,20 @@ from rnnspec import ShapeError
 from rnnspec.layers.stack import Stack
 
 OPTIONS = {
-    "full": {}, "low": {"memory": "low"}, "dropout": {"dropout": 0.4}, "dropout low": {"dropout": 0.4, "memory": "low"},
-    "product": {"merge": "product"}, "residual": {"merge": "sum", "residual": True, "learn_initial": True},
-    "everything": {"merge": "product", "residual": True, "dropout": 0.3, "memory": "low", "return_all_states": ["c", "f"], "learn_initial": True},
+    "full": {},
+    "low": {"memory": "low"},
+    "dropout": {"dropout": 0.4},
+    "dropout low": {"dropout": 0.4, "memory": "low"},
+    "product": {"merge": "product"},
+    "residual": {"merge": "sum", "residual": True, "learn_initial": True},
+    "everything": {
+        "merge": "product",
+        "residual": True,
+        "dropout": 0.3,
+        "memory": "low",
+        "return_all_states": ["c", "f"],
+        "learn_initial": True,
+    },
 }
 RAGGED = {"whole": (None, None), "ragged": ([5, 0, 3], None), "resets": ([5, 1, 4], (0, 2))}
 
@@ -19,7 +32,9 @@ RAGGED = {"whole": (None, None), "ragged": ([5, 0, 3], None), "resets": ([5, 1, 
 @pytest.mark.parametrize("which", RAGGED)
 @pytest.mark.parametrize("option", OPTIONS)
 def test_another_stack_resumes(option, which):
-    first, second = (Stack("lstm", 3, 4, num_layers=2, bidirectional=True, dtype="float64", **OPTIONS[option]) for _ in range(2))
+    first, second = (
+        Stack("lstm", 3, 4, num_layers=2, bidirectional=True, dtype="float64", **OPTIONS[option]) for _ in range(2)
+    )
     rng = np.random.default_rng(0)
     lengths, where = RAGGED[which]
     resets = None if where is None else np.isin(np.arange(15).reshape(5, 3), where)
@@ -31,7 +46,10 @@ def test_another_stack_resumes(option, which):
     assert_same(taped.outputs, run.outputs)
     assert_same(taped.steps, run.steps)
     dy = rng.normal(size=next(iter(run.outputs.values())).shape)
-    dstate, dsteps = [rng.normal(size=a.shape) for a in run.final], {n: rng.normal(size=a.shape) for n, a in run.steps.items()}
+    dstate, dsteps = (
+        [rng.normal(size=a.shape) for a in run.final],
+        {n: rng.normal(size=a.shape) for n, a in run.steps.items()},
+    )
     right = first.backward(run, dy, dstate, dsteps)
     assert all(a.dtype == np.uint8 and a.ndim == 1 for a in kept)
     again = second.resume(params, x, state, lengths, [a.copy() for a in kept], resets=resets, seed=7)

@@ -1,4 +1,5 @@
-"""probe: its gradients are the kernels', its Jacobians those of central differences, and identity is worked by hand."""
+"""probe: its gradients are the kernels', its Jacobians those of central differences, and identity
+is worked by hand."""
 
 from __future__ import annotations
 
@@ -27,18 +28,25 @@ def subject(cell, **changed):
 
 
 def test_the_closed_form_for_identity():
-    """sources/001 with phi(x) = x and a loss at step T alone: dL/dh[T-k] = (W_hh^T)^k dL/dh[T], whatever the inputs."""
+    """sources/001 with phi(x) = x and a loss at step T alone: dL/dh[T-k] = (W_hh^T)^k dL/dh[T],
+    whatever the inputs."""
     of = subject("rnn", choices={"phi": "identity"}, rows=3)
     found = probe(of, seed=4)
     v = np.random.default_rng([4, 6]).standard_normal((3, 5))
     v /= np.linalg.norm(v, axis=1, keepdims=True)
-    recurrent = of.params["U"] if "U" in of.params else of.params[next(n for n, shape in of.spec.parameters.items() if shape == ("H", "H"))]
+    recurrent = (
+        of.params["U"]
+        if "U" in of.params
+        else of.params[next(n for n, shape in of.spec.parameters.items() if shape == ("H", "H"))]
+    )
     for k, norm in enumerate(found.norms):
         expected = np.linalg.norm(v @ np.linalg.matrix_power(recurrent, k), axis=1)
         assert norm == pytest.approx(np.exp(np.log(expected).mean()), rel=1e-9)
     np.testing.assert_allclose(found.radius, np.abs(np.linalg.eigvals(recurrent)).max(), rtol=1e-9)
     np.testing.assert_allclose(found.gain, np.linalg.norm(recurrent, 2), rtol=1e-9)
-    np.testing.assert_allclose(np.sort(np.abs(found.eigenvalues)), np.sort(np.tile(np.abs(np.linalg.eigvals(recurrent)), 3)), rtol=1e-6)
+    np.testing.assert_allclose(
+        np.sort(np.abs(found.eigenvalues)), np.sort(np.tile(np.abs(np.linalg.eigvals(recurrent)), 3)), rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru", "lstm_1997"])
@@ -85,7 +93,11 @@ def test_saturation_counts_what_is_near_an_end():
         of.params[name][:] = 0
     gates = {g.name: g for g in probe(of).gates}
     assert list(gates) == ["i", "f", "g", "o"] and gates["g"].function == "tanh"
-    assert (gates["f"].high, gates["f"].low, gates["f"].mean) == (pytest.approx(0.6), pytest.approx(0.2), pytest.approx(0.7))
+    assert (gates["f"].high, gates["f"].low, gates["f"].mean) == (
+        pytest.approx(0.6),
+        pytest.approx(0.2),
+        pytest.approx(0.7),
+    )
 
 
 def test_gates_that_keep_carry_the_gradient():
@@ -116,12 +128,20 @@ def test_the_command_prints_and_draws(tmp_path, monkeypatch, capsys):
     assert main(["probe", "rnn", *small, "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["cells"]
     assert len(found["norms"]) == 13 and found["gates"][0]["name"] == "h"
-    for option, value in (("--hidden", "5"), ("--inputs", "3"), ("--retain", "9"), ("--choice", "phi=relu"), ("--size", "P=3")):
+    for option, value in (
+        ("--hidden", "5"),
+        ("--inputs", "3"),
+        ("--retain", "9"),
+        ("--choice", "phi=relu"),
+        ("--size", "P=3"),
+    ):
         assert main(["probe", "--run", "run", option, value]) == 2
         assert f"{option} is about cells at their initial weights, and would be ignored" in capsys.readouterr().err
     assert main(["probe", "rnn", "--length", "1"]) == 0 and "nan" not in capsys.readouterr().out
     assert main(["probe"]) == 2 and "give a cell" in capsys.readouterr().err
-    assert main(["probe", "rnn", *small, "--out", "no/such/folder/why"]) == 2 and "can't write" in capsys.readouterr().err
+    assert (
+        main(["probe", "rnn", *small, "--out", "no/such/folder/why"]) == 2 and "can't write" in capsys.readouterr().err
+    )
 
 
 def test_cells_of_one_figure_can_be_told_apart():
@@ -130,7 +150,10 @@ def test_cells_of_one_figure_can_be_told_apart():
 
 def test_a_cell_that_explodes_or_has_no_memory_is_told(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    head = "rnnspec: 1\nname: {}\ninputs: {{x: D}}\nstates: {{h: H}}\nparameters: {{W: [H, D]}}\noutputs: [h]\nequations: |\n  h[t] = {}\n"
+    head = (
+        "rnnspec: 1\nname: {}\ninputs: {{x: D}}\nstates: {{h: H}}\nparameters: {{W: [H, D]}}\noutputs: [h]\nequations:"
+        " |\n  h[t] = {}\n"
+    )
     Path("explode.yaml").write_text(head.format("explode", "W @ x[t] + 9 * h[t-1] * h[t-1]"))
     Path("steep.yaml").write_text(head.format("steep", "tanh(W @ x[t]) + 1000000 * (h[t-1] - h[t-1] * h[t-1])"))
     Path("forgets.yaml").write_text(head.format("forgets", "tanh(W @ x[t])"))
@@ -159,4 +182,7 @@ def test_a_run_in_two_directions_can_not_be_probed(tmp_path, monkeypatch, capsys
     small = ("--hidden", "6", "--embed", "4", "--steps", "1", "--threads", "1", "--out", "run")
     assert main(["train", "gru", "--task", "classify", "--bidirectional", *small]) == 0
     assert main(["probe", "--run", "run"]) == 2
-    assert "run has 1 layer in two directions; a run with one layer in one direction can be probed" in capsys.readouterr().err
+    assert (
+        "run has 1 layer in two directions; a run with one layer in one direction can be probed"
+        in capsys.readouterr().err
+    )

@@ -1,4 +1,5 @@
 """The picture of a step: everything is in it, and nothing lies on anything else."""
+
 from __future__ import annotations
 
 from itertools import pairwise
@@ -11,7 +12,9 @@ from rnnspec.language.load import load
 from rnnspec.show.diagram import _boxes, _columns, _order, svg
 
 
-@pytest.mark.parametrize("name", ["rnn", "gru_reset_before", "mogrifier_lstm", "rhn", "ei_rnn", "tau_gru", "clockwork_rnn"])
+@pytest.mark.parametrize(
+    "name", ["rnn", "gru_reset_before", "mogrifier_lstm", "rhn", "ei_rnn", "tau_gru", "clockwork_rnn"]
+)
 def test_the_picture_has_all_of_a_step_and_no_overlaps(name):
     spec = load(name)
     root = ElementTree.fromstring(svg(spec))
@@ -23,9 +26,13 @@ def test_the_picture_has_all_of_a_step_and_no_overlaps(name):
     for name_ in (*spec.states, *spec.outputs):
         assert f"{name_}, to the next step" in texts or f"{name_}, emitted" in texts
     for i, (x, y, w, h) in enumerate(rects):
-        assert frame[0] <= x and frame[1] <= y and x + w <= frame[0] + frame[2] and y + h <= frame[1] + frame[3], "inside the picture"
+        assert frame[0] <= x and frame[1] <= y and x + w <= frame[0] + frame[2] and y + h <= frame[1] + frame[3], (
+            "inside the picture"
+        )
         for other_x, other_y, other_w, other_h in rects[:i]:
-            assert x + w <= other_x or other_x + other_w <= x or y + h <= other_y or other_y + other_h <= y, "boxes lie apart"
+            assert x + w <= other_x or other_x + other_w <= x or y + h <= other_y or other_y + other_h <= y, (
+                "boxes lie apart"
+            )
 
 
 def test_lines_of_the_picture_go_around_boxes():
@@ -48,5 +55,11 @@ def test_products_are_thick_lines():
 def test_the_command_writes_the_picture(tmp_path, capsys):
     file = tmp_path / "lstm.svg"
     assert main(["show", "lstm", "--svg", str(file)]) == 0 and file.read_text() == svg(load("lstm"))
-    assert main(["show", "lstm", "--svg", str(file), "--latex"]) == 2 and "without --stage, --latex and --json" in capsys.readouterr().err
-    assert main(["show", "lstm", "--svg", str(tmp_path / "absent" / "lstm.svg")]) == 2 and "absent" in capsys.readouterr().err
+    assert (
+        main(["show", "lstm", "--svg", str(file), "--latex"]) == 2
+        and "without --stage, --latex and --json" in capsys.readouterr().err
+    )
+    assert (
+        main(["show", "lstm", "--svg", str(tmp_path / "absent" / "lstm.svg")]) == 2
+        and "absent" in capsys.readouterr().err
+    )

@@ -1,4 +1,5 @@
 """`rnnspec show`: facts of the page, not its looks."""
+
 from __future__ import annotations
 
 import json
@@ -18,24 +19,40 @@ from rnnspec.show.page import facts, show
 from rnnspec.show.stages import STAGES, graphs
 
 
-@pytest.mark.parametrize("name, formula, count", [
-    ("lstm", "4*D*H + 4*H + 4*H*H", 4 * (128 * 128 * 2 + 128)),
-    ("gru", "3*D*H + 4*H + 3*H*H", 3 * 128 * 128 * 2 + 4 * 128),
-    ("indrnn", "D*H + 2*H", 128 * 128 + 2 * 128),
-])
+@pytest.mark.parametrize(
+    "name, formula, count",
+    [
+        ("lstm", "4*D*H + 4*H + 4*H*H", 4 * (128 * 128 * 2 + 128)),
+        ("gru", "3*D*H + 4*H + 3*H*H", 3 * 128 * 128 * 2 + 4 * 128),
+        ("indrnn", "D*H + 2*H", 128 * 128 + 2 * 128),
+    ],
+)
 def test_parameters_are_counted(name, formula, count):
     spec = load(name)
     assert parameter_formula(spec) == formula
     assert parameter_count(spec, {"D": 128, "H": 128}) == count
-    assert facts(spec)["parameter_count"] == {"formula": formula, "at": {"D": 128, "H": 128}, "count": count, "depends_on_T": False}
+    assert facts(spec)["parameter_count"] == {
+        "formula": formula,
+        "at": {"D": 128, "H": 128},
+        "count": count,
+        "depends_on_T": False,
+    }
     assert f"{count:,} at D = H = 128" in show(spec)
 
 
 def test_a_count_is_the_one_of_the_list_and_names_its_sizes():
     """A size that nothing tells is 8, one with a default is what that says."""
-    text = cell("h[t] = V @ tanh(W @ x[t]) + U @ h[t-1]", inputs="{x: D}", states="{h: H}", parameters="{W: [K, D], V: [H, K], U: [H, H]}")
+    text = cell(
+        "h[t] = V @ tanh(W @ x[t]) + U @ h[t-1]",
+        inputs="{x: D}",
+        states="{h: H}",
+        parameters="{W: [K, D], V: [H, K], U: [H, H]}",
+    )
     found = facts(loads(text))["parameter_count"]
-    assert found["at"] == {"D": 128, "H": 128, "K": 8} and found["count"] == 2 * 8 * 128 + 128 * 128 == counts(loads(text))["parameters"]
+    assert (
+        found["at"] == {"D": 128, "H": 128, "K": 8}
+        and found["count"] == 2 * 8 * 128 + 128 * 128 == counts(loads(text))["parameters"]
+    )
     assert f"{found['count']:,} at D = H = 128, K = 8)" in show(loads(text))
     of_default = loads(text.replace("name: tested", "name: tested\nsizes: {K: {meaning: inner, default: 2*H}}"))
     assert "128, K = 256)" in show(of_default) and counts(of_default)["parameters"] == 2 * 256 * 128 + 128 * 128
@@ -56,8 +73,10 @@ def test_a_missing_size_is_named():
         parameter_count(load("lstm"), {"D": 3})
 
 
-@pytest.mark.parametrize("name, forward, backward", [("lstm", 1, 1), ("gru", 1, 1), ("gru_reset_before", 2, 2), ("mgu", 2, 2),
-                                                     ("indrnn", 0, 0)])
+@pytest.mark.parametrize(
+    "name, forward, backward",
+    [("lstm", 1, 1), ("gru", 1, 1), ("gru_reset_before", 2, 2), ("mgu", 2, 2), ("indrnn", 0, 0)],
+)
 def test_stages_that_wait(name, forward, backward):
     assert facts(load(name))["program"]["recurrent_stages"] == {"forward": forward, "backward": backward}
     assert f"recurrent stages: {forward} forward" in show(load(name))
@@ -65,11 +84,19 @@ def test_stages_that_wait(name, forward, backward):
 
 def test_the_derived_backward_equations_of_lstm():
     lines = [line.strip() for line in show(load("lstm")).splitlines()]
-    for line in ("d_c = d_c_next + d_tanh_c * (1 - tanh_c**2)", "d_c_prev = d_c * f", "d_W_i = sum over t, b of d_a_i x^T",
-                 "d_U_o = sum over t, b of d_a_o h_prev^T", "d_b_f = sum over t, b of d_a_f", "with tanh_c = tanh(c)",
-                 "d_h_prev = U_f.T @ d_a_f + U_g.T @ d_a_g + U_i.T @ d_a_i + U_o.T @ d_a_o"):
+    for line in (
+        "d_c = d_c_next + d_tanh_c * (1 - tanh_c**2)",
+        "d_c_prev = d_c * f",
+        "d_W_i = sum over t, b of d_a_i x^T",
+        "d_U_o = sum over t, b of d_a_o h_prev^T",
+        "d_b_f = sum over t, b of d_a_f",
+        "with tanh_c = tanh(c)",
+        "d_h_prev = U_f.T @ d_a_f + U_g.T @ d_a_g + U_i.T @ d_a_i + U_o.T @ d_a_o",
+    ):
         assert line in lines
-    assert not any("_d_U_" in line or "_d_W_" in line for line in lines), "a product that is read once stands where it is read"
+    assert not any("_d_U_" in line or "_d_W_" in line for line in lines), (
+        "a product that is read once stands where it is read"
+    )
 
 
 @pytest.mark.parametrize("name", CORE)
@@ -115,8 +142,16 @@ def test_latex_keeps_the_order_of_operations():
     assert r"\frac{x_{t} - \left(h_{t-1} - 2\right)}{3}" in show(spec, latex=True)
 
 
-@pytest.mark.parametrize("stage, text", [("spec", "f[t] * c[t-1]"), ("graph", "graph lstm"), ("adjoint", "graph lstm adjoint"),
-                                         ("program", "# backward"), ("cpu", "@njit")])
+@pytest.mark.parametrize(
+    "stage, text",
+    [
+        ("spec", "f[t] * c[t-1]"),
+        ("graph", "graph lstm"),
+        ("adjoint", "graph lstm adjoint"),
+        ("program", "# backward"),
+        ("cpu", "@njit"),
+    ],
+)
 def test_stages(stage, text):
     assert text in show(load("lstm"), stage=stage)
     assert json.loads(show(load("lstm"), stage=stage, as_json=True))["stage"] == stage
@@ -133,19 +168,47 @@ def test_a_choice_is_shown():
 
 
 def unexplained(name: str) -> set[str]:
-    """Names on the right side of the backward equations that no line defines, and those that two lines do."""
+    """Names on the right side of the backward equations that no line defines, and those that two
+    lines do."""
     spec = load(name)
     graph, reverse = graphs(spec)
     found = backward_equations(spec, graph, reverse)
     lines = [line.replace("from the end", "") for line in (*found.where, *found.steps, *found.sums)]
     left = [line.split(" = ")[0] for line in lines]
-    known = {n.removesuffix("[t]") for n in left} | {*spec.shapes, *spec.sizes, *FUNCTIONS, *FEATURES, "D", "H", "T", "t", "where", "or", "and", "not"}
-    known |= {f"d_{s}_next" for s in reverse.states} | {f"d_{o}_out" for o in spec.outputs} | {"sum", "over", "b", "of", "stop_gradient"}
+    known = {n.removesuffix("[t]") for n in left} | {
+        *spec.shapes,
+        *spec.sizes,
+        *FUNCTIONS,
+        *FEATURES,
+        "D",
+        "H",
+        "T",
+        "t",
+        "where",
+        "or",
+        "and",
+        "not",
+    }
+    known |= (
+        {f"d_{s}_next" for s in reverse.states}
+        | {f"d_{o}_out" for o in spec.outputs}
+        | {"sum", "over", "b", "of", "stop_gradient"}
+    )
     right = {n for line in lines for n in re.findall(r"(?<![\d.])[A-Za-z_]\w*", line.split(" = ", 1)[1])}
     return right - known | {n for n in left if left.count(n) > 1}
 
 
-@pytest.mark.parametrize("name", ["gru", "antisymmetric_rnn", "qrnn", "fastgrnn_lowrank", "ln_gru", "on_lstm",
-                                  *(pytest.param(n, marks=pytest.mark.slow) for n in spec_names())])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gru",
+        "antisymmetric_rnn",
+        "qrnn",
+        "fastgrnn_lowrank",
+        "ln_gru",
+        "on_lstm",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in spec_names()),
+    ],
+)
 def test_every_name_of_the_backward_equations_is_explained_once(name: str) -> None:
     assert unexplained(name) == set()

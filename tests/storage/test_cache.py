@@ -1,4 +1,6 @@
-"""Generated source becomes a module, its machine code is kept on disk, and nothing that happens to the disk changes a result."""
+"""Generated source becomes a module, its machine code is kept on disk, and nothing that happens to
+the disk changes a result."""
+
 from __future__ import annotations
 
 import errno
@@ -23,7 +25,7 @@ from rnnspec.storage.sources import import_source
 
 ROOT = Path(__file__).resolve().parents[2]
 
-TEXT = '''from numba import njit
+TEXT = """from numba import njit
 from rnnspec.backends.cpu.runtime.simd import get, pointer_int, put
 
 LAYOUT = {}
@@ -37,10 +39,11 @@ def kernel(call):
 
 def broken():
     raise ValueError("line 14")
-'''
+"""
 # the sources of the runtime may be edited while the tests run; a test of their digest stands alone
 FIXED = "import rnnspec.storage.cache\nrnnspec.storage.cache._runtime_digest = lambda: 'fixed'\n"
-# prints half of 6, whether that was read from the cache (then nobody imports Numba), and how many warnings there were, of ours and of all
+# prints half of 6, whether that was read from the cache (then nobody imports Numba), and how many
+# warnings there were, of ours and of all
 SCRIPT = f"""
 {FIXED}
 import sys, warnings
@@ -105,9 +108,13 @@ def kernels() -> list[Path]:
 
 
 def run(script=SCRIPT, how="-c", **environment):
-    environment = {key: value for key, value in {**os.environ, "PYTHONPATH": str(ROOT), **environment}.items() if value is not None}
+    environment = {
+        key: value for key, value in {**os.environ, "PYTHONPATH": str(ROOT), **environment}.items() if value is not None
+    }
     arguments, given = ([sys.executable, "-c", script], None) if how == "-c" else ([sys.executable, "-"], script)
-    result = subprocess.run(arguments, check=False, input=given, env=environment, capture_output=True, text=True, timeout=60)
+    result = subprocess.run(
+        arguments, check=False, input=given, env=environment, capture_output=True, text=True, timeout=60
+    )
     assert result.returncode == 0, result.stderr
     value, *counts = result.stdout.split()
     return float(value), *map(int, counts)
@@ -149,7 +156,7 @@ def test_a_change_is_seen_whatever_the_clock_says():
     other = TEXT.replace("// 2", "// 3")
     os.utime(again(other).__file__, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert half(native.Kernel("half", other).kernel) == 2 and half(native.Kernel("half", TEXT).kernel) == 3
-    path.write_text(TEXT.replace("// 2", "// 6"))        # what runs is the text, not what became of the file
+    path.write_text(TEXT.replace("// 2", "// 6"))  # what runs is the text, not what became of the file
     assert again().LAYOUT == {} and path.read_text() == TEXT
 
 
@@ -157,12 +164,12 @@ RUNTIME_DIGEST = cache._runtime_digest
 
 
 def test_kernels_of_the_cpu_do_not_depend_on_other_backends(monkeypatch):
-    """Each keeps its own under keys with its own digest; the CUDA backend's texts call what lies in its folder."""
+    """Each keeps its own under keys with its own digest; the CUDA backend's texts call what lies in
+    its folder."""
     asked = []
     monkeypatch.setattr(cache, "sources_digest", lambda package: asked.append(package) or "")
     RUNTIME_DIGEST()
     assert asked == ["rnnspec.backends.cpu"]
-
 
 
 def test_a_change_in_the_runtime_is_seen(monkeypatch, tmp_path):
@@ -182,14 +189,18 @@ def test_a_change_in_the_runtime_is_seen(monkeypatch, tmp_path):
     assert get() == 1 and cache_folder() != before
 
 
-@pytest.mark.parametrize("damage", [
-    lambda data: b"",
-    lambda data: data[:20],
-    lambda data: data[:len(data) // 2],
-    lambda data: data[:-1],
-    lambda data: bytes([data[0] ^ 1]) + data[1:],
-    lambda data: data[:len(data) // 2] + bytes([data[len(data) // 2] ^ 4]) + data[len(data) // 2 + 1:],
-], ids=["empty", "no pickle", "half", "last byte", "flipped digest", "flipped code"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"",
+        lambda data: data[:20],
+        lambda data: data[: len(data) // 2],
+        lambda data: data[:-1],
+        lambda data: bytes([data[0] ^ 1]) + data[1:],
+        lambda data: data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 4]) + data[len(data) // 2 + 1 :],
+    ],
+    ids=["empty", "no pickle", "half", "last byte", "flipped digest", "flipped code"],
+)
 def test_a_damaged_file_is_deleted_and_made_again(damage):
     source, get = Path(again().__file__), Maker()
     get()
@@ -251,7 +262,7 @@ def test_without_a_folder_all_stays_in_memory(monkeypatch, tmp_path):
     except ValueError:
         assert 'raise ValueError("line 14")' in traceback.format_exc()
     linecache.checkcache()
-    with pytest.raises(Exception, match='// "text"'):    # Numba's typing error shows the line
+    with pytest.raises(Exception, match='// "text"'):  # Numba's typing error shows the line
         native.compiled("half", TEXT.replace("// 2", '// "text"'), ("kernel",))
 
 
@@ -273,7 +284,9 @@ def test_stdin_then_command_line_hits():
 
 def test_no_home():
     """H60"""
-    value, _, ours, all_warnings = run(RNNSPEC_CACHE_DIR=None, HOME=None, XDG_CACHE_HOME="/nonexistent/really/\0".rstrip("\0"))
+    value, _, ours, all_warnings = run(
+        RNNSPEC_CACHE_DIR=None, HOME=None, XDG_CACHE_HOME="/nonexistent/really/\0".rstrip("\0")
+    )
     assert value == 3 and ours == all_warnings <= 1
     value, _, ours, all_warnings = run(RNNSPEC_CACHE_DIR="/dev/null/cache")
     assert (value, ours, all_warnings) == (3, 1, 1)
@@ -300,7 +313,9 @@ for i in range(5):
     meeting = folder.parent / "meeting"
     meeting.mkdir()
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    processes = [subprocess.Popen([sys.executable, "-c", script, str(meeting), str(i)], env=environment) for i in range(4)]
+    processes = [
+        subprocess.Popen([sys.executable, "-c", script, str(meeting), str(i)], env=environment) for i in range(4)
+    ]
     assert [process.wait(timeout=60) for process in processes] == [0] * 4
     assert len(kernels()) == 5
     assert not list(cache_folder().glob("*.tmp"))
@@ -332,7 +347,7 @@ def test_old_files_go_and_foreign_files_stay(folder, monkeypatch):
     cache._prune(folder)
     assert {path.name for path in place.iterdir()} == {"new.kernel", "older.kernel", "old.py", "fresh.tmp"}
     monkeypatch.setattr(cache, "KEPT_BYTES", 250)
-    cache._prune(folder)                                       # not twice a day
+    cache._prune(folder)  # not twice a day
     assert len(list(place.iterdir())) == 4
     cache._prune(folder, now + 1.5 * cache.DAY)
     assert "new.kernel" in {path.name for path in place.iterdir()} and len(list(place.iterdir())) <= 2

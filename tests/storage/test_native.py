@@ -1,4 +1,6 @@
-"""Texts become object files, and object files become functions: what is refused, what is put off, what a new process needs."""
+"""Texts become object files, and object files become functions: what is refused, what is put off,
+what a new process needs."""
+
 from __future__ import annotations
 
 import gc
@@ -16,7 +18,7 @@ from rnnspec.backends.cpu import machine, native
 from rnnspec.storage.cache import cache_folder, kept, uncollected
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXT = '''from numba import njit
+TEXT = """from numba import njit
 from rnnspec.backends.cpu.runtime.simd import get, pointer_int, put
 
 LAYOUT = {"fields": ("a", "b")}
@@ -31,7 +33,7 @@ def half(n):
 def kernel(call):
     table = pointer_int(call)
     put(table, 0, get(table, 1) // 2)
-'''
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +56,9 @@ def test_a_function_that_is_not_an_intrinsic_is_refused():
 def test_machine_code_that_needs_other_libraries_is_refused():
     """LLVM ends the process when it can't find a function."""
     with pytest.raises(NotImplementedError, match="elsewhere"):
-        machine.object_file(["declare void @elsewhere()\ndefine void @f() {\n  call void @elsewhere()\n  ret void\n}\n"], ["f"])
+        machine.object_file(
+            ["declare void @elsewhere()\ndefine void @f() {\n  call void @elsewhere()\n  ret void\n}\n"], ["f"]
+        )
 
 
 def test_numbers_arrive():
@@ -64,11 +68,15 @@ def test_numbers_arrive():
 
 
 def test_inference_makes_no_more_than_it_needs():
-    spec = cell("h[t] = tanh(W @ x[t] - 2 * h[t-1])", name="frugal", inputs="{x: D}", states="{h: H}", parameters="{W: [H, D]}")  # of no other test
+    spec = cell(
+        "h[t] = tanh(W @ x[t] - 2 * h[t-1])", name="frugal", inputs="{x: D}", states="{h: H}", parameters="{W: [H, D]}"
+    )  # of no other test
     of = rnnspec.compile(rnnspec.loads(spec), dtype="float64")
     of.infer(of.init(D=2, H=3), {"x": np.zeros((2, 1, 2))})
     names = {path.name.rpartition("_")[0] for path in cache_folder().glob("*.kernel")}
-    assert "frugal_infer_float64" in names and not any(name.startswith(("frugal_forward", "frugal_backward", "outer")) for name in names)
+    assert "frugal_infer_float64" in names and not any(
+        name.startswith(("frugal_forward", "frugal_backward", "outer")) for name in names
+    )
 
 
 def test_the_garbage_collector_is_as_it_was():
@@ -93,11 +101,14 @@ print(kernel.infer({}, {"x": np.full((1, 1), 1e30)}).outputs["h"].item(), "numba
 
 
 def test_the_c_library_is_found_without_numba(tmp_path):
-    """sin of large numbers is the C library's; Numba tells LLVM where it is, and a warm process has no Numba."""
+    """sin of large numbers is the C library's; Numba tells LLVM where it is, and a warm process has
+    no Numba."""
     path = tmp_path / "wave.yaml"
     path.write_text(cell("h[t] = sin(x[t])", name="wave"))
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     for numba in ("True", "False"):
-        done = subprocess.run([sys.executable, "-c", WAVE, str(path)], env=env, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", WAVE, str(path)], env=env, capture_output=True, text=True, check=True
+        )
         value, imported = done.stdout.split()
         assert float(value) == np.sin(1e30) and imported == numba

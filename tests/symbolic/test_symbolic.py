@@ -1,4 +1,6 @@
-"""Graphs: adjoint and tangent of every kind of node, malformed graphs, equal texts in every process, branches not taken."""
+"""Graphs: adjoint and tangent of every kind of node, malformed graphs, equal texts in every
+process, branches not taken."""
+
 from __future__ import annotations
 
 import os
@@ -27,9 +29,13 @@ x, h_prev, W, v, k, t = (symbol(n) for n in ("x", "h_prev", "W", "v", "k", "t"))
 tanh, sigmoid, exp = (FUNCTION_CLASSES[n] for n in ("tanh", "sigmoid", "exp"))
 
 READS = {
-    "x": (Read("input", "x"), ("D",)), "h_prev": (Read("state", "h"), ("H",)), "W": (Read("parameter", "W"), ("H", "D")),
-    "v": (Read("parameter", "v"), ("H",)), "w": (Read("parameter", "w"), ("D",)),
-    "k": (Read("parameter", "k"), ()), "t": (Read("step", "t"), ()),
+    "x": (Read("input", "x"), ("D",)),
+    "h_prev": (Read("state", "h"), ("H",)),
+    "W": (Read("parameter", "W"), ("H", "D")),
+    "v": (Read("parameter", "v"), ("H",)),
+    "w": (Read("parameter", "w"), ("D",)),
+    "k": (Read("parameter", "k"), ()),
+    "t": (Read("step", "t"), ()),
 }
 NEXT = {"h": (Pointwise(sigmoid(h_prev + k) * v), ("H",))}
 VECTOR = {"p": (Pointwise(tanh(h_prev) * v), ("H",))}
@@ -57,7 +63,13 @@ PARAMS = list(KINDS)
 
 def graph_of(kind: str) -> Graph:
     made = READS | KINDS[kind] | NEXT
-    return Graph(kind, {n: node for n, (node, _) in made.items()}, {n: shape for n, (_, shape) in made.items()}, {"h": "h"}, {"y": "y"})
+    return Graph(
+        kind,
+        {n: node for n, (node, _) in made.items()},
+        {n: shape for n, (_, shape) in made.items()},
+        {"h": "h"},
+        {"y": "y"},
+    )
 
 
 def spec_of(graph: Graph) -> Spec:
@@ -151,8 +163,16 @@ for name in ("lstm_peephole", "gru", "mgu"):
 
 
 def test_texts_do_not_depend_on_the_hash_seed():
-    found = {subprocess.run([sys.executable, "-c", PRINT], env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, text=True,
-                            check=True).stdout for seed in ("0", "1", "2")}
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", PRINT],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("0", "1", "2")
+    }
     assert len(found) == 1 and len(found.pop().splitlines()) == 15
 
 
@@ -173,16 +193,19 @@ def gradient_at(equation: str, at: float, dtype: reference.Numbers = reference.F
     return float(run.outputs["h"][0, 0]), float(grad.inputs["x"][0, 0])
 
 
-@pytest.mark.parametrize("equation, at, value, gradient", [
-    ("h[t] = sqrt(maximum(0, x[t])) + 0 * h[t-1]", -1.0, 0.0, 0.0),
-    ("h[t] = where(x[t] > 0, sqrt(x[t]), 0) + 0 * h[t-1]", -1.0, 0.0, 0.0),
-    ("h[t] = where(x[t] > 0, sqrt(x[t]), 0) + 0 * h[t-1]", 0.0, 0.0, 0.0),
-    ("h[t] = where(x[t] > 0, sqrt(x[t]), 0) + 0 * h[t-1]", 4.0, 2.0, 0.25),
-    ("h[t] = where(x[t] < 80, exp(x[t]), 0) + 0 * h[t-1]", 1000.0, 0.0, 0.0),
-    ("h[t] = where(x[t] < 80, exp(x[t]) * x[t], 1) + 0 * h[t-1]", 1000.0, 1.0, 0.0),
-    ("h[t] = where(x[t] == 0, 1, 1 / x[t]) + 0 * h[t-1]", 0.0, 1.0, 0.0),
-    ("h[t] = where(x[t] > 0, log(x[t]), x[t]) + 0 * h[t-1]", -2.0, -2.0, 1.0),
-])
+@pytest.mark.parametrize(
+    "equation, at, value, gradient",
+    [
+        ("h[t] = sqrt(maximum(0, x[t])) + 0 * h[t-1]", -1.0, 0.0, 0.0),
+        ("h[t] = where(x[t] > 0, sqrt(x[t]), 0) + 0 * h[t-1]", -1.0, 0.0, 0.0),
+        ("h[t] = where(x[t] > 0, sqrt(x[t]), 0) + 0 * h[t-1]", 0.0, 0.0, 0.0),
+        ("h[t] = where(x[t] > 0, sqrt(x[t]), 0) + 0 * h[t-1]", 4.0, 2.0, 0.25),
+        ("h[t] = where(x[t] < 80, exp(x[t]), 0) + 0 * h[t-1]", 1000.0, 0.0, 0.0),
+        ("h[t] = where(x[t] < 80, exp(x[t]) * x[t], 1) + 0 * h[t-1]", 1000.0, 1.0, 0.0),
+        ("h[t] = where(x[t] == 0, 1, 1 / x[t]) + 0 * h[t-1]", 0.0, 1.0, 0.0),
+        ("h[t] = where(x[t] > 0, log(x[t]), x[t]) + 0 * h[t-1]", -2.0, -2.0, 1.0),
+    ],
+)
 def test_the_branch_not_taken_takes_no_part(equation, at, value, gradient):
     assert gradient_at(equation, at) == (value, gradient)
 

@@ -23,12 +23,16 @@ def test_bits_of_a_uniform_model():
     run = mini_run()
     run.model.head["weight"][:] = 0
     run.model.head["bias"][:] = 0
-    assert bits(run.model, run.problem.corpus.held_out) == pytest.approx(math.log2(len(run.problem.corpus.vocabulary)), rel=1e-5)
+    assert bits(run.model, run.problem.corpus.held_out) == pytest.approx(
+        math.log2(len(run.problem.corpus.vocabulary)), rel=1e-5
+    )
 
 
 def test_held_out_bits_carry_the_state_across_chunks():
     run = mini_run()
-    ids = np.tile(run.problem.corpus.train, 1 + EVALUATION_ROWS * 600 // len(run.problem.corpus.train))[: EVALUATION_ROWS * 600 + 1]
+    ids = np.tile(run.problem.corpus.train, 1 + EVALUATION_ROWS * 600 // len(run.problem.corpus.train))[
+        : EVALUATION_ROWS * 600 + 1
+    ]
     streams = make_streams(ids, EVALUATION_ROWS)
     logits, _ = run.model.outputs(streams.inputs)
     expected = cross_entropy(logits, streams.labels)[0] / math.log(2)
@@ -79,7 +83,9 @@ def test_state_is_carried_and_dropped_at_the_end_of_the_text():
 
 
 def test_a_text_that_is_too_short_is_refused():
-    with pytest.raises(TrainError, match="too short: it has 90 characters to train on, and a batch of 4 times a length of 64 needs 257"):
+    with pytest.raises(
+        TrainError, match="too short: it has 90 characters to train on, and a batch of 4 times a length of 64 needs 257"
+    ):
         mini_run(mini_config(hidden=4, embed=4, batch=4, length=64), TEXT[:100])
 
 
@@ -93,7 +99,10 @@ def test_a_time_budget_ends_the_run():
 
 def test_sampling():
     run = mini_run()
-    texts = [generate(run.model, run.problem.corpus.vocabulary, 50, temperature=t, seed=s) for t, s in ((1, 0), (1, 0), (1, 1), (0, 0), (0, 1))]
+    texts = [
+        generate(run.model, run.problem.corpus.vocabulary, 50, temperature=t, seed=s)
+        for t, s in ((1, 0), (1, 0), (1, 1), (0, 0), (0, 1))
+    ]
     assert texts[0] == texts[1] != texts[2] and texts[3] == texts[4]
     assert all(len(t) == 50 and "\N{REPLACEMENT CHARACTER}" not in t for t in texts)
     run.model.head["bias"][0] = 1e4
@@ -111,7 +120,9 @@ def all_of(run):
 
 @pytest.mark.parametrize("stop_at", [6, 25, 44])
 def test_resume_is_bit_for_bit(tmp_path, stop_at):
-    config = mini_config(hidden=12, embed=6, steps=50, batch=16, length=16)  # several rounds of the text: the generator is used
+    config = mini_config(
+        hidden=12, embed=6, steps=50, batch=16, length=16
+    )  # several rounds of the text: the generator is used
     whole, half, resumed = mini_run(config), mini_run(config), mini_run(config)
     list(train(whole))
     list(train(half, lambda: half.step == stop_at))
@@ -170,7 +181,10 @@ def test_state_keeps_its_form(tmp_path, state):
         ({"hidden": 8}, "hidden is 8; the run was trained with 12"),
         ({"seed": 1}, "seed is 1; the run was trained with 0"),
         ({"choices": {"phi": "relu"}}, "choices is phi=relu; the run was trained with none"),
-        ({"cell": "gru", "digest": "x", "equations": ("h[t] = x[t]",)}, r"gru is not the mini it was trained with: 'h\[t\] = x\[t\]'"),
+        (
+            {"cell": "gru", "digest": "x", "equations": ("h[t] = x[t]",)},
+            r"gru is not the mini it was trained with: 'h\[t\] = x\[t\]'",
+        ),
     ],
 )
 def test_a_run_that_does_not_fit_is_refused(tmp_path, change, message):
@@ -274,8 +288,12 @@ def test_running_mean_leaves_gaps_out():
 
 
 def test_import_is_light():
-    code = "import sys, rnnspec.train; print(sorted({'matplotlib', 'rich', 'numba', 'sympy', 'torch'} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    code = (
+        "import sys, rnnspec.train; print(sorted({'matplotlib', 'rich', 'numba', 'sympy', 'torch'} & set(sys.modules)))"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )
 
 
 # with the real layer
@@ -329,7 +347,9 @@ def test_resume_is_bit_for_bit_with_the_real_layer(tmp_path, linear):
     def make():
         import rnnspec
 
-        return mini_run(config, layer=lambda cell, d, h, seed: rnnspec.Recurrent(rnnspec.loads(LINEAR), d, h, seed=seed, threads=1))
+        return mini_run(
+            config, layer=lambda cell, d, h, seed: rnnspec.Recurrent(rnnspec.loads(LINEAR), d, h, seed=seed, threads=1)
+        )
 
     whole, half, resumed = make(), make(), make()
     list(train(whole))

@@ -1,4 +1,6 @@
-"""Every cell trains: what fits a cell to data whose width and units alone are known, and fifty steps of each on the default text."""
+"""Every cell trains: what fits a cell to data whose width and units alone are known, and fifty
+steps of each on the default text."""
+
 from __future__ import annotations
 
 import json
@@ -21,7 +23,8 @@ FEW = ["--steps", "50", "--hidden", "16", "--batch", "8", "--length", "16"]
 @pytest.mark.slow
 @pytest.mark.parametrize("name", rnnspec.spec_names())
 def test_fifty_steps_lower_the_loss(name, tmp_path, capsys):
-    """Of the untrained model a character costs log2 of the symbols and more; every cell comes down by a quarter of a bit at least, without a skipped step."""
+    """Of the untrained model a character costs log2 of the symbols and more; every cell comes down
+    by a quarter of a bit at least, without a skipped step."""
     assert main(["train", name, *FEW, "--out", str(tmp_path / "run")]) == 0, capsys.readouterr().err
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     bits = metrics["history"]["loss"]
@@ -29,12 +32,24 @@ def test_fifty_steps_lower_the_loss(name, tmp_path, capsys):
     assert np.mean(bits[-10:]) < np.mean(bits[:3]) - 0.25, bits
 
 
-@pytest.mark.parametrize("name, width, sizes", [
-    ("lstm", 64, {}), ("mut2", 16, {}), ("rg_lru", 16, {}), ("cfc", 64, {"K": 16}), ("gru_d", 64, {}), ("lstm_projected", 64, {"P": 16}),
-    ("shuffling_rnn", 64, {"K": 16, "N": 16}), ("scrn", 64, {}), ("lru", 64, {}), ("statistical_ru", 64, {"O": 16, "R": 16}),
-])
+@pytest.mark.parametrize(
+    "name, width, sizes",
+    [
+        ("lstm", 64, {}),
+        ("mut2", 16, {}),
+        ("rg_lru", 16, {}),
+        ("cfc", 64, {"K": 16}),
+        ("gru_d", 64, {}),
+        ("lstm_projected", 64, {"P": 16}),
+        ("shuffling_rnn", 64, {"K": 16, "N": 16}),
+        ("scrn", 64, {}),
+        ("lru", 64, {}),
+        ("statistical_ru", 64, {"O": 16, "R": 16}),
+    ],
+)
 def test_what_nothing_tells_is_as_large_as_the_units(name, width, sizes):
-    """x: H makes the data as wide as the units, defaults are kept, and all other sizes follow the units."""
+    """x: H makes the data as wide as the units, defaults are kept, and all other sizes follow the
+    units."""
     assert fitted(load(name), 16, 64, {}) == (width, sizes)
 
 
@@ -43,13 +58,23 @@ def test_what_is_given_by_name_is_kept():
     assert fitted(load("mut2"), 16, 64, {}, chosen=True)[0] == 64  # the layer says that they differ
 
 
-@pytest.mark.parametrize("inputs, defaults, message", [
-    ("{x: H, m: H}", "", "reads x and m and has a default for neither.*defaults: {mask: 1}"),
-    ("{x: H, m: H}", "{x: 0, m: 1}", "reads nothing that has no default"),
-    ("{x: [], m: H}", "{m: 1}", "reads one number a step as x"),
-])
+@pytest.mark.parametrize(
+    "inputs, defaults, message",
+    [
+        ("{x: H, m: H}", "", "reads x and m and has a default for neither.*defaults: {mask: 1}"),
+        ("{x: H, m: H}", "{x: 0, m: 1}", "reads nothing that has no default"),
+        ("{x: [], m: H}", "{m: 1}", "reads one number a step as x"),
+    ],
+)
 def test_which_input_is_the_data(inputs, defaults, message):
-    spec = loads(cell("h[t] = h[t-1] * m[t] + x[t]", inputs=inputs, states="{h: H}", **({"defaults": defaults} if defaults else {})))
+    spec = loads(
+        cell(
+            "h[t] = h[t-1] * m[t] + x[t]",
+            inputs=inputs,
+            states="{h: H}",
+            **({"defaults": defaults} if defaults else {}),
+        )
+    )
     with pytest.raises(TrainError, match=message):
         data_input(spec)
     assert data_input(load("gru_d")) == "x"
@@ -67,7 +92,8 @@ def test_outputs_of_any_rank_side_by_side():
 
 @pytest.mark.parametrize("optimiser", [SGD(0.1), SGD(0.1, momentum=0.9, nesterov=True), Adam(0.1)])
 def test_parameters_of_one_number_are_trained(optimiser):
-    """Adam raised TypeError: of an array of no axes NumPy's arithmetic makes a number, into which nothing can be written."""
+    """Adam raised TypeError: of an array of no axes NumPy's arithmetic makes a number, into which
+    nothing can be written."""
     params, grads = ({"w": np.full((), value, np.float32)} for value in (1.0, 0.5))
     kept = params["w"]
     optimiser.step(params, grads, optimiser.init(params))

@@ -1,4 +1,5 @@
-"""The compiled passes of training against their formulas: every size about a vector, both dtypes, any layout, and what is refused."""
+"""The compiled passes of training against their formulas: every size about a vector, both dtypes,
+any layout, and what is refused."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ def test_adamw_equals_its_formula(size, dtype):
     m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g * g
     p = p * (1 - 1e-2 * 0.1) - 1e-2 * (m / (1 - b1**5)) / (np.sqrt(v / (1 - b2**5)) + optimiser.eps)
     for got, want in ((moved, p), (state["m.p"], m), (state["v.p"], v)):
-        np.testing.assert_allclose(got, want, atol=EPSILONS * np.finfo(dtype).eps * max(1.0, float(np.abs(want).max(initial=0))), rtol=0)
+        np.testing.assert_allclose(
+            got, want, atol=EPSILONS * np.finfo(dtype).eps * max(1.0, float(np.abs(want).max(initial=0))), rtol=0
+        )
 
 
 def test_nan_and_infinity_stay_where_they_are():
@@ -106,7 +109,8 @@ def test_ids_outside_the_table_are_refused(ids):
 
 
 def test_what_is_no_table_or_no_id_is_refused():
-    """A table of three axes passed the check of its second one: rows of 100 would have been written behind an empty array."""
+    """A table of three axes passed the check of its second one: rows of 100 would have been written
+    behind an empty array."""
     ids, row = np.zeros(1, int), np.ones((1, 100), np.float32)
     for table in (np.zeros((5, 100, 0), np.float32), np.zeros(5, np.float32), np.zeros((5, 100, 2), np.float32)):
         with pytest.raises(ValueError, match="for 1 ids and a table of shape"):

@@ -6,14 +6,27 @@ import numpy as np
 import pytest
 from train_parts import task_config
 
-from rnnspec.train import Shuffled, TrainError, Vocabulary, load_task, make_corpus, make_streams, padded, read_text, unigram_entropy, vocabulary
+from rnnspec.train import (
+    Shuffled,
+    TrainError,
+    Vocabulary,
+    load_task,
+    make_corpus,
+    make_streams,
+    padded,
+    read_text,
+    unigram_entropy,
+    vocabulary,
+)
 from rnnspec.train.batches import split
 
 
 def test_vocabulary_is_made_from_the_training_part_and_has_an_unknown_symbol():
     corpus = make_corpus("abc" * 30 + "abz~abz~ab", "test")
     assert corpus.vocabulary.characters == "\N{REPLACEMENT CHARACTER}abc"
-    assert corpus.vocabulary.decode(corpus.held_out) == "ab\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}" * 2 + "ab"
+    assert (
+        corpus.vocabulary.decode(corpus.held_out) == "ab\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}" * 2 + "ab"
+    )
     assert corpus.unknown == 4 and len(corpus.held_out) == 10
 
 
@@ -28,7 +41,14 @@ def test_encoding_there_and_back():
 def test_streams_go_on_where_the_chunk_before_ended():
     streams = make_streams(np.arange(27), 4)
     assert streams.inputs.shape == (6, 4)
-    assert streams.inputs[:, 1].tolist() == [6, 7, 8, 9, 10, 11] and streams.labels[:, 1].tolist() == [7, 8, 9, 10, 11, 12]
+    assert streams.inputs[:, 1].tolist() == [6, 7, 8, 9, 10, 11] and streams.labels[:, 1].tolist() == [
+        7,
+        8,
+        9,
+        10,
+        11,
+        12,
+    ]
     (a, _), (b, _) = streams.chunk(0, 3), streams.chunk(3, 3)
     assert (b[0] == a[-1] + 1).all()
     with pytest.raises(TrainError, match="too few"):
@@ -77,7 +97,10 @@ def test_rows_that_differ_in_kind_are_not_padded():
     for rows, message in (
         ([], "got none"),
         ([np.array([1, 2]), np.array([1.5])], r"int64 \[T\] and float64 \[T\]"),
-        ([np.ones((2, 3)), np.ones((2, 1))], r"float64 \[T, 3\] and float64 \[T, 1\]"),  # NumPy would spread the second over the first's width
+        (
+            [np.ones((2, 3)), np.ones((2, 1))],
+            r"float64 \[T, 3\] and float64 \[T, 1\]",
+        ),  # NumPy would spread the second over the first's width
     ):
         with pytest.raises(TrainError, match=message):
             padded(rows)
@@ -119,7 +142,6 @@ def test_the_order_follows_from_seed_and_cursor():
 # bad data: what is said has the file and the row
 
 
-
 def npy_header(shape):
     """The beginning of a .npy file whose header has this text for a shape."""
     header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
@@ -134,17 +156,37 @@ GOOD = "".join(f'{1 + i % 4},"title {i}","some words {i}"\n' for i in range(40))
     [
         ("classify", "d.csv", b"", "d.csv is empty"),
         ("classify", "d.csv", b"  \n \n", "d.csv is empty"),
-        ("classify", "d.csv", GOOD.replace(b"2,", b"1,").replace(b"3,", b"1,").replace(b"4,", b"1,"), "row 1 and all others: only class 1"),
+        (
+            "classify",
+            "d.csv",
+            GOOD.replace(b"2,", b"1,").replace(b"3,", b"1,").replace(b"4,", b"1,"),
+            "row 1 and all others: only class 1",
+        ),
         ("classify", "d.csv", GOOD + b"0,a,b\n", "d.csv, row 41: class 0 is out of range"),
         ("classify", "d.csv", GOOD + b"-1,a,b\n", "d.csv, row 41: class -1 is out of range"),
         ("classify", "d.csv", GOOD + b"4000,a,b\n", "d.csv, row 41: class 4000"),
-        ("classify", "d.csv", GOOD + b"two,a,b\n", "d.csv, row 41: the class, in column 1, must be a whole number, not 'two'"),
+        (
+            "classify",
+            "d.csv",
+            GOOD + b"two,a,b\n",
+            "d.csv, row 41: the class, in column 1, must be a whole number, not 'two'",
+        ),
         ("classify", "d.csv", GOOD + b"1,only two\n", "d.csv, row 41: 2 columns, expected 3: 1 | only two"),
         ("classify", "d.csv", GOOD + b'1,a,"b', "d.csv, row 41: unexpected end of data"),
         ("classify", "d.csv", GOOD + b"1,...,\n1,,\n", "d.csv, row 42: a text without a word"),
         ("classify", "d.csv", GOOD + b"1,caf\xe9,b\n", "d.csv, row 41: not UTF-8: byte 0xe9"),
-        ("classify", "d.csv", GOOD + b'1,a,"' + b"x" * 10_000_000 + b'"\n', "d.csv, row 41: a field of more than 1,000,000 characters"),
-        ("reber", "d.txt", b"BTBTXSETE\nBPBTXSETE\n", "d.txt, row 2: 'BPBTXSETE' is not of the embedded Reber grammar: symbol 8 is 'T'"),
+        (
+            "classify",
+            "d.csv",
+            GOOD + b'1,a,"' + b"x" * 10_000_000 + b'"\n',
+            "d.csv, row 41: a field of more than 1,000,000 characters",
+        ),
+        (
+            "reber",
+            "d.txt",
+            b"BTBTXSETE\nBPBTXSETE\n",
+            "d.txt, row 2: 'BPBTXSETE' is not of the embedded Reber grammar: symbol 8 is 'T'",
+        ),
         ("reber", "d.txt", b"B\n", "d.txt, row 1: 'B' is not of the embedded Reber grammar"),
         ("reber", "d.txt", b"x" * 10_000_000, "d.txt, row 1: a line of 10,000,000 characters"),
         ("copy", "d.txt", b"abcdef\nabc\n", "d.txt, row 2: 3 characters; items=5"),
@@ -158,12 +200,27 @@ GOOD = "".join(f'{1 + i % 4},"title {i}","some words {i}"\n' for i in range(40))
         ("forecast", "d.csv", b"1\n2\n", "d.csv has 2 rows; windows of 64 and a horizon of 6 need 351"),
         ("forecast", "d.csv", b"1\n" * 1000, "the column column 0 doesn't change"),
         ("adding", "d.npy", b"no array", "d.npy is not a .npy file"),
-        ("adding", "d.npy", npy_header("(1000000000000, 2)"), "d.npy says that it holds more numbers than there is memory for"),
+        (
+            "adding",
+            "d.npy",
+            npy_header("(1000000000000, 2)"),
+            "d.npy says that it holds more numbers than there is memory for",
+        ),
         ("adding", "d.npy", npy_header("(10, ("), "d.npy is not a .npy file"),
         ("translate", "d.tsv", b"one\t1\n;\t2\n", "d.tsv, row 2: one side of the pair is empty, or has no word"),
         ("copy", "d.txt", "abcdef\x0c\u2028\nabc\n".encode(), "d.txt, row 2: 3 characters; items=5"),
-        ("forecast", "d.csv", b"a\n" + b"1\n2e200\n" * 400, "d.csv, row 0 of numbers (counted from 0): 1 in the column a is too large"),
-        ("forecast", "d.csv", b"1\n2\n" * 400 + b"3e60\n", "d.csv, row 800 of numbers (counted from 0): 3e+60 in the column column 0 is too large"),
+        (
+            "forecast",
+            "d.csv",
+            b"a\n" + b"1\n2e200\n" * 400,
+            "d.csv, row 0 of numbers (counted from 0): 1 in the column a is too large",
+        ),
+        (
+            "forecast",
+            "d.csv",
+            b"1\n2\n" * 400 + b"3e60\n",
+            "d.csv, row 800 of numbers (counted from 0): 3e+60 in the column column 0 is too large",
+        ),
     ],
 )
 def test_bad_data_is_told_with_file_and_row(task, name, content, message, tmp_path):
@@ -199,7 +256,9 @@ def test_classes_given_by_name_and_a_row_of_names(tmp_path):
 def test_the_vocabulary_is_of_the_training_part_and_of_the_words_that_are_read(tmp_path):
     path = tmp_path / "d.csv"
     path.write_text("".join(f"{1 + i % 2},w{i},b c d{i}\n" for i in range(20)))
-    problem = load_task("classify").make(task_config("classify", data=str(path), length=2, options={"held_out": 0.5}), {})
+    problem = load_task("classify").make(
+        task_config("classify", data=str(path), length=2, options={"held_out": 0.5}), {}
+    )
     assert set(problem.words.names) == {"<unknown>", "b", *(f"w{i}" for i in problem.train)}
     assert all(problem.ids[i][0] == 0 for i in problem.test)
     again = load_task("classify").make(task_config("classify", data=str(path), length=2), problem.memory)
@@ -211,7 +270,11 @@ def test_words():
         "it", "'", "s", "here", "(", "well", ",", "u", ".", "s", ".", "-led", "#36", ")", "!"]  # fmt: skip
     assert vocabulary.words(" ;: ") == []
     made = vocabulary.of_words([["b", "a", "b"], ["c", "a"]], 3)
-    assert made.names == ("<unknown>", "a", "b") and made.encode(["c", "b"]).tolist() == [0, 2] and made.decode([2, 0]) == ["b", "<unknown>"]
+    assert (
+        made.names == ("<unknown>", "a", "b")
+        and made.encode(["c", "b"]).tolist() == [0, 2]
+        and made.decode([2, 0]) == ["b", "<unknown>"]
+    )
 
 
 def test_series_from_a_file(tmp_path):
@@ -219,9 +282,14 @@ def test_series_from_a_file(tmp_path):
     table = np.stack([np.sin(t / 9), 5 + 3 * np.cos(t / 7)], axis=1)
     np.save(tmp_path / "s.npy", table)
     np.savetxt(tmp_path / "s.csv", table, delimiter=",", header="sine,cosine", comments="")
-    problems = [load_task("forecast").make(task_config("forecast", data=str(tmp_path / f"s.{kind}"), length=20), {}) for kind in ("npy", "csv")]
+    problems = [
+        load_task("forecast").make(task_config("forecast", data=str(tmp_path / f"s.{kind}"), length=20), {})
+        for kind in ("npy", "csv")
+    ]
     for problem in problems:
         batch, _ = problem.next({})
         np.testing.assert_allclose(batch.x[problem.horizon :], batch.target[: -problem.horizon])
-        assert abs(problem.values[: problem.cut].mean()) < 1e-6 and problem.values[: problem.cut].std() == pytest.approx(1, abs=1e-5)
+        assert abs(problem.values[: problem.cut].mean()) < 1e-6 and problem.values[
+            : problem.cut
+        ].std() == pytest.approx(1, abs=1e-5)
     assert problems[1].names == ["sine", "cosine"] and np.allclose(problems[0].values, problems[1].values, atol=1e-6)

@@ -1,4 +1,5 @@
-"""Runs and writers that are killed, and disks that are full: what is newest on disk is always whole, and a resumed run ends with the same bits."""
+"""Runs and writers that are killed, and disks that are full: what is newest on disk is always
+whole, and a resumed run ends with the same bits."""
 
 from __future__ import annotations
 
@@ -21,13 +22,38 @@ from rnnspec.train import checkpoint, train
 from rnnspec.train.results import MetricsLog
 
 HERE = Path(__file__).resolve().parents[1] / "helpers"
-ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), str(HERE)]), "OPENBLAS_NUM_THREADS": "1"}
-SMALL = ("--hidden", "8", "--embed", "4", "--batch", "4", "--length", "8", "--steps", "240", "--every", "20", "--sample", "0", "--threads", "1")
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), str(HERE)]),
+    "OPENBLAS_NUM_THREADS": "1",
+}
+SMALL = (
+    "--hidden",
+    "8",
+    "--embed",
+    "4",
+    "--batch",
+    "4",
+    "--length",
+    "8",
+    "--steps",
+    "240",
+    "--every",
+    "20",
+    "--sample",
+    "0",
+    "--threads",
+    "1",
+)
 
 
 def start(*arguments):
     return subprocess.Popen(
-        [sys.executable, "-m", "rnnspec", "train", *arguments], env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "rnnspec", "train", *arguments],
+        env=ENVIRONMENT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -51,7 +77,8 @@ def killed(process, log, at):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 def test_a_run_that_is_killed_twice_ends_with_the_same_weights(tmp_path):
-    """The text's end, where a round begins anew, lies between the two kills, and both are between two checkpoints."""
+    """The text's end, where a round begins anew, lies between the two kills, and both are between
+    two checkpoints."""
     (tmp_path / "text.txt").write_text(TEXT)
     text = ("--text", str(tmp_path / "text.txt"))
     finish(start("rnn", *text, *SMALL, "--out", str(tmp_path / "whole")))
@@ -62,9 +89,16 @@ def test_a_run_that_is_killed_twice_ends_with_the_same_weights(tmp_path):
     assert json.loads(log.read_bytes().splitlines()[-1].decode())["step"] < 240
     finish(start("--resume", str(part), "--threads", "1", "--sample", "0"))
     whole, resumed = (np.load(folder / "weights.npz") for folder in (tmp_path / "whole", part))
-    assert set(whole.files) == set(resumed.files) and all(np.array_equal(whole[name], resumed[name]) for name in whole.files if name != "meta")
-    logs = [[json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()] for folder in (tmp_path / "whole", part)]
-    assert [(r["step"], r["loss"], r["norm"]) for r in logs[0]] == [(r["step"], r["loss"], r["norm"]) for r in logs[1]]  # no line twice, none lost
+    assert set(whole.files) == set(resumed.files) and all(
+        np.array_equal(whole[name], resumed[name]) for name in whole.files if name != "meta"
+    )
+    logs = [
+        [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        for folder in (tmp_path / "whole", part)
+    ]
+    assert [(r["step"], r["loss"], r["norm"]) for r in logs[0]] == [
+        (r["step"], r["loss"], r["norm"]) for r in logs[1]
+    ]  # no line twice, none lost
 
 
 WRITER = """
@@ -83,7 +117,9 @@ while True:
 def test_a_writer_that_is_killed_leaves_a_whole_checkpoint(tmp_path):
     path = tmp_path / "weights.npz"
     for delay in (0.0, 0.0013, 0.0071):
-        process = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(path)], env=ENVIRONMENT, stdout=subprocess.PIPE, text=True
+        )
         for _ in range(3):
             written = int(process.stdout.readline())
         time.sleep(delay)
@@ -122,7 +158,9 @@ save(__import__("pathlib").Path(sys.argv[1]), run)
 def test_a_full_disk_leaves_the_checkpoint_before(tmp_path):
     """A limit on the size of files stands for the disk: both make write() fail in the middle."""
     path = tmp_path / "weights.npz"
-    done = subprocess.run([sys.executable, "-c", FULL, str(path)], env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(path)], env=ENVIRONMENT, capture_output=True, text=True, check=False
+    )
     assert "at step 8" in done.stderr and "the run as it was saved before is whole" in done.stderr
     assert checkpoint.load(path).meta["step"] == 7 and list(tmp_path.iterdir()) == [path]
 

@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 from train_parts import GRADIENT_TOLERANCE, MiniLayer, numeric
 
-from rnnspec.train import Batch, Loss, SequenceModel, TrainError, cross_entropy, heads, length_mask, softmax, squared_error
+from rnnspec.train import (
+    Batch,
+    Loss,
+    SequenceModel,
+    TrainError,
+    cross_entropy,
+    heads,
+    length_mask,
+    softmax,
+    squared_error,
+)
 from rnnspec.train.losses import REDUCTIONS, weighted
 
 
@@ -83,9 +93,13 @@ def test_loss_gradient():
     np.testing.assert_allclose(gradient, expected, atol=GRADIENT_TOLERANCE)
 
 
-@pytest.mark.parametrize("over, expected", [("mean", 14 / 6), ("sum", 14), ("steps", 7), ("average", (10 / 4 + 4 / 2) / 2), ("last", (4 + 3) / 2)])
+@pytest.mark.parametrize(
+    "over, expected",
+    [("mean", 14 / 6), ("sum", 14), ("steps", 7), ("average", (10 / 4 + 4 / 2) / 2), ("last", (4 + 3) / 2)],
+)
 def test_cost_rules(over, expected):
-    """Row A costs 1, 2, 3, 4, row B 1, 3 and then padding: sources/000 has the last step and the sum over steps, sources/001 1/T of it."""
+    """Row A costs 1, 2, 3, 4, row B 1, 3 and then padding: sources/000 has the last step and the
+    sum over steps, sources/001 1/T of it."""
     losses = np.array([[1.0, 1], [2, 3], [3, 99], [4, 99]])
     loss, weights = weighted(losses, length_mask([4, 2], 4, 2), over)
     assert loss == pytest.approx(expected) and (weights[2:, 1] == 0).all()

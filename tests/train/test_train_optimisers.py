@@ -8,7 +8,18 @@ import numpy as np
 import pytest
 from train_parts import mini_run
 
-from rnnspec.train import SGD, Adam, AdamW, Diverged, TrainError, clip_global_norm, clip_value, global_norm, learning_rate, train
+from rnnspec.train import (
+    SGD,
+    Adam,
+    AdamW,
+    Diverged,
+    TrainError,
+    clip_global_norm,
+    clip_value,
+    global_norm,
+    learning_rate,
+    train,
+)
 from rnnspec.train.compiled import PIECE
 from rnnspec.train.optimise import make_optimiser
 from rnnspec.train.schedules import SCHEDULES
@@ -34,7 +45,13 @@ def test_h72_the_loop_skips_the_step():
     reports = train(run)
     next(reports)  # the snapshot before the first step
     report = next(reports)
-    assert math.isnan(report.loss) and run.skipped == 1 and run.state is None and run.optimiser["step"] == 0 and "embed.weight" in report.trouble
+    assert (
+        math.isnan(report.loss)
+        and run.skipped == 1
+        and run.state is None
+        and run.optimiser["step"] == 0
+        and "embed.weight" in report.trouble
+    )
     assert all(np.array_equal(weights[name], p) for name, p in run.model.params.items())
     run.model.layer.backward = backward
     assert math.isfinite(next(reports).loss) and run.optimiser["step"] == 1
@@ -144,7 +161,9 @@ def test_parameters_that_are_not_contiguous_are_trained_too():
 
 
 def test_settings_that_would_be_ignored_are_refused():
-    assert make_optimiser("sgd", 0.1, momentum=0.9) == SGD(0.1, 0.9) and make_optimiser("adamw", 0.1, decay=0.2) == AdamW(0.1, decay=0.2)
+    assert make_optimiser("sgd", 0.1, momentum=0.9) == SGD(0.1, 0.9) and make_optimiser(
+        "adamw", 0.1, decay=0.2
+    ) == AdamW(0.1, decay=0.2)
     for arguments, message in (
         (("adam", 0.1, 0.5), "decay has no effect on adam"),
         (("adamw", 0.1, 0.1, 0.9), "momentum has no effect on adamw"),

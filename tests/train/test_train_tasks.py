@@ -1,4 +1,5 @@
-"""Every task, with its made data: it learns, its batches are what it says, and the levels of its papers (slow)."""
+"""Every task, with its made data: it learns, its batches are what it says, and the levels of its
+papers (slow)."""
 
 from __future__ import annotations
 
@@ -95,7 +96,8 @@ def test_dropout_draws_the_same_after_a_resume(tmp_path):
 
 
 def test_gradients_of_two_directions_and_the_last_step():
-    """The reverse direction has read everything at the first step, the other at the last valid one."""
+    """The reverse direction has read everything at the first step, the other at the last valid
+    one."""
     layer = rnnspec.Recurrent("gru", 2, 3, bidirectional=True, dtype="float64", threads=1)
     model = SequenceModel(layer, 2, symbols=4, loss=Loss(over="last"), two_ways=True)
     model.embed, model.head = ({k: v.astype(np.float64) for k, v in part.items()} for part in (model.embed, model.head))
@@ -104,7 +106,12 @@ def test_gradients_of_two_directions_and_the_last_step():
         batch = Batch(rng.integers(0, 4, (4, 3)), rng.integers(0, 2, 3), lengths)
         _, grads, _ = model.gradients(batch)
         for name, array in model.params.items():
-            np.testing.assert_allclose(grads[name], numeric(lambda batch=batch: model.gradients(batch)[0], array), atol=GRADIENT_TOLERANCE, err_msg=name)
+            np.testing.assert_allclose(
+                grads[name],
+                numeric(lambda batch=batch: model.gradients(batch)[0], array),
+                atol=GRADIENT_TOLERANCE,
+                err_msg=name,
+            )
         before = model.outputs(batch.x, None, lengths)[0]
         changed = batch.x.copy()
         changed[0, 0] = (changed[0, 0] + 1) % 4
@@ -112,21 +119,36 @@ def test_gradients_of_two_directions_and_the_last_step():
 
 
 def test_two_directions_of_a_cell_with_two_outputs():
-    """Their halves lie side by side in each output: h forward, h reverse, c forward, c reverse. Each is that of a layer in one direction."""
+    """Their halves lie side by side in each output: h forward, h reverse, c forward, c reverse.
+    Each is that of a layer in one direction."""
     both = rnnspec.Recurrent("highway_lstm", 2, 3, bidirectional=True, dtype="float64", threads=1)
-    forward, reverse = (rnnspec.Recurrent("highway_lstm", 2, 3, dtype="float64", threads=1, go_backwards=backwards) for backwards in (False, True))
+    forward, reverse = (
+        rnnspec.Recurrent("highway_lstm", 2, 3, dtype="float64", threads=1, go_backwards=backwards)
+        for backwards in (False, True)
+    )
     for name in forward.params:
         forward.params[name][...], reverse.params[name][...] = both.params[name], both.params[f"{name}_reverse"]
     model = SequenceModel(both, 4, features=2, loss=Loss(over="last"), two_ways=True)
     model.head = {"weight": np.random.default_rng(3).standard_normal((4, 12)), "bias": np.zeros(4)}
     x, lengths = np.random.default_rng(2).standard_normal((5, 3, 2)), np.array([5, 2, 1])
     (h, c), (h_reverse, c_reverse) = forward.infer(x, None, lengths)[0], reverse.infer(x, None, lengths)[0]
-    ends = np.concatenate([a[lengths - 1, range(3)] if last else a[0] for a, last in ((h, True), (h_reverse, False), (c, True), (c_reverse, False))], axis=1)
+    ends = np.concatenate(
+        [
+            a[lengths - 1, range(3)] if last else a[0]
+            for a, last in ((h, True), (h_reverse, False), (c, True), (c_reverse, False))
+        ],
+        axis=1,
+    )
     np.testing.assert_allclose(model.outputs(x, None, lengths)[0], ends @ model.head["weight"].T, rtol=1e-12)
     batch = Batch(x, np.array([0, 3, 1]), lengths)
     _, grads, _ = model.gradients(batch)
     for name in ("layer.W_d_l0", "layer.q_d_l0_reverse", "layer.p_d_l0", "layer.b_d_l0_reverse"):
-        np.testing.assert_allclose(grads[name], numeric(lambda: model.gradients(batch)[0], model.params[name]), atol=GRADIENT_TOLERANCE, err_msg=name)
+        np.testing.assert_allclose(
+            grads[name],
+            numeric(lambda: model.gradients(batch)[0], model.params[name]),
+            atol=GRADIENT_TOLERANCE,
+            err_msg=name,
+        )
 
 
 # what the batches are
@@ -144,20 +166,25 @@ def test_adding_asks_for_the_sum_of_one_number_of_each_half():
 def test_copy_asks_for_what_it_showed():
     problem = load_task("copy").make(task_config("copy", length=4, options={"items": 3}), {})
     batch, _ = problem.next({})
-    assert batch.x.shape == (10, 64) and (batch.x[3:6] == 0).all() and (batch.x[6] == 1).all() and (batch.x[7:] == 0).all()
+    assert (
+        batch.x.shape == (10, 64) and (batch.x[3:6] == 0).all() and (batch.x[6] == 1).all() and (batch.x[7:] == 0).all()
+    )
     assert (batch.target[-3:] == batch.x[:3]).all() and (batch.target[:-3] == 0).all() and batch.x[:3].min() == 2
     assert problem.baseline[1] == pytest.approx(3 * np.log(8) / 10)  # Arjovsky et al. 2016, section 4.1
 
 
 def test_what_a_copy_recalls_is_scored_where_symbols_are_asked():
-    """Says blank everywhere but at the last step of the three, and there the right symbol: a third is recalled, although most steps are right."""
+    """Says blank everywhere but at the last step of the three, and there the right symbol: a third
+    is recalled, although most steps are right."""
     problem = load_task("copy").make(task_config("copy", length=4, options={"items": 3}), {})
     said = np.where(np.arange(10)[:, None] == 9, problem.test.target, 0)
     model = SequenceModel(MiniLayer("mini", 16, 4), 10, symbols=10)
     model.outputs = lambda x, state, lengths: (np.eye(10, dtype=np.float32)[said], None)
     scores = problem.score(model, quick=False)
     assert scores["recalled"] == pytest.approx(1 / 3)
-    assert scores["held_out_loss"] == pytest.approx(np.log(np.e + 9) - 0.8)  # logits 1 and 0; eight of ten steps are right
+    assert scores["held_out_loss"] == pytest.approx(
+        np.log(np.e + 9) - 0.8
+    )  # logits 1 and 0; eight of ten steps are right
 
 
 def test_reber_strings_are_legal_and_changed_ones_are_not():
@@ -185,15 +212,20 @@ def test_the_decoder_reads_the_target_one_step_late():
     batch = problem.batch(problem.train[:9])
     for b, i in enumerate(problem.train[:9]):
         target = list(problem.pairs[i][1])
-        assert batch.given[: len(target) + 1, b].tolist() == [1, *target] and batch.target[: len(target) + 1, b].tolist() == [*target, 2]
+        assert batch.given[: len(target) + 1, b].tolist() == [1, *target] and batch.target[
+            : len(target) + 1, b
+        ].tolist() == [*target, 2]
         assert (batch.target[len(target) + 1 :, b] == losses.IGNORE).all()
 
 
 def test_gradients_of_encoder_and_decoder():
-    """All of them, those that go from the decoder's first state into the encoder too, in float64."""
+    """All of them, those that go from the decoder's first state into the encoder too, in
+    float64."""
     layers = [rnnspec.Recurrent("gru", 2, 3, dtype="float64", threads=1, seed=seed) for seed in (0, 1)]
     model = EncoderDecoder(*layers, (4, 5))
-    model.source, model.target, model.head = ({k: v.astype(np.float64) for k, v in part.items()} for part in (model.source, model.target, model.head))
+    model.source, model.target, model.head = (
+        {k: v.astype(np.float64) for k, v in part.items()} for part in (model.source, model.target, model.head)
+    )
     rng = np.random.default_rng(2)
     target = rng.integers(0, 5, (3, 2))
     target[2, 1] = losses.IGNORE
@@ -201,7 +233,9 @@ def test_gradients_of_encoder_and_decoder():
     _, grads, _ = model.gradients(batch)
     assert set(grads) == set(model.params)
     for name, array in model.params.items():
-        np.testing.assert_allclose(grads[name], numeric(lambda: model.gradients(batch)[0], array), atol=GRADIENT_TOLERANCE, err_msg=name)
+        np.testing.assert_allclose(
+            grads[name], numeric(lambda: model.gradients(batch)[0], array), atol=GRADIENT_TOLERANCE, err_msg=name
+        )
 
 
 # gates that keep
@@ -220,7 +254,9 @@ def test_which_gates_keep_a_state_follows_from_the_equations(cell, gate, sign, w
     ("-u * z[t] * h[t-1] + h[t-1] + n[t]", -1), ("h[t-1] + z[t] * -h[t-1] + n[t]", -1),
 ])  # fmt: skip
 def test_a_gate_that_takes_a_part_of_the_state_away_keeps_it_at_zero(update, sign):
-    """Its bias begins on the side where the state stays. A bias that is subtracted would end up on the other one, and is left alone."""
+    """Its bias begins on the side where the state stays. A bias that is subtracted would end up on
+    the other one, and is left alone."""
+
     def spec(bias):
         equations = f"z[t] = sigmoid(w * x[t] {bias} b)\nn[t] = tanh(u * x[t])\nh[t] = {update}"
         return rnnspec.loads(cell(equations, inputs="{x: H}", states="{h: H}", parameters="{w: H, u: H, b: H}"))
@@ -237,7 +273,9 @@ def test_keeping_gates_begin_open_and_writing_ones_closed():
     plain = initialise(rnnspec.load("lstm"), sizes, 0, np.dtype("float64"))
     kept = initialise(keeping(rnnspec.load("lstm"), 100), sizes, 0, np.dtype("float64"))
     assert (kept["b_f"] >= 0).all() and kept["b_f"].max() <= np.log(99) and np.array_equal(kept["b_i"], -kept["b_f"])
-    steps = 1 / (1 - 1 / (1 + np.exp(-kept["b_f"])))  # 1 / (1 - f): the mean time that f keeps a value for, uniform to Tmax
+    steps = 1 / (
+        1 - 1 / (1 + np.exp(-kept["b_f"]))
+    )  # 1 / (1 - f): the mean time that f keeps a value for, uniform to Tmax
     assert 40 < steps.mean() < 60
     assert all(np.array_equal(kept[n], plain[n]) for n in plain if n not in ("b_f", "b_i"))
     other = initialise(keeping(rnnspec.load("gru_other_polarity"), 100), sizes, 0, np.dtype("float64"))
@@ -275,7 +313,9 @@ def test_generate_only_writes_from_a_trained_text_model(command, monkeypatch):
     monkeypatch.setitem(vars(rnnspec), "Recurrent", MiniLayer)
     Path("text.txt").write_text("to be or not to be " * 300)
     assert command("rnn", "--text", "text.txt", *SMALL, "--embed", "4", "--length", "8")[0] == 0
-    code, out, _ = command("--task", "generate", "--from", "runs/rnn", "--temperature", "0.7", "--sample", "120", "--set", "prompt=to ")
+    code, out, _ = command(
+        "--task", "generate", "--from", "runs/rnn", "--temperature", "0.7", "--sample", "120", "--set", "prompt=to "
+    )
     assert code == 0 and [line for line in out.splitlines() if line.startswith("---") and "temperature" in line] == [
         f"--- temperature {t}" for t in (0.5, 0.7, 1.2)]  # fmt: skip
     before, after = (np.load(f"runs/{name}/weights.npz") for name in ("rnn", "rnn-generate"))
@@ -288,16 +328,33 @@ def test_a_run_is_resumed_on_its_own_task(command, monkeypatch):
     Path("text.txt").write_text("to be or not to be " * 300)
     assert command("rnn", "--text", "text.txt", *SMALL, "--embed", "4", "--length", "8")[0] == 0
     code, _, err = command("--resume", "runs/rnn", "--task", "copy", "--steps", "20")
-    assert code == 2 and "runs/rnn was trained on the task text; another task starts from its weights with --from" in err
+    assert (
+        code == 2 and "runs/rnn was trained on the task text; another task starts from its weights with --from" in err
+    )
     code, _, err = command("--from", "runs/rnn", "--task", "forecast", "--length", "4")
-    assert code == 2 and "the weights of runs/rnn/weights.npz don't fit" in err and "text.txt" not in err  # on its own data
+    assert (
+        code == 2 and "the weights of runs/rnn/weights.npz don't fit" in err and "text.txt" not in err
+    )  # on its own data
     Path("pairs.tsv").write_text("".join(f"{w}\t{w.upper()}\n" for w in "abcdefghijklmnopqrst"))
     code, _, err = command("--from", "runs/rnn", "--task", "translate", "--data", "pairs.tsv")
     assert code == 2 and "Traceback" not in err and "has no" in err and "encoder" in err
 
 
 def test_a_run_that_stopped_early_is_finished_until_more_patience_is_given(command):
-    few = ("--length", "4", "--every", "2", "--batch", "2", "--threads", "1", "--lr", "9", "--out", "run")  # far too large: the first look is the best
+    few = (
+        "--length",
+        "4",
+        "--every",
+        "2",
+        "--batch",
+        "2",
+        "--threads",
+        "1",
+        "--lr",
+        "9",
+        "--out",
+        "run",
+    )  # far too large: the first look is the best
     code, out, _ = command("gru", "--task", "adding", "--patience", "1", *few)
     assert code == 0 and "stopped early: the weights are those of step 0" in out
     final = json.loads(Path("run/metrics.json").read_text())["final"]
@@ -316,7 +373,12 @@ def test_a_folder_that_another_run_writes_into_is_left_alone(command, monkeypatc
     Path("run").mkdir()
     with held(Path("run")) as alone:
         code, _, err = command(*argv)
-        assert alone and code == 2 and "another process is writing a run into run" in err and not list(Path("run").iterdir())
+        assert (
+            alone
+            and code == 2
+            and "another process is writing a run into run" in err
+            and not list(Path("run").iterdir())
+        )
     assert command(*argv)[0] == 0
 
 
@@ -346,7 +408,10 @@ def test_a_run_that_was_written_meanwhile_is_not_written_over(command, monkeypat
         (("rnn", "--task", "copy", "--set", "items=0"), "items must be at least 1"),
         (("rnn", "--task", "forecast", "--set", "to=all"), "to must be every or last"),
         (("rnn", "--task", "adding", "--epochs", "2"), "makes its data step by step and has no epochs"),
-        (("rnn", "--task", "reber", "--steps", "5", "--epochs", "2"), "--steps and --epochs both say how long to train"),
+        (
+            ("rnn", "--task", "reber", "--steps", "5", "--epochs", "2"),
+            "--steps and --epochs both say how long to train",
+        ),
         (("rnn", "--task", "adding", "--schedule", "steep"), "unknown schedule 'steep'"),
         (("rnn", "--task", "adding", "--momentum", "0.9"), "momentum has no effect on adam"),
         (("rnn", "--task", "classify", "--data", "absent.csv"), "no file"),
@@ -356,10 +421,19 @@ def test_a_run_that_was_written_meanwhile_is_not_written_over(command, monkeypat
         (("rnn", "--task", "adding", "--temperature", "0.5"), "--temperature has no meaning for the task adding"),
         (("rnn", "--task", "translate", "--sample", "5"), "--sample has no meaning for the task translate"),
         (("rnn", "--task", "classify", "--set", "classes=4"), "--set classes has no meaning for made data"),
-        (("rnn", "--task", "copy", "--data", "x.txt", "--set", "symbols=4"), "--set symbols has no meaning for data of a file"),
+        (
+            ("rnn", "--task", "copy", "--data", "x.txt", "--set", "symbols=4"),
+            "--set symbols has no meaning for data of a file",
+        ),
         (("rnn", "--task", "adding", "--data", "x.npy", "--length", "4"), "--length has no meaning for data of a file"),
-        (("rnn", "--task", "reber", "--data", "x.txt", "--set", "strings=4"), "--set strings has no meaning for data of a file"),
-        (("rnn", "--task", "translate", "--data", "x.tsv", "--set", "pairs=40"), "--set pairs has no meaning for data of a file"),
+        (
+            ("rnn", "--task", "reber", "--data", "x.txt", "--set", "strings=4"),
+            "--set strings has no meaning for data of a file",
+        ),
+        (
+            ("rnn", "--task", "translate", "--data", "x.tsv", "--set", "pairs=40"),
+            "--set pairs has no meaning for data of a file",
+        ),
         (("rnn", "--task", "adding", "--retain", "50"), "rnn has no gate that keeps a state"),
         (("rnn", "--task", "classify", "--set", "held_out=nan"), "must be between 0 and 1; got nan"),
         (("rnn", "--task", "classify", "--set", "words=1"), "words must be at least 2"),
@@ -396,13 +470,16 @@ def test_every_cell_takes_every_task(cell):
     for name in task_names():
         run = run_of(name, cell, **TINY[name] | {"hidden": 8, "batch": 4})
         loss, grads, _ = run.model.gradients(run.problem.next({})[0])
-        assert np.isfinite(loss) and {n: g.shape for n, g in grads.items()} == {n: p.shape for n, p in run.model.params.items()}, name
+        assert np.isfinite(loss) and {n: g.shape for n, g in grads.items()} == {
+            n: p.shape for n, p in run.model.params.items()
+        }, name
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 def test_adding_over_200_steps_needs_gates():
-    """The task's defaults: LSTM and GRU below 0.01, the tanh RNN no better than saying the mean (1/6)."""
+    """The task's defaults: LSTM and GRU below 0.01, the tanh RNN no better than saying the mean
+    (1/6)."""
     assert level("adding", "lstm") < 0.01
     assert level("adding", "gru") < 0.01
     assert level("adding", "rnn") > 0.1
@@ -412,9 +489,8 @@ def test_adding_over_200_steps_needs_gates():
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("name, least", [("copy", 0.95), ("reber", 0.99), ("translate", 0.98)])
 def test_levels_of_the_other_tasks(name, least):
-    """reber: all strings, as in Hochreiter & Schmidhuber 1997, table 2. copy: Arjovsky et al. 2016 show that an RNN stays at no memory."""
+    """reber: all strings, as in Hochreiter & Schmidhuber 1997, table 2. copy: Arjovsky et al. 2016
+    show that an RNN stays at no memory."""
     assert level(name, "lstm") >= least
     if name == "copy":
         assert level(name, "rnn") < 0.3
-
-

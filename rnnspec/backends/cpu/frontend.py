@@ -1,11 +1,15 @@
-"""Numba's front end alone: functions of int64 arguments in Numba's Python become the text of LLVM modules.
+"""Numba's front end alone: functions of int64 arguments in Numba's Python become the text of LLVM
+modules.
 
-In: functions that return nothing and call nothing but intrinsics, `range` and arithmetic. Out: texts that, linked, have a C function
-`void name(int64, ...)` for each; nothing is optimised or compiled here (native.py does that).
+In: functions that return nothing and call nothing but intrinsics, `range` and arithmetic. Out:
+texts that, linked, have a C function `void name(int64, ...)` for each; nothing is optimised or
+compiled here (native.py does that).
 
-All of Numba costs three times this: LLVM goes over every function once and over every module twice, wrappers for Python are compiled,
-and registries are loaded that import all of NumPy's and SciPy's counterparts. What is kept is its type inference and lowering.
+All of Numba costs three times this: LLVM goes over every function once and over every module twice,
+wrappers for Python are compiled, and registries are loaded that import all of NumPy's and SciPy's
+counterparts. What is kept is its type inference and lowering.
 """
+
 from __future__ import annotations
 
 import inspect
@@ -54,26 +58,34 @@ class _Target(cpu.CPUContext):
         self._internal_codegen = _Codegen("rnnspec")
 
     def load_additional_registries(self) -> None:
-        from numba.cpython import builtins, iterators, numbers, rangeobj, tupleobj  # noqa: F401  they register themselves
+        pass
 
     def post_lowering(self, module: ir.Module, library: Any) -> None:
         """Numba's runtime, which counts references, is not linked."""
 
 
 class _Passes(compiler.CompilerBase):
-    """What is left without closures, rewrites, literals, SSA (LLVM makes it again) and reference counts."""
+    """What is left without closures, rewrites, literals, SSA (LLVM makes it again) and reference
+    counts."""
 
     def define_pipelines(self) -> list[PassManager]:
         manager = PassManager("rnnspec")
-        for step in (untyped_passes.TranslateByteCode, untyped_passes.FixupArgs, untyped_passes.IRProcessing, typed_passes.NopythonTypeInference,
-                     typed_passes.NativeLowering, typed_passes.NoPythonBackend):
+        for step in (
+            untyped_passes.TranslateByteCode,
+            untyped_passes.FixupArgs,
+            untyped_passes.IRProcessing,
+            typed_passes.NopythonTypeInference,
+            typed_passes.NativeLowering,
+            typed_passes.NoPythonBackend,
+        ):
             manager.add_pass(step, step.__name__)
         manager.finalize()
         return [manager]
 
 
 class _Machine(CPU):
-    """The name under which intrinsics find the contexts here, and not those of Numba's own compiler."""
+    """The name under which intrinsics find the contexts here, and not those of Numba's own
+    compiler."""
 
 
 @cache
@@ -81,7 +93,9 @@ def _contexts() -> tuple[_Typing, _Target]:
     target_registry[TARGET], jit_registry[_Machine] = _Machine, numba.jit
     context = _Typing()
     target = _Target(context, TARGET)
-    dispatcher_registry[_Machine] = SimpleNamespace(targetdescr=SimpleNamespace(typing_context=context, target_context=target))
+    dispatcher_registry[_Machine] = SimpleNamespace(
+        targetdescr=SimpleNamespace(typing_context=context, target_context=target)
+    )
     return context, target
 
 
@@ -106,9 +120,12 @@ def _lower(name: str, function: Callable[..., None]) -> list[str]:
 
 
 def _entry(target: _Target, name: str, described: Any) -> ir.Module:
-    """A C function that calls one of Numba's calling convention. Its status is dropped: nothing there raises."""
+    """A C function that calls one of Numba's calling convention. Its status is dropped: nothing
+    there raises."""
     module = target.create_module(name)
-    callee = ir.Function(module, target.call_conv.get_function_type(described.restype, described.argtypes), described.llvm_func_name)
+    callee = ir.Function(
+        module, target.call_conv.get_function_type(described.restype, described.argtypes), described.llvm_func_name
+    )
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [ir.IntType(64)] * len(described.argtypes)), name)
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     target.call_conv.call_function(builder, callee, described.restype, described.argtypes, function.args)

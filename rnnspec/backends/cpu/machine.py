@@ -1,8 +1,10 @@
-"""The machine that kernels are made for, and LLVM's work on them: texts of modules to an object file, an object file to addresses.
+"""The machine that kernels are made for, and LLVM's work on them: texts of modules to an object
+file, an object file to addresses.
 
-No Numba here: a process that finds its object files on disk never imports it. LLVM runs once over a whole module, without its
-vectorisers: everything is vectors already.
+No Numba here: a process that finds its object files on disk never imports it. LLVM runs once over a
+whole module, without its vectorisers: everything is vectors already.
 """
+
 from __future__ import annotations
 
 import ctypes
@@ -17,22 +19,27 @@ from llvmlite import ir
 
 from rnnspec.storage.cache import cpu
 
-# of `outer`: rows summed in one go, columns of A and of B packed for them; 192 to 384 rows and 96 to 384 columns of A differ by 5 %
+# of `outer`: rows summed in one go, columns of A and of B packed for them; 192 to 384 rows and 96
+# to 384 columns of A differ by 5 %
 BLOCK_K, BLOCK_M, BLOCK_N = 256, 96, 256
 
 
-JOB = 14  # numbers that tell `pack` (runtime/moves.py) of one matrix or vector: its address and two strides, and what depends on sizes alone
+# numbers that tell `pack` (runtime/moves.py) of one matrix or vector: its address and two strides,
+# and what depends on sizes alone
+JOB = 14
 
 
 ITEMSIZE = {"float32": 4, "float64": 8}
-# what an object file may leave to the process: memory, and for sin and cos of large arguments the C library's
+# what an object file may leave to the process: memory, and for sin and cos of large arguments the C
+# library's
 EXTERNAL = {"memcpy", "memset", "memmove", "sin", "cos", "sinf", "cosf"}
 _ENGINES: list[llvm.ExecutionEngine] = []  # what is loaded stays, for somebody may be running it
 
 
 @dataclass(frozen=True)
 class Host:
-    """What kernels must know of the machine: `lanes` of a vector by dtype, vector `registers`, `fma`: multiply-add is one instruction."""
+    """What kernels must know of the machine: `lanes` of a vector by dtype, vector `registers`,
+    `fma`: multiply-add is one instruction."""
 
     lanes: dict[str, int]
     registers: int
@@ -41,8 +48,9 @@ class Host:
 
 @cache
 def host() -> Host:
-    """The machine that `cpu()` names. LLVM is asked by compiling a multiply-add of 64 bytes and looking at the registers it chose:
-    names and feature lists (NUMBA_CPU_NAME, tuning that prefers 256 bits) then need no interpretation of ours."""
+    """The machine that `cpu()` names. LLVM is asked by compiling a multiply-add of 64 bytes and
+    looking at the registers it chose: names and feature lists (NUMBA_CPU_NAME, tuning that prefers
+    256 bits) then need no interpretation of ours."""
     wide = ir.VectorType(ir.FloatType(), 16)
     module = ir.Module()
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [wide.as_pointer()] * 3), "probe")
@@ -54,7 +62,11 @@ def host() -> Host:
     text = _target_machine().emit_assembly(llvm.parse_assembly(str(module)))
     size = 64 if "%zmm" in text else 32 if "%ymm" in text else 16
     x86 = "%xmm" in text or size > 16
-    return Host({name: size // n for name, n in ITEMSIZE.items()}, 16 if x86 and size < 64 else 32, "vfmadd" in text or "fmla" in text)
+    return Host(
+        {name: size // n for name, n in ITEMSIZE.items()},
+        16 if x86 and size < 64 else 32,
+        "vfmadd" in text or "fmla" in text,
+    )
 
 
 def max_vectors(machine: Host) -> int:
@@ -67,15 +79,20 @@ def _target_machine() -> llvm.TargetMachine:
     llvm.initialize_native_asmprinter()
     name, features = cpu()
     triple = llvm.get_process_triple()
-    reloc = "static" if triple.startswith(("x86", "i386", "i686")) else "default"  # as Numba's: LLVM's linker in memory asks for it
-    return llvm.Target.from_triple(triple).create_target_machine(name, features, opt=3, reloc=reloc, codemodel="jitdefault", jit=True)
+    reloc = (
+        "static" if triple.startswith(("x86", "i386", "i686")) else "default"
+    )  # as Numba's: LLVM's linker in memory asks for it
+    return llvm.Target.from_triple(triple).create_target_machine(
+        name, features, opt=3, reloc=reloc, codemodel="jitdefault", jit=True
+    )
 
 
 def object_file(texts: Sequence[str], names: Sequence[str], finished: Sequence[str] = ()) -> bytes:
-    """The machine code of LLVM modules linked together, of which the functions `names` can be called.
+    """The machine code of LLVM modules linked together, of which the functions `names` can be
+    called.
 
-    finished: modules that are written as well as LLVM could, but for unrolling. The work on the many variants of a product costs
-    more than all else.
+    finished: modules that are written as well as LLVM could, but for unrolling. The work on the
+    many variants of a product costs more than all else.
     """
     machine = _target_machine()
     module, rest = _linked(texts), [llvm.parse_assembly(text) for text in finished]
@@ -115,8 +132,9 @@ def _hide(module: llvm.ModuleRef, names: Sequence[str]) -> None:
 
 @cache
 def _find_external() -> None:
-    """LLVM looks for functions in the process (since its first engine), and ends it if there are none. Where that may be (Windows, a
-    Python without the mathematics library), it is told where they are."""
+    """LLVM looks for functions in the process (since its first engine), and ends it if there are
+    none. Where that may be (Windows, a Python without the mathematics library), it is told where
+    they are."""
     missing = [name for name in EXTERNAL if not llvm.address_of_symbol(name)]
     if missing:
         library = ctypes.CDLL("ucrtbase.dll" if os.name == "nt" else "libm.so.6")

@@ -1,8 +1,10 @@
-"""Emitted texts and the runtime as C functions: machine code from the cache, or made by Numba's front end and LLVM and kept there.
+"""Emitted texts and the runtime as C functions: machine code from the cache, or made by Numba's
+front end and LLVM and kept there.
 
-A process that finds all its machine code imports no Numba. Nothing is compiled before it is called for: a kernel's LAYOUT is read from
-its text.
+A process that finds all its machine code imports no Numba. Nothing is compiled before it is called
+for: a kernel's LAYOUT is read from its text.
 """
+
 from __future__ import annotations
 
 import ast
@@ -19,7 +21,8 @@ from rnnspec.storage.sources import import_source
 
 
 class Kernel:
-    """An emitted text (see emit.py): its `LAYOUT`, and its function `kernel`, compiled when first asked for."""
+    """An emitted text (see emit.py): its `LAYOUT`, and its function `kernel`, compiled when first
+    asked for."""
 
     def __init__(self, name: str, text: str):
         self.name, self.text = name, text
@@ -30,7 +33,9 @@ class Kernel:
     def kernel(self) -> Callable[[int], None]:
         """kernel(address of its table); it runs without the GIL."""
         if self._function is None:
-            (address,) = addresses(self.name, self.text, ("kernel",), lambda: compiled(self.name, self.text, ("kernel",)))
+            (address,) = addresses(
+                self.name, self.text, ("kernel",), lambda: compiled(self.name, self.text, ("kernel",))
+            )
             self._function = ctypes.CFUNCTYPE(None, ctypes.c_int64)(address)
         return self._function
 
@@ -60,7 +65,8 @@ def addresses(name: str, key: str, functions: Sequence[str], make: Callable[[], 
 
 
 def compiled(name: str, text: str, functions: Sequence[str], finished: Sequence[str] = ()) -> bytes:
-    """The object file of a text whose jitted `functions` become C functions `void f(int64, ...)`; finished: see machine.py."""
+    """The object file of a text whose jitted `functions` become C functions `void f(int64, ...)`;
+    finished: see machine.py."""
     from rnnspec.backends.cpu.frontend import lower
 
     module = import_source(name, text)

@@ -1,4 +1,5 @@
 """Which kernels run a program's loop, for given sizes and a given device."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
@@ -10,12 +11,21 @@ from rnnspec.language.sizes import evaluate_size
 
 REGISTERS = 65536  # of a processor, and so of a block
 MOST_REGISTERS = 255  # of a thread
-OTHER_REGISTERS, GRID_REGISTERS = 44, 72  # what a thread needs beside its weights and sums, alone in a tile and not (see the budgets in tests/)
+OTHER_REGISTERS, GRID_REGISTERS = (
+    44,
+    72,
+)  # what a thread needs beside its weights and sums, alone in a tile and not (see the budgets in tests/)
 ROWS = (4, 2, 1)
 GRID_ROWS = (8, 4, 2, 1)  # where several blocks share them
-DEVICES = {"sm_80": (108, 166912), "sm_90": (132, 232448)}  # processors of an A100 and an H100, and bytes of shared memory that a block may have
-TIERS = {1: "one block for each tile of rows runs the whole loop", 2: "several blocks share the units of a tile of rows, and wait for each other at every "
-         "stage", 3: "a launch for each stage of each step"}
+DEVICES = {
+    "sm_80": (108, 166912),
+    "sm_90": (132, 232448),
+}  # processors of an A100 and an H100, and bytes of shared memory that a block may have
+TIERS = {
+    1: "one block for each tile of rows runs the whole loop",
+    2: "several blocks share the units of a tile of rows, and wait for each other at every stage",
+    3: "a launch for each stage of each step",
+}
 # What a step takes, in cycles, to compare shapes by: guesses from published figures, not measured
 BARRIER = 2500  # of a grid, with what is fetched after it
 FETCHED = 64  # bytes a cycle
@@ -31,10 +41,19 @@ class Choice:
     why: str
 
 
-def choose(facts: Facts, sizes: Mapping[str, int], item: int, rows: int, processors: int, shared: int, tier: int | None = None,
-           together: int | None = None) -> Choice:
-    """item: bytes of a number; rows: of the batch; processors, shared (bytes of a block): of the device; tier: what it has to be;
-    together: how many blocks may wait for each other, if not one for each processor.
+def choose(
+    facts: Facts,
+    sizes: Mapping[str, int],
+    item: int,
+    rows: int,
+    processors: int,
+    shared: int,
+    tier: int | None = None,
+    together: int | None = None,
+) -> Choice:
+    """item: bytes of a number; rows: of the batch; processors, shared (bytes of a block): of the
+    device; tier: what it has to be; together: how many blocks may wait for each other, if not one
+    for each processor.
 
     Raises ValueError where the tier that was asked for can't run these sizes.
     """
@@ -51,7 +70,9 @@ def choose(facts: Facts, sizes: Mapping[str, int], item: int, rows: int, process
         whys.append(why)
     if tier is not None:
         given = ", ".join(f"{n} = {v}" for n, v in sizes.items())
-        raise ValueError(f"tier {tier} can't run '{facts.program.name}' at {given}: {whys[0]}. Use tier=3, which has no limits.")
+        raise ValueError(
+            f"tier {tier} can't run '{facts.program.name}' at {given}: {whys[0]}. Use tier=3, which has no limits."
+        )
     return Choice(3, None, "; ".join(dict.fromkeys(whys)))
 
 
@@ -65,7 +86,8 @@ def _empty(facts: Facts, sizes: Mapping[str, int]) -> bool:
 
 
 def _fits_registers(facts: Facts, sizes: Mapping[str, int], item: int, shape: Shape) -> bool:
-    """Whether weights may lie in registers. A processor gives them out to four warps at a time, eight to a thread."""
+    """Whether weights may lie in registers. A processor gives them out to four warps at a time,
+    eight to a thread."""
     others = OTHER_REGISTERS if shape.blocks == 1 else GRID_REGISTERS
     needed = item // 4 * (weight_registers(facts, sizes, shape) + shape.rows) + others
     threads = -(-shape.threads // (4 * WARP)) * 4 * WARP
@@ -88,11 +110,15 @@ def _block(facts: Facts, sizes: Mapping[str, int], item: int, most: int, shared:
     return None, f"a block would need {smallest:,} bytes of shared memory, and has {shared:,}"
 
 
-# --- several blocks to a tile ----------------------------------------------------------------------------------------
+# --- several blocks to a tile
+# ----------------------------------------------------------------------------------------
 
 
-def _grid(facts: Facts, sizes: Mapping[str, int], item: int, rows: int, processors: int, shared: int) -> tuple[Shape | None, str]:
-    """The shape that is thought to take the least time. All blocks of a launch run at once, one to a processor."""
+def _grid(
+    facts: Facts, sizes: Mapping[str, int], item: int, rows: int, processors: int, shared: int
+) -> tuple[Shape | None, str]:
+    """The shape that is thought to take the least time. All blocks of a launch run at once, one to
+    a processor."""
     if _empty(facts, sizes):
         return None, "a size is 0"
     if processors < 2:
@@ -111,11 +137,15 @@ def _grid(facts: Facts, sizes: Mapping[str, int], item: int, rows: int, processo
             best, least = shape, time
     if best is None:
         return None, f"each of several blocks would need {smallest:,} bytes of shared memory, and has {shared:,}"
-    return best, f"weights of {best.blocks} blocks fit {'registers' if best.weights == 'registers' else 'shared memory'}"
+    return (
+        best,
+        f"weights of {best.blocks} blocks fit {'registers' if best.weights == 'registers' else 'shared memory'}",
+    )
 
 
 def _shapes(facts: Facts, sizes: Mapping[str, int], item: int, rows: int, processors: int) -> Iterator[Shape]:
-    """With powers of two, and three and five times those, as the units of a block, of the largest size."""
+    """With powers of two, and three and five times those, as the units of a block, of the largest
+    size."""
     largest = max((evaluate_size(s.size, sizes) for s in facts.program.loop if not s.rowwise), default=1)
     units = sorted(n << k for n in (1, 3, 5) for k in range(largest.bit_length()))
     counts = [b for b in dict.fromkeys(-(-largest // n) for n in units) if 2 <= b <= processors] or [2]
@@ -134,6 +164,8 @@ def _cycles(facts: Facts, sizes: Mapping[str, int], item: int, shape: Shape) -> 
         for index, panel in enumerate(stage.panels):
             share = shape.shares[number, index]
             turns = -(-columns(panel, stage, sizes, shape.blocks) * share // shape.threads)
-            each = shape.rows * (1 + item / 16) + (shape.weights == "shared")  # a multiply-add and a part of a load for each row, and the weight
+            each = shape.rows * (1 + item / 16) + (
+                shape.weights == "shared"
+            )  # a multiply-add and a part of a load for each row, and the weight
             total += turns * inner(facts, panel, sizes) / share * each * (item // 4) * warps / SCHEDULERS
     return total

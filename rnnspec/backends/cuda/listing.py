@@ -1,4 +1,6 @@
-"""What `rnnspec show --stage cuda` prints: which tier runs a program at some sizes, and the texts of its kernels."""
+"""What `rnnspec show --stage cuda` prints: which tier runs a program at some sizes, and the texts
+of its kernels."""
+
 from __future__ import annotations
 
 import contextlib
@@ -22,7 +24,11 @@ def listing(program: Program, sizes: Callable[[int], Mapping[str, int]], dtype: 
     for number in SHOWN:
         for name, device in DEVICES.items():
             choice = choose(facts, sizes(number), item, ROWS, *device)
-            how = "" if choice.shape is None else f", {choice.shape.rows} rows to {_blocks(choice.shape.blocks)} of {choice.shape.threads} threads"
+            how = (
+                ""
+                if choice.shape is None
+                else f", {choice.shape.rows} rows to {_blocks(choice.shape.blocks)} of {choice.shape.threads} threads"
+            )
             lines.append(f"sizes {number}, {ROWS} rows, {name}: tier {choice.tier} ({choice.why}{how})")
     texts = []
     for tier in (1, 2):
@@ -30,7 +36,9 @@ def listing(program: Program, sizes: Callable[[int], Mapping[str, int]], dtype: 
             shape = choose(facts, sizes(SMALL), item, ROWS, *DEVICES["sm_90"], tier).shape
             assert shape is not None
             texts.append(loop_source(program, facts, shape, sizes(SMALL), dtype).text)
-    texts += [stage_source(program, stage, dtype).text for stage in (*program.before, *program.after) if has_work(stage)]
+    texts += [
+        stage_source(program, stage, dtype).text for stage in (*program.before, *program.after) if has_work(stage)
+    ]
     return "\n\n".join(["\n".join(lines), *texts])
 
 

@@ -1,8 +1,10 @@
-"""How accurate kernels are: a cell's values and gradients, against the definition in numbers of 50 digits.
+"""How accurate kernels are: a cell's values and gradients, against the definition in numbers of 50
+digits.
 
-    report = measure_cells(["lstm"])
-    print(report.to_text())
+report = measure_cells(["lstm"])
+print(report.to_text())
 """
+
 from __future__ import annotations
 
 import json
@@ -27,9 +29,9 @@ SHAPES = (Shapes(8, 2, (5, 6, 3)), Shapes(3, 2, (1, 9, 4), ragged=True))
 
 @dataclass(frozen=True)
 class Errors:
-    """Of one kind of array. ulp: in units in the last place of each number; relative: to that number; of_largest: to the largest number
-    of all arrays of the kind, which is what `rnnspec check` measures. Each the largest and the median over all numbers that are not
-    exactly 0."""
+    """Of one kind of array. ulp: in units in the last place of each number; relative: to that
+    number; of_largest: to the largest number of all arrays of the kind, which is what `rnnspec
+    check` measures. Each the largest and the median over all numbers that are not exactly 0."""
 
     ulp: tuple[float, float]
     relative: tuple[float, float]
@@ -40,8 +42,8 @@ class Errors:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One cell, dtype and backend. values: outputs and final states; gradients: of parameters, inputs and initial states.
-    skipped: why there are none."""
+    """One cell, dtype and backend. values: outputs and final states; gradients: of parameters,
+    inputs and initial states. skipped: why there are none."""
 
     cell: str
     dtype: str
@@ -56,28 +58,40 @@ class AccuracyReport:
     measurements: tuple[Measurement, ...] = field(default_factory=tuple)
 
     def to_json(self) -> str:
-        return json.dumps({"digits": DIGITS, "cells": [asdict(m) for m in self.measurements]}, indent=1, ensure_ascii=False)
+        return json.dumps(
+            {"digits": DIGITS, "cells": [asdict(m) for m in self.measurements]}, indent=1, ensure_ascii=False
+        )
 
     def to_text(self) -> str:
         """One line for the values and one for the gradients of each cell and dtype."""
-        lines = [f"{'cell':<24}{'dtype':<9}{'':<11}{'ULP, largest':>13}{'median':>8}{'relative':>10}{'median':>9}{'of largest':>12}  where"]
+        lines = [
+            f"{'cell':<24}{'dtype':<9}{'':<11}{'ULP, largest':>13}{'median':>8}{'relative':>10}{'median':>9}{'of largest':>12}"
+            "  where"
+        ]
         for m in self.measurements:
             for what, errors in (("values", m.values), ("gradients", m.gradients)):
                 head = f"{m.cell:<24}{m.dtype:<9}{what:<11}"
                 if errors is None:
                     lines.append(f"{head}skipped: {m.skipped}")
                     break
-                lines.append(f"{head}{errors.ulp[0]:>13.1f}{errors.ulp[1]:>8.2f}{errors.relative[0]:>10.1e}{errors.relative[1]:>9.1e}"
-                             f"{errors.of_largest[0]:>12.1e}  {errors.where}")
+                lines.append(
+                    f"{head}{errors.ulp[0]:>13.1f}{errors.ulp[1]:>8.2f}{errors.relative[0]:>10.1e}{errors.relative[1]:>9.1e}{errors.of_largest[0]:>12.1e}"
+                    f"  {errors.where}"
+                )
         return "\n".join(lines)
 
 
-def measure_cells(cells: Sequence[str | Spec] | None = None, dtypes: Sequence[str] = ("float32", "float64"),
-                  progress: Callable[[str, int, int], None] | None = None, seed: int = 0) -> AccuracyReport:
-    """Kernels of cells (names, paths or Specs; None: all) forward and backward against a run of the definition with 50 digits.
+def measure_cells(
+    cells: Sequence[str | Spec] | None = None,
+    dtypes: Sequence[str] = ("float32", "float64"),
+    progress: Callable[[str, int, int], None] | None = None,
+    seed: int = 0,
+) -> AccuracyReport:
+    """Kernels of cells (names, paths or Specs; None: all) forward and backward against a run of the
+    definition with 50 digits.
 
-    The points are drawn as numbers of the dtype, so that both sides start from the same; weights are scaled by 1/sqrt(fan-in), inputs
-    lie in [-1, 1].
+    The points are drawn as numbers of the dtype, so that both sides start from the same; weights
+    are scaled by 1/sqrt(fan-in), inputs lie in [-1, 1].
     """
     loaded = [c if isinstance(c, Spec) else load(c) for c in (spec_names() if cells is None else cells)]
     made: list[Measurement] = []
@@ -97,7 +111,9 @@ def measure(known: Subject) -> Measurement:
     except (UnsupportedError, NoSampleError) as error:
         return Measurement(known.spec.name, known.dtype, "cpu", None, None, str(error))
     values, gradients = ([p for p in pairs if kind_of(p[0]) == kind] for kind in ("value", "gradient"))
-    return Measurement(known.spec.name, known.dtype, "cpu", _errors(values, known.dtype), _errors(gradients, known.dtype))
+    return Measurement(
+        known.spec.name, known.dtype, "cpu", _errors(values, known.dtype), _errors(gradients, known.dtype)
+    )
 
 
 def _pairs(known: Subject, shapes: Shapes, number: int) -> Iterator[tuple[str, Array, Array]]:
@@ -137,15 +153,22 @@ def _summary(errors: Array) -> tuple[float, float]:
 
 
 def distances(found: Array, expected: Array, unit: Array | float = 1.0) -> Array:
-    """|found - expected| / unit of numbers against mpmath numbers, as float64: only the result is rounded."""
+    """|found - expected| / unit of numbers against mpmath numbers, as float64: only the result is
+    rounded."""
     import mpmath
 
     with mpmath.workdps(DIGITS):
-        return np.array([float(abs(mpmath.mpf(float(a)) - b) / float(u)) for a, b, u in zip(found, expected, np.broadcast_to(unit, found.shape))])
+        return np.array(
+            [
+                float(abs(mpmath.mpf(float(a)) - b) / float(u))
+                for a, b, u in zip(found, expected, np.broadcast_to(unit, found.shape))
+            ]
+        )
 
 
 def spacing(values: Array, dtype: str) -> Array:
-    """The unit in the last place of numbers of that size, as float64; of a subnormal that of the smallest numbers."""
+    """The unit in the last place of numbers of that size, as float64; of a subnormal that of the
+    smallest numbers."""
     info = np.finfo(dtype)
     _, exponents = np.frexp(np.maximum(np.minimum(np.abs(values), float(info.max)), float(info.smallest_normal)))
     return np.ldexp(1.0, exponents - 1 - info.nmant)

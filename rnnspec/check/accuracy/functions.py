@@ -1,9 +1,11 @@
-"""How accurate the elementwise functions of the language are, in units in the last place, over all that a number can be.
+"""How accurate the elementwise functions of the language are, in units in the last place, over all
+that a number can be.
 
     print(measure_functions().to_text())
 
 Each function runs in a kernel, as in a cell, against its definition in numbers of 50 digits.
 """
+
 from __future__ import annotations
 
 import json
@@ -24,7 +26,14 @@ from rnnspec.symbolic.build import build
 
 INF, NAN = math.inf, math.nan
 SPECIAL = (-INF, -0.0, 0.0, INF, NAN)
-SLOPES = {"leaky_relu": ("0.1",), "hard_sigmoid": ("0.2",), "clip": ("-0.5", "0.7"), "minimum": ("0.3",), "maximum": ("0.3",), "straight_through": ("0.5",)}
+SLOPES = {
+    "leaky_relu": ("0.1",),
+    "hard_sigmoid": ("0.2",),
+    "clip": ("-0.5", "0.7"),
+    "minimum": ("0.3",),
+    "maximum": ("0.3",),
+    "straight_through": ("0.5",),
+}
 """What the arguments after the first are where a function is measured."""
 
 GOAL = 4.0
@@ -36,22 +45,47 @@ EXTRA_DIGITS = {"gelu": 400}
 
 # the limits at -inf, the values at -0.0 and 0.0, the limits at inf; NaN gives NaN
 LIMITS: dict[str, tuple[float, float, float, float]] = {
-    "exp": (0.0, 1.0, 1.0, INF), "expm1": (-1.0, -0.0, 0.0, INF), "log": (NAN, -INF, -INF, INF), "log1p": (NAN, -0.0, 0.0, INF),
-    "sqrt": (NAN, -0.0, 0.0, INF), "sin": (NAN, -0.0, 0.0, NAN), "cos": (NAN, 1.0, 1.0, NAN), "erf": (-1.0, -0.0, 0.0, 1.0),
-    "tanh": (-1.0, -0.0, 0.0, 1.0), "sigmoid": (0.0, 0.5, 0.5, 1.0), "identity": (-INF, -0.0, 0.0, INF), "relu": (0.0, -0.0, 0.0, INF),
-    "leaky_relu": (-INF, -0.0, 0.0, INF), "elu": (-1.0, -0.0, 0.0, INF), "selu": (-1.7580993408473766, -0.0, 0.0, INF),
-    "gelu": (-0.0, -0.0, 0.0, INF), "silu": (-0.0, -0.0, 0.0, INF), "softplus": (0.0, math.log(2), math.log(2), INF), "softsign": (-1.0, -0.0, 0.0, 1.0),
-    "log_sigmoid": (-INF, -math.log(2), -math.log(2), 0.0), "hard_sigmoid": (0.0, 0.5, 0.5, 1.0), "hard_tanh": (-1.0, -0.0, 0.0, 1.0),
-    "abs": (INF, 0.0, 0.0, INF), "sign": (-1.0, -0.0, 0.0, 1.0), "minimum": (-INF, -0.0, 0.0, 0.3), "maximum": (0.3, 0.3, 0.3, INF),
-    "clip": (-0.5, -0.0, 0.0, 0.7), "rsqrt": (NAN, -INF, INF, 0.0), "square": (INF, 0.0, 0.0, INF), "reciprocal": (-0.0, -INF, INF, 0.0),
-    "stop_gradient": (-INF, -0.0, 0.0, INF), "straight_through": (-INF, -0.0, 0.0, INF),
+    "exp": (0.0, 1.0, 1.0, INF),
+    "expm1": (-1.0, -0.0, 0.0, INF),
+    "log": (NAN, -INF, -INF, INF),
+    "log1p": (NAN, -0.0, 0.0, INF),
+    "sqrt": (NAN, -0.0, 0.0, INF),
+    "sin": (NAN, -0.0, 0.0, NAN),
+    "cos": (NAN, 1.0, 1.0, NAN),
+    "erf": (-1.0, -0.0, 0.0, 1.0),
+    "tanh": (-1.0, -0.0, 0.0, 1.0),
+    "sigmoid": (0.0, 0.5, 0.5, 1.0),
+    "identity": (-INF, -0.0, 0.0, INF),
+    "relu": (0.0, -0.0, 0.0, INF),
+    "leaky_relu": (-INF, -0.0, 0.0, INF),
+    "elu": (-1.0, -0.0, 0.0, INF),
+    "selu": (-1.7580993408473766, -0.0, 0.0, INF),
+    "gelu": (-0.0, -0.0, 0.0, INF),
+    "silu": (-0.0, -0.0, 0.0, INF),
+    "softplus": (0.0, math.log(2), math.log(2), INF),
+    "softsign": (-1.0, -0.0, 0.0, 1.0),
+    "log_sigmoid": (-INF, -math.log(2), -math.log(2), 0.0),
+    "hard_sigmoid": (0.0, 0.5, 0.5, 1.0),
+    "hard_tanh": (-1.0, -0.0, 0.0, 1.0),
+    "abs": (INF, 0.0, 0.0, INF),
+    "sign": (-1.0, -0.0, 0.0, 1.0),
+    "minimum": (-INF, -0.0, 0.0, 0.3),
+    "maximum": (0.3, 0.3, 0.3, INF),
+    "clip": (-0.5, -0.0, 0.0, 0.7),
+    "rsqrt": (NAN, -INF, INF, 0.0),
+    "square": (INF, 0.0, 0.0, INF),
+    "reciprocal": (-0.0, -INF, INF, 0.0),
+    "stop_gradient": (-INF, -0.0, 0.0, INF),
+    "straight_through": (-INF, -0.0, 0.0, INF),
 }
 
 
 @dataclass(frozen=True)
 class FunctionErrors:
-    """ulp: the largest and the median error, in units in the last place; at: the argument of the largest. subnormal: the largest error
-    where the value is subnormal. special: where zeros, infinities or NaN come out otherwise than stated ("-inf gives 0, expected nan")."""
+    """ulp: the largest and the median error, in units in the last place; at: the argument of the
+    largest. subnormal: the largest error where the value is subnormal. special: where zeros,
+    infinities or NaN come out otherwise than stated ("-inf gives 0, expected nan").
+    """
 
     name: str
     dtype: str
@@ -76,19 +110,31 @@ class FunctionReport:
 
     def to_json(self) -> str:
         rows = [asdict(f) | {"passed": f.passed} for f in self.functions]
-        return json.dumps({"digits": DIGITS, "goal": GOAL, "held_to": HELD_TO, "passed": self.passed, "functions": rows}, indent=1)
+        return json.dumps(
+            {"digits": DIGITS, "goal": GOAL, "held_to": HELD_TO, "passed": self.passed, "functions": rows}, indent=1
+        )
 
     def to_text(self) -> str:
-        lines = [f"{'function':<18}{'dtype':<9}{'ULP, largest':>13}{'median':>8}{'subnormal':>11}  {'at':<16}zeros, infinities, NaN"]
+        lines = [
+            f"{'function':<18}{'dtype':<9}{'ULP, largest':>13}{'median':>8}{'subnormal':>11}  {'at':<16}zeros,"
+            " infinities, NaN"
+        ]
         for f in self.functions:
             mark = "" if f.passed else "  FAILED"
-            lines.append(f"{f.name:<18}{f.dtype:<9}{f.ulp[0]:>13.2f}{f.ulp[1]:>8.2f}{f.subnormal:>11.2f}  {f.at:<16.9g}{'; '.join(f.special) or 'right'}{mark}")
+            lines.append(
+                f"{f.name:<18}{f.dtype:<9}{f.ulp[0]:>13.2f}{f.ulp[1]:>8.2f}{f.subnormal:>11.2f} "
+                f" {f.at:<16.9g}{'; '.join(f.special) or 'right'}{mark}"
+            )
         return "\n".join([*lines, f"at most {GOAL:g} units: {', '.join(HELD_TO)}"])
 
 
-def measure_functions(dtypes: Sequence[str] = ("float32", "float64"), samples: int = 300,
-                      progress: Callable[[str, int, int], None] | None = None) -> FunctionReport:
-    """The errors of every elementwise function of the table. samples: arguments of each of six kinds."""
+def measure_functions(
+    dtypes: Sequence[str] = ("float32", "float64"),
+    samples: int = 300,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> FunctionReport:
+    """The errors of every elementwise function of the table. samples: arguments of each of six
+    kinds."""
     names = [n for n in FUNCTIONS if n not in INTERNAL]
     found = []
     for number, dtype in enumerate(dtypes):
@@ -102,15 +148,21 @@ def measure_functions(dtypes: Sequence[str] = ("float32", "float64"), samples: i
 
 
 def arguments(dtype: str, count: int, seed: int = 0) -> Array:
-    """Numbers over the whole range: every exponent with both signs, subnormals, -20 to 20, about 0, about 1, and where exp ends."""
+    """Numbers over the whole range: every exponent with both signs, subnormals, -20 to 20, about 0,
+    about 1, and where exp ends."""
     rng, info = np.random.default_rng(seed), np.finfo(dtype)
     end = 1.1 * math.log(float(info.max))
     least, normal = math.log2(float(info.smallest_subnormal)), math.log2(float(info.smallest_normal))
     exponents = np.concatenate([rng.uniform(normal, info.maxexp - 1e-3, count), rng.uniform(least, normal, count)])
-    drawn = np.concatenate([
-        rng.choice([-1.0, 1.0], 2 * count) * np.exp2(exponents), np.linspace(-20, 20, count), rng.uniform(-2, 2, count),
-        1 + rng.uniform(-1, 1, count) * np.exp2(rng.uniform(-info.nmant, 0, count)), rng.uniform(-end, end, count),
-    ])
+    drawn = np.concatenate(
+        [
+            rng.choice([-1.0, 1.0], 2 * count) * np.exp2(exponents),
+            np.linspace(-20, 20, count),
+            rng.uniform(-2, 2, count),
+            1 + rng.uniform(-1, 1, count) * np.exp2(rng.uniform(-info.nmant, 0, count)),
+            rng.uniform(-end, end, count),
+        ]
+    )
     return np.unique(drawn.astype(dtype))
 
 
@@ -118,8 +170,10 @@ def cell_of_functions(names: Sequence[str]) -> Spec:
     """One cell that computes every function of an input of its own."""
     inputs = ", ".join(f"x_{n}: D" for n in names)
     lines = "".join(f"  y_{n}[t] = {_call(n)}\n" for n in names)
-    return loads(f"rnnspec: 1\nname: all_functions\ninputs: {{{inputs}}}\nstates: {{h: D}}\nequations: |\n{lines}  h[t] = 0 * h[t-1]\n"
-                 f"outputs: [{', '.join(f'y_{n}' for n in names)}]\n")
+    return loads(
+        f"rnnspec: 1\nname: all_functions\ninputs: {{{inputs}}}\nstates: {{h: D}}\nequations: |\n{lines}  h[t] = 0 *"
+        f" h[t-1]\noutputs: [{', '.join(f'y_{n}' for n in names)}]\n"
+    )
 
 
 def _call(name: str) -> str:
@@ -136,7 +190,7 @@ def _run(dtype: str, values: dict[str, Array]) -> dict[str, Array]:
 
 
 def _errors(name: str, dtype: str, x: Array, y: Array) -> FunctionErrors:
-    special, y = tuple(_special(name, dtype, y[: len(SPECIAL)])), y[len(SPECIAL):]
+    special, y = tuple(_special(name, dtype, y[: len(SPECIAL)])), y[len(SPECIAL) :]
     expected = exact(name, x)
     undefined = np.array([bool(v != v) for v in expected])
     if not np.isnan(y[undefined]).all():
@@ -144,7 +198,9 @@ def _errors(name: str, dtype: str, x: Array, y: Array) -> FunctionErrors:
     x, y, expected = x[~undefined], y[~undefined], expected[~undefined]
     errors, small = ulps(y, expected, dtype)
     summary = float(errors.max()), float(np.median(errors))
-    return FunctionErrors(name, dtype, summary, float(x[errors.argmax()]), float(errors[small].max(initial=0.0)), len(x), special)
+    return FunctionErrors(
+        name, dtype, summary, float(x[errors.argmax()]), float(errors[small].max(initial=0.0)), len(x), special
+    )
 
 
 def _special(name: str, dtype: str, found: Array) -> Iterator[str]:
@@ -154,8 +210,9 @@ def _special(name: str, dtype: str, found: Array) -> Iterator[str]:
 
 
 def ulps(found: Array, expected: Array, dtype: str) -> tuple[Array, Array]:
-    """Errors against mpmath numbers in units in the last place of those, and which of those are subnormal. Infinite where an infinity
-    stands for a number that has not overflowed, a number for one that has, or NaN for a number."""
+    """Errors against mpmath numbers in units in the last place of those, and which of those are
+    subnormal. Infinite where an infinity stands for a number that has not overflowed, a number for
+    one that has, or NaN for a number."""
     import mpmath
 
     info = np.finfo(dtype)
@@ -164,7 +221,9 @@ def ulps(found: Array, expected: Array, dtype: str) -> tuple[Array, Array]:
         over = np.array([abs(v) >= end for v in expected], bool)
     finite, small = np.isfinite(found), np.array([0 < abs(v) < float(info.smallest_normal) for v in expected], bool)
     within = np.where(over, mpmath.mpf(0), expected)
-    units = np.where(finite & ~over, distances(np.where(finite, found, 0), within, spacing(within.astype(np.float64), dtype)), INF)
+    units = np.where(
+        finite & ~over, distances(np.where(finite, found, 0), within, spacing(within.astype(np.float64), dtype)), INF
+    )
     return np.where(over & np.isinf(found) & (np.sign(found) == np.where(expected > 0, 1, -1)), 0.0, units), small
 
 
@@ -183,5 +242,7 @@ def exact(name: str, x: Array) -> Array:
 
     graph = build(cell_of_functions([name]))
     with mpmath.workdps(EXTRA_DIGITS.get(name, 20) + DIGITS):
-        run = reference.forward(graph, {}, {f"x_{name}": x[None, None]}, sizes={"D": len(x)}, numbers=reference.mpmath_numbers())
+        run = reference.forward(
+            graph, {}, {f"x_{name}": x[None, None]}, sizes={"D": len(x)}, numbers=reference.mpmath_numbers()
+        )
     return run.outputs[f"y_{name}"][0, 0]

@@ -1,15 +1,18 @@
-"""Adapters for the runner of a conformance pack, for a NumPy function, a torch module and an ONNX model.
+"""Adapters for the runner of a conformance pack, for a NumPy function, a torch module and an ONNX
+model.
 
-    lstm = torch_module(lambda sizes: torch.nn.LSTM(sizes["D"], sizes["H"]), "torch.LSTM")       # in my.py
-    python runner.py my:lstm
+lstm = torch_module(lambda sizes: torch.nn.LSTM(sizes["D"], sizes["H"]), "torch.LSTM")       # in my.py
+python runner.py my:lstm
 """
+
 from __future__ import annotations
 
 import numpy as np
 
 
 def numpy_step(step):
-    """Of a function of one step: step(params, inputs, states) -> outputs, states; dicts by the cell's names, arrays [B, ...]."""
+    """Of a function of one step: step(params, inputs, states) -> outputs, states; dicts by the
+    cell's names, arrays [B, ...]."""
 
     def adapter(case):
         params, inputs, states = (part(case, group) for group in ("params", "inputs", "states"))
@@ -32,7 +35,8 @@ def numpy_step(step):
 
 
 def torch_module(make, layout):
-    """Of a module with the call of torch.nn.LSTM, GRU or RNN: make(sizes) -> module of one layer and direction; layout: how the pack names it."""
+    """Of a module with the call of torch.nn.LSTM, GRU or RNN: make(sizes) -> module of one layer
+    and direction; layout: how the pack names it."""
 
     def adapter(case):
         import torch
@@ -42,17 +46,25 @@ def torch_module(make, layout):
             raise NotImplementedError("PyTorch refuses rows of no steps")
         module = make(case["sizes"]).to(getattr(torch, case["dtype"]))
         module.load_state_dict({f"{n}_l0": torch.tensor(a) for n, a in part(case, f"packed/{layout}").items()})
-        (x_name, x), = ((n, torch.tensor(a, requires_grad=True)) for n, a in part(case, "inputs").items())
+        ((x_name, x),) = ((n, torch.tensor(a, requires_grad=True)) for n, a in part(case, "inputs").items())
         given = {n: torch.tensor(a, requires_grad=True) for n, a in part(case, "states").items()}
         start = tuple(s[None] for s in given.values()) if given else None
-        sequence = pack_padded_sequence(x, torch.tensor(case["lengths"]), enforce_sorted=False) if "lengths" in case else x
+        sequence = (
+            pack_padded_sequence(x, torch.tensor(case["lengths"]), enforce_sorted=False) if "lengths" in case else x
+        )
         y, last = module(sequence, start[0] if start and len(start) == 1 else start)
         y = pad_packed_sequence(y, total_length=len(x))[0] if "lengths" in case else y
         final = dict(zip(part(case, "d_final"), (s[0] for s in (last if isinstance(last, tuple) else (last,)))))
         output, dy = next(iter(part(case, "d_outputs").items()))
-        loss = (y * torch.tensor(dy)).sum() + sum((final[n] * torch.tensor(d)).sum() for n, d in part(case, "d_final").items())
+        loss = (y * torch.tensor(dy)).sum() + sum(
+            (final[n] * torch.tensor(d)).sum() for n, d in part(case, "d_final").items()
+        )
         loss.backward()
-        found = {f"outputs/{output}": y, f"gradients/inputs/{x_name}": x.grad, **{f"final/{n}": a for n, a in final.items()}}
+        found = {
+            f"outputs/{output}": y,
+            f"gradients/inputs/{x_name}": x.grad,
+            **{f"final/{n}": a for n, a in final.items()},
+        }
         found.update({f"gradients/{layout}/{n.removesuffix('_l0')}": p.grad for n, p in module.named_parameters()})
         found.update({f"gradients/states/{n}": a.grad for n, a in given.items()})
         return {n: a.detach().numpy() for n, a in found.items()}
@@ -61,8 +73,10 @@ def torch_module(make, layout):
 
 
 def onnx_model(model, feeds, fetches):
-    """Of a model for ONNX Runtime (a path, or bytes): feeds names a key of the case for each input, like {"X": "inputs/x"}, fetches one of the expected
-    values for each output. A leading axis is added where the model wants one more; states that a case leaves out are zeros."""
+    """Of a model for ONNX Runtime (a path, or bytes): feeds names a key of the case for each input,
+    like {"X": "inputs/x"}, fetches one of the expected values for each output. A leading axis is
+    added where the model wants one more; states that a case leaves out are zeros.
+    """
 
     def adapter(case):
         import onnxruntime
@@ -75,7 +89,9 @@ def onnx_model(model, feeds, fetches):
             if key == "lengths":
                 given[entry.name] = case.get("lengths", np.full(rows, steps)).astype(np.int32)
                 continue
-            array = case[key] if key in case else np.zeros(case["shapes"]["final/" + key.split("/", 1)[1]], case["dtype"])
+            array = (
+                case[key] if key in case else np.zeros(case["shapes"]["final/" + key.split("/", 1)[1]], case["dtype"])
+            )
             given[entry.name] = array[(None,) * (len(entry.shape) - array.ndim)]
             if entry.type != {"float32": "tensor(float)", "float64": "tensor(double)"}[case["dtype"]]:
                 raise NotImplementedError(f"the model takes {entry.type}")

@@ -1,9 +1,12 @@
-"""Runs an implementation against the conformance pack in this folder: python runner.py my_module:my_adapter [--dtype float32]
+"""Runs an implementation against the conformance pack in this folder: python runner.py
+my_module:my_adapter [--dtype float32]
 
-Needs NumPy only. An adapter is a function of one case, a dict (README.md has its keys), that gives a dict: "outputs/..." for every output, and of
-"steps/...", "final/..." and "gradients/..." what it can. It raises NotImplementedError("why") for a case that it can't try.
-Exit status: 0 all that was tried agrees, 1 something differs or nothing was tried, 2 there is nothing to run.
+Needs NumPy only. An adapter is a function of one case, a dict (README.md has its keys), that gives
+a dict: "outputs/..." for every output, and of "steps/...", "final/..." and "gradients/..." what it
+can. It raises NotImplementedError("why") for a case that it can't try. Exit status: 0 all that was
+tried agrees, 1 something differs or nothing was tried, 2 there is nothing to run.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -26,16 +29,40 @@ def read_cases(folder, dtype):
         with np.load(Path(folder) / "cases" / f"{case['name']}.npz", allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
         expected = {k.removeprefix("expected/"): a for k, a in arrays.items() if k.startswith("expected/")}
-        if not any(k.startswith("outputs/") for k in expected) or not all(np.isfinite(a).all() for a in expected.values()):
-            raise ValueError(f"the case {case['name']!r} expects no outputs, or what is no number")  # with which anything would agree
-        given = {k.removeprefix("given/"): a if a.dtype.kind == "i" else a.astype(dtype) for k, a in arrays.items() if k.startswith("given/")}
-        yield case["name"], {**given, "spec": spec, "dtype": dtype, "sizes": case["sizes"], "shapes": {k: a.shape for k, a in expected.items()}}, expected
+        if not any(k.startswith("outputs/") for k in expected) or not all(
+            np.isfinite(a).all() for a in expected.values()
+        ):
+            raise ValueError(
+                f"the case {case['name']!r} expects no outputs, or what is no number"
+            )  # with which anything would agree
+        given = {
+            k.removeprefix("given/"): a if a.dtype.kind == "i" else a.astype(dtype)
+            for k, a in arrays.items()
+            if k.startswith("given/")
+        }
+        yield (
+            case["name"],
+            {
+                **given,
+                "spec": spec,
+                "dtype": dtype,
+                "sizes": case["sizes"],
+                "shapes": {k: a.shape for k, a in expected.items()},
+            },
+            expected,
+        )
 
 
 def compare(found, expected, tolerance):
-    """What is wrong, and the largest difference: relative to the largest expected value, for gradients to the largest gradient."""
-    wrong = [f"{k} is missing" for k in expected if k.startswith("outputs/") and k not in found] + [f"{k} is not known" for k in found if k not in expected]
-    scales = {kind: max(abs(a).max(initial=0) for k, a in expected.items() if k.startswith("gradients/") == kind) for kind in (False, True)}
+    """What is wrong, and the largest difference: relative to the largest expected value, for
+    gradients to the largest gradient."""
+    wrong = [f"{k} is missing" for k in expected if k.startswith("outputs/") and k not in found] + [
+        f"{k} is not known" for k in found if k not in expected
+    ]
+    scales = {
+        kind: max(abs(a).max(initial=0) for k, a in expected.items() if k.startswith("gradients/") == kind)
+        for kind in (False, True)
+    }
     worst = 0.0
     for key in [k for k in expected if k in found]:
         array, right, scale = np.asarray(found[key]), expected[key], scales[key.startswith("gradients/")]
@@ -47,19 +74,26 @@ def compare(found, expected, tolerance):
             gap = np.where(np.isfinite(array), abs(array - right), np.inf) / (scale or 1.0)
             at, worst = np.unravel_index(gap.argmax(), gap.shape), max(worst, gap.max())
             if gap.max() > tolerance:
-                wrong.append(f"{key} is {gap.max():.1e} off ({tolerance:.0e} allowed): {array[at]:.17g} at {[int(i) for i in at]}, expected {right[at]:.17g}")
+                wrong.append(
+                    f"{key} is {gap.max():.1e} off ({tolerance:.0e} allowed): {array[at]:.17g} at"
+                    f" {[int(i) for i in at]}, expected {right[at]:.17g}"
+                )
     return wrong, float(worst)
 
 
 def group(key):
-    """What an array tells: gradients of parameters may come by the cell's names or packed as a library has them."""
+    """What an array tells: gradients of parameters may come by the cell's names or packed as a
+    library has them."""
     first, *rest = key.split("/")
     return first if first != "gradients" else f"gradients/{rest[0] if rest[0] in ('inputs', 'states') else 'params'}"
 
 
 def run(folder, adapter, dtype):
-    """A dict for every case: "status" ok, FAILED or not tried, "largest" difference, "wrong": what differs, "absent": what was not given."""
-    tolerance = float(json.loads((Path(folder) / "pack.json").read_text(encoding="utf-8"))["tolerances"][dtype]["relative"])
+    """A dict for every case: "status" ok, FAILED or not tried, "largest" difference, "wrong": what
+    differs, "absent": what was not given."""
+    tolerance = float(
+        json.loads((Path(folder) / "pack.json").read_text(encoding="utf-8"))["tolerances"][dtype]["relative"]
+    )
     for name, given, expected in read_cases(folder, dtype):
         result = {"case": name, "dtype": dtype, "status": "ok", "largest": None, "wrong": [], "absent": []}
         try:
@@ -70,12 +104,15 @@ def run(folder, adapter, dtype):
         except NotImplementedError as reason:
             result.update(status="not tried", wrong=[str(reason)])
         except (Exception, SystemExit) as error:  # an adapter's error is a result like any other
-            result.update(status="FAILED", wrong=[f"the adapter raised {''.join(traceback.format_exception_only(error)).strip()}"])
+            result.update(
+                status="FAILED", wrong=[f"the adapter raised {''.join(traceback.format_exception_only(error)).strip()}"]
+            )
         yield result
 
 
 def find_adapter(text):
-    """The function that module:function names, the module looked for in the current folder first."""
+    """The function that module:function names, the module looked for in the current folder
+    first."""
     module, _, name = text.partition(":")
     sys.path.insert(0, "")
     return getattr(importlib.import_module(module), name)
@@ -93,7 +130,9 @@ if __name__ == "__main__":
     try:
         for result in run(Path(__file__).parent, adapter, args.dtype):
             results.append(result["status"])
-            print(f"{result['status']:<10}{result['case']:<16}{result['largest'] or 0:.1e}  {'; '.join(result['wrong'])}")
+            print(
+                f"{result['status']:<10}{result['case']:<16}{result['largest'] or 0:.1e}  {'; '.join(result['wrong'])}"
+            )
     except Exception as error:  # those of an adapter are results
         parser.error(f"this pack is damaged: {type(error).__name__}: {error}")
     sys.exit(0 if "ok" in results and "FAILED" not in results else 1)

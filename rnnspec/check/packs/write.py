@@ -1,10 +1,13 @@
-"""Conformance packs: a cell with expected values, in a folder that needs nothing of rnnspec to be used.
+"""Conformance packs: a cell with expected values, in a folder that needs nothing of rnnspec to be
+used.
 
     write_pack(rnnspec.load("lstm"), Path("lstm_pack"))
     results = verify(Path("lstm_pack"), adapter)
 
-The values are those of the reference at 50 digits, rounded to float64. What is given is exact in float32, so that one set of values serves both dtypes.
+The values are those of the reference at 50 digits, rounded to float64. What is given is exact in
+float32, so that one set of values serves both dtypes.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -42,7 +45,8 @@ DIGITS = 50
 
 @dataclass(frozen=True)
 class Plan:
-    """What a case tries. tags: what an engine must be able to do for it, beyond what the whole pack asks for."""
+    """What a case tries. tags: what an engine must be able to do for it, beyond what the whole pack
+    asks for."""
 
     name: str
     shapes: Shapes
@@ -60,17 +64,25 @@ PLANS = (
 )
 TAGS = {
     "initial-states": "states given before the first step",
-    "lengths": "rows of a batch that take fewer steps than others: outputs past the end are 0, the final state is that of the row's last step",
+    "lengths": (
+        "rows of a batch that take fewer steps than others: outputs past the end are 0, the final state is that of the"
+        " row's last step"
+    ),
     "empty-rows": "rows that take no step: the final state is the initial one",
-    "several-inputs": "more than one input stream", "several-outputs": "more than one output",
-    "matrix-states": "states that are matrices", "history": "values of earlier steps beside the states, carried under their own names",
-    "step-number": "the number of the step, from 0", "once-per-sequence": "values computed from parameters once per sequence",
-    "no-gradient": "inputs that never get a gradient", "noise": "values that are drawn in training: here they are given, among the inputs and parameters",
+    "several-inputs": "more than one input stream",
+    "several-outputs": "more than one output",
+    "matrix-states": "states that are matrices",
+    "history": "values of earlier steps beside the states, carried under their own names",
+    "step-number": "the number of the step, from 0",
+    "once-per-sequence": "values computed from parameters once per sequence",
+    "no-gradient": "inputs that never get a gradient",
+    "noise": "values that are drawn in training: here they are given, among the inputs and parameters",
 }
 
 
 def write_pack(spec: Spec, folder: Path, seed: int = 0) -> dict[str, Any]:
-    """Writes the folder, whole or not at all, and returns what its pack.json says. Raises RnnspecError if the folder exists."""
+    """Writes the folder, whole or not at all, and returns what its pack.json says. Raises
+    RnnspecError if the folder exists."""
     folder = Path(folder)
     if folder.exists():
         raise RnnspecError(f"'{folder}' exists already: give another folder with --out, or remove it.")
@@ -88,10 +100,23 @@ def write_pack(spec: Spec, folder: Path, seed: int = 0) -> dict[str, Any]:
             arrays: dict[str, Any] = made.arrays(case)
             (work / "cases" / f"{plan.name}.json").write_text(_json(arrays), encoding="utf-8")
             np.savez(work / "cases" / f"{plan.name}.npz", **arrays)
-            described.append({"name": plan.name, "tags": list(plan.tags), "steps": case.steps, "rows": case.rows, "sizes": dict(case.sizes)})
+            described.append(
+                {
+                    "name": plan.name,
+                    "tags": list(plan.tags),
+                    "steps": case.steps,
+                    "rows": case.rows,
+                    "sizes": dict(case.sizes),
+                }
+            )
         about = made.about(described)
-        for name, text in (("pack.json", json.dumps(about, indent=1, ensure_ascii=False) + "\n"), ("spec.yaml", to_yaml(spec)), ("README.md", readme(about)),
-                           ("runner.py", inspect.getsource(pack_runner)), ("adapters.py", inspect.getsource(pack_adapters))):
+        for name, text in (
+            ("pack.json", json.dumps(about, indent=1, ensure_ascii=False) + "\n"),
+            ("spec.yaml", to_yaml(spec)),
+            ("README.md", readme(about)),
+            ("runner.py", inspect.getsource(pack_runner)),
+            ("adapters.py", inspect.getsource(pack_adapters)),
+        ):
             (work / name).write_text(text, encoding="utf-8")
         work.chmod(0o755)  # as any new folder; mkdtemp keeps it to the owner
         os.rename(work, folder)
@@ -103,7 +128,8 @@ def write_pack(spec: Spec, folder: Path, seed: int = 0) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Maker:
-    """A cell's graphs. checked: with one more value for each comparison (`sampling.switches`), None where nothing is compared."""
+    """A cell's graphs. checked: with one more value for each comparison (`sampling.switches`), None
+    where nothing is compared."""
 
     spec: Spec
     seed: int
@@ -112,11 +138,14 @@ class _Maker:
     checked: Graph | None
 
     def case(self, plan: Plan) -> Case:
-        """Arrays of a case, exact in float32, whose comparisons are all decided by more than the margin, or are of zeros."""
+        """Arrays of a case, exact in float32, whose comparisons are all decided by more than the
+        margin, or are of zeros."""
         offset = int.from_bytes(hashlib.sha256(plan.name.encode()).digest()[:3], "big")
         for attempt in range(40):
             try:
-                case = draw(self.spec, self.graph, plan.shapes, self.seed + offset + attempt, "float32", PACK_MARGIN).map(lambda a: a.astype(np.float64))
+                case = draw(
+                    self.spec, self.graph, plan.shapes, self.seed + offset + attempt, "float32", PACK_MARGIN
+                ).map(lambda a: a.astype(np.float64))
             except NoSampleError as error:
                 raise NoSampleError(f"'{self.spec.name}': {error}") from None
             if "initial-states" not in plan.tags:
@@ -124,10 +153,19 @@ class _Maker:
             if plan.lengths:
                 lengths = np.array(plan.lengths)
                 alive = np.arange(case.steps)[:, None] < lengths
-                case = replace(case, lengths=lengths, d_outputs={n: a * alive.reshape(alive.shape + (1,) * (a.ndim - 2)) for n, a in case.d_outputs.items()})
+                case = replace(
+                    case,
+                    lengths=lengths,
+                    d_outputs={
+                        n: a * alive.reshape(alive.shape + (1,) * (a.ndim - 2)) for n, a in case.d_outputs.items()
+                    },
+                )
             if self._decided(case):
                 return case
-        raise NoSampleError(f"'{self.spec.name}': no case '{plan.name}' found in which no comparison lies within {PACK_MARGIN:g} of where it changes sides")
+        raise NoSampleError(
+            f"'{self.spec.name}': no case '{plan.name}' found in which no comparison lies within {PACK_MARGIN:g} of"
+            " where it changes sides"
+        )
 
     def _decided(self, case: Case) -> bool:
         if self.checked is None:
@@ -141,14 +179,31 @@ class _Maker:
 
         with mpmath.workdps(DIGITS):
             numbers = reference.mpmath_numbers()
-            run = reference.forward(self.graph, case.params, case.inputs, case.states, case.lengths, sizes=case.sizes, numbers=numbers)
-            back = reference.backward(self.reverse, case.params, case.inputs, run, case.d_outputs, case.d_final, case.lengths,
-                                      sizes=case.sizes, numbers=numbers)
+            run = reference.forward(
+                self.graph, case.params, case.inputs, case.states, case.lengths, sizes=case.sizes, numbers=numbers
+            )
+            back = reference.backward(
+                self.reverse,
+                case.params,
+                case.inputs,
+                run,
+                case.d_outputs,
+                case.d_final,
+                case.lengths,
+                sizes=case.sizes,
+                numbers=numbers,
+            )
             expected = {"outputs": run.outputs, "steps": run.states, "final": run.final}
-            gradients = {"params": {n: back.params[n] for n in self.spec.trained}, "inputs": back.inputs, "states": back.states}
+            gradients = {
+                "params": {n: back.params[n] for n in self.spec.trained},
+                "inputs": back.inputs,
+                "states": back.states,
+            }
             found = {f"{g}/{n}": _rounded(a) for g, arrays in expected.items() for n, a in arrays.items()}
             found |= {f"gradients/{g}/{n}": _rounded(a) for g, arrays in gradients.items() for n, a in arrays.items()}
-        given: dict[str, Array] = {f"{g}/{n}": a for g in ("params", "inputs", "d_outputs", "d_final") for n, a in getattr(case, g).items()}
+        given: dict[str, Array] = {
+            f"{g}/{n}": a for g in ("params", "inputs", "d_outputs", "d_final") for n, a in getattr(case, g).items()
+        }
         if any(a.any() for a in case.states.values()):
             given |= {f"states/{n}": a for n, a in case.states.items()}
         if case.lengths is not None:
@@ -162,11 +217,22 @@ class _Maker:
     def about(self, cases: list[dict[str, Any]]) -> dict[str, Any]:
         spec = self.spec
         return {
-            "rnnspec_pack": FORMAT, "cell": spec.name, "title": spec.title, "source": spec.source, "seed": self.seed, "digits": DIGITS,
-            "inputs": {n: list(s) for n, s in spec.inputs.items()}, "states": {s: list(self.graph.shapes[n]) for s, n in self.graph.states.items()},
-            "parameters": {n: list(s) for n, s in spec.parameters.items()}, "outputs": list(spec.outputs), "layouts": sorted(spec.layouts),
-            "tags": tags(spec, self.graph), "functions": functions(spec), "equations": [line(e) for e in spec.equations],
-            "tolerances": {dtype: {"relative": value, "reason": reason} for dtype, (value, reason) in PACK.items()}, "cases": cases,
+            "rnnspec_pack": FORMAT,
+            "cell": spec.name,
+            "title": spec.title,
+            "source": spec.source,
+            "seed": self.seed,
+            "digits": DIGITS,
+            "inputs": {n: list(s) for n, s in spec.inputs.items()},
+            "states": {s: list(self.graph.shapes[n]) for s, n in self.graph.states.items()},
+            "parameters": {n: list(s) for n, s in spec.parameters.items()},
+            "outputs": list(spec.outputs),
+            "layouts": sorted(spec.layouts),
+            "tags": tags(spec, self.graph),
+            "functions": functions(spec),
+            "equations": [line(e) for e in spec.equations],
+            "tolerances": {dtype: {"relative": value, "reason": reason} for dtype, (value, reason) in PACK.items()},
+            "cases": cases,
         }
 
 
@@ -174,9 +240,14 @@ def tags(spec: Spec, graph: Graph) -> list[str]:
     """What an engine must be able to do for any case of the pack."""
     reads = [n for e in spec.equations for n in walk(e.value) if isinstance(n, Ref)]
     found = {
-        "several-inputs": len(spec.inputs) > 1, "several-outputs": len(spec.outputs) > 1, "history": set(graph.states) != set(spec.states),
-        "matrix-states": any(len(shape) > 1 for shape in spec.states.values()), "once-per-sequence": any(not e.timed for e in spec.equations),
-        "step-number": any(n.name == "t" for n in reads), "no-gradient": bool(set(spec.no_gradient) - set(spec.noise)), "noise": bool(spec.noise),
+        "several-inputs": len(spec.inputs) > 1,
+        "several-outputs": len(spec.outputs) > 1,
+        "history": set(graph.states) != set(spec.states),
+        "matrix-states": any(len(shape) > 1 for shape in spec.states.values()),
+        "once-per-sequence": any(not e.timed for e in spec.equations),
+        "step-number": any(n.name == "t" for n in reads),
+        "no-gradient": bool(set(spec.no_gradient) - set(spec.noise)),
+        "noise": bool(spec.noise),
     }
     return [tag for tag, there in found.items() if there]
 
@@ -198,7 +269,11 @@ def _json(arrays: Mapping[str, Array]) -> str:
     for key, array in arrays.items():
         group, _, name = key.partition("/")
         groups[group].append(f"  {json.dumps(name)}: {_numbers(np.asarray(array))}")
-    return "{\n" + ",\n".join(f' "{group}": {{\n' + ",\n".join(lines) + "\n }" for group, lines in groups.items()) + "\n}\n"
+    return (
+        "{\n"
+        + ",\n".join(f' "{group}": {{\n' + ",\n".join(lines) + "\n }" for group, lines in groups.items())
+        + "\n}\n"
+    )
 
 
 def _numbers(array: Array) -> str:
@@ -207,8 +282,11 @@ def _numbers(array: Array) -> str:
     return f"[{', '.join(_numbers(np.asarray(a)) for a in array)}]"
 
 
-def verify(folder: Path, adapter: Callable[[Any], Any] | None = None, dtypes: Iterable[str] = tuple(PACK)) -> Iterator[dict[str, Any]]:
-    """The results of `pack_runner.run` for each case and dtype; adapter None: the kernels of rnnspec. Raises RnnspecError for what is no pack."""
+def verify(
+    folder: Path, adapter: Callable[[Any], Any] | None = None, dtypes: Iterable[str] = tuple(PACK)
+) -> Iterator[dict[str, Any]]:
+    """The results of `pack_runner.run` for each case and dtype; adapter None: the kernels of
+    rnnspec. Raises RnnspecError for what is no pack."""
     folder = Path(folder)
     try:
         version = json.loads((folder / "pack.json").read_text(encoding="utf-8"))["rnnspec_pack"]
@@ -229,26 +307,43 @@ def own_kernel(case: Mapping[str, Any]) -> dict[str, Array]:
     from rnnspec.language.load import loads
 
     spec = loads(case["spec"])
-    params, inputs, states, d_outputs, d_final = (pack_adapters.part(case, g) for g in ("params", "inputs", "states", "d_outputs", "d_final"))
+    params, inputs, states, d_outputs, d_final = (
+        pack_adapters.part(case, g) for g in ("params", "inputs", "states", "d_outputs", "d_final")
+    )
     kernel = compile(spec, dtype=case["dtype"])
     run = kernel.forward(params, inputs, states, case.get("lengths"))
     back = kernel.backward(run, d_outputs, final=d_final)
-    groups = {"outputs": run.outputs, "steps": run.states, "final": run.final, "gradients/params": back.params, "gradients/inputs": back.inputs,
-              "gradients/states": back.states}
+    groups = {
+        "outputs": run.outputs,
+        "steps": run.states,
+        "final": run.final,
+        "gradients/params": back.params,
+        "gradients/inputs": back.inputs,
+        "gradients/states": back.states,
+    }
     return {f"{group}/{n}": a for group, arrays in groups.items() for n, a in arrays.items()}
 
 
 def readme(about: Mapping[str, Any]) -> str:
     """The pack's README.md."""
-    rows = [f"| {c['name']} | T = {c['steps']}, B = {c['rows']}, {', '.join(f'{n} = {v}' for n, v in c['sizes'].items())} | {', '.join(c['tags'])} |"
-            for c in about["cases"]]
+    rows = [
+        f"| {c['name']} | T = {c['steps']}, B = {c['rows']}, {', '.join(f'{n} = {v}' for n, v in c['sizes'].items())} |"
+        f" {', '.join(c['tags'])} |"
+        for c in about["cases"]
+    ]
     used = [*about["tags"], *sorted({t for c in about["cases"] for t in c["tags"]})]
     shapes = {**about["parameters"], **about["inputs"], **about["states"]}
     return README.format(
-        **{key: about[key] for key in ("cell", "title", "source", "digits")}, cases="\n".join(rows), equations="\n".join(about["equations"]),
-        meanings="\n".join(f"- `{tag}`: {TAGS[tag]}" for tag in used), shapes="; ".join(f"{n} [{', '.join(s)}]" for n, s in shapes.items()),
-        tolerances="\n".join(f"- {dtype}: {t['relative']:.0e}, because {t['reason']}." for dtype, t in about["tolerances"].items()),
-        **{key: ", ".join(about[key]) or "none" for key in ("tags", "functions", "layouts")})
+        **{key: about[key] for key in ("cell", "title", "source", "digits")},
+        cases="\n".join(rows),
+        equations="\n".join(about["equations"]),
+        meanings="\n".join(f"- `{tag}`: {TAGS[tag]}" for tag in used),
+        shapes="; ".join(f"{n} [{', '.join(s)}]" for n, s in shapes.items()),
+        tolerances="\n".join(
+            f"- {dtype}: {t['relative']:.0e}, because {t['reason']}." for dtype, t in about["tolerances"].items()
+        ),
+        **{key: ", ".join(about[key]) or "none" for key in ("tags", "functions", "layouts")},
+    )
 
 
 README = """# Conformance pack of `{cell}`: {title}

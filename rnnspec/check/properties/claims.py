@@ -1,4 +1,6 @@
-"""The property that a cell is what its `same_as` says: compared with the layers of the libraries that are installed."""
+"""The property that a cell is what its `same_as` says: compared with the layers of the libraries
+that are installed."""
+
 from __future__ import annotations
 
 from rnnspec.check.outcome import Outcome, largest

@@ -1,4 +1,6 @@
-"""Properties of derivatives: the adjoint against complex steps and against the tangent, the kernel against differences."""
+"""Properties of derivatives: the adjoint against complex steps and against the tangent, the kernel
+against differences."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -25,8 +27,9 @@ PREFIX = {"params": "gradient of", "inputs": "gradient of input", "states": "gra
 
 @at_sizes(lambda known: SHAPES)
 def complex_step(known: Subject, shapes: Shapes) -> Outcome:
-    """The adjoint along random directions of each parameter, input and state: imag(L(v + i e d)) / e, which has no truncation
-    error. Comparisons look at the real part, so it is right on both sides of a kink."""
+    """The adjoint along random directions of each parameter, input and state: imag(L(v + i e d)) /
+    e, which has no truncation error. Comparisons look at the real part, so it is right on both
+    sides of a kink."""
     if why := undefined_derivatives(known.graph):
         return Outcome(skipped=why)
     case = known.draw(shapes, f"complex step {shapes.number}", KINK_DERIVATIVE)
@@ -43,29 +46,60 @@ def complex_step(known: Subject, shapes: Shapes) -> Outcome:
             def definition(numbers: Numbers, along: Groups = along) -> float:
                 return reverse_derivative(run_reference(known, case, numbers), along)[0]
 
-            outcomes.append(agree(found, complex_derivative(known, case, along), size, COMPLEX_STEP, f"{prefix} {name} at {case.about()}", definition))
+            outcomes.append(
+                agree(
+                    found,
+                    complex_derivative(known, case, along),
+                    size,
+                    COMPLEX_STEP,
+                    f"{prefix} {name} at {case.about()}",
+                    definition,
+                )
+            )
     return largest(outcomes)
 
 
 def complex_derivative(known: Subject, case: Case, along: Groups) -> float:
-    """The derivative of the loss along a direction of some or all arrays, by a complex step of the definition."""
-    moved = {g: {n: a + 1j * TINY * along[g][n] if n in along.get(g, {}) else a for n, a in getattr(case, g).items()} for g in PREFIX}
-    run = reference.forward(known.graph, moved["params"], moved["inputs"], moved["states"], case.lengths, sizes=case.sizes, numbers=reference.COMPLEX128)
+    """The derivative of the loss along a direction of some or all arrays, by a complex step of the
+    definition."""
+    moved = {
+        g: {n: a + 1j * TINY * along[g][n] if n in along.get(g, {}) else a for n, a in getattr(case, g).items()}
+        for g in PREFIX
+    }
+    run = reference.forward(
+        known.graph,
+        moved["params"],
+        moved["inputs"],
+        moved["states"],
+        case.lengths,
+        sizes=case.sizes,
+        numbers=reference.COMPLEX128,
+    )
     return _loss({n: a.imag for n, a in run.outputs.items()}, {n: a.imag for n, a in run.final.items()}, case)[0] / TINY
 
 
 def forward_derivative(known: Subject, case: Case, along: Groups) -> tuple[float, float]:
     """The same by the tangent graph, and the norm of its terms. along: directions of all arrays."""
     both = {g: getattr(case, g) | {tangent_of(n): d for n, d in along[g].items()} for g in PREFIX}
-    run = reference.forward(known.forward_mode, both["params"], both["inputs"], both["states"], case.lengths, sizes=case.sizes)
+    run = reference.forward(
+        known.forward_mode, both["params"], both["inputs"], both["states"], case.lengths, sizes=case.sizes
+    )
     products = [run.outputs[tangent_of(n)] * g for n, g in case.d_outputs.items()]
     products += [run.final[tangent_of(n)] * g for n, g in case.d_final.items()]
     return _sum_and_norm(products)
 
 
 def reverse_derivative(gradients: Mapping[str, Array], along: Groups) -> tuple[float, float]:
-    """The same by gradients, those of a kernel or of the adjoint graph, and the norm of its terms."""
-    return _sum_and_norm([gradients[f"{PREFIX[g]} {n}"] * d for g in along for n, d in along[g].items() if f"{PREFIX[g]} {n}" in gradients])
+    """The same by gradients, those of a kernel or of the adjoint graph, and the norm of its
+    terms."""
+    return _sum_and_norm(
+        [
+            gradients[f"{PREFIX[g]} {n}"] * d
+            for g in along
+            for n, d in along[g].items()
+            if f"{PREFIX[g]} {n}" in gradients
+        ]
+    )
 
 
 def _sum_and_norm(products: list[Array]) -> tuple[float, float]:
@@ -73,17 +107,28 @@ def _sum_and_norm(products: list[Array]) -> tuple[float, float]:
 
 
 def _loss(outputs: Mapping[str, Array], final: Mapping[str, Array], case: Case) -> tuple[float, float]:
-    """What the gradients are of, and the norm of its terms: the outputs and final states, weighted by the gradients that come from outside."""
+    """What the gradients are of, and the norm of its terms: the outputs and final states, weighted
+    by the gradients that come from outside."""
     terms = [(outputs[n], g) for n, g in case.d_outputs.items()] + [(final[n], g) for n, g in case.d_final.items()]
     return _sum_and_norm([a.astype(np.float64) * g.astype(np.float64) for a, g in terms])
 
 
-def agree(found: float, expected: float, scale: float, tolerance: float, detail: str, definition: Callable[[Numbers], float] | None = None) -> Outcome:
-    """definition: what gives `found` in given numbers; where rounding alone moves it by more than the tolerance allows for, that is the measure."""
+def agree(
+    found: float,
+    expected: float,
+    scale: float,
+    tolerance: float,
+    detail: str,
+    definition: Callable[[Numbers], float] | None = None,
+) -> Outcome:
+    """definition: what gives `found` in given numbers; where rounding alone moves it by more than
+    the tolerance allows for, that is the measure."""
     scale = max(scale, abs(expected))
     gap = abs(found - expected)
     if definition is not None and gap > tolerance * scale:
-        spread = rounding_spread(lambda n: {"it": np.asarray(definition(n))}, {"it": np.asarray(found)}, "float64")["it"]
+        spread = rounding_spread(lambda n: {"it": np.asarray(definition(n))}, {"it": np.asarray(found)}, "float64")[
+            "it"
+        ]
         scale = max(scale, allowed(spread, tolerance, scale))
         detail += f" (rounding alone changes it by {spread:.1e})"
     error = gap / scale if scale else 0.0
@@ -103,12 +148,16 @@ def dot_product(known: Subject, shapes: Shapes) -> Outcome:
 def directions(known: Subject, case: Case, rng: np.random.Generator) -> Groups:
     """Random directions of everything; none for inputs that never get a gradient."""
     still = known.spec.no_gradient
-    return {g: {n: (np.zeros(a.shape) if n in still else rng.uniform(-1, 1, a.shape)) for n, a in getattr(case, g).items()} for g in PREFIX}
+    return {
+        g: {n: np.zeros(a.shape) if n in still else rng.uniform(-1, 1, a.shape) for n, a in getattr(case, g).items()}
+        for g in PREFIX
+    }
 
 
 @at_sizes(lambda known: (*SHAPES, Shapes(6, 5, (known.lanes() + 1, known.lanes() - 1), ragged=True)))
 def differences(known: Subject, shapes: Shapes) -> Outcome:
-    """The kernel's own gradients against central differences of the kernel, along random directions of everything at once."""
+    """The kernel's own gradients against central differences of the kernel, along random directions
+    of everything at once."""
     if known.dtype != "float64":
         return Outcome(skipped="differences need float64")
     if why := undefined_derivatives(known.graph):
@@ -120,7 +169,9 @@ def differences(known: Subject, shapes: Shapes) -> Outcome:
     step = STEP if small else STEP / 10
     (ahead, size), (behind, _) = (_moved_loss(known, case, along, s) for s in (step, -step))
     found, scale = reverse_derivative(gradients, along)
-    unseen = FREEDOM * ROUNDING["float64"] * size / step  # what the rounding of the loss hides, where gradients vanish along a deep chain
+    unseen = (
+        FREEDOM * ROUNDING["float64"] * size / step
+    )  # what the rounding of the loss hides, where gradients vanish along a deep chain
     return agree(found, (ahead - behind) / (2 * step), max(scale, unseen / DIFFERENCES), DIFFERENCES, case.about())
 
 

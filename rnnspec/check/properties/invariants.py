@@ -1,4 +1,6 @@
-"""Properties that a kernel has whatever the cell: rows, steps, threads and padding do not influence one another."""
+"""Properties that a kernel has whatever the cell: rows, steps, threads and padding do not influence
+one another."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -19,7 +21,11 @@ FLOPS = 15_000_000  # of a run that is worth three threads (backends/cpu/rows.py
 
 
 WIDE = (193, 131, 97)
-WIDER = (397, 401, 409)  # for which it is worth the barriers that three threads share the units of one row (backends/cpu/rows.py)
+WIDER = (
+    397,
+    401,
+    409,
+)  # for which it is worth the barriers that three threads share the units of one row (backends/cpu/rows.py)
 
 
 def _short_and_long(known: Subject) -> tuple[Shapes, ...]:
@@ -32,7 +38,8 @@ def _short_and_long(known: Subject) -> tuple[Shapes, ...]:
 
 @at_sizes(_short_and_long)
 def split_sequence(known: Subject, shapes: Shapes) -> Outcome:
-    """T steps are T1 steps and then the rest, with the states carried forward and their gradients carried back."""
+    """T steps are T1 steps and then the rest, with the states carried forward and their gradients
+    carried back."""
     if any(isinstance(node, Read) and node.kind == "step" for node in known.graph.nodes.values()):
         return Outcome(skipped="the cell reads the step's number, which starts again at 0")
     kernel, case = known.compiled(), known.draw(shapes, "split" if not shapes.number else "split long")
@@ -63,7 +70,10 @@ def rows_alone(known: Subject, shapes: Shapes) -> Outcome:
     together = run_kernel(kernel, case)
     outcomes = []
     for row in sorted({0, case.rows // 2, case.rows - 1}):
-        error, name = worst(of_rows(run_kernel(kernel, rows(case, slice(row, row + 1))), slice(None)), of_rows(together, slice(row, row + 1)))
+        error, name = worst(
+            of_rows(run_kernel(kernel, rows(case, slice(row, row + 1))), slice(None)),
+            of_rows(together, slice(row, row + 1)),
+        )
         outcomes.append(Outcome(error, EXACT, f"{name} of row {row} alone, at {case.about()}"))
     return largest(outcomes)
 
@@ -75,7 +85,11 @@ def permutation(known: Subject, shapes: Shapes) -> Outcome:
     order = np.random.default_rng(known.seed).permutation(case.rows)
     straight, mixed = run_kernel(kernel, case), run_kernel(kernel, rows(case, order))
     sums = {n: a for n, a in straight.items() if n not in of_rows(straight, slice(None))}
-    return largest(same_but_for_sums(mixed, of_rows(straight, order) | sums, known.dtype, f"of rows in another order, at {case.about()}"))
+    return largest(
+        same_but_for_sums(
+            mixed, of_rows(straight, order) | sums, known.dtype, f"of rows in another order, at {case.about()}"
+        )
+    )
 
 
 @at_sizes(_batch)
@@ -94,10 +108,11 @@ def nan_row(known: Subject, shapes: Shapes) -> Outcome:
 
 @at_sizes(lambda known: (_for_threads(known), Shapes(12, 1, WIDER)))
 def thread_independence(known: Subject, shapes: Shapes) -> Outcome:
-    """1, 2 and 3 threads: the same bits, but for sums over rows. Threads share the rows, or the units of one row.
+    """1, 2 and 3 threads: the same bits, but for sums over rows. Threads share the rows, or the
+    units of one row.
 
-    Before each, the same kernel runs on NaN: memory is used again, and a thread that reads what another has not written yet would
-    find there what the run before had written, the right numbers.
+    Before each, the same kernel runs on NaN: memory is used again, and a thread that reads what
+    another has not written yet would find there what the run before had written, the right numbers.
     """
     case = known.draw(shapes, "threads")
     single = run_kernel(variant(known.compiled(), 1), case)
@@ -106,13 +121,17 @@ def thread_independence(known: Subject, shapes: Shapes) -> Outcome:
     for threads in (2, 3):
         kernel = variant(known.compiled(), threads)
         run_kernel(kernel, poison)
-        outcomes += same_but_for_sums(run_kernel(kernel, case), single, known.dtype, f"on {threads} threads at {case.about()}")
+        outcomes += same_but_for_sums(
+            run_kernel(kernel, case), single, known.dtype, f"on {threads} threads at {case.about()}"
+        )
     return largest(outcomes)
 
 
 def _for_threads(known: Subject) -> Shapes:
     work = 2 * 7 * sum(a.size for a in known.draw(Shapes(1, 1, WIDE), "threads").params.values() if a.ndim > 1)
-    return Shapes(min(600, FLOPS // max(1, work) + 1), 7, WIDE)  # few rows, so that the sums over rows are short and float32 keeps them
+    return Shapes(
+        min(600, FLOPS // max(1, work) + 1), 7, WIDE
+    )  # few rows, so that the sums over rows are short and float32 keeps them
 
 
 def _ragged(known: Subject) -> tuple[Shapes, ...]:
@@ -121,12 +140,16 @@ def _ragged(known: Subject) -> tuple[Shapes, ...]:
 
 @at_sizes(_ragged)
 def padding(known: Subject, shapes: Shapes) -> Outcome:
-    """What stands past a row's end reaches nothing: outputs and gradients there are 0, NaN or not."""
+    """What stands past a row's end reaches nothing: outputs and gradients there are 0, NaN or
+    not."""
     kernel, case = known.compiled(), known.draw(shapes, "padding")
     if case.lengths is None:
         return Outcome(detail="without lengths there is no padding")
     past = np.arange(case.steps)[:, None] >= case.lengths
-    filled = [replace(case, inputs=_fill(case.inputs, past, v), d_outputs=_fill(case.d_outputs, past, v)) for v in (0.0, np.nan, np.inf)]
+    filled = [
+        replace(case, inputs=_fill(case.inputs, past, v), d_outputs=_fill(case.d_outputs, past, v))
+        for v in (0.0, np.nan, np.inf)
+    ]
     clean, *others = (run_kernel(kernel, c) for c in filled)
     outcomes = []
     for found in (clean, *others):
@@ -134,25 +157,29 @@ def padding(known: Subject, shapes: Shapes) -> Outcome:
         outcomes.append(Outcome(error, EXACT, f"{name} with NaN or inf in the padding, at {case.about()}"))
         for key, array in found.items():
             if key.startswith(("output", "gradient of input")) and array[past].any():
-                outcomes.append(Outcome(float("inf"), EXACT, f"{key} is not 0 past the end of a row, at {case.about()}"))
+                outcomes.append(
+                    Outcome(float("inf"), EXACT, f"{key} is not 0 past the end of a row, at {case.about()}")
+                )
     return largest(outcomes)
 
 
 @at_sizes(_ragged)
 def lengths(known: Subject, shapes: Shapes) -> Outcome:
-    """A row with a length gives the bits of that row run alone for so many steps; the sums over rows are those of the rows alone."""
+    """A row with a length gives the bits of that row run alone for so many steps; the sums over
+    rows are those of the rows alone."""
     return _rows_of_a_batch(known, known.draw(shapes, "lengths"), lambda array: array, "")
 
 
 @at_sizes(_ragged)
 def reversed_time(known: Subject, shapes: Shapes) -> Outcome:
-    """A batch of rows that were each turned around within their length, against the same rows run alone over arrays that are read
-    backwards in place (negative strides in time)."""
+    """A batch of rows that were each turned around within their length, against the same rows run
+    alone over arrays that are read backwards in place (negative strides in time)."""
     return _rows_of_a_batch(known, known.draw(shapes, "reversed"), lambda array: array[::-1], ", time turned around")
 
 
 def _rows_of_a_batch(known: Subject, case: Case, view: Callable[[Array], Array], how: str) -> Outcome:
-    """The batch, in which `view` of each row's steps was copied, against views of rows run alone."""
+    """The batch, in which `view` of each row's steps was copied, against views of rows run
+    alone."""
     if case.lengths is None:
         return Outcome(detail="without lengths there is nothing to compare")
     whole = replace(case, inputs=_each_row(case, case.inputs, view), d_outputs=_each_row(case, case.d_outputs, view))
@@ -161,14 +188,20 @@ def _rows_of_a_batch(known: Subject, case: Case, view: Callable[[Array], Array],
     outcomes = []
     for row, length in enumerate(case.lengths):
         own = alone(case, row)
-        own = replace(own, inputs={n: view(a) for n, a in own.inputs.items()}, d_outputs={n: view(a) for n, a in own.d_outputs.items()})
+        own = replace(
+            own,
+            inputs={n: view(a) for n, a in own.inputs.items()},
+            d_outputs={n: view(a) for n, a in own.d_outputs.items()},
+        )
         found, expected = run_kernel(known.compiled(), own), of_rows(together, slice(row, row + 1))
         expected = {n: a[:length] if n.startswith(("output", "gradient of input")) else a for n, a in expected.items()}
         error, name = worst(of_rows(found, slice(None)), expected)
         outcomes.append(Outcome(error, EXACT, f"{name} of row {row} ({length} steps){how}, at {case.about()}"))
         sums = {n: a + found[n] for n, a in sums.items()}
     error, name = worst(sums, {n: together[n] for n in sums})
-    return largest([*outcomes, Outcome(error, REORDERED[known.dtype], f"{name} summed over rows{how}, at {case.about()}")])
+    return largest(
+        [*outcomes, Outcome(error, REORDERED[known.dtype], f"{name} summed over rows{how}, at {case.about()}")]
+    )
 
 
 def _each_row(case: Case, arrays: dict[str, Array], view: Callable[[Array], Array]) -> dict[str, Array]:

@@ -1,4 +1,6 @@
-"""Properties of however a kernel is called: arrays of any strides, again, with nothing, with very much, step by step, with little memory."""
+"""Properties of however a kernel is called: arrays of any strides, again, with nothing, with very
+much, step by step, with little memory."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -33,8 +35,9 @@ def untouched(known: Subject, shapes: Shapes) -> Outcome:
 
 @at_sizes(lambda known: (Shapes(5, 5, (known.lanes() + 1, 3, 2), ragged=True),))
 def second_run(known: Subject, shapes: Shapes) -> Outcome:
-    """A second run, and a second backward of the first run, give the same bits. Between the runs another one leaves NaN in the memory
-    that is used again: what a run does not write it must not read."""
+    """A second run, and a second backward of the first run, give the same bits. Between the runs
+    another one leaves NaN in the memory that is used again: what a run does not write it must not
+    read."""
     kernel, case = known.compiled(), known.draw(shapes, "second run")
     run = kernel.forward(case.params, case.inputs, case.states, case.lengths)
     first, later = (_gradients(kernel.backward(run, case.d_outputs, final=case.d_final)) for _ in range(2))
@@ -42,8 +45,12 @@ def second_run(known: Subject, shapes: Shapes) -> Outcome:
     before = run_kernel(kernel, case)
     run_kernel(kernel, with_inputs(replace(case, lengths=None), lambda a: np.full_like(a, np.nan)))
     again, other = worst(run_kernel(kernel, case), before)
-    return largest([Outcome(again, EXACT, f"{other} in a second run, at {case.about()}"),
-                    Outcome(error, EXACT, f"{name} of a second backward, at {case.about()}")])
+    return largest(
+        [
+            Outcome(again, EXACT, f"{other} in a second run, at {case.about()}"),
+            Outcome(error, EXACT, f"{name} of a second backward, at {case.about()}"),
+        ]
+    )
 
 
 def _gradients(gradients: object) -> Values:
@@ -54,7 +61,9 @@ LAYOUTS: dict[str, Callable[[Array], Array]] = {
     "Fortran order": lambda a: np.array(a, order="F"),
     "every second of a larger array": lambda a: np.repeat(a, 2, axis=-1)[..., ::2] if a.ndim else a,
     "negative strides": lambda a: np.ascontiguousarray(a[::-1])[::-1] if a.ndim else a,
-    "a view of a transposed array": lambda a: np.ascontiguousarray(a.swapaxes(0, a.ndim - 1)).swapaxes(0, a.ndim - 1) if a.ndim > 1 else a,
+    "a view of a transposed array": lambda a: (
+        np.ascontiguousarray(a.swapaxes(0, a.ndim - 1)).swapaxes(0, a.ndim - 1) if a.ndim > 1 else a
+    ),
 }
 
 
@@ -76,13 +85,22 @@ def strides(known: Subject, shapes: Shapes) -> Outcome:
 
 @at_sizes(lambda known: (Shapes(3, 3, (3, 2, 5)),))
 def zero_sizes(known: Subject, shapes: Shapes) -> Outcome:
-    """No steps, or no rows: shapes hold, states and their gradients pass through, gradients of parameters are 0."""
+    """No steps, or no rows: shapes hold, states and their gradients pass through, gradients of
+    parameters are 0."""
     kernel, whole = known.compiled(), known.draw(shapes, "zero")
     outcomes = []
     for case in (steps(whole, slice(0, 0)), rows(whole, slice(0, 0)), rows(steps(whole, slice(0, 0)), slice(0, 0))):
-        expected = {f"output {n}": np.zeros_like(a) for n, a in case.d_outputs.items()} | {f"final {n}": a for n, a in case.states.items()}
-        expected |= {f"gradient of {n}": np.zeros_like(a) for n, a in case.params.items() if n not in known.spec.no_gradient}
-        expected |= {f"gradient of input {n}": np.zeros_like(a) for n, a in case.inputs.items() if n not in known.spec.no_gradient}
+        expected = {f"output {n}": np.zeros_like(a) for n, a in case.d_outputs.items()} | {
+            f"final {n}": a for n, a in case.states.items()
+        }
+        expected |= {
+            f"gradient of {n}": np.zeros_like(a) for n, a in case.params.items() if n not in known.spec.no_gradient
+        }
+        expected |= {
+            f"gradient of input {n}": np.zeros_like(a)
+            for n, a in case.inputs.items()
+            if n not in known.spec.no_gradient
+        }
         expected |= {f"gradient of initial {n}": a for n, a in case.d_final.items()}
         error, name = worst(run_kernel(kernel, case), expected)
         outcomes.append(Outcome(error, EXACT, f"{name} at {case.about()}"))
@@ -91,8 +109,8 @@ def zero_sizes(known: Subject, shapes: Shapes) -> Outcome:
 
 @at_sizes(lambda known: (Shapes(3, 4, (known.lanes() + 1, 3, 2)),))
 def saturation(known: Subject, shapes: Shapes) -> Outcome:
-    """Inputs of +-1e4: what the definition gives as a finite number is finite. Not counted is what the definition itself, in numbers of
-    this dtype, takes beyond their range."""
+    """Inputs of +-1e4: what the definition gives as a finite number is finite. Not counted is what
+    the definition itself, in numbers of this dtype, takes beyond their range."""
     case = known.draw(shapes, "saturation")
     large = replace(case, inputs={n: np.copysign(LARGE, a).astype(a.dtype) for n, a in case.inputs.items()})
     found, narrow = run_kernel(known.compiled(), large), run_reference(known, large, NUMBERS[known.dtype])
@@ -101,10 +119,15 @@ def saturation(known: Subject, shapes: Shapes) -> Outcome:
         lost = np.isfinite(expected) & ~np.isfinite(found[name])
         if (lost & np.isfinite(narrow[name])).any():
             where = tuple(int(i) for i in np.argwhere(lost & np.isfinite(narrow[name]))[0])
-            detail = f"{name}{list(where) if where else ''} is {found[name][where]}, expected {expected[where]:.9g}, for inputs of +-1e4 at {case.about()}"
+            detail = (
+                f"{name}{list(where) if where else ''} is {found[name][where]}, expected {expected[where]:.9g}, for"
+                f" inputs of +-1e4 at {case.about()}"
+            )
             return Outcome(float("inf"), EXACT, detail)
         excused += int(lost.sum())
-    return Outcome(detail=f"inputs of +-1e4{f'; {excused} numbers are beyond {known.dtype}' if excused else ''}, at {case.about()}")
+    return Outcome(
+        detail=f"inputs of +-1e4{f'; {excused} numbers are beyond {known.dtype}' if excused else ''}, at {case.about()}"
+    )
 
 
 @at_sizes(lambda known: (Shapes(7, 3, (known.lanes() + 1, 3, 2), ragged=True), Shapes(10, 1, (3, 2, known.lanes()))))
@@ -117,14 +140,25 @@ def low_memory(known: Subject, shapes: Shapes) -> Outcome:
 
 @at_sizes(lambda known: (Shapes(4, 3, (known.lanes() + 1, 3, 2)),))
 def step_by_step(known: Subject, shapes: Shapes) -> Outcome:
-    """A stream, and `step` with the states handed on, give the bits of `infer` over the whole sequence. `forward`, whose kernel is
-    another (what goes to the tape is rounded, what does not may be fused), gives the same but for rounding."""
+    """A stream, and `step` with the states handed on, give the bits of `infer` over the whole
+    sequence. `forward`, whose kernel is another (what goes to the tape is rounded, what does not
+    may be fused), gives the same but for rounding."""
     kernel, case = known.compiled(), known.draw(shapes, "step by step")
-    whole, trained = kernel.infer(case.params, case.inputs, case.states), kernel.forward(case.params, case.inputs, case.states)
+    whole, trained = (
+        kernel.infer(case.params, case.inputs, case.states),
+        kernel.forward(case.params, case.inputs, case.states),
+    )
     stream = kernel.stream(case.params, case.states, rows=case.rows, **case.sizes)
-    counts = any(isinstance(node, Read) and node.kind == "step" for node in known.graph.nodes.values())  # and a step is always step 0
-    error, name = worst({f"output {n}": a for n, a in whole.outputs.items()}, {f"output {n}": a for n, a in trained.outputs.items()})
-    outcomes, state = [Outcome(error, KERNEL[known.dtype], f"{name} of infer beside forward, at {case.about()}")], case.states
+    counts = any(
+        isinstance(node, Read) and node.kind == "step" for node in known.graph.nodes.values()
+    )  # and a step is always step 0
+    error, name = worst(
+        {f"output {n}": a for n, a in whole.outputs.items()}, {f"output {n}": a for n, a in trained.outputs.items()}
+    )
+    outcomes, state = (
+        [Outcome(error, KERNEL[known.dtype], f"{name} of infer beside forward, at {case.about()}")],
+        case.states,
+    )
     for t in range(case.steps):
         now = {n: a[t] for n, a in case.inputs.items()}
         expected = {f"output {n}": a[t] for n, a in whole.outputs.items()}

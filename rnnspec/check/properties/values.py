@@ -1,4 +1,5 @@
 """Properties of values: the cell's own examples, and kernels against the reference."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -24,7 +25,9 @@ def named(known: Subject) -> Outcome:
     unsaid = [n for n, size in spec.sizes.items() if not size.meaning and size.default is None and n not in ("D", "H")]
     if unsaid:
         return Outcome(1.0, 0.0, f"say under sizes what {', '.join(unsaid)} mean{'s' * (len(unsaid) == 1)}")
-    return Outcome(detail=f"{len(spec.equations)} equations, {len(spec.trained)} parameters, {len(spec.examples)} examples")
+    return Outcome(
+        detail=f"{len(spec.equations)} equations, {len(spec.trained)} parameters, {len(spec.examples)} examples"
+    )
 
 
 def examples(known: Subject) -> Outcome:
@@ -55,7 +58,10 @@ def _run_example(known: Subject, example: Example) -> Values:
         full = full_shape(shape, sizes)
         return np.full(full, otherwise, dtype) if value is None else np.asarray(value, dtype).reshape(full)
 
-    params = {n: array(example.parameters.get(n), s, spec.noise[n].mean if n in spec.noise else 0.0) for n, s in spec.parameters.items()}
+    params = {
+        n: array(example.parameters.get(n), s, spec.noise[n].mean if n in spec.noise else 0.0)
+        for n, s in spec.parameters.items()
+    }
     inputs = {n: np.asarray(v, dtype)[:, None] for n, v in example.inputs.items()}
     states = {n: array(example.states.get(n), s)[None] for n, s in spec.states.items()}
     steps = len(next(iter(inputs.values())))
@@ -63,9 +69,13 @@ def _run_example(known: Subject, example: Example) -> Values:
     if known.kernel is not None:
         run = known.kernel.forward(params, inputs, states)
         return collect(run, known.kernel.backward(run, ones))
-    carried = {s: np.zeros((1, *full_shape(known.graph.shapes[n], sizes)), dtype) for s, n in known.graph.states.items()}
+    carried = {
+        s: np.zeros((1, *full_shape(known.graph.shapes[n], sizes)), dtype) for s, n in known.graph.states.items()
+    }
     made = reference.forward(known.graph, params, inputs, carried | states, sizes=sizes)
-    return without_noise(spec, collect(made, reference.backward(known.reverse, params, inputs, made, ones, sizes=sizes)))
+    return without_noise(
+        spec, collect(made, reference.backward(known.reverse, params, inputs, made, ones, sizes=sizes))
+    )
 
 
 def _expected(spec: Spec, example: Example) -> Values:
@@ -75,7 +85,11 @@ def _expected(spec: Spec, example: Example) -> Values:
     for name, value in example.gradients.items():
         kind = next(k for k, group in kinds.items() if name in group)
         array = np.asarray(value, dtype=np.float64)
-        found[f"gradient of{kind} {name}"] = {"": array, " input": array[:, None] if array.ndim else array, " initial": array[None]}[kind]
+        found[f"gradient of{kind} {name}"] = {
+            "": array,
+            " input": array[:, None] if array.ndim else array,
+            " initial": array[None],
+        }[kind]
     return found
 
 
@@ -85,7 +99,8 @@ def _short(array: Array) -> str:
 
 @at_sizes(lambda known: known.shapes())
 def against_reference(known: Subject, shapes: Shapes) -> Outcome:
-    """Values and all gradients of the kernel at awkward sizes, with given initial states and final gradients, one batch ragged."""
+    """Values and all gradients of the kernel at awkward sizes, with given initial states and final
+    gradients, one batch ragged."""
     return _compared(known, shapes, known.compiled())
 
 
@@ -102,7 +117,9 @@ def _compared(known: Subject, shapes: Shapes, kernel: Kernel) -> Outcome:
     case = known.draw(shapes, f"against the reference {shapes.number}", KINK_COMPARISON)
     found = run_kernel(kernel, case)
     inferred = kernel.infer(case.params, case.inputs, case.states, case.lengths)
-    again = {f"output {n}": a for n, a in inferred.outputs.items()} | {f"final {n}": a for n, a in inferred.final.items()}
+    again = {f"output {n}": a for n, a in inferred.outputs.items()} | {
+        f"final {n}": a for n, a in inferred.final.items()
+    }
 
     def definition(numbers: reference.Numbers) -> Values:
         return run_reference(known, case, numbers)
@@ -121,7 +138,9 @@ def every_state(known: Subject, shapes: Shapes) -> Outcome:
     case = known.draw(shapes, "every state", KINK_COMPARISON)
 
     def definition(numbers: reference.Numbers) -> Values:
-        return reference.forward(known.graph, case.params, case.inputs, case.states, case.lengths, sizes=case.sizes, numbers=numbers).states
+        return reference.forward(
+            known.graph, case.params, case.inputs, case.states, case.lengths, sizes=case.sizes, numbers=numbers
+        ).states
 
     run = known.compiled().forward(case.params, case.inputs, case.states, case.lengths)
     error, name = measure(run.states, definition(reference.FLOAT64), definition, known.dtype, KERNEL[known.dtype])

@@ -1,4 +1,5 @@
 """Valid random specs with one fault put in, of which none may be taken in silence."""
+
 from __future__ import annotations
 
 import random
@@ -23,7 +24,11 @@ def _in_equations(change: Callable[[random.Random, list[str]], list[str]]) -> Ch
     def changed(rng: random.Random, text: str) -> str:
         head, rest = text.split("equations: |\n")
         body, tail = rest.split("outputs:")
-        return f"{head}equations: |\n" + "".join(f"{line}\n" for line in change(rng, body.splitlines())) + f"outputs:{tail}"
+        return (
+            f"{head}equations: |\n"
+            + "".join(f"{line}\n" for line in change(rng, body.splitlines()))
+            + f"outputs:{tail}"
+        )
 
     return changed
 
@@ -45,15 +50,66 @@ def _insert(text: str, old: str, new: str) -> str:
 
 
 def _unused_choice(rng: random.Random, text: str) -> str:
-    return text.replace("choices: {", "choices: {psi: [tanh], ") if "choices:" in text else text + "choices: {psi: [tanh]}\n"
+    return (
+        text.replace("choices: {", "choices: {psi: [tanh], ")
+        if "choices:" in text
+        else text + "choices: {psi: [tanh]}\n"
+    )
 
 
-STRANGE = ("x[t].T.shape", "lambda: 0", "[1, 2]", "{1: 2}", "'text'", "x[t] if 1 else 2", "x[0]", "x[t][t]", "x[t+1]", "x[t-65]", "x[t-0.5]", "1j", "0x10",
-           "1_0", "x[t] @ x[t] @", "x[t] // 2", "x[t] % 2", "x[t] & 1", "~x[t]", "(yield)", "f'{1}'", "x[t:2]", "*x[t]", "x[t] := 1", "print(1)", "1e999",
-           "2**65**2", "h", "x", "H[t]", "tanh", "tanh()", "tanh(x[t], x[t])", "clip(x[t])", "part(x[t], 0, D + 1)", "eye(x[t])", "sum()", "t[t]",
-           "where(1, 2)", "D[t-1]",
-           "where(x[t], 1, 2)", "x[t] < 1", "not x[t]", "softmax(0.5)", "1 / 0", "None", "...", "x[t]**x[t]", "diag(2)",
-           "outer(x[t], 1)", "concat()")
+STRANGE = (
+    "x[t].T.shape",
+    "lambda: 0",
+    "[1, 2]",
+    "{1: 2}",
+    "'text'",
+    "x[t] if 1 else 2",
+    "x[0]",
+    "x[t][t]",
+    "x[t+1]",
+    "x[t-65]",
+    "x[t-0.5]",
+    "1j",
+    "0x10",
+    "1_0",
+    "x[t] @ x[t] @",
+    "x[t] // 2",
+    "x[t] % 2",
+    "x[t] & 1",
+    "~x[t]",
+    "(yield)",
+    "f'{1}'",
+    "x[t:2]",
+    "*x[t]",
+    "x[t] := 1",
+    "print(1)",
+    "1e999",
+    "2**65**2",
+    "h",
+    "x",
+    "H[t]",
+    "tanh",
+    "tanh()",
+    "tanh(x[t], x[t])",
+    "clip(x[t])",
+    "part(x[t], 0, D + 1)",
+    "eye(x[t])",
+    "sum()",
+    "t[t]",
+    "where(1, 2)",
+    "D[t-1]",
+    "where(x[t], 1, 2)",
+    "x[t] < 1",
+    "not x[t]",
+    "softmax(0.5)",
+    "1 / 0",
+    "None",
+    "...",
+    "x[t]**x[t]",
+    "diag(2)",
+    "outer(x[t], 1)",
+    "concat()",
+)
 
 NAMES = ("t", "tanh", "for", "lambda", "where", "T", "1x", "a-b", "_a")
 SHAPES = ("[D, ", "-D", "D - 1", "D / 2", "1.5", "sum(D)", "[[D]]")
@@ -72,8 +128,12 @@ FAULTS: dict[str, Change] = {
     "a cycle": _of_a_line(lambda rng, left, right: f"{left} = {right} + 0 * {left.strip()}"),
     "a name defined twice": _of_a_line(lambda rng, left, right: f"{left} = {right}\n{left} = {right}"),
     "a shape that does not fit": _of_a_line(lambda rng, left, right: f"{left} = {right} + sum(concat(x[t], 1) + x[t])"),
-    "a matrix times a vector by *": _of_a_line(lambda rng, left, right: f"{left} = {right} + sum(outer(x[t], x[t]) * x[t])"),
-    "a matrix that does not fit": _of_a_line(lambda rng, left, right: f"{left} = {right} + sum(outer(x[t], concat(x[t], 1)) @ x[t])"),
+    "a matrix times a vector by *": _of_a_line(
+        lambda rng, left, right: f"{left} = {right} + sum(outer(x[t], x[t]) * x[t])"
+    ),
+    "a matrix that does not fit": _of_a_line(
+        lambda rng, left, right: f"{left} = {right} + sum(outer(x[t], concat(x[t], 1)) @ x[t])"
+    ),
     "a condition as a value": _of_a_line(lambda rng, left, right: f"{left} = {right} + ({right} > 0)"),
     "what the language has not": _of_a_line(lambda rng, left, right: f"{left} = {right} + {rng.choice(STRANGE)}"),
     "a stray character": _of_a_line(lambda rng, left, right: f"{left} = {right} {rng.choice('$?!`;@^é')}"),
@@ -81,9 +141,13 @@ FAULTS: dict[str, Change] = {
     "a declared input that nothing uses": lambda rng, text: _insert(text, "inputs: {", "inputs: {lost: H, "),
     "an output that there is not": lambda rng, text: _insert(text, "outputs: [", "outputs: [nowhere, "),
     "an output twice": lambda rng, text: re.sub(r"outputs: \[(\w+)", r"outputs: [\1, \1", text),
-    "an unknown key": lambda rng, text: text + f"{rng.choice(['paramters', 'output', 'Equations', 'note', 'lr'])}: {{}}\n",
+    "an unknown key": (
+        lambda rng, text: text + f"{rng.choice(['paramters', 'output', 'Equations', 'note', 'lr'])}: {{}}\n"
+    ),
     "a key twice": lambda rng, text: text + "outputs: [h]\n",
-    "another format": lambda rng, text: text.replace("rnnspec: 1", f"rnnspec: {rng.choice(['2', '0', 'one', '1.0', '[1]', ''])}"),
+    "another format": lambda rng, text: text.replace(
+        "rnnspec: 1", f"rnnspec: {rng.choice(['2', '0', 'one', '1.0', '[1]', ''])}"
+    ),
     "no format": lambda rng, text: text.replace("rnnspec: 1\n", ""),
     "no name": lambda rng, text: re.sub(r"name: \w+\n", "", text),
     "a reserved name": lambda rng, text: _insert(text, "inputs: {", f"inputs: {{{rng.choice(NAMES)}: H, "),

@@ -1,9 +1,11 @@
 """The whole line from text to machine code over random specs: what `rnnspec check --random` does.
 
 Each spec is loaded, built, differentiated (reverse and forward), scheduled and emitted, and every
-representation verifies itself. The adjoint is compared with the tangent (dot product) and with a complex step of the
-reference along one random direction of everything. Some are compiled too, and compared with the reference.
+representation verifies itself. The adjoint is compared with the tangent (dot product) and with a
+complex step of the reference along one random direction of everything. Some are compiled too, and
+compared with the reference.
 """
+
 from __future__ import annotations
 
 import ast
@@ -17,7 +19,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rnnspec.check.properties.derivatives import agree, complex_derivative, directions, forward_derivative, reverse_derivative
+from rnnspec.check.properties.derivatives import (
+    agree,
+    complex_derivative,
+    directions,
+    forward_derivative,
+    reverse_derivative,
+)
 from rnnspec.check.properties.invariants import lengths
 from rnnspec.check.properties.values import against_reference
 from rnnspec.check.random.specs import random_spec
@@ -36,8 +44,8 @@ NOT_RUN = "kernels: "  # what a note begins with that says why kernels were not
 
 @dataclass
 class RandomReport:
-    """checked: how many specs; compiled: of how many the kernels ran and were right; notes: how often something was
-    not checked, and why; failures: seed, what, and the text."""
+    """checked: how many specs; compiled: of how many the kernels ran and were right; notes: how
+    often something was not checked, and why; failures: seed, what, and the text."""
 
     checked: int = 0
     compiled: int = 0
@@ -50,14 +58,20 @@ class RandomReport:
         return not self.failures
 
     def to_text(self) -> str:
-        lines = [f"{self.checked} random specs, {self.compiled} of them compiled, {len(self.failures)} failed, in {self.seconds:.0f} s"]
+        lines = [
+            f"{self.checked} random specs, {self.compiled} of them compiled, {len(self.failures)} failed, in"
+            f" {self.seconds:.0f} s"
+        ]
         lines += [f"  {count} times: {note}" for note, count in self.notes.most_common()]
         lines += [f"FAILED seed {seed}: {what}\n{text}" for seed, what, text in self.failures]
         return "\n".join(lines)
 
 
-def check_random(count: int, compiled: int = 0, first: int = 0, progress: Callable[[str, int, int], None] | None = None) -> RandomReport:
-    """Checks the random specs of the seeds `first`, `first + 1`, ...; `compiled` of them, evenly spread, by running their kernels."""
+def check_random(
+    count: int, compiled: int = 0, first: int = 0, progress: Callable[[str, int, int], None] | None = None
+) -> RandomReport:
+    """Checks the random specs of the seeds `first`, `first + 1`, ...; `compiled` of them, evenly
+    spread, by running their kernels."""
     report = RandomReport()
     start = time.perf_counter()
     every, tried = max(1, count // compiled) if compiled else 0, 0
@@ -71,7 +85,9 @@ def check_random(count: int, compiled: int = 0, first: int = 0, progress: Callab
             report.compiled += kernels and not any(note.startswith(NOT_RUN) for note in notes)
         except Exception as error:  # whatever goes wrong in what is checked
             place = traceback.extract_tb(error.__traceback__)[-1]
-            report.failures.append((seed, f"{type(error).__name__}: {error} ({place.filename.rpartition('/')[2]}:{place.lineno})", text))
+            report.failures.append(
+                (seed, f"{type(error).__name__}: {error} ({place.filename.rpartition('/')[2]}:{place.lineno})", text)
+            )
         report.checked += 1
         report.seconds = time.perf_counter() - start
         if progress is not None:
@@ -80,10 +96,12 @@ def check_random(count: int, compiled: int = 0, first: int = 0, progress: Callab
 
 
 def check_text(text: str, seed: int = 0, *, kernel: bool = False) -> list[str]:
-    """Checks one spec; raises AssertionError or whatever the engine raises. Returns what was not checked, and why.
+    """Checks one spec; raises AssertionError or whatever the engine raises. Returns what was not
+    checked, and why.
 
-    kernel: whether its kernels are compiled and compared with the reference. The text decides for which dtype, which of the three
-    kernels is emitted where none is compiled, and whether rows have lengths: a run over many specs has all of them.
+    kernel: whether its kernels are compiled and compared with the reference. The text decides for
+    which dtype, which of the three kernels is emitted where none is compiled, and whether rows have
+    lengths: a run over many specs has all of them.
     """
     spec, chance = loads(text), zlib.crc32(text.encode())
     dtype, mode = DTYPES[chance % 2], MODES[chance // 2 % 3]
@@ -104,17 +122,22 @@ def check_text(text: str, seed: int = 0, *, kernel: bool = False) -> list[str]:
 
 
 def _derivatives(known: Subject, shapes: Shapes) -> Iterator[str]:
-    """The adjoint against the tangent and, where the derivative is that of the value, against a complex step, along one direction of all."""
+    """The adjoint against the tangent and, where the derivative is that of the value, against a
+    complex step, along one direction of all."""
     case = draw(known.spec, known.graph, shapes, known.seed)
     along = directions(known, case, np.random.default_rng(known.seed))
     reverse, size = reverse_derivative(run_reference(known, case), along)
     ahead, _ = forward_derivative(known, case, along)
-    checked = [agree(reverse, ahead, max(size, LEAST), DOT_PRODUCT, f"dot product: tangent {ahead!r}, adjoint {reverse!r}")]
+    checked = [
+        agree(reverse, ahead, max(size, LEAST), DOT_PRODUCT, f"dot product: tangent {ahead!r}, adjoint {reverse!r}")
+    ]
     if why := undefined_derivatives(known.graph):
         yield why
     else:
         step = complex_derivative(known, case, along)
-        checked.append(agree(reverse, step, max(size, LEAST), COMPLEX_STEP, f"complex step {step!r}, adjoint {reverse!r}"))
+        checked.append(
+            agree(reverse, step, max(size, LEAST), COMPLEX_STEP, f"complex step {step!r}, adjoint {reverse!r}")
+        )
     for outcome in checked:
         assert outcome.passed, outcome.detail
 
@@ -128,10 +151,15 @@ def _emit(made: Stages, dtype: str, mode: str) -> None:
 
 
 def _kernels(known: Subject, dtype: str) -> None:
-    """The properties of the battery that cost no further compiling, at sizes of which one is ragged."""
+    """The properties of the battery that cost no further compiling, at sizes of which one is
+    ragged."""
     made = with_kernel(known, dtype)
     lanes = made.lanes()
     ragged = Shapes(5, 4, (lanes, lanes - 1, 2 * lanes + 1), ragged=True, number=1)
-    for check, shapes in ((against_reference, Shapes(4, 3, (5, lanes + 1, 2))), (against_reference, ragged), (lengths, ragged)):
+    for check, shapes in (
+        (against_reference, Shapes(4, 3, (5, lanes + 1, 2))),
+        (against_reference, ragged),
+        (lengths, ragged),
+    ):
         outcome = check.at(made, shapes)
         assert outcome.passed, f"{dtype} kernel: {outcome.detail}: {outcome.measured:.1e}"

@@ -1,8 +1,11 @@
-"""Random cells that are valid, as YAML texts: everything that the language offers, in every mixture.
+"""Random cells that are valid, as YAML texts: everything that the language offers, in every
+mixture.
 
-`random_spec(random.Random(7))` is one text. The source of chance is an argument, so that Hypothesis, which has one that it can
-shrink, writes specs by the same code (`rnnspec.check.random.strategies`).
+`random_spec(random.Random(7))` is one text. The source of chance is an argument, so that
+Hypothesis, which has one that it can shrink, writes specs by the same code
+(`rnnspec.check.random.strategies`).
 """
+
 from __future__ import annotations
 
 import random
@@ -10,20 +13,67 @@ import re
 
 VECTORS = ("D", "H", "P")
 
-# Forms of expressions by the number of operands. {} is an operand of the form's own shape, {s} one that may be a single number.
+# Forms of expressions by the number of operands. {} is an operand of the form's own shape, {s} one
+# that may be a single number.
 # Arguments are kept where the function is defined and where nothing overflows.
 ONE = (
-    "sigmoid({})", "tanh({})", "relu({})", "leaky_relu({}, 0.1)", "elu({})", "selu({})", "gelu({})", "silu({})", "softplus({})", "softsign({})",
-    "hard_sigmoid({}, 0.2)", "hard_sigmoid({}, 1/6)", "hard_tanh({})", "exp(-square({}))", "log(1 + square({}))", "log1p(abs({}))", "expm1(tanh({}))",
-    "sqrt(1 + square({}))", "rsqrt(2 + square({}))", "abs({})", "sign({})", "sin({})", "cos({})", "erf({})", "clip({}, -0.5, 0.7)", "identity({})",
-    "log_sigmoid({})", "square({})", "reciprocal(2 + square({}))", "({})**2", "(1 + square({}))**-1.5", "(2 + sin({}))**0.3", "-({})", "bend({})",
-    "tanh({})**3", "phi({})",
+    "sigmoid({})",
+    "tanh({})",
+    "relu({})",
+    "leaky_relu({}, 0.1)",
+    "elu({})",
+    "selu({})",
+    "gelu({})",
+    "silu({})",
+    "softplus({})",
+    "softsign({})",
+    "hard_sigmoid({}, 0.2)",
+    "hard_sigmoid({}, 1/6)",
+    "hard_tanh({})",
+    "exp(-square({}))",
+    "log(1 + square({}))",
+    "log1p(abs({}))",
+    "expm1(tanh({}))",
+    "sqrt(1 + square({}))",
+    "rsqrt(2 + square({}))",
+    "abs({})",
+    "sign({})",
+    "sin({})",
+    "cos({})",
+    "erf({})",
+    "clip({}, -0.5, 0.7)",
+    "identity({})",
+    "log_sigmoid({})",
+    "square({})",
+    "reciprocal(2 + square({}))",
+    "({})**2",
+    "(1 + square({}))**-1.5",
+    "(2 + sin({}))**0.3",
+    "-({})",
+    "bend({})",
+    "tanh({})**3",
+    "phi({})",
 )
 TWO = (
-    "{} + ({s})", "{} - ({s})", "({}) * ({s})", "({s}) * ({})", "({s}) / (2 + ({})**2)", "maximum({}, {s})", "minimum({s}, {})", "mix({}, {s})",
-    "clip({}, -1, 0.5 + sigmoid({s}))", "leaky_relu({}, sigmoid({s}))", "where(t < 2, {}, {s})", "where(not ({} > 0.3), 1, {s})",
+    "{} + ({s})",
+    "{} - ({s})",
+    "({}) * ({s})",
+    "({s}) * ({})",
+    "({s}) / (2 + ({})**2)",
+    "maximum({}, {s})",
+    "minimum({s}, {})",
+    "mix({}, {s})",
+    "clip({}, -1, 0.5 + sigmoid({s}))",
+    "leaky_relu({}, sigmoid({s}))",
+    "where(t < 2, {}, {s})",
+    "where(not ({} > 0.3), 1, {s})",
 )
-FOUR = ("where({s} < {s}, {}, {s})", "where({s} >= {s} or t == 1, {s}, {})", "where(-1 < {s} < {s}, {}, {s})", "where({s} != {s} and t > 0, {}, {s})")
+FOUR = (
+    "where({s} < {s}, {}, {s})",
+    "where({s} >= {s} or t == 1, {s}, {})",
+    "where(-1 < {s} < {s}, {}, {s})",
+    "where({s} != {s} and t > 0, {}, {s})",
+)
 SMOOTH = ("softmax({})", "cumsum({})", "cumax({})", "layer_norm({}, 0.01)")
 FOLDS = ("sum({})", "mean({})", "max({})", "norm({})")
 UNDIFFERENTIABLE = ("stop_gradient({})", "straight_through(sign({}), {})")
@@ -33,7 +83,8 @@ CHOICES = ("[tanh, relu, identity]", "[softsign, sin]", "[sigmoid]")
 
 
 def random_spec(rng: random.Random, name: str = "random") -> str:
-    """The text of a valid cell. Vectors have the sizes D, H and P, and there are numbers and matrices."""
+    """The text of a valid cell. Vectors have the sizes D, H and P, and there are numbers and
+    matrices."""
     return _Writer(rng, name).text()
 
 
@@ -64,7 +115,10 @@ class _Writer:
         for number in range(self.rng.randint(0, 3)):
             self.intermediate(f"v{number}", self.rng.choice([*VECTORS, "[]"]))
         for state, shape in self.states.items():
-            self.lines.append(f"{state}[t] = 0.9 * tanh({self.expression(shape, self.rng.randint(1, 3))}) + 0.1 * {self.earlier(shape)}")
+            self.lines.append(
+                f"{state}[t] = 0.9 * tanh({self.expression(shape, self.rng.randint(1, 3))}) + 0.1 *"
+                f" {self.earlier(shape)}"
+            )
             self.now[state] = shape
         if matrix:
             self.matrix_state()
@@ -75,13 +129,22 @@ class _Writer:
 
     def written(self, matrix: bool) -> str:
         rng, body = self.rng, "".join(f"  {line}\n" for line in self.lines)
-        outputs = list(dict.fromkeys([rng.choice(sorted(self.states)), *(n for n in self.now if n.startswith(("v", "of_")))])) + ["read"] * matrix
+        outputs = (
+            list(dict.fromkeys([rng.choice(sorted(self.states)), *(n for n in self.now if n.startswith(("v", "of_")))]))
+            + ["read"] * matrix
+        )
         shown = {**self.states, **({"M": "[H, P]"} if matrix else {})}
-        used = {n: s if s.startswith("[") else f"[{s}]" for n, s in self.parameters.items() if re.search(rf"\b{n}\b", body)}
+        used = {
+            n: s if s.startswith("[") else f"[{s}]" for n, s in self.parameters.items() if re.search(rf"\b{n}\b", body)
+        }
         functions = [text for name, text in FUNCTIONS.items() if f"{name}(" in body]
         keys = [
             f"rnnspec: 1\nname: {self.name}\n",
-            "sizes: {P: H}\n" if any("P" in shape for shape in (*shown.values(), *used.values())) and self.chance(0.1) else "",
+            (
+                "sizes: {P: H}\n"
+                if any("P" in shape for shape in (*shown.values(), *used.values())) and self.chance(0.1)
+                else ""
+            ),
             "inputs: {" + ", ".join(f"{n}: {s}" for n, s in self.inputs.items()) + "}\n",
             "states: {" + ", ".join(f"{n}: {s}" for n, s in shown.items()) + "}\n",
             "parameters:\n" + "".join(f"  {n}: {s}\n" for n, s in used.items()) if used else "",
@@ -101,7 +164,10 @@ class _Writer:
     def computed_once(self) -> None:
         rng = self.rng
         self.parameters |= {"R": "[H, H]", "B": "[H, P]"}
-        self.lines.append(f"A = {rng.choice(['R @ B', 'B', 'R.T @ B + sum(B) * B', 'tanh(B) * norm(R)'])} * {rng.choice(['0.3', 'rate', 'mean(R)'])}")
+        self.lines.append(
+            f"A = {rng.choice(['R @ B', 'B', 'R.T @ B + sum(B) * B', 'tanh(B) * norm(R)'])} *"
+            f" {rng.choice(['0.3', 'rate', 'mean(R)'])}"
+        )
         diagonal = rng.choice(["eye(H)", "diag(z)", "diag(exp(-square(z)))"])
         self.lines.append(f"K = {rng.choice(['R - R.T', 'R @ R.T', 'R', 'outer(z, z) - R'])} - 0.1 * {diagonal}")
         if "z" in self.lines[-1]:
@@ -114,9 +180,15 @@ class _Writer:
         rng, rounds = self.rng, self.rng.randint(1, 3)
         self.parameters |= {"S": "[3, H, H]", "s_b": "[3, H]"}
         first, other = self.leaf("H"), rng.choice([f"s[t, k-1] * {self.leaf('H')}", "tanh(s[t, k-1])"])
-        self.lines += [f"s[t, 0] = h[t-{rng.randint(1, self.furthest)}]", f"for k in 1..{rounds}:",
-                       f"  s[t, k] = tanh(where(k == 1, {first}, {other}) + S[k] @ s[t, k-1] + s_b[k] * {rng.choice(['s[t-1, k]', 'k', '1'])})",
-                       f"last[t] = s[t, {rounds}]"]
+        self.lines += [
+            f"s[t, 0] = h[t-{rng.randint(1, self.furthest)}]",
+            f"for k in 1..{rounds}:",
+            (
+                f"  s[t, k] = tanh(where(k == 1, {first}, {other}) + S[k] @ s[t, k-1] + s_b[k] *"
+                f" {rng.choice(['s[t-1, k]', 'k', '1'])})"
+            ),
+            f"last[t] = s[t, {rounds}]",
+        ]
         self.now["last"] = self.before["last"] = "H"
 
     def matrix_state(self) -> None:
@@ -124,7 +196,10 @@ class _Writer:
         left, right = self.leaf("H"), self.leaf("P")
         self.lines.append(f"M[t] = {decay} * M[t-1] + tanh(outer({left}, {right}){' + A' if self.once else ''})")
         key, vector = self.expression("P", 1), self.leaf("H", varying=True)
-        self.lines.append(f"read[t] = {self.rng.choice([f'M[t] @ ({key})', f'tanh(M[t-1] @ M[t].T) @ {vector}', f'M[t-1] @ ({key})'])}")
+        self.lines.append(
+            "read[t] ="
+            f" {self.rng.choice([f'M[t] @ ({key})', f'tanh(M[t-1] @ M[t].T) @ {vector}', f'M[t-1] @ ({key})'])}"
+        )
 
     # --- expressions
 
@@ -133,7 +208,8 @@ class _Writer:
         return f"{self.rng.choice(fitting)}[t-{self.rng.randint(1, self.furthest)}]"
 
     def leaf(self, shape: str, varying: bool = False) -> str:
-        """A value that was read or computed, or (unless it must change with time) a parameter or number."""
+        """A value that was read or computed, or (unless it must change with time) a parameter or
+        number."""
         refs = [f"{n}[t]" for n, s in self.now.items() if s == shape]
         if any(s == shape for s in self.before.values()):
             refs += [self.earlier(shape), self.earlier(shape)]
@@ -176,8 +252,14 @@ class _Writer:
 
     def product(self, shape: str, depth: int) -> str:
         inner = self.rng.choice(VECTORS)
-        matrix = f"{self.parameter(f'[{inner}, {shape}]')}.T" if self.chance(0.15) else self.parameter(f"[{shape}, {inner}]")
-        vector = self.leaf(inner, varying=True) if self.chance(0.7) else f"({self.expression(inner, depth)} + {self.leaf(inner, varying=True)})"
+        matrix = (
+            f"{self.parameter(f'[{inner}, {shape}]')}.T" if self.chance(0.15) else self.parameter(f"[{shape}, {inner}]")
+        )
+        vector = (
+            self.leaf(inner, varying=True)
+            if self.chance(0.7)
+            else f"({self.expression(inner, depth)} + {self.leaf(inner, varying=True)})"
+        )
         return f"{matrix} @ {vector}" + (f" + {self.expression(shape, depth)}" if self.chance(0.6) else "")
 
     def fold(self, depth: int) -> str:
@@ -193,7 +275,10 @@ class _Writer:
         if pick == "part":
             return f"part(concat({self.leaf('P')}, {self.expression(shape, depth)}, 1), P, {shape})"
         if pick == "concat":
-            return f"{self.parameter(f'[{shape}, D + H + 1]')} @ concat({self.leaf('D')}, {self.expression('H', depth)}, {self.leaf('[]')})"
+            return (
+                f"{self.parameter(f'[{shape}, D + H + 1]')} @ concat({self.leaf('D')}, {self.expression('H', depth)},"
+                f" {self.leaf('[]')})"
+            )
         if pick == "once" and self.once and shape != "D":
             return {"H": f"(A @ ({self.leaf('P')}))", "P": f"({self.leaf('H')} @ A)"}[shape]
         return f"({self.expression(shape, depth)}) / sqrt({shape} + 1)"

@@ -6,9 +6,11 @@
     @given(specs())
     def test_my_engine_takes_it(text): ...
 
-`specs()` are YAML texts of valid cells, over the whole language. `invalid_specs()` are such texts with one fault each: pairs of the
-fault's name and the text, for which nothing but an error that says where it is will do.
+`specs()` are YAML texts of valid cells, over the whole language. `invalid_specs()` are such texts
+with one fault each: pairs of the fault's name and the text, for which nothing but an error that
+says where it is will do.
 """
+
 from __future__ import annotations
 
 from hypothesis import strategies as st

@@ -1,9 +1,10 @@
 """Document -> Spec: everything that must hold of a cell as a whole.
 
-In: a Document (joined with what it extends) and the values of its constants and choices. Out: a Spec whose equations
-are resolved, checked and in an order in which each reads what stands above it or an earlier step.
-All faults are found before one SpecError carries them.
+In: a Document (joined with what it extends) and the values of its constants and choices. Out: a
+Spec whose equations are resolved, checked and in an order in which each reads what stands above it
+or an earlier step. All faults are found before one SpecError carries them.
 """
+
 from __future__ import annotations
 
 import fnmatch
@@ -42,14 +43,20 @@ def check(document: Document, settings: Settings) -> Spec:
     document, in_shapes = with_numbers(document, constants, faults)
     kinds = _kinds(document, faults)
     check_choices(document, faults)
-    choices = {name: Choice(e.value, settings.chosen.get(name, e.value[0])) for name, e in document.choices.items() if e.value}
+    choices = {
+        name: Choice(e.value, settings.chosen.get(name, e.value[0])) for name, e in document.choices.items() if e.value
+    }
     unrolled = unroll(document, kinds, constants, faults)
     chosen, functions = {n: c.chosen for n, c in choices.items()}, {n: e.value for n, e in document.functions.items()}
     scope = Scope(kinds, constants, chosen, functions, document.broken, unrolled)
     equations = lower_taps(resolve(document, scope, faults), {*kinds, *(r.target for r in unrolled.rounds)}, faults)
     _check_defined(document, faults)
     _check_used(document, in_shapes, faults)
-    declared = {name: e.value for section in (document.inputs, document.states, document.parameters) for name, e in section.items()}
+    declared = {
+        name: e.value
+        for section in (document.inputs, document.states, document.parameters)
+        for name, e in section.items()
+    }
     _check_ranks(document, faults)
     ordered = _ordered(equations, faults)
     shapes = infer_shapes(equations, declared, document.states, scope.named("size"), faults)
@@ -74,7 +81,10 @@ def check(document: Document, settings: Settings) -> Spec:
         defaults={n: e.value for n, e in document.defaults.items()},
         noise=noise,
         init=init,
-        layouts={library: {b: tuple(e.value for e in es) for b, es in blocks.items()} for library, blocks in document.layouts.items()},
+        layouts={
+            library: {b: tuple(e.value for e in es) for b, es in blocks.items()}
+            for library, blocks in document.layouts.items()
+        },
         same_as=library_layers(document, choices, settings.constants),
         examples=() if settings.chosen or settings.constants else tuple(e.value for e in document.examples),
         notes=document.notes,
@@ -107,7 +117,8 @@ def _kinds(document: Document, faults: Faults) -> dict[str, str]:
         for name, at in entries.items():
             if name in kinds:
                 faults.add(
-                    f"'{name}' is {with_article(kinds[name])} (line {places[name].line}) and can't be {with_article(_KINDS[section])} too.",
+                    f"'{name}' is {with_article(kinds[name])} (line {places[name].line}) and can't be"
+                    f" {with_article(_KINDS[section])} too.",
                     at,
                 )
             else:
@@ -119,17 +130,25 @@ def _kinds(document: Document, faults: Faults) -> dict[str, str]:
         elif kind not in ("intermediate", "state", "once"):
             kind, line = kinds[name], places[name].line
             faults.add(
-                f"'{name}' is {with_article(kind)} (line {line}); an equation defines states and intermediate values only.", equation.at
+                f"'{name}' is {with_article(kind)} (line {line}); an equation defines states and intermediate values"
+                " only.",
+                equation.at,
             )
     return kinds
 
 
 def _shapes(document: Document) -> list[tuple[Place, Shape]]:
-    return [(e.at, e.value) for section in (document.inputs, document.states, document.parameters) for e in section.values()]
+    return [
+        (e.at, e.value) for section in (document.inputs, document.states, document.parameters) for e in section.values()
+    ]
 
 
 def _check_ranks(document: Document, faults: Faults) -> None:
-    for what, section, most in (("an input", document.inputs, 1), ("a state", document.states, 2), ("a parameter", document.parameters, 3)):
+    for what, section, most in (
+        ("an input", document.inputs, 1),
+        ("a state", document.states, 2),
+        ("a parameter", document.parameters, 3),
+    ):
         for name, entry in section.items():
             if len(entry.value) > most:
                 axes = f"{most} ax{'e' if most > 1 else 'i'}s"
@@ -147,7 +166,12 @@ def _check_defined(document: Document, faults: Faults) -> None:
 def _check_used(document: Document, in_shapes: set[str], faults: Faults) -> None:
     if document.broken or document.problems:  # what uses it may be what can't be read
         return
-    used = used_names(document) | in_shapes | {e.value.argument for e in document.noise.values()} | {a.text for step in document.apply for a in step.arguments}
+    used = (
+        used_names(document)
+        | in_shapes
+        | {e.value.argument for e in document.noise.values()}
+        | {a.text for step in document.apply for a in step.arguments}
+    )
     for section in ("inputs", "parameters", "constants", "choices", "functions"):
         for name, entry in getattr(document, section).items():
             if name not in used:
@@ -158,11 +182,21 @@ def _check_emitted(document: Document, kinds: Mapping[str, str], indexed: set[st
     known = [name for name, kind in kinds.items() if kind in ("state", "intermediate") and name not in indexed]
     for entry in document.outputs:
         if entry.value in indexed:
-            faults.add(f"'{entry.value}' has one value a round. Emit one of them by an equation of its own: last[t] = {entry.value}[t, 3].", entry.at)
+            faults.add(
+                f"'{entry.value}' has one value a round. Emit one of them by an equation of its own: last[t] ="
+                f" {entry.value}[t, 3].",
+                entry.at,
+            )
             known.append(entry.value)
     _check_list("outputs", "a state or intermediate value", document.outputs, [*known, *document.broken], faults)
     _check_list("no_gradient", "an input", document.no_gradient, list(document.inputs), faults)
-    _check_list("defaults", "an input", tuple(Entry(n, e.at) for n, e in document.defaults.items()), list(document.inputs), faults)
+    _check_list(
+        "defaults",
+        "an input",
+        tuple(Entry(n, e.at) for n, e in document.defaults.items()),
+        list(document.inputs),
+        faults,
+    )
     if "outputs" in document.keys and not document.outputs and not document.problems:
         faults.add("outputs is empty. Write what is emitted every step, like [h].", document.key("outputs"))
 
@@ -194,7 +228,9 @@ def _ordered(equations: list[Equation], faults: Faults) -> list[Equation]:
             where, advice = "within one step", f" One of them must read an earlier step, like {cycle[-1]}[t-1]."
             if not left[cycle[0]].timed:
                 where, advice = "among values computed once per sequence", ""
-            faults.add(f"a cycle {where}: {' -> '.join([*cycle, cycle[0]])} (each reads the next).{advice}", left[cycle[0]].at)
+            faults.add(
+                f"a cycle {where}: {' -> '.join([*cycle, cycle[0]])} (each reads the next).{advice}", left[cycle[0]].at
+            )
             done |= set(cycle)
             left = {name: e for name, e in left.items() if name not in cycle}
             continue
@@ -223,19 +259,23 @@ def _cycle(left: Mapping[str, Equation], reads: Mapping[str, list[str]], done: s
 
 
 def _sizes(document: Document, faults: Faults, mentioned: set[str]) -> dict[str, Size]:
-    """Every size with its meaning and default, in the order of first use; each must be told by something at run time."""
+    """Every size with its meaning and default, in the order of first use; each must be told by
+    something at run time."""
     used: dict[str, Place] = {}
     for at, shape in _shapes(document):
         for size in shape:
             used |= {name: at for name in sorted(size_names(size)) if name not in used}
     names = set(used) | set(document.sizes)
     sizes = {
-        name: _default(name, document.sizes[name], names, faults) if name in document.sizes else Size() for name in [*used, *document.sizes]
+        name: _default(name, document.sizes[name], names, faults) if name in document.sizes else Size()
+        for name in [*used, *document.sizes]
     }
     told = {size for _, shape in _shapes(document) for size in shape} & names
     if "seed" in names:
-        faults.add("'seed' can't be a size: it is an argument of Kernel.init beside the sizes. Choose another name.",
-                   used.get("seed") or document.sizes["seed"].at)
+        faults.add(
+            "'seed' can't be a size: it is an argument of Kernel.init beside the sizes. Choose another name.",
+            used.get("seed") or document.sizes["seed"].at,
+        )
     for name in ("B", "T"):
         if name in names:
             what = "rows of a batch" if name == "B" else "steps"
@@ -245,20 +285,27 @@ def _sizes(document: Document, faults: Faults, mentioned: set[str]) -> dict[str,
             )
     while more := {n for n in names - told if (d := sizes[n].default) is not None and size_names(d) <= told}:
         told |= more
-    needed = set(used) | (set(document.sizes) & mentioned) | {n for size in sizes.values() if size.default for n in size_names(size.default)}
+    needed = (
+        set(used)
+        | (set(document.sizes) & mentioned)
+        | {n for size in sizes.values() if size.default for n in size_names(size.default)}
+    )
     for name in [*used, *document.sizes]:
         at = used.get(name) or document.sizes[name].at
         if name not in needed:
             faults.add(f"the size '{name}' stands in no shape. Use it or take it out.", at)
         elif name not in told:
             faults.add(
-                f"nothing tells the size '{name}' at run time: no array has it as an axis of its own. Give it a default under sizes.", at
+                f"nothing tells the size '{name}' at run time: no array has it as an axis of its own. Give it a default"
+                " under sizes.",
+                at,
             )
     return {name: size for name, size in sizes.items() if name in needed}
 
 
 def _default(name: str, entry: Entry[Size], names: set[str], faults: Faults) -> Size:
-    """`P: H` and `L: 3` are defaults, `D: features of x` a meaning; `{meaning: ..., default: ...}` says which is which."""
+    """`P: H` and `L: 3` are defaults, `D: features of x` a meaning; `{meaning: ..., default: ...}`
+    says which is which."""
     size = entry.value
     text = size.default if size.default is not None else size.meaning
     try:
@@ -273,16 +320,24 @@ def _default(name: str, entry: Entry[Size], names: set[str], faults: Faults) -> 
 
 
 def _initialisers(document: Document, faults: Faults) -> dict[str, Init]:
-    """One per parameter that has one: a full name wins over a pattern, an earlier pattern over a later one."""
+    """One per parameter that has one: a full name wins over a pattern, an earlier pattern over a
+    later one."""
     found: dict[str, Entry[Init]] = {}
     for pattern, entry in document.init.items():
         matching = [name for name in document.parameters if name == pattern or fnmatch.fnmatchcase(name, pattern)]
         if not matching:
             near = did_you_mean(pattern, document.parameters)
-            faults.add(f"init names '{pattern[:60]}', which is no parameter.{near} Known here: {listed(document.parameters)}.", entry.at)
+            faults.add(
+                f"init names '{pattern[:60]}', which is no parameter.{near} Known here: {listed(document.parameters)}.",
+                entry.at,
+            )
         for name in matching:
             if entry.value.kind in ("orthogonal", "identity") and len(document.parameters[name].value) < 2:
-                faults.add(f"'{entry.value.kind}' is for matrices, and '{name}' has the shape [{', '.join(document.parameters[name].value)}].", entry.at)
+                faults.add(
+                    f"'{entry.value.kind}' is for matrices, and '{name}' has the shape"
+                    f" [{', '.join(document.parameters[name].value)}].",
+                    entry.at,
+                )
             if name == pattern or (name not in found and name not in document.init):
                 found[name] = entry
     _check_likes(found, document, faults)
@@ -298,11 +353,23 @@ def _check_likes(init: Mapping[str, Entry[Init]], document: Document, faults: Fa
             continue
         own = init[like].value if like in init else Init("")
         if like not in shapes:
-            faults.add(f"init: '{name}' is like '{like[:60]}', which is no parameter.{did_you_mean(like, shapes)} Known here: {listed(shapes)}.", entry.at)
+            faults.add(
+                f"init: '{name}' is like '{like[:60]}', which is no parameter.{did_you_mean(like, shapes)} Known here:"
+                f" {listed(shapes)}.",
+                entry.at,
+            )
         elif own.kind != "chrono" or own.like:
-            faults.add(f"init: '{name}' is like '{like}', which draws no numbers by chrono itself. Write {like}: chrono(Tmax), without 'like'.", entry.at)
+            faults.add(
+                f"init: '{name}' is like '{like}', which draws no numbers by chrono itself. Write {like}: chrono(Tmax),"
+                " without 'like'.",
+                entry.at,
+            )
         elif shape != shapes[like]:
-            faults.add(f"init: '{name}' [{', '.join(shape)}] is like '{like}' [{', '.join(shapes[like])}]: they need one shape.", entry.at)
+            faults.add(
+                f"init: '{name}' [{', '.join(shape)}] is like '{like}' [{', '.join(shapes[like])}]: they need one"
+                " shape.",
+                entry.at,
+            )
 
 
 def _noise(document: Document, constants: Mapping[str, Fraction], faults: Faults) -> dict[str, Draw]:
@@ -310,10 +377,17 @@ def _noise(document: Document, constants: Mapping[str, Fraction], faults: Faults
     known, found = [*document.inputs, *document.parameters], {}
     for name, entry in document.noise.items():
         if name not in known:
-            faults.add(f"noise names '{name}', which is no input and no parameter.{did_you_mean(name, known)} Known here: {listed(known)}.", entry.at)
+            faults.add(
+                f"noise names '{name}', which is no input and no parameter.{did_you_mean(name, known)} Known here:"
+                f" {listed(known)}.",
+                entry.at,
+            )
             continue
         if name in document.defaults:
-            faults.add(f"'{name}' is noise: where a call does not give it, it is drawn. Take its default out.", document.defaults[name].at)
+            faults.add(
+                f"'{name}' is noise: where a call does not give it, it is drawn. Take its default out.",
+                document.defaults[name].at,
+            )
         draw = drawn(entry.value, constants, name in document.parameters)
         if isinstance(draw, str):
             faults.add(f"the noise '{name}': {draw}", entry.at)

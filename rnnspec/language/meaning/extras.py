@@ -1,4 +1,6 @@
-"""What a spec says beside its equations: layouts, layers that compute the same, examples. Checked against the Spec."""
+"""What a spec says beside its equations: layouts, layers that compute the same, examples. Checked
+against the Spec."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -13,10 +15,15 @@ ZERO = "0"  # in a layout: a part that holds zeros and means nothing
 
 
 def check_layouts(document: Document, spec: Spec, faults: Faults) -> None:
-    """Every entry is a parameter, every parameter is in each layout, the parts of a block fit together."""
+    """Every entry is a parameter, every parameter is in each layout, the parts of a block fit
+    together."""
     for library, blocks in document.layouts.items():
         if not blocks:
-            faults.add(f"the layout '{library}' names no block; null takes away a layout that is inherited, and none of this name is.", document.key("layouts"))
+            faults.add(
+                f"the layout '{library}' names no block; null takes away a layout that is inherited, and none of this"
+                " name is.",
+                document.key("layouts"),
+            )
             continue
         placed: set[str] = set()
         for block, entries in blocks.items():
@@ -32,13 +39,18 @@ def check_layouts(document: Document, spec: Spec, faults: Faults) -> None:
             if len(shapes) > 1:
                 names = " and ".join(shapes.values())
                 faults.add(
-                    f"{names} can't stand in one block ('{block}' of '{library}'): their shapes differ after the first axis.", entries[0].at
+                    f"{names} can't stand in one block ('{block}' of '{library}'): their shapes differ after the first"
+                    " axis.",
+                    entries[0].at,
                 )
             if not shapes and all(e.value == ZERO for e in entries):
                 faults.add(f"the block '{block}' of '{library}' names no parameter.", document.key("layouts"))
         missing = [name for name in spec.trained if name not in placed]
         if missing and not document.problems:
-            faults.add(f"the layout '{library}' lacks {listed(missing)}: it must place every parameter.", document.key("layouts"))
+            faults.add(
+                f"the layout '{library}' lacks {listed(missing)}: it must place every parameter.",
+                document.key("layouts"),
+            )
 
 
 def library_layers(
@@ -46,8 +58,8 @@ def library_layers(
 ) -> dict[str, Mapping[str, object]]:
     """The layers that compute the same with the options now chosen.
 
-    An entry speaks of the defaults. With another option it holds only if an attribute gives a value for that option:
-    `nonlinearity: {phi: {tanh: tanh, relu: relu}}`.
+    An entry speaks of the defaults. With another option it holds only if an attribute gives a value
+    for that option: `nonlinearity: {phi: {tanh: tanh, relu: relu}}`.
     """
     found: dict[str, Mapping[str, object]] = {}
     other = {name for name, choice in choices.items() if choice.chosen != choice.options[0]}
@@ -71,7 +83,8 @@ def library_layers(
 
 
 def check_examples(document: Document, spec: Spec, faults: Faults) -> None:
-    """The arrays of each example have the shapes that its sizes give. A spec of other constants or choices has no examples."""
+    """The arrays of each example have the shapes that its sizes give. A spec of other constants or
+    choices has no examples."""
     if faults.found or not spec.examples:
         return
     for entry in document.examples:
@@ -82,7 +95,10 @@ def _check_example(example: Example, at: Place, spec: Spec, faults: Faults) -> N
     sizes = dict(example.sizes)
     for name in sizes:
         if name not in spec.sizes:
-            faults.add(f"the example names the size '{name[:60]}', which the spec has not. Known here: {listed(spec.sizes)}.", at)
+            faults.add(
+                f"the example names the size '{name[:60]}', which the spec has not. Known here: {listed(spec.sizes)}.",
+                at,
+            )
     steps = {len(v) for v in example.inputs.values() if isinstance(v, tuple)} | {
         len(v) for v in example.outputs.values() if isinstance(v, tuple)
     }
@@ -106,7 +122,8 @@ def _check_example(example: Example, at: Place, spec: Spec, faults: Faults) -> N
         for name, value in values.items():
             if name not in shapes:
                 faults.add(
-                    f"'{name[:60]}' under {group} of an example is not known there. Known: {listed(shapes)}.{did_you_mean(name, shapes)}",
+                    f"'{name[:60]}' under {group} of an example is not known there. Known:"
+                    f" {listed(shapes)}.{did_you_mean(name, shapes)}",
                     at,
                 )
                 continue
@@ -115,7 +132,14 @@ def _check_example(example: Example, at: Place, spec: Spec, faults: Faults) -> N
 
 
 def _check_array(
-    name: str, group: str, value: object, shape: Shape, sizes: Mapping[str, int], before: tuple[int, ...], at: Place, faults: Faults
+    name: str,
+    group: str,
+    value: object,
+    shape: Shape,
+    sizes: Mapping[str, int],
+    before: tuple[int, ...],
+    at: Place,
+    faults: Faults,
 ) -> None:
     try:
         wanted = before + full_shape(shape, sizes)
@@ -125,7 +149,9 @@ def _check_array(
     given = _dimensions(value)
     if given != wanted:
         faults.add(
-            f"'{name}' under {group} of an example has the shape {given if given is not None else 'of a ragged list'}, not {wanted}.", at
+            f"'{name}' under {group} of an example has the shape {given if given is not None else 'of a ragged list'},"
+            f" not {wanted}.",
+            at,
         )
 
 

@@ -1,7 +1,10 @@
-"""The shapes that functions along the feature axis take and give, and what is wrong where they do not fit.
+"""The shapes that functions along the feature axis take and give, and what is wrong where they do
+not fit.
 
-In: a call and the shapes of its arguments. Out: the shape of its value, or what to tell. The functions are rows of `functions.FEATURES`.
+In: a call and the shapes of its arguments. Out: the shape of its value, or what to tell. The
+functions are rows of `functions.FEATURES`.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -25,7 +28,8 @@ def described(expr: Expr, shape: Shape) -> str:
 
 
 def feature_shape(name: str, args: Sequence[Expr], shapes: Sequence[Shape]) -> Shape:
-    """The shape of `name(args)`. Sizes among the arguments have the shape (). Raises FeatureError."""
+    """The shape of `name(args)`. Sizes among the arguments have the shape (). Raises
+    FeatureError."""
     match name:
         case "sum" | "mean" | "max" | "norm":
             if not shapes[0]:
@@ -39,7 +43,10 @@ def feature_shape(name: str, args: Sequence[Expr], shapes: Sequence[Shape]) -> S
             return _vector(name, args[0], shapes[0])
         case "dot":
             if _vector(name, args[0], shapes[0]) != _vector(name, args[1], shapes[1]):
-                raise FeatureError(f"'dot' takes two vectors of one size, and {described(args[0], shapes[0])}, {described(args[1], shapes[1])}.")
+                raise FeatureError(
+                    f"'dot' takes two vectors of one size, and {described(args[0], shapes[0])},"
+                    f" {described(args[1], shapes[1])}."
+                )
             return ()
         case "outer":
             return _vector(name, args[0], shapes[0]) + _vector(name, args[1], shapes[1])
@@ -81,6 +88,8 @@ def _part(args: Sequence[Expr], shape: Shape) -> Shape:
     try:
         remainder(shape[0], first, length)
     except SizeError:
-        raise FeatureError(f"the part of {length} elements from {first} on may not lie within {to_text(args[0])[:40]}, which is {shown(shape)}. "
-                           f"Declare the vector as long as its parts: [{first} + {length}].".replace("[0 + ", "[")) from None
+        raise FeatureError(
+            f"the part of {length} elements from {first} on may not lie within {to_text(args[0])[:40]}, which is"
+            f" {shown(shape)}. Declare the vector as long as its parts: [{first} + {length}].".replace("[0 + ", "[")
+        ) from None
     return (length,)

@@ -1,8 +1,11 @@
-"""Names and times: what each name in the equations means, with constants, choices and the file's own functions put in.
+"""Names and times: what each name in the equations means, with constants, choices and the file's
+own functions put in.
 
-In: a Document, the values of its constants and choices. Out: equations over inputs, states, parameters and
-intermediates that call functions of the table only. Not here: shapes and order, see `shapes.py` and `check.py`.
+In: a Document, the values of its constants and choices. Out: equations over inputs, states,
+parameters and intermediates that call functions of the table only. Not here: shapes and order, see
+`shapes.py` and `check.py`.
 """
+
 from __future__ import annotations
 
 import operator
@@ -32,7 +35,8 @@ class _TooLargeError(Exception):
 
 @dataclass(frozen=True)
 class _Tree:
-    """A resolved expression, weighed: nodes, nesting, and the highest power in it ((x**8)**8 has 64)."""
+    """A resolved expression, weighed: nodes, nesting, and the highest power in it ((x**8)**8 has
+    64)."""
 
     expr: Expr
     size: int = 1
@@ -42,8 +46,8 @@ class _Tree:
 
 @dataclass(frozen=True)
 class Scope:
-    """What names mean. `kinds`: input, state, parameter, intermediate, once (an equation without [t]), constant, choice, function,
-    size. `unrolled`: the equations, their loops unrolled."""
+    """What names mean. `kinds`: input, state, parameter, intermediate, once (an equation without
+    [t]), constant, choice, function, size. `unrolled`: the equations, their loops unrolled."""
 
     kinds: Mapping[str, str]
     constants: Mapping[str, Fraction]
@@ -57,7 +61,8 @@ class Scope:
 
 
 def resolve(document: Document, scope: Scope, faults: Faults) -> list[Equation]:
-    """The equations in the order of the file, resolved. What is at fault in one is noted and reads as UNKNOWN."""
+    """The equations in the order of the file, resolved. What is at fault in one is noted and reads
+    as UNKNOWN."""
     if _function_cycles(document, faults):
         return []
     resolver, resolved, nodes = _Resolver(scope, document, faults), [], 0
@@ -74,7 +79,10 @@ def resolve(document: Document, scope: Scope, faults: Faults) -> list[Equation]:
     return resolved
 
 
-_EXPANDED = f"with the functions written out and the loops unrolled, the equations are larger than {MAX_NODES} names, numbers and operators."
+_EXPANDED = (
+    f"with the functions written out and the loops unrolled, the equations are larger than {MAX_NODES} names, numbers"
+    " and operators."
+)
 
 
 def used_names(document: Document) -> frozenset[str]:
@@ -83,7 +91,12 @@ def used_names(document: Document) -> frozenset[str]:
     nodes = [node for body in bodies for node in walk(body)]
     options = [option for choice in document.choices.values() for option in choice.value]
     mentioned = [name for group in document.equations.values() for e in group for name in names_in(e)]
-    return frozenset([n.name for n in nodes if isinstance(n, Ref)] + [n.function for n in nodes if isinstance(n, Call)] + options + mentioned)
+    return frozenset(
+        [n.name for n in nodes if isinstance(n, Ref)]
+        + [n.function for n in nodes if isinstance(n, Call)]
+        + options
+        + mentioned
+    )
 
 
 _OPERATORS: Mapping[str, Callable[[Fraction, Fraction], Fraction]] = {
@@ -118,12 +131,20 @@ def constant(expr: Expr) -> Fraction | None:
 
 def _small_power(base: Fraction, exponent: Fraction) -> bool:
     """Whether a power is exact and cheap to work out."""
-    return exponent.denominator == 1 and abs(exponent) <= MAX_EXPONENT and base != 0 and max(abs(base.numerator), base.denominator) < 1000
+    return (
+        exponent.denominator == 1
+        and abs(exponent) <= MAX_EXPONENT
+        and base != 0
+        and max(abs(base.numerator), base.denominator) < 1000
+    )
 
 
 def _function_cycles(document: Document, faults: Faults) -> bool:
     """Notes functions that call themselves, over others or over choices too."""
-    calls = {name: [n.function for n in walk(entry.value.body) if isinstance(n, Call)] for name, entry in document.functions.items()}
+    calls = {
+        name: [n.function for n in walk(entry.value.body) if isinstance(n, Call)]
+        for name, entry in document.functions.items()
+    }
     calls |= {name: list(entry.value) for name, entry in document.choices.items()}
     done: set[str] = set()
     for start in document.functions:
@@ -173,7 +194,8 @@ class _Resolver:
         return self.fixed or expr.at
 
     def blame(self, at: Place) -> Place:
-        """Where a fault is shown: what is wrong in a function's body, at the function's definition."""
+        """Where a fault is shown: what is wrong in a function's body, at the function's
+        definition."""
         if self.args is None:
             return at
         return self.document.functions[self.within.split("'")[1]].at
@@ -182,7 +204,9 @@ class _Resolver:
         size, depth = 1 + sum(p.size for p in parts), 1 + max((p.depth for p in parts), default=0)
         if size > MAX_NODES or self.work > 2 * MAX_NODES or depth > MAX_NESTING + 1:
             message = (
-                _EXPANDED if depth <= MAX_NESTING + 1 else f"with the functions written out, this is nested deeper than {MAX_NESTING}."
+                _EXPANDED
+                if depth <= MAX_NESTING + 1
+                else f"with the functions written out, this is nested deeper than {MAX_NESTING}."
             )
             self.faults.add(message, expr.at)
             raise _TooLargeError
@@ -203,7 +227,9 @@ class _Resolver:
                 return self.power(self.tree(left), self.tree(right), at)
             case Binary(op, left, right):
                 a, b = self.tree(left), self.tree(right)
-                if op == "+" and self.values and Number(Fraction(0)) in (a.expr, b.expr):  # what where(k == 1, W @ x[t], 0) leaves
+                if (
+                    op == "+" and self.values and Number(Fraction(0)) in (a.expr, b.expr)
+                ):  # what where(k == 1, W @ x[t], 0) leaves
                     return b if a.expr == Number(Fraction(0)) else a
                 return self.made(Binary(op, a.expr, b.expr, at), a, b)
             case Call("where", (condition, a, b)):
@@ -213,7 +239,8 @@ class _Resolver:
         raise TypeError(f"not an expression: {expr!r}")
 
     def where(self, condition: Expr, a: Expr, b: Expr, at: Place) -> _Tree:
-        """A condition on the loop's variable is settled here: the other side is not even read, since R[k-1] may not be there."""
+        """A condition on the loop's variable is settled here: the other side is not even read,
+        since R[k-1] may not be there."""
         decided = self.tree(condition)
         if any(isinstance(n, Ref) and n.name in self.values for n in walk(condition)):
             answer = _settled(decided.expr)
@@ -227,15 +254,22 @@ class _Resolver:
         value = constant(exponent.expr)
         if value is None:
             return self.fault(
-                "an exponent is a number or a constant. Write exp(e * log(v)) for v ** e with another e.", self.blame(at), base, exponent
+                "an exponent is a number or a constant. Write exp(e * log(v)) for v ** e with another e.",
+                self.blame(at),
+                base,
+                exponent,
             )
         power = max(abs(value), Fraction(1)) * base.power
         if power > MAX_EXPONENT:
             text = f"{float(value):g}" if abs(value) < 1e300 else "a huge number"
             inside = (
-                f" on top of the powers inside it makes {float(power):g}, which" if base.power > 1 and abs(value) <= MAX_EXPONENT else ""
+                f" on top of the powers inside it makes {float(power):g}, which"
+                if base.power > 1 and abs(value) <= MAX_EXPONENT
+                else ""
             )
-            return self.fault(f"the exponent {text}{inside} is over {MAX_EXPONENT}, the most that is offered.", self.blame(at), base)
+            return self.fault(
+                f"the exponent {text}{inside} is over {MAX_EXPONENT}, the most that is offered.", self.blame(at), base
+            )
         return self.made(Binary("**", base.expr, Number(value, exponent.expr.at), at), base, power=power)
 
     # names
@@ -244,15 +278,27 @@ class _Resolver:
         name, at = ref.name, self.fixed or ref.at
         here, kind, plain = self.blame(ref.at), self.scope.kinds.get(name, ""), ref.time is None and ref.index is None
         if self.args is not None and name in self.args:
-            return self.args[name] if plain else self.fault(f"'{name}' is an argument of {self.within} and carries no time.", here)
+            return (
+                self.args[name]
+                if plain
+                else self.fault(f"'{name}' is an argument of {self.within} and carries no time.", here)
+            )
         if name in self.scope.broken:
             return _Tree(UNKNOWN)
         if name in self.values:
-            return _Tree(Number(Fraction(self.values[name]), at)) if plain else self.fault(f"'{name}' counts rounds. Write {name}.", here)
+            return (
+                _Tree(Number(Fraction(self.values[name]), at))
+                if plain
+                else self.fault(f"'{name}' counts rounds. Write {name}.", here)
+            )
         if name == "t":
             if not plain:
                 return self.fault("'t' is the step's number itself. Write t.", here)
-            return _Tree(Ref("t", None, at)) if self.timed_target else self.fault(f"{self.within} has no time, so it can't read t.", here)
+            return (
+                _Tree(Ref("t", None, at))
+                if self.timed_target
+                else self.fault(f"{self.within} has no time, so it can't read t.", here)
+            )
         if name in self.scope.unrolled.families:
             return self.member(ref, kind, at)
         if kind in TIMED:
@@ -267,7 +313,8 @@ class _Resolver:
         return whole(expr, {**self.scope.constants, **self.values}, self.scope.named("size"))
 
     def still(self, ref: Ref, kind: str, at: Place) -> _Tree:
-        """What carries no time: a parameter or one of its slices, a constant, a size, a value computed once."""
+        """What carries no time: a parameter or one of its slices, a constant, a size, a value
+        computed once."""
         name, here = ref.name, self.blame(ref.at)
         if ref.time is not None:
             return self.fault(f"'{name}' is {with_article(kind)} and carries no time. Write {name}.", here)
@@ -281,7 +328,11 @@ class _Resolver:
         name, here, shape = ref.name, self.blame(ref.at), self.document.parameters[ref.name].value
         shown = f"'{name}' is {'[' + ', '.join(shape) + ']' if shape else 'one number'}"
         if ref.index is None:
-            return self.fault(f"{shown}. Write {name}[k] for one of its matrices.", here) if len(shape) > 2 else _Tree(Ref(name, None, at))
+            return (
+                self.fault(f"{shown}. Write {name}[k] for one of its matrices.", here)
+                if len(shape) > 2
+                else _Tree(Ref(name, None, at))
+            )
         if not shape or not shape[0].isdigit():
             advice = f"Give its first axis a number, under sizes: {{{shape[0]}: 3}}." if shape else f"Write {name}."
             return self.fault(f"{shown}: it has no slices that could be counted. {advice}", here)
@@ -313,13 +364,22 @@ class _Resolver:
         name, at, time = ref.name, ref.at, ref.time
         if self.args is not None:
             known = "its arguments, parameters and constants"
-            return self.fault(f"{self.within} reads '{name}', {with_article(kind)}: a function reads {known} only.", self.blame(at))
+            return self.fault(
+                f"{self.within} reads '{name}', {with_article(kind)}: a function reads {known} only.", self.blame(at)
+            )
         if time is None:
-            choice = f"Write {name}[t]." if kind == "input" else f"Write {name}[t-1] for the previous step or {name}[t] for this one."
+            choice = (
+                f"Write {name}[t]."
+                if kind == "input"
+                else f"Write {name}[t-1] for the previous step or {name}[t] for this one."
+            )
             return self.fault(f"'{name}' is used without a time. {choice}", at)
         if not self.timed_target:
             target = self.within.split("'")[1]
-            return self.fault(f"{self.within} has no time, so it can't read {name}, which changes with it. Write {target}[t] = ...", at)
+            return self.fault(
+                f"{self.within} has no time, so it can't read {name}, which changes with it. Write {target}[t] = ...",
+                at,
+            )
         if ref.index is not None:
             return self.fault(f"'{name}' has one value a step and takes no second index. Write {name}[t].", at)
         if ref.delay is not None:
@@ -336,7 +396,11 @@ class _Resolver:
         fixed = [*self.values, *self.scope.named("parameter", "constant", "once")]
         known = list(self.args or ()) + fixed if self.args is not None else (timed if time is not None else fixed)
         near = did_you_mean(name, [*known, *timed, *fixed] if self.args is None else known)
-        advice = near or (" Define it by an equation, or declare it." if time is not None else " Declare it under parameters or constants.")
+        advice = near or (
+            " Define it by an equation, or declare it."
+            if time is not None
+            else " Declare it under parameters or constants."
+        )
         return self.fault(f"unknown name '{name}' in {self.within}. Known here: {listed(known)}.{advice}", at)
 
     # calls
@@ -368,7 +432,9 @@ class _Resolver:
         wanted = FEATURES[name].args
         if len(args) != len(wanted) and not ("..." in wanted and args):
             many = "one argument or more" if "..." in wanted else f"{len(wanted)} argument{'s' * (len(wanted) != 1)}"
-            return self.fault(f"'{name}' takes {many}: {name}({', '.join(wanted).lower()}), not {len(args)}.", here, *args)
+            return self.fault(
+                f"'{name}' takes {many}: {name}({', '.join(wanted).lower()}), not {len(args)}.", here, *args
+            )
         for argument, tree in zip(wanted, args):
             if argument.isupper() and is_known(tree.expr):
                 try:
@@ -377,7 +443,11 @@ class _Resolver:
                 except SizeError as error:
                     problem = str(error)
                 if problem:
-                    return self.fault(f"'{argument.lower()}' in {name}({', '.join(wanted).lower()}) must be a size: {problem}.", here, *args)
+                    return self.fault(
+                        f"'{argument.lower()}' in {name}({', '.join(wanted).lower()}) must be a size: {problem}.",
+                        here,
+                        *args,
+                    )
         return self.made(Call(name, tuple(a.expr for a in args), self.fixed or here), *args)
 
     def inline(self, name: str, args: list[_Tree], at: Place) -> _Tree:
@@ -391,10 +461,19 @@ class _Resolver:
     def no_function(self, name: str, args: list[_Tree], at: Place) -> _Tree:
         kind = self.scope.kinds.get(name, "")
         if kind in (*TIMED, "parameter", "constant", "once"):
-            return self.fault(f"'{name}' is {with_article(kind)}, not a function. Write '*' or '@' for a product.", at, *args)
-        known = [*self.scope.named("choice", "function"), *(f for f in FUNCTIONS if f not in INTERNAL), *FEATURES, "where"]
+            return self.fault(
+                f"'{name}' is {with_article(kind)}, not a function. Write '*' or '@' for a product.", at, *args
+            )
+        known = [
+            *self.scope.named("choice", "function"),
+            *(f for f in FUNCTIONS if f not in INTERNAL),
+            *FEATURES,
+            "where",
+        ]
         near = did_you_mean(name, known)
-        return self.fault(f"unknown function '{name}' in {self.within}.{near} Known here: {listed(known, 50)}.", at, *args)
+        return self.fault(
+            f"unknown function '{name}' in {self.within}.{near} Known here: {listed(known, 50)}.", at, *args
+        )
 
 
 def _settled(condition: Expr) -> bool | None:
@@ -415,7 +494,12 @@ def _settled(condition: Expr) -> bool | None:
 
 
 _COMPARISONS: Mapping[str, Callable[[Fraction, Fraction], bool]] = {
-    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
 }
 
 
@@ -423,7 +507,11 @@ def check_choices(document: Document, faults: Faults) -> None:
     """Each option of a choice is a function, all of as many arguments."""
 
     def known(name: str) -> int | None:
-        args = document.functions[name].value.args if name in document.functions else getattr({**FUNCTIONS, **FEATURES}.get(name), "args", None)
+        args = (
+            document.functions[name].value.args
+            if name in document.functions
+            else getattr({**FUNCTIONS, **FEATURES}.get(name), "args", None)
+        )
         return None if args is None or name in INTERNAL else len(args)
 
     for name, entry in document.choices.items():

@@ -1,9 +1,10 @@
 """Shapes: infers those of intermediates and checks every operation.
 
-In: resolved equations and the declared shapes. Out: the shape of every name; products of a matrix with its factors
-outside. Rules: a number goes with any shape, two others must be equal; `@` takes a matrix and a vector, or two
-matrices; a condition stands in `where`, `and`, `or`, `not` only.
+In: resolved equations and the declared shapes. Out: the shape of every name; products of a matrix
+with its factors outside. Rules: a number goes with any shape, two others must be equal; `@` takes a
+matrix and a vector, or two matrices; a condition stands in `where`, `and`, `or`, `not` only.
 """
+
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
@@ -14,21 +15,39 @@ from rnnspec.language.meaning.features import FeatureError, described, feature_s
 from rnnspec.language.meaning.resolve import is_known
 from rnnspec.language.spec import Shape
 from rnnspec.language.syntax.faults import Faults
-from rnnspec.language.syntax.tree import Binary, Call, Equation, Expr, Number, Place, Ref, Unary, to_text, walk, with_parts
+from rnnspec.language.syntax.tree import (
+    Binary,
+    Call,
+    Equation,
+    Expr,
+    Number,
+    Place,
+    Ref,
+    Unary,
+    to_text,
+    walk,
+    with_parts,
+)
 
 _COMPARISONS = frozenset({"<", "<=", ">", ">=", "==", "!="})
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What an expression is: its shape (None where it can't be told yet, or after a fault), and whether a condition."""
+    """What an expression is: its shape (None where it can't be told yet, or after a fault), and
+    whether a condition."""
 
     shape: Shape | None
     condition: bool = False
 
 
-def infer_shapes(equations: Sequence[Equation], declared: Mapping[str, Shape], states: Collection[str], sizes: Collection[str],
-                 faults: Faults) -> dict[str, Shape]:
+def infer_shapes(
+    equations: Sequence[Equation],
+    declared: Mapping[str, Shape],
+    states: Collection[str],
+    sizes: Collection[str],
+    faults: Faults,
+) -> dict[str, Shape]:
     """The declared shapes and those of the intermediates. All faults of shape are noted."""
     shapes: dict[str, Shape] = dict(declared)
     readers: dict[str, list[Equation]] = {}
@@ -54,16 +73,21 @@ def infer_shapes(equations: Sequence[Equation], declared: Mapping[str, Shape], s
         if equation.target not in shapes and not faults.found and is_known(equation.value):
             name = equation.target
             faults.add(
-                f"the shape of '{name}' can't be told: it comes from earlier values of itself only. Declare it under states.", equation.at
+                f"the shape of '{name}' can't be told: it comes from earlier values of itself only. Declare it under"
+                " states.",
+                equation.at,
             )
     return shapes
 
 
 def _only_of_numbers(equations: Sequence[Equation], shapes: Mapping[str, Shape]) -> list[str]:
-    """What could not be told, like a[t] = x[t] + a[t-2], but reads one number: a vector beside it would have told. So it is one number."""
+    """What could not be told, like a[t] = x[t] + a[t-2], but reads one number: a vector beside it
+    would have told. So it is one number."""
 
     def reads_number(equation: Equation) -> bool:
-        return is_known(equation.value) and any(isinstance(n, Ref) and shapes.get(n.name) == () for n in walk(equation.value))
+        return is_known(equation.value) and any(
+            isinstance(n, Ref) and shapes.get(n.name) == () for n in walk(equation.value)
+        )
 
     return [e.target for e in equations if e.target not in shapes and reads_number(e)]
 
@@ -71,9 +95,13 @@ def _only_of_numbers(equations: Sequence[Equation], shapes: Mapping[str, Shape])
 def _check_equation(equation: Equation, checker: _Checker, declared: Mapping[str, Shape]) -> None:
     kind, name = checker.kind(equation.value), equation.target
     if kind.condition:
-        checker.fault(f"'{name}' would be a condition. Write where(condition, 1, 0) to make numbers of it.", equation.at)
+        checker.fault(
+            f"'{name}' would be a condition. Write where(condition, 1, 0) to make numbers of it.", equation.at
+        )
     elif kind.shape is not None and name in declared and kind.shape != declared[name]:
-        checker.fault(f"'{name}' is declared as {shown(declared[name])}, but its equation gives {shown(kind.shape)}.", equation.at)
+        checker.fault(
+            f"'{name}' is declared as {shown(declared[name])}, but its equation gives {shown(kind.shape)}.", equation.at
+        )
 
 
 class _Checker:
@@ -127,7 +155,10 @@ class _Checker:
         kinds = [self.kind(arg) for arg in args]
         for arg, kind in zip(args, kinds):
             if kind.condition:
-                self.fault(f"'{what}' takes numbers, and {to_text(arg)[:60]} is a condition. Write where(condition, a, b).", arg.at)
+                self.fault(
+                    f"'{what}' takes numbers, and {to_text(arg)[:60]} is a condition. Write where(condition, a, b).",
+                    arg.at,
+                )
         return [replace(k, condition=False) for k in kinds]
 
     def elementwise(self, op: str, args: list[Expr], at: Place) -> Kind:
@@ -145,7 +176,9 @@ class _Checker:
                 return self.matrix_times(first, other, arg, shape, at)
             both = f"{described(first, other)}, {described(arg, shape)}"
             return self.fault(
-                f"shapes differ: {both}. '{op}' goes element by element: give both one shape, or make one a single number.", at
+                f"shapes differ: {both}. '{op}' goes element by element: give both one shape, or make one a single"
+                " number.",
+                at,
             )
         if known:
             return Kind(known[0][1])
@@ -155,7 +188,10 @@ class _Checker:
         both = f"{described(a, a_shape)}, {described(b, b_shape)}"
         if len(a_shape) == 1:
             example = f"{to_text(a)[:40]} * ({to_text(b)[:40]} @ ...)"
-            advice = f"'*' and '@' bind alike, from left to right: put the product of matrix and vector in brackets, {example}."
+            advice = (
+                "'*' and '@' bind alike, from left to right: put the product of matrix and vector in brackets,"
+                f" {example}."
+            )
         else:
             advice = f"Write {to_text(a)[:40]} @ {to_text(b)[:40]} for the product of a matrix and a vector."
         return self.fault(f"'*' goes element by element, and {both}. {advice}", at)
@@ -177,16 +213,26 @@ class _Checker:
             case ((rows, inner), (outer, columns)):
                 if inner == outer:
                     return Kind((rows, columns))
-                return self.fault(f"'@' does not fit: {both}; the columns of the first must be as many as the rows of the second.", at)
+                return self.fault(
+                    f"'@' does not fit: {both}; the columns of the first must be as many as the rows of the second.", at
+                )
             case ((_,), (_,)):
                 a_text, b_text = to_text(left)[:40], to_text(right)[:40]
-                return self.fault(f"'@' takes a matrix; {both}. Write dot({a_text}, {b_text}) for the sum of products, outer(...) for the matrix.", at)
+                return self.fault(
+                    f"'@' takes a matrix; {both}. Write dot({a_text}, {b_text}) for the sum of products, outer(...) for"
+                    " the matrix.",
+                    at,
+                )
         return self.fault(f"'@' is the product of a matrix and a vector; {both}. Write '*'.", at)
 
     def transposed(self, arg: Expr, at: Place) -> Kind:
         shape = self.numbers([arg], ".T")[0].shape
         if shape is not None and len(shape) != 2:
-            return self.fault(f"'.T' is the transpose of a matrix, and {described(arg, shape)}. v @ W multiplies by the transpose of W.", at)
+            return self.fault(
+                f"'.T' is the transpose of a matrix, and {described(arg, shape)}. v @ W multiplies by the transpose"
+                " of W.",
+                at,
+            )
         return Kind(None if shape is None else shape[::-1])
 
     def feature(self, function: str, args: tuple[Expr, ...], at: Place) -> Kind:
@@ -210,7 +256,10 @@ class _Checker:
         condition, *sides = args
         kind = self.kind(condition)
         if not kind.condition and kind.shape is not None:
-            self.fault(f"'where' takes a condition first (< <= > >= == !=), and {to_text(condition)[:60]} is a number.", condition.at)
+            self.fault(
+                f"'where' takes a condition first (< <= > >= == !=), and {to_text(condition)[:60]} is a number.",
+                condition.at,
+            )
         kinds = self.numbers(sides, "where")
         return self.joined("where", list(args), [replace(kind, condition=False), *kinds], at)
 
@@ -221,7 +270,8 @@ def shape_of(expr: Expr, shapes: Mapping[str, Shape], sizes: Collection[str]) ->
 
 
 def pull_factors(expr: Expr, shapes: Mapping[str, Shape], sizes: Collection[str]) -> Expr:
-    """The same value with the numbers that multiply a matrix behind its `@`: (a * W) @ x, as `a * W @ x` is read, gives a * (W @ x)."""
+    """The same value with the numbers that multiply a matrix behind its `@`: (a * W) @ x, as `a * W
+    @ x` is read, gives a * (W @ x)."""
     return _pulled_everywhere(expr, _Checker(shapes, Faults({}), sizes))
 
 

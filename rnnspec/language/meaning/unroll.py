@@ -1,8 +1,11 @@
-"""What is settled when a cell is built: inner loops are unrolled, and sizes that decide about loops become constants.
+"""What is settled when a cell is built: inner loops are unrolled, and sizes that decide about loops
+become constants.
 
-In: a Document. Out: each definition once per round, under a flat name (s[t, 2] is s_2[t]). The values of an index, of a
-loop's bounds and of a number of steps back are whole numbers made of loop variables and constants.
+In: a Document. Out: each definition once per round, under a flat name (s[t, 2] is s_2[t]). The
+values of an index, of a loop's bounds and of a number of steps back are whole numbers made of loop
+variables and constants.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,12 +27,14 @@ SHAPED = ("inputs", "states", "parameters")
 
 
 class NotWholeError(RnnspecError):
-    """An index, a bound or a number of steps back is no whole number that is known when the cell is built."""
+    """An index, a bound or a number of steps back is no whole number that is known when the cell is
+    built."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """One definition in one round of its loop: under which name, and the values of the loop's variable."""
+    """One definition in one round of its loop: under which name, and the values of the loop's
+    variable."""
 
     target: str
     equation: Equation
@@ -59,7 +64,9 @@ def _value(expr: Expr, values: Mapping[str, Fraction | int], sizes: Iterable[str
         case Ref(name, None) if name in values and expr.index is None:
             return Fraction(values[name])
         case Ref(name, None) if name in sizes:
-            raise NotWholeError(f"'{name}' is a size that only arrays tell. Give it a number under sizes: {{{name}: 3}}")
+            raise NotWholeError(
+                f"'{name}' is a size that only arrays tell. Give it a number under sizes: {{{name}: 3}}"
+            )
         case Unary("-", arg):
             return -_value(arg, values, sizes)
         case Binary("+" | "-" | "*" as op, left, right):
@@ -76,7 +83,8 @@ def _value(expr: Expr, values: Mapping[str, Fraction | int], sizes: Iterable[str
 
 
 def settle(document: Document) -> Document:
-    """The sizes with a number (`sizes: {L: 3}`) that bounds of loops, indices, steps back or slices of parameters need, as constants."""
+    """The sizes with a number (`sizes: {L: 3}`) that bounds of loops, indices, steps back or slices
+    of parameters need, as constants."""
     needed = {node.name for part in _settled_parts(document) for node in walk(part) if isinstance(node, Ref)}
     for ref in (n for e in _every(document) for n in walk(e.value) if isinstance(n, Ref) and n.index is not None):
         shape = document.parameters[ref.name].value if ref.name in document.parameters else ()
@@ -106,7 +114,8 @@ def _settled_parts(document: Document) -> Iterator[Expr]:
 
 
 def with_numbers(document: Document, constants: Mapping[str, Fraction], faults: Faults) -> tuple[Document, set[str]]:
-    """The document with the values of constants in its shapes, and the constants that stand there."""
+    """The document with the values of constants in its shapes, and the constants that stand
+    there."""
     numbers = {n: int(v) for n, v in constants.items() if v.denominator == 1 and v > 0}
     used: set[str] = set()
 
@@ -116,8 +125,10 @@ def with_numbers(document: Document, constants: Mapping[str, Fraction], faults: 
             names = size_names(size) & set(constants)
             used.update(names)
             for name in sorted(names - set(numbers)):
-                faults.add(f"'{name}' stands in a shape and must be a whole number from 1, not {float(constants[name]):g}.",
-                           document.constants[name].at)
+                faults.add(
+                    f"'{name}' stands in a shape and must be a whole number from 1, not {float(constants[name]):g}.",
+                    document.constants[name].at,
+                )
             try:
                 sizes.append(substituted(size, numbers) if names else size)
             except SizeError as error:
@@ -125,7 +136,9 @@ def with_numbers(document: Document, constants: Mapping[str, Fraction], faults: 
                 sizes.append("1")
         return replace(entry, value=tuple(sizes))
 
-    shaped: dict[str, Any] = {section: {n: shape(e) for n, e in getattr(document, section).items()} for section in SHAPED}
+    shaped: dict[str, Any] = {
+        section: {n: shape(e) for n, e in getattr(document, section).items()} for section in SHAPED
+    }
     sizes = dict(document.sizes)
     for name, entry in sizes.items():  # `P: 2 * L` with a constant L
         text = entry.value.default if entry.value.default is not None else entry.value.meaning
@@ -136,7 +149,9 @@ def with_numbers(document: Document, constants: Mapping[str, Fraction], faults: 
         if names:
             used |= names
             meaning = entry.value.meaning if entry.value.default is not None else ""
-            sizes[name] = replace(entry, value=replace(entry.value, meaning=meaning, default=substituted(text, numbers)))
+            sizes[name] = replace(
+                entry, value=replace(entry.value, meaning=meaning, default=substituted(text, numbers))
+            )
     return replace(document, sizes=sizes, **shaped), used
 
 
@@ -144,7 +159,8 @@ def with_numbers(document: Document, constants: Mapping[str, Fraction], faults: 
 
 
 def unroll(document: Document, kinds: Mapping[str, str], constants: Mapping[str, Fraction], faults: Faults) -> Unrolled:
-    """Every definition of every round, in the order of the file; a fault ends the reading of a definition, not of the others."""
+    """Every definition of every round, in the order of the file; a fault ends the reading of a
+    definition, not of the others."""
     return _Unroller(document, kinds, constants, faults).all()
 
 
@@ -161,7 +177,10 @@ class _Unroller:
             for equation in group:
                 self.definition(equation)
                 if len(self.rounds) > MAX_UNROLLED:
-                    self.faults.add(f"unrolled, the loops have over {MAX_UNROLLED} equations. Use fewer rounds or fewer equations.", equation.at)
+                    self.faults.add(
+                        f"unrolled, the loops have over {MAX_UNROLLED} equations. Use fewer rounds or fewer equations.",
+                        equation.at,
+                    )
                     return Unrolled()
         return Unrolled(tuple(self.rounds), self.families)
 
@@ -172,7 +191,9 @@ class _Unroller:
             return
         family = self.families.setdefault(name, {})
         if self.kinds.get(name) == "state":
-            self.faults.add(f"the state '{name}' has one value a step and takes no second index. Write {name}[t] = ...", equation.at)
+            self.faults.add(
+                f"the state '{name}' has one value a step and takes no second index. Write {name}[t] = ...", equation.at
+            )
             return
         variable = equation.loop.name if equation.loop else ""
         for number in self.range(equation):
@@ -187,7 +208,10 @@ class _Unroller:
             if index in family:
                 shown = f"{name}[t, {index}]" if equation.timed else f"{name}[{index}]"
                 before = next(r.equation.at.line for r in self.rounds if r.target == family[index])
-                self.faults.add(f"{shown} is defined twice: here and on line {before}. Its index must change from round to round.", equation.at)
+                self.faults.add(
+                    f"{shown} is defined twice: here and on line {before}. Its index must change from round to round.",
+                    equation.at,
+                )
                 return
             family[index] = flat = fresh(f"{name}_{index}", self.taken)
             self.taken.add(flat)
@@ -204,7 +228,10 @@ class _Unroller:
         try:
             first, last = (whole(e, self.constants, self.sizes) for e in (loop.first, loop.last))
             if not problem and last - first + 1 > MAX_ROUNDS:
-                problem = f"the loop from {first} to {last} has {last - first + 1} rounds; {MAX_ROUNDS} is the most that is offered."
+                problem = (
+                    f"the loop from {first} to {last} has {last - first + 1} rounds; {MAX_ROUNDS} is the most that is"
+                    " offered."
+                )
             if not problem and last < first - 1:
                 problem = f"the loop from {first} to {last} ends before it starts."
         except NotWholeError as error:
@@ -230,14 +257,18 @@ def fresh(wanted: str, taken: set[str]) -> str:
 
 
 def lower_taps(equations: list[Equation], taken: set[str], faults: Faults) -> list[Equation]:
-    """h[t-3] as a value that is carried: h_1[t] = h[t-1], h_2[t] = h_1[t-1], and h[t-3] reads h_2[t-1]."""
+    """h[t-3] as a value that is carried: h_1[t] = h[t-1], h_2[t] = h_1[t-1], and h[t-3] reads
+    h_2[t-1]."""
     deepest: dict[str, Ref] = {}
     for node in (n for e in equations for n in walk(e.value) if isinstance(n, Ref)):
         known = deepest.get(node.name)
         if (node.time or 0) < min(-1, known.time or 0 if known else 0):
             deepest[node.name] = node
     if sum(-(ref.time or 0) for ref in deepest.values()) > MAX_UNROLLED:
-        faults.add(f"the steps back of these equations need over {MAX_UNROLLED} values carried from step to step.", next(iter(deepest.values())).at)
+        faults.add(
+            f"the steps back of these equations need over {MAX_UNROLLED} values carried from step to step.",
+            next(iter(deepest.values())).at,
+        )
         return equations
     chain: dict[tuple[str, int], str] = {}
     made: list[Equation] = []

@@ -1,4 +1,5 @@
 """What one file says, by key, each thing with its place."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -36,9 +37,9 @@ class Definition:
 
 @dataclass(frozen=True)
 class Document:
-    """One file, or a file joined with what it extends. `keys` has the place of each top-level key; `equations` all that define
-    a name, which are several where they have a second index; `broken` the names whose equations can't be read (their uses are
-    no further faults)."""
+    """One file, or a file joined with what it extends. `keys` has the place of each top-level key;
+    `equations` all that define a name, which are several where they have a second index; `broken`
+    the names whose equations can't be read (their uses are no further faults)."""
 
     file: str
     lines: Mapping[str, tuple[str, ...]]

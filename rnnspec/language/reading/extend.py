@@ -2,16 +2,19 @@
 
 In: a Document and a way to read others. Out: one Document, as if all had been written in one file.
 
-- What the file says replaces or adds by name; a name that it declares in another section (a gate that becomes a
-  state) leaves the old one. `outputs` and `no_gradient` are replaced as a whole.
-- What was inherited and nothing uses any more (parameters, inputs, constants, choices, functions, sizes, states and
-  intermediates on no way to an output or to something this file says) is dropped, with its initialiser.
-- `defaults` and `init` are joined by name; a default goes with its input, and what was `like` a parameter that goes draws for itself.
+- What the file says replaces or adds by name; a name that it declares in another section (a gate
+  that becomes a state) leaves the old one. `outputs` and `no_gradient` are replaced as a whole.
+- What was inherited and nothing uses any more (parameters, inputs, constants, choices, functions,
+  sizes, states and intermediates on no way to an output or to something this file says) is dropped,
+  with its initialiser.
+- `defaults` and `init` are joined by name; a default goes with its input, and what was `like` a
+parameter that goes draws for itself.
 - `apply` adds to what the base applies, and all of it is done to the joined cell, in that order.
-- `title`, `source` and `notes` are inherited where the file gives none of its own; a layout is where it still places
-  every parameter with its old shape and the file does not say `null` in its place; `examples` and `same_as` only where
-  the file changes nothing that is computed.
+- `title`, `source` and `notes` are inherited where the file gives none of its own; a layout is
+  where it still places every parameter with its old shape and the file does not say `null` in its
+  place; `examples` and `same_as` only where the file changes nothing that is computed.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -31,8 +34,9 @@ _COMPUTED = frozenset({*SECTIONS, "equations", "outputs", "noise", "apply"})
 
 
 def extend(document: Document, fetch: Callable[[str, str], Document], identity: str) -> Document:
-    """`document` joined with the chain it extends. `fetch(name, file)` reads the cell that `file` calls `name`;
-    `identity` is what `document` itself is known as, so that a chain which comes back to it is refused."""
+    """`document` joined with the chain it extends. `fetch(name, file)` reads the cell that `file`
+    calls `name`; `identity` is what `document` itself is known as, so that a chain which comes back
+    to it is refused."""
     chain, seen = [document], [identity]  # as shown; files are the same where their real paths are
     while chain[-1].extends is not None:
         last, wanted = chain[-1], chain[-1].extends
@@ -45,7 +49,9 @@ def extend(document: Document, fetch: Callable[[str, str], Document], identity: 
                 raise
             raise fail(error.errors[0].message, last.file, wanted.at, last) from None
         if realpath(base.file) in map(realpath, seen):
-            raise fail(f"extends comes back to where it began: {' -> '.join([*seen, base.file])}.", last.file, wanted.at, last)
+            raise fail(
+                f"extends comes back to where it began: {' -> '.join([*seen, base.file])}.", last.file, wanted.at, last
+            )
         chain.append(base)
         seen.append(base.file)
     joined = chain.pop()
@@ -59,10 +65,18 @@ def join(base: Document, own: Document) -> Document:
     declared = {name for section in SECTIONS if section != "sizes" for name in getattr(own, section)}
     merged: dict[str, Any] = {}
     for section in SECTIONS:
-        keep = {n: e for n, e in getattr(base, section).items() if section == "sizes" or n not in declared or n in getattr(own, section)}
+        keep = {
+            n: e
+            for n, e in getattr(base, section).items()
+            if section == "sizes" or n not in declared or n in getattr(own, section)
+        }
         merged[section] = keep | dict(getattr(own, section))
     # what was declared as something that equations can't define loses its inherited equation
-    fixed = {name for section in ("inputs", "parameters", "constants", "choices", "functions") for name in getattr(own, section)}
+    fixed = {
+        name
+        for section in ("inputs", "parameters", "constants", "choices", "functions")
+        for name in getattr(own, section)
+    }
     merged["equations"] = {n: e for n, e in base.equations.items() if n not in fixed} | dict(own.equations)
     joined = replace(
         own,
@@ -89,11 +103,14 @@ def join(base: Document, own: Document) -> Document:
 
 
 def _names(expr: Expr) -> set[str]:
-    return {node.name if isinstance(node, Ref) else node.function for node in walk(expr) if isinstance(node, Ref | Call)}
+    return {
+        node.name if isinstance(node, Ref) else node.function for node in walk(expr) if isinstance(node, Ref | Call)
+    }
 
 
 def _drop_unused(joined: Document, own: Document) -> Document:
-    """Without what was inherited and is on no way to an output, or to something that the extending file itself says."""
+    """Without what was inherited and is on no way to an output, or to something that the extending
+    file itself says."""
     reads = {name: set().union(*map(names_in, group)) for name, group in joined.equations.items()}
     reads |= {name: _names(e.value.body) for name, e in joined.functions.items()}
     reads |= {name: set(e.value) for name, e in joined.choices.items()}
@@ -106,12 +123,17 @@ def _drop_unused(joined: Document, own: Document) -> Document:
         if name not in live:
             live.add(name)
             waiting += reads.get(name, ())
-    kept: dict[str, Any] = {s: {n: e for n, e in getattr(joined, s).items() if n in live} for s in (*SECTIONS, "equations") if s != "sizes"}
+    kept: dict[str, Any] = {
+        s: {n: e for n, e in getattr(joined, s).items() if n in live} for s in (*SECTIONS, "equations") if s != "sizes"
+    }
     shapes = [e.value for s in ("inputs", "states", "parameters") for e in kept[s].values()]
     sizes = _live_sizes(joined, shapes) | set(own.sizes)
     kept["sizes"] = {n: e for n, e in joined.sizes.items() if n in sizes}
-    init = {n: _alone(e) if n not in own.init and e.value.like not in kept["parameters"] else e
-            for n, e in joined.init.items() if n in own.init or any(fnmatchcase(p, n) for p in kept["parameters"])}
+    init = {
+        n: _alone(e) if n not in own.init and e.value.like not in kept["parameters"] else e
+        for n, e in joined.init.items()
+        if n in own.init or any(fnmatchcase(p, n) for p in kept["parameters"])
+    }
     no_gradient = tuple(e for e in joined.no_gradient if e in own.no_gradient or e.value in kept["inputs"])
     defaults = {n: e for n, e in joined.defaults.items() if n in own.defaults or n in kept["inputs"]}
     noise = {n: e for n, e in joined.noise.items() if n in own.noise or n in kept["inputs"] or n in kept["parameters"]}
@@ -138,7 +160,8 @@ def _live_sizes(document: Document, shapes: list[Shape]) -> set[str]:
 
 
 def _fits(blocks: Mapping[str, tuple[Entry[str], ...]], base: Document, joined: Document) -> bool:
-    """Whether a layout of `base` still places all parameters of `joined`, with the shapes they had."""
+    """Whether a layout of `base` still places all parameters of `joined`, with the shapes they
+    had."""
     named = {e.value for entries in blocks.values() for e in entries} - {"0"}
     trained = {n: e for n, e in joined.parameters.items() if n not in joined.noise}
     same = all(n in base.parameters and base.parameters[n].value == e.value for n, e in trained.items())

@@ -1,4 +1,6 @@
-"""The initialisers that a file may name: `uniform(-1, 1)`, `zeros`, `0.5`, `chrono(-100) like b_f`."""
+"""The initialisers that a file may name: `uniform(-1, 1)`, `zeros`, `0.5`, `chrono(-100) like
+b_f`."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -7,9 +9,19 @@ import re
 from rnnspec.language.spec import Init
 from rnnspec.language.syntax.parse import decimal
 
-INITIALISERS = {"uniform_hidden": (0,), "glorot_uniform": (0,), "orthogonal": (0, 1), "identity": (0, 1), "uniform": (2,), "normal": (1,), "chrono": (1,)}
-FORMS = ("uniform_hidden, glorot_uniform, orthogonal, orthogonal(gain), identity, identity(gain), zeros, ones, a number, uniform(a, b), "
-               "normal(s), chrono(Tmax), chrono(-Tmax) like b (by b's random numbers)")
+INITIALISERS = {
+    "uniform_hidden": (0,),
+    "glorot_uniform": (0,),
+    "orthogonal": (0, 1),
+    "identity": (0, 1),
+    "uniform": (2,),
+    "normal": (1,),
+    "chrono": (1,),
+}
+FORMS = (
+    "uniform_hidden, glorot_uniform, orthogonal, orthogonal(gain), identity, identity(gain), zeros, ones, a number,"
+    " uniform(a, b), normal(s), chrono(Tmax), chrono(-Tmax) like b (by b's random numbers)"
+)
 
 
 def initialiser(text: str) -> Init | None:
@@ -17,7 +29,11 @@ def initialiser(text: str) -> Init | None:
     text, word, like = text.partition(" like ")
     if word:
         init, like = initialiser(text), like.strip()
-        return dataclasses.replace(init, like=like) if init is not None and init.kind == "chrono" and like.isidentifier() else None
+        return (
+            dataclasses.replace(init, like=like)
+            if init is not None and init.kind == "chrono" and like.isidentifier()
+            else None
+        )
     text = text.replace(" ", "")
     if text in ("zeros", "ones"):
         return Init("constant", (float(text == "ones"),))

@@ -1,8 +1,10 @@
 """YAML text -> Document: what one file says, by key, each thing with its place.
 
-In: the text of a file. Out: a Document, with the faults of its form (unknown keys, wrong kinds of value, bad names,
-equations that can't be read). Not here: what the names mean together, which is `check.py`, after `extend.py`.
+In: the text of a file. Out: a Document, with the faults of its form (unknown keys, wrong kinds of
+value, bad names, equations that can't be read). Not here: what the names mean together, which is
+`check.py`, after `extend.py`.
 """
+
 from __future__ import annotations
 
 import dataclasses
@@ -26,16 +28,37 @@ from rnnspec.language.syntax.tree import Equation, Expr, Place, Ref, with_parts
 from rnnspec.language.syntax.yamltext import Sheet, align, compose, locate_block
 
 # constants and choices are keywords beside these
-ARGUMENTS = frozenset({"backend", "batch_first", "bias", "bidirectional", "cell", "dropout", "dtype", "hidden_size", "input_size", "num_layers",
-                       "proj_size", "seed", "self", "sizes", "spec", "threads"})
+ARGUMENTS = frozenset(
+    {
+        "backend",
+        "batch_first",
+        "bias",
+        "bidirectional",
+        "cell",
+        "dropout",
+        "dtype",
+        "hidden_size",
+        "input_size",
+        "num_layers",
+        "proj_size",
+        "seed",
+        "self",
+        "sizes",
+        "spec",
+        "threads",
+    }
+)
 
 
 def read(text: str, file: str = "<text>") -> Document:
-    """What the text says. Raises SpecError only where nothing can be read at all; other faults are in `.problems`."""
+    """What the text says. Raises SpecError only where nothing can be read at all; other faults are
+    in `.problems`."""
     root, sheet = compose(text, file)
     faults = Faults({file: sheet.rows})
     if not isinstance(root, MappingNode):
-        raise sheet.problem("a spec is a mapping of keys to values: rnnspec: 1, name: ..., equations: ...", root.start_mark.index)
+        raise sheet.problem(
+            "a spec is a mapping of keys to values: rnnspec: 1, name: ..., equations: ...", root.start_mark.index
+        )
     reader = Reader(sheet, faults)
     keys: dict[str, Place] = {}
     values: dict[str, object] = {}
@@ -73,7 +96,8 @@ class Reader:
     # parts of YAML
 
     def pairs(self, node: Node, what: str) -> list[tuple[str, Place, Node]]:
-        """Key, place and value of each entry; a key given twice is a fault that names both lines."""
+        """Key, place and value of each entry; a key given twice is a fault that names both
+        lines."""
         if not isinstance(node, MappingNode):
             if not (isinstance(node, ScalarNode) and not node.value and node.style is None):  # nothing after the colon
                 self.wrong(f"{what} is a mapping, like {{name: value}}.", node)
@@ -85,7 +109,9 @@ class Reader:
             if not isinstance(key, ScalarNode):
                 self.wrong(f"a key in {what} is a plain name.", key)
             elif key.value in seen:
-                self.faults.add(f"'{key.value[:60]}' is given twice in {what}: here and on line {seen[key.value].line}.", at)
+                self.faults.add(
+                    f"'{key.value[:60]}' is given twice in {what}: here and on line {seen[key.value].line}.", at
+                )
             else:
                 seen[key.value] = at
                 found.append((key.value, at, value))
@@ -143,13 +169,17 @@ class Reader:
             )
             message = f"'{name}' is reserved: it is {kind}. Choose another name for it in {what}."
         if not message and what in ("constants", "choices") and name in ARGUMENTS:
-            message = f"'{name}' can't be among the {what}: it is an argument of compile or Recurrent. Choose another name."
+            message = (
+                f"'{name}' can't be among the {what}: it is an argument of compile or Recurrent. Choose another name."
+            )
         if message:
             self.faults.add(message, at)
         return not message
 
     def names(self, node: Node, what: str) -> tuple[Entry[str], ...]:
-        return tuple(Entry(self.text(item, f"each entry of {what}"), self.sheet.place(item)) for item in self.items(node, what))
+        return tuple(
+            Entry(self.text(item, f"each entry of {what}"), self.sheet.place(item)) for item in self.items(node, what)
+        )
 
     def shape(self, node: Node, what: str) -> Shape:
         """[] is one number, D a vector, [H, D] a matrix."""
@@ -191,7 +221,9 @@ class Reader:
                 for key, where, part in self.pairs(value, f"the size {name}"):
                     if key not in ("meaning", "default"):
                         self.faults.add(
-                            f"unknown key '{key[:60]}'.{did_you_mean(key, ['meaning', 'default'])} Known here: meaning, default.", where
+                            f"unknown key '{key[:60]}'.{did_you_mean(key, ['meaning', 'default'])} Known here: meaning,"
+                            " default.",
+                            where,
                         )
                         continue
                     size = dataclasses.replace(size, **{key: self.text(part, key).strip()})
@@ -201,8 +233,13 @@ class Reader:
         return {"sizes": sizes}
 
     def constants(self, node: Node) -> dict[str, object]:
-        pairs = [(name, at, self.number(value, f"the constant '{name}'")) for name, at, value in self.named(node, "constants")]
-        return {"constants": {name: Entry(value if value is not None else Fraction(0), at) for name, at, value in pairs}}
+        pairs = [
+            (name, at, self.number(value, f"the constant '{name}'"))
+            for name, at, value in self.named(node, "constants")
+        ]
+        return {
+            "constants": {name: Entry(value if value is not None else Fraction(0), at) for name, at, value in pairs}
+        }
 
     def choices(self, node: Node) -> dict[str, object]:
         choices = {}
@@ -219,7 +256,9 @@ class Reader:
             head = re.fullmatch(r"\s*([^()\s]+)\s*\(([^()]*)\)\s*", key)
             if head is None:
                 self.faults.add(
-                    f"'{key[:60]}' is not the head of a function: write name(a): ... or, on a line of its own, name(a, b): ...", at
+                    f"'{key[:60]}' is not the head of a function: write name(a): ... or, on a line of its own, name(a,"
+                    " b): ...",
+                    at,
                 )
                 continue
             name, args = head[1], [a.strip() for a in head[2].split(",")]
@@ -227,10 +266,14 @@ class Reader:
             if len(set(args)) < len(args):
                 self.faults.add(f"the function '{name}' names an argument twice.", at)
             elif name in functions:
-                self.faults.add(f"'{name}' is given twice in functions: here and on line {functions[name].at.line}.", at)
+                self.faults.add(
+                    f"'{name}' is given twice in functions: here and on line {functions[name].at.line}.", at
+                )
             elif all(fine):
                 try:
-                    functions[name] = Entry(Definition(tuple(args), parse_expression(self.text(value, f"the function '{name}'"))), at)
+                    functions[name] = Entry(
+                        Definition(tuple(args), parse_expression(self.text(value, f"the function '{name}'"))), at
+                    )
                 except SpecError as error:
                     self.wrong(f"in the function '{name}': {error.errors[0].message}", value)
         return {"functions": functions}
@@ -252,7 +295,10 @@ class Reader:
                 self.faults.add(f"'{name}' is defined twice: here and on line {known[0].at.line}.", equation.at)
             elif known and known[0].timed != equation.timed:
                 before, here = ("no time", "one") if equation.timed else ("a time", "none")
-                self.faults.add(f"'{name}' has {before} on line {known[0].at.line} and {here} here. Give both one form.", equation.at)
+                self.faults.add(
+                    f"'{name}' has {before} on line {known[0].at.line} and {here} here. Give both one form.",
+                    equation.at,
+                )
             elif known or self.good(name, "the equations", equation.at):
                 first[name] = (*known, equation)
         if not equations and not problems:
@@ -272,7 +318,11 @@ class Reader:
             return self.sheet.at(where[index] if where else node.start_mark.index, width)
 
         equations, problems = parse_equations(text)
-        problems = [dataclasses.replace(p, line=at.line, column=at.column) for p in problems for at in [moved(p.line, p.column, p.width)]]
+        problems = [
+            dataclasses.replace(p, line=at.line, column=at.column)
+            for p in problems
+            for at in [moved(p.line, p.column, p.width)]
+        ]
         return [_moved(e, moved) for e in equations], problems
 
     def defaults(self, node: Node) -> dict[str, object]:
@@ -303,7 +353,11 @@ class Reader:
             init = initialiser(text)
             if init is None:
                 names = [*INITIALISERS, "zeros", "ones"]
-                self.wrong(f"unknown initialiser '{text[:40]}'.{did_you_mean(text.split('(')[0].strip(), names)} Known here: {FORMS}.", value)
+                self.wrong(
+                    f"unknown initialiser '{text[:40]}'.{did_you_mean(text.split('(')[0].strip(), names)} Known here:"
+                    f" {FORMS}.",
+                    value,
+                )
             else:
                 found[name] = Entry(init, at)
         return {"init": found}
@@ -311,9 +365,16 @@ class Reader:
     def layouts(self, node: Node) -> dict[str, object]:
         return {
             "layouts": {
-                library: {}
-                if isinstance(blocks, ScalarNode) and blocks.style is None and blocks.value in ("null", "~")  # takes an inherited one away
-                else {block: self.names(value, f"the block '{block}'") for block, _, value in self.pairs(blocks, f"the layout '{library}'")}
+                library: (
+                    {}
+                    if isinstance(blocks, ScalarNode)
+                    and blocks.style is None
+                    and blocks.value in ("null", "~")  # takes an inherited one away
+                    else {
+                        block: self.names(value, f"the block '{block}'")
+                        for block, _, value in self.pairs(blocks, f"the layout '{library}'")
+                    }
+                )
                 for library, _, blocks in self.pairs(node, "layouts")
             }
         }
@@ -327,7 +388,8 @@ class Reader:
         }
 
     def plain(self, node: Node) -> object:
-        """A library's attribute: a number, true or false, a text, a list; a mapping holds one value per option of a choice."""
+        """A library's attribute: a number, true or false, a text, a list; a mapping holds one value
+        per option of a choice."""
         if isinstance(node, SequenceNode):
             return tuple(self.plain(item) for item in node.value)
         if isinstance(node, MappingNode):
@@ -347,11 +409,15 @@ class Reader:
             parts: dict[str, object] = {"title": "", "sizes": {}, "parameters": {}, "inputs": {}}
             for key, at, value in self.pairs(item, "an example"):
                 if key not in known:
-                    self.faults.add(f"unknown key '{key[:60]}'.{did_you_mean(key, known)} Known here: {listed(known)}.", at)
+                    self.faults.add(
+                        f"unknown key '{key[:60]}'.{did_you_mean(key, known)} Known here: {listed(known)}.", at
+                    )
                 elif key == "title":
                     parts[key] = self.text(value, "the title")
                 else:
-                    parts[key] = {n: self.example_value(key, n, v) for n, _, v in self.pairs(value, f"'{key}' of an example")}
+                    parts[key] = {
+                        n: self.example_value(key, n, v) for n, _, v in self.pairs(value, f"'{key}' of an example")
+                    }
             found.append(Entry(Example(**parts), self.sheet.place(item)))  # type: ignore[arg-type]
         return {"examples": tuple(found)}
 
@@ -372,9 +438,15 @@ _KEYS: dict[str, Callable[[Reader, Node], dict[str, object]]] = {
     "source": lambda r, n: {"source": r.text(n, "source").strip()},
     "notes": lambda r, n: {"notes": r.text(n, "notes").strip()},
     "sizes": Reader.sizes,
-    "inputs": lambda r, n: {"inputs": {name: Entry(r.shape(v, f"'{name}'"), at) for name, at, v in r.named(n, "inputs")}},
-    "states": lambda r, n: {"states": {name: Entry(r.shape(v, f"'{name}'"), at) for name, at, v in r.named(n, "states")}},
-    "parameters": lambda r, n: {"parameters": {name: Entry(r.shape(v, f"'{name}'"), at) for name, at, v in r.named(n, "parameters")}},
+    "inputs": lambda r, n: {
+        "inputs": {name: Entry(r.shape(v, f"'{name}'"), at) for name, at, v in r.named(n, "inputs")}
+    },
+    "states": lambda r, n: {
+        "states": {name: Entry(r.shape(v, f"'{name}'"), at) for name, at, v in r.named(n, "states")}
+    },
+    "parameters": lambda r, n: {
+        "parameters": {name: Entry(r.shape(v, f"'{name}'"), at) for name, at, v in r.named(n, "parameters")}
+    },
     "constants": Reader.constants,
     "choices": Reader.choices,
     "functions": Reader.functions,
@@ -407,5 +479,8 @@ def _moved(equation: Equation, place: Callable[[int, int, int], Place]) -> Equat
                 return dataclasses.replace(expr, at=at(expr.at), index=index, delay=delay)
         return dataclasses.replace(with_parts(expr, tree), at=at(expr.at))
 
-    index, loop = equation.index and tree(equation.index), equation.loop and dataclasses.replace(equation.loop, at=at(equation.loop.at))
+    index, loop = (
+        equation.index and tree(equation.index),
+        equation.loop and dataclasses.replace(equation.loop, at=at(equation.loop.at)),
+    )
     return dataclasses.replace(equation, value=tree(equation.value), at=at(equation.at), index=index, loop=loop)

@@ -2,8 +2,10 @@
 
     apply: [layer_norm, drop_gate: i, couple_gates: [f, i], zoneout: {h: 0.1, c: 0.05}]
 
-In: the YAML of `apply`. Out: names and arguments, as text. What they mean is for `transforms/apply.py`.
+In: the YAML of `apply`. Out: names and arguments, as text. What they mean is for
+`transforms/apply.py`.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -23,7 +25,8 @@ MAX_ARGUMENTS = 200
 
 @dataclass(frozen=True)
 class Argument:
-    """keyword: "" where it is given by position. at, keyword_at: where the value and the keyword stand."""
+    """keyword: "" where it is given by position. at, keyword_at: where the value and the keyword
+    stand."""
 
     keyword: str
     text: str
@@ -68,4 +71,7 @@ def _arguments(reader: Reader, name: str, node: Node) -> tuple[Argument, ...]:
         given = [("", reader.sheet.place(node), node)]
     if len(given) > MAX_ARGUMENTS:
         reader.wrong(f"{name[:40]} has {len(given)} arguments; at most {MAX_ARGUMENTS} are offered.", node)
-    return tuple(Argument(keyword.strip(), reader.text(value, what).strip(), reader.sheet.place(value), at) for keyword, at, value in given[:MAX_ARGUMENTS])
+    return tuple(
+        Argument(keyword.strip(), reader.text(value, what).strip(), reader.sheet.place(value), at)
+        for keyword, at, value in given[:MAX_ARGUMENTS]
+    )

@@ -1,4 +1,5 @@
 """Collecting the faults of a spec, so that all of them are found before any is raised."""
+
 from __future__ import annotations
 
 import difflib
@@ -16,7 +17,8 @@ MOST = 100  # more faults than anybody reads; also bounds the work on hostile te
 
 @dataclass
 class Faults:
-    """The faults found so far. `lines` has the source lines of every file that takes part (several, with `extends`)."""
+    """The faults found so far. `lines` has the source lines of every file that takes part (several,
+    with `extends`)."""
 
     lines: Mapping[str, Sequence[str]]
     found: list[Problem] = field(default_factory=list)
@@ -61,5 +63,7 @@ def bad_name(name: str) -> str:
     if keyword.iskeyword(name):
         return f"'{name}' is a Python keyword and can't be a name here. Write '{name}_' or another name."
     if not NAME.fullmatch(name):
-        return f"'{name[:40]}' is not a name: names are letters (a to z, A to Z), digits and _, and start with a letter."
+        return (
+            f"'{name[:40]}' is not a name: names are letters (a to z, A to Z), digits and _, and start with a letter."
+        )
     return ""

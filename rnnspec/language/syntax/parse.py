@@ -1,8 +1,10 @@
-"""Equation text to syntax tree. Nothing is ever evaluated as Python: `ast` parses, and a whitelist translates.
+"""Equation text to syntax tree. Nothing is ever evaluated as Python: `ast` parses, and a whitelist
+translates.
 
-In: the text of `equations:` (or of a row of the function table). Out: frozen tree nodes with positions.
-Not here: names, shapes and times are checked in `check.py`.
+In: the text of `equations:` (or of a row of the function table). Out: frozen tree nodes with
+positions. Not here: names, shapes and times are checked in `check.py`.
 """
+
 from __future__ import annotations
 
 import ast
@@ -20,11 +22,13 @@ MAX_EQUATIONS = 500
 MAX_DELAY = 64  # steps back that an equation may read
 
 
-def parse_equations(text: str, first_line: int = 1, first_column: int = 1, file: str = "") -> tuple[list[Equation], list[Problem]]:
+def parse_equations(
+    text: str, first_line: int = 1, first_column: int = 1, file: str = ""
+) -> tuple[list[Equation], list[Problem]]:
     """The equations of `text`, in order, and all that is wrong with the others.
 
-    `text` stands in `file` with its first character at `first_line`, `first_column`, every line indented alike (as
-    in a YAML block): places are those of the file.
+    `text` stands in `file` with its first character at `first_line`, `first_column`, every line
+    indented alike (as in a YAML block): places are those of the file.
     """
     rows = text.split("\n")
     statements, refusals = split_statements(rows)
@@ -42,7 +46,8 @@ def parse_equations(text: str, first_line: int = 1, first_column: int = 1, file:
         refusals.append(Refusal(message, extra.line - first_line, extra.column - first_column))
     pad = " " * (first_column - 1)
     return equations, [
-        Problem(r.message, first_line + r.row, first_column + r.column, file or "<text>", pad + rows[r.row], r.width) for r in refusals
+        Problem(r.message, first_line + r.row, first_column + r.column, file or "<text>", pad + rows[r.row], r.width)
+        for r in refusals
     ]
 
 
@@ -101,12 +106,18 @@ def _equation(statement: Statement, text: _Text) -> Equation:
         raise _RefusedError(_at(tokens[split], f"the right side of the equation for '{target}' is missing."))
     for token in right:
         if token.text == "=":
-            raise _RefusedError(_at(token, "a second '=' in one equation. Arguments have no names; equal values are compared with '=='."))
+            raise _RefusedError(
+                _at(
+                    token, "a second '=' in one equation. Arguments have no names; equal values are compared with '=='."
+                )
+            )
     value = _Reader(right, text).read(tokens[split].row, tokens[split].column + 1)
     lines = [code_of(text.rows[row]).strip() for row in range(tokens[0].row, tokens[-1].row + 1)]
     loop, first = _loop(statement.loop, text), tokens[0]
     if loop is not None and index is None:
-        raise _RefusedError(_at(first, f"an equation in a loop defines one value a round. Write {target}[t, {loop.name}] = ..."))
+        raise _RefusedError(
+            _at(first, f"an equation in a loop defines one value a round. Write {target}[t, {loop.name}] = ...")
+        )
     head = f"{code_of(text.rows[statement.loop.row]).strip()} " if statement.loop else ""
     place = text.place(first.row, first.column, len(first.text))
     return Equation(target, value, head + " ".join(filter(None, lines)), place, timed, index, loop)
@@ -126,7 +137,9 @@ def _loop(header: Header | None, text: _Text) -> Loop | None:
     first, last = _bound(header.first), _bound(header.last)
     for bound in (first, last):
         if isinstance(bound, Problem):
-            raise _RefusedError(Refusal(f"in the head of the loop: {bound.message}", header.row, header.column, header.width))
+            raise _RefusedError(
+                Refusal(f"in the head of the loop: {bound.message}", header.row, header.column, header.width)
+            )
     assert not isinstance(first, Problem) and not isinstance(last, Problem)
     return Loop(header.name, first, last, text.place(header.row, header.column, header.width))
 
@@ -136,9 +149,12 @@ def _at(token: Token, message: str) -> Refusal:
 
 
 def _target(left: list[Token], equals: Token, text: _Text) -> tuple[str, bool, Expr | None]:
-    """What an equation defines: name[t], name[t, k], name or name[k]. The name, whether it has a time, and its index."""
+    """What an equation defines: name[t], name[t, k], name or name[k]. The name, whether it has a
+    time, and its index."""
     if not left or left[0].kind != "name":
-        raise _RefusedError(_at(left[0] if left else equals, "the left side of an equation is a name with its time: name[t] = ..."))
+        raise _RefusedError(
+            _at(left[0] if left else equals, "the left side of an equation is a name with its time: name[t] = ...")
+        )
     name, rest = left[0].text, "".join(t.text for t in left[1:])
     if rest in ("", "[t]"):
         return name, bool(rest), None
@@ -153,7 +169,8 @@ def _target(left: list[Token], equals: Token, text: _Text) -> tuple[str, bool, E
 
 
 class _Reader:
-    """Reads the tokens of one expression: `ast` parses the text, this translates the node kinds that are of the language."""
+    """Reads the tokens of one expression: `ast` parses the text, this translates the node kinds
+    that are of the language."""
 
     def __init__(self, tokens: list[Token], text: _Text):
         self.tokens, self.text = tokens, text
@@ -176,7 +193,8 @@ class _Reader:
         return self.expr(tree.body, 0)
 
     def position(self, line: int, offset: int) -> tuple[int, int]:
-        """Row and column of what ast reports; the bracket put before the text is taken off the first line."""
+        """Row and column of what ast reports; the bracket put before the text is taken off the
+        first line."""
         return self.row + line - 1, offset + (self.column - 1 if line == 1 else 0)
 
     def syntax(self, error: SyntaxError) -> Refusal:
@@ -189,7 +207,9 @@ class _Reader:
         token = found or (after[0] if after else self.tokens[-1])
         if not after or (token is self.tokens[-1] and token.kind == "operator" and token.text not in ")]"):
             return _at(
-                self.tokens[-1], "the equation ends too early: something is missing after this. Several lines need brackets around them."
+                self.tokens[-1],
+                "the equation ends too early: something is missing after this. Several lines need brackets around"
+                " them.",
             )
         return _at(token, f"'{token.text}' is not expected here.")
 
@@ -218,7 +238,9 @@ class _Reader:
             case ast.UnaryOp(op=op, operand=operand) if type(op) in _UNARY:
                 return Unary(_UNARY[type(op)], self.expr(operand, deeper), at)
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-                return Binary(_BINARY[type(op)], self.expr(left, deeper), self.expr(right, deeper), self.operator(left, right))
+                return Binary(
+                    _BINARY[type(op)], self.expr(left, deeper), self.expr(right, deeper), self.operator(left, right)
+                )
             case ast.BoolOp(op=op, values=values):
                 word = "and" if isinstance(op, ast.And) else "or"
                 return self.joined(word, [self.expr(v, deeper) for v in values], at)
@@ -243,7 +265,11 @@ class _Reader:
         """The operator's own place: that is what a wrong shape is reported at."""
         start = self.position(left.end_lineno or 1, left.end_col_offset or 0)
         end = self.position(right.lineno, right.col_offset)
-        between = [t for t in self.tokens if start <= (t.row, t.column) < end and t.text not in "()"] if start[0] == end[0] else []
+        between = (
+            [t for t in self.tokens if start <= (t.row, t.column) < end and t.text not in "()"]
+            if start[0] == end[0]
+            else []
+        )
         if not between:
             return self.text.place(*self.position(left.lineno, left.col_offset), 1)
         return self.text.place(between[0].row, between[0].column, len(between[0].text))
@@ -277,7 +303,12 @@ class _Reader:
         value = decimal(token.text) if token is not None and token.kind == "number" else None
         if value is None:
             raise self.refuse(
-                node, "this number is out of range (about 1e-308 to 1e308)." if token else "only decimal numbers are offered."
+                node,
+                (
+                    "this number is out of range (about 1e-308 to 1e308)."
+                    if token
+                    else "only decimal numbers are offered."
+                ),
             )
         return value
 
@@ -301,9 +332,13 @@ class _Reader:
         match index:
             case ast.Name(id="t"):
                 return 0, None
-            case ast.BinOp(left=ast.Name(id="t"), op=ast.Sub(), right=ast.Constant(value=int(steps))) if not isinstance(steps, bool):
+            case ast.BinOp(left=ast.Name(id="t"), op=ast.Sub(), right=ast.Constant(value=int(steps))) if not isinstance(
+                steps, bool
+            ):
                 if steps > MAX_DELAY:
-                    raise self.refuse(index, f"at most {MAX_DELAY} steps back can be read: {name}[t-1] to {name}[t-{MAX_DELAY}].")
+                    raise self.refuse(
+                        index, f"at most {MAX_DELAY} steps back can be read: {name}[t-1] to {name}[t-{MAX_DELAY}]."
+                    )
                 return -steps, None
             case ast.BinOp(left=ast.Name(id="t"), op=ast.Sub(), right=steps):
                 return 0, self.expr(steps, depth)
@@ -313,7 +348,8 @@ class _Reader:
 
 
 def decimal(text: str) -> Fraction | None:
-    """A decimal literal, exactly; None where it is none or out of float64's range. `1e999999999` costs nothing."""
+    """A decimal literal, exactly; None where it is none or out of float64's range. `1e999999999`
+    costs nothing."""
     if len(text) > 100 or not _DECIMAL.fullmatch(text):
         return None
     size = float(text)

@@ -1,9 +1,10 @@
 """Equation text to tokens and statements, before `ast` sees any of it.
 
-In: the text of `equations:`. Out: statements, each a list of tokens with exact positions, and what was refused on the
-way: characters and keywords that are not of the language, brackets that do not match, nesting that would exhaust the
-parser. What gets through is short, shallow ASCII.
+In: the text of `equations:`. Out: statements, each a list of tokens with exact positions, and what
+was refused on the way: characters and keywords that are not of the language, brackets that do not
+match, nesting that would exhaust the parser. What gets through is short, shallow ASCII.
 """
+
 from __future__ import annotations
 
 import keyword
@@ -18,7 +19,9 @@ _TOKEN = re.compile(
     r"|(?P<operator>\*\*|//|==|!=|<=|>=|<<|>>|:=|->|\+=|-=|\*=|/=|\.\.|[-+*/%@&|^~<>=!(){}\[\],:;.])|(?P<blank>[ \t]+)"
 )
 _STARTS_EQUATION = re.compile(r"\s*(for\b|[A-Za-z_][A-Za-z0-9_]*\s*(\[[^\]=]*\])?\s*=(?!=))", re.ASCII)
-_HEADER = re.compile(r"\s*for\s+(?P<name>[A-Za-z_]\w*)\s+in\s+(?P<first>[^:]+?)\s*\.\.\s*(?P<last>[^:.]+?)\s*:(?P<rest>.*)", re.ASCII)
+_HEADER = re.compile(
+    r"\s*for\s+(?P<name>[A-Za-z_]\w*)\s+in\s+(?P<first>[^:]+?)\s*\.\.\s*(?P<last>[^:.]+?)\s*:(?P<rest>.*)", re.ASCII
+)
 _CLOSING = {")": "(", "]": "[", "}": "{"}
 _REFUSED = {
     "//": "'//' is not offered. Division is '/': 1/2 is 0.5.",
@@ -36,7 +39,10 @@ _REFUSED = {
     "{": "'{' is not offered. Use round brackets.",
     "}": "'}' is not offered. Use round brackets.",
     "..": "'..' stands in the head of an inner loop only: for k in 1..3:",
-    ":": "':' ends the head of an inner loop (for k in 1..3:) and stands nowhere else. Write part(v, first, length) for a slice.",
+    ":": (
+        "':' ends the head of an inner loop (for k in 1..3:) and stands nowhere else. Write part(v, first, length) for"
+        " a slice."
+    ),
     '"': "strings are not offered.",
     "'": "strings are not offered.",
     "\\": "'\\' is not offered. An equation goes on over several lines inside brackets.",
@@ -62,7 +68,8 @@ class Token:
 
 @dataclass(frozen=True)
 class Header:
-    """The head of an inner loop, `for name in first..last:`; `first` and `last` are the texts of its bounds."""
+    """The head of an inner loop, `for name in first..last:`; `first` and `last` are the texts of
+    its bounds."""
 
     name: str
     first: str
@@ -74,7 +81,8 @@ class Header:
 
 @dataclass
 class Statement:
-    """The tokens of one equation, over one row or, inside brackets, several; `loop` is the loop it stands in."""
+    """The tokens of one equation, over one row or, inside brackets, several; `loop` is the loop it
+    stands in."""
 
     tokens: list[Token] = field(default_factory=list)
     broken: bool = False  # something in it was refused already
@@ -128,7 +136,8 @@ class _Loop:
         self.indent, self.row, self.empty, self.broken = -1, 0, False, False
 
     def takes(self, code: str, row: int, refusals: list[Refusal]) -> bool:
-        """Whether the line is the head of a loop; keeps the loop that the following lines stand in."""
+        """Whether the line is the head of a loop; keeps the loop that the following lines stand
+        in."""
         indent = len(code) - len(code.lstrip())
         inside = 0 <= self.indent < indent
         if not inside:
@@ -143,7 +152,11 @@ class _Loop:
         self.indent, self.row, self.empty = indent, row, True
         found = _HEADER.fullmatch(code) if len(code) < 300 else None  # the expression is quadratic in blanks
         if found is None or found["rest"].strip() or keyword.iskeyword(found["name"]):
-            text = "the body of a loop stands on lines of its own, indented" if found and found["rest"].strip() else "the head of a loop reads"
+            text = (
+                "the body of a loop stands on lines of its own, indented"
+                if found and found["rest"].strip()
+                else "the head of a loop reads"
+            )
             refusals.append(Refusal(f"{text}: 'for k in 1..3:' and below it, indented, its equations.", row, indent, 3))
             self.broken = True
             self.empty = False
@@ -191,7 +204,10 @@ def _scan(code: str, row: int, current: Statement, opened: list[Token], refusals
 
 
 def _bad_character(character: str, row: int, column: int) -> Refusal:
-    message = _REFUSED.get(character) or f"the character {character!a} is not of the language: names and operators are plain ASCII."
+    message = (
+        _REFUSED.get(character)
+        or f"the character {character!a} is not of the language: names and operators are plain ASCII."
+    )
     return Refusal(message, row, column)
 
 
@@ -201,7 +217,10 @@ def _refuse(token: Token, following: str, current: Statement, opened: list[Token
     if token.kind == "number":
         message = _refuse_number(text, following)
     elif token.kind == "name" and keyword.iskeyword(text) and text not in ("and", "or", "not"):
-        message = _KEYWORDS.get(text) or f"'{text}' is a Python keyword and can't be a name here. Write '{text}_' or another name."
+        message = (
+            _KEYWORDS.get(text)
+            or f"'{text}' is a Python keyword and can't be a name here. Write '{text}_' or another name."
+        )
     elif token.kind == "name" and text.startswith("_"):
         message = f"'{text[:40]}' is not a name: names start with a letter."
     elif token.kind == "operator":
@@ -216,7 +235,8 @@ def _refuse_number(text: str, following: str) -> str:
         return "complex numbers are not offered."
     if following.isalnum() or following == "_":
         return (
-            f"'{text}{following}...' is neither a number nor a name. Numbers are decimal literals; write {text[:20]} * ... for a product."
+            f"'{text}{following}...' is neither a number nor a name. Numbers are decimal literals; write {text[:20]} *"
+            " ... for a product."
         )
     if len(text) > 100:
         return "a number of over 100 characters is not offered."

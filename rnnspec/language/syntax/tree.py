@@ -1,4 +1,6 @@
-"""The syntax tree of equations: frozen nodes with their places, walks over them, and the text that gives the same tree again."""
+"""The syntax tree of equations: frozen nodes with their places, walks over them, and the text that
+gives the same tree again."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -24,10 +26,12 @@ class Number:
 
 @dataclass(frozen=True)
 class Ref:
-    """A name. `time` is None as written without a time, 0 for [t], -1 for [t-1], ... The bare step number is Ref("t").
+    """A name. `time` is None as written without a time, 0 for [t], -1 for [t-1], ... The bare step
+    number is Ref("t").
 
-    `index`: the k of s[t, k] and of W[k]; in a resolved tree a Number from 1, and of parameters only. `delay`: the d of
-    h[t-d] where d is no literal; None in a resolved tree. A resolved tree may name a size: that is a number.
+    `index`: the k of s[t, k] and of W[k]; in a resolved tree a Number from 1, and of parameters
+    only. `delay`: the d of h[t-d] where d is no literal; None in a resolved tree. A resolved tree
+    may name a size: that is a number.
     """
 
     name: str
@@ -76,8 +80,9 @@ class Loop:
 
 @dataclass(frozen=True)
 class Equation:
-    """`target[t] = value`; `text` is the source line without its comment. `timed`: false for `target = value`, computed once per
-    sequence. `index`: the k of target[t, k]. A resolved equation has neither index nor loop."""
+    """`target[t] = value`; `text` is the source line without its comment. `timed`: false for
+    `target = value`, computed once per sequence. `index`: the k of target[t, k]. A resolved
+    equation has neither index nor loop."""
 
     target: str
     value: Expr
@@ -106,7 +111,8 @@ def walk(expr: Expr) -> Iterator[Expr]:
 
 
 def with_parts(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
-    """The expression with its parts changed; names and numbers have none (an index or a delay stays)."""
+    """The expression with its parts changed; names and numbers have none (an index or a delay
+    stays)."""
     match expr:
         case Unary(_, arg):
             return replace(expr, arg=change(arg))
@@ -124,7 +130,22 @@ def names_in(equation: Equation) -> set[str]:
     return {node.name if isinstance(node, Ref) else node.function for node in nodes if isinstance(node, Ref | Call)}
 
 
-_LEVELS = {"or": 1, "and": 2, "<": 4, "<=": 4, ">": 4, ">=": 4, "==": 4, "!=": 4, "+": 5, "-": 5, "*": 6, "/": 6, "@": 6, "**": 8}
+_LEVELS = {
+    "or": 1,
+    "and": 2,
+    "<": 4,
+    "<=": 4,
+    ">": 4,
+    ">=": 4,
+    "==": 4,
+    "!=": 4,
+    "+": 5,
+    "-": 5,
+    "*": 6,
+    "/": 6,
+    "@": 6,
+    "**": 8,
+}
 
 
 def to_text(expr: Expr) -> str:
@@ -156,7 +177,10 @@ def _written(expr: Expr) -> tuple[str, int]:
             level = _LEVELS[op]
             comparison = level == 4  # a < b < c means something else than (a < b) < c
             power = op == "**"
-            return f"{_inside(left, level + (comparison or power))} {op} {_inside(right, level if power else level + 1)}", level
+            return (
+                f"{_inside(left, level + (comparison or power))} {op} {_inside(right, level if power else level + 1)}",
+                level,
+            )
         case Call(function, args):
             return f"{function}({', '.join(to_text(a) for a in args)})", 9
     raise TypeError(f"not an expression: {expr!r}")

@@ -1,8 +1,10 @@
 """YAML text to nodes that know their place; every scalar stays text.
 
-In: the text of a file. Out: PyYAML's nodes, composed within limits (size, depth, aliases, what aliases expand to).
-No tag is accepted, so nothing is ever constructed; what a scalar means is for `reader.py` to say.
+In: the text of a file. Out: PyYAML's nodes, composed within limits (size, depth, aliases, what
+aliases expand to). No tag is accepted, so nothing is ever constructed; what a scalar means is for
+`reader.py` to say.
 """
+
 from __future__ import annotations
 
 import re
@@ -25,7 +27,9 @@ MAX_DEPTH = 40
 MAX_ALIASES = 100
 MAX_NODES = 30_000  # with every alias written out
 
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # and the marks that turn the direction of writing
+_CONTROL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
+)  # and the marks that turn the direction of writing
 
 
 class _LimitError(Exception):
@@ -34,8 +38,8 @@ class _LimitError(Exception):
 
 
 class _Loader(Reader, Scanner, Parser, Composer, BaseResolver):
-    """PyYAML's own reader, scanner, parser and composer, without its resolver (which turns `no` into False) and
-    without a constructor (which runs tags)."""
+    """PyYAML's own reader, scanner, parser and composer, without its resolver (which turns `no`
+    into False) and without a constructor (which runs tags)."""
 
     def __init__(self, text: str):
         Reader.__init__(self, text)
@@ -62,14 +66,18 @@ class _Loader(Reader, Scanner, Parser, Composer, BaseResolver):
             if self.aliases > MAX_ALIASES:
                 raise _LimitError(f"over {MAX_ALIASES} aliases.", at)
         elif event.tag is not None:
-            raise _LimitError(f"the tag {event.tag[:60]!r} is not offered: a spec holds plain names, numbers, lists and mappings.", at)
+            raise _LimitError(
+                f"the tag {event.tag[:60]!r} is not offered: a spec holds plain names, numbers, lists and mappings.", at
+            )
         if len(self.open) >= MAX_DEPTH:
             raise _LimitError(f"nested deeper than {MAX_DEPTH}.", at)
         self.open.append(getattr(event, "anchor", None) or "")
         node = Composer.compose_node(self, parent, index)
         self.open.pop()
         if isinstance(node, ScalarNode) and (odd := _CONTROL.search(node.value)):  # of an escape: "\e[31m"
-            raise _LimitError(f"the character {odd.group()!a} is not allowed: it would control the terminal that shows it.", at)
+            raise _LimitError(
+                f"the character {odd.group()!a} is not allowed: it would control the terminal that shows it.", at
+            )
         if node is not None and id(node) not in self.expanded:
             below = [] if isinstance(node, ScalarNode) else node.value
             parts = [part for pair in below for part in (pair if isinstance(pair, tuple) else (pair,))]
@@ -106,13 +114,16 @@ class Sheet:
 
 
 def compose(text: str, file: str) -> tuple[Node, Sheet]:
-    """The root node and the sheet that places it. Raises SpecError for all that is not plain YAML within the limits."""
+    """The root node and the sheet that places it. Raises SpecError for all that is not plain YAML
+    within the limits."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").removeprefix("\ufeff")
     sheet = Sheet(text, file)
     if len(text) > MAX_BYTES or len(text.encode("utf-8", "replace")) > MAX_BYTES:
         raise SpecError(Problem(f"the file is over {MAX_BYTES // 1024} KiB.", 0, 0, file or "<text>"))
     if odd := re.search("[\x85\u2028\u2029]", text):  # line ends to YAML, but to hardly any editor: places would be off
-        raise sheet.problem(f"the character {odd.group()!a} is not allowed here. Lines end with a line feed.", odd.start())
+        raise sheet.problem(
+            f"the character {odd.group()!a} is not allowed here. Lines end with a line feed.", odd.start()
+        )
     try:
         root = _Loader(text).get_single_node()
     except _LimitError as error:
@@ -125,7 +136,9 @@ def compose(text: str, file: str) -> tuple[Node, Sheet]:
     except Exception as error:  # PyYAML 6.0 lets ValueError, OverflowError and others out on odd escapes and directives
         raise sheet.problem(f"not valid YAML ({type(error).__name__}).", 0) from None
     if root is None:
-        raise SpecError(Problem("the file is empty. A spec starts with 'rnnspec: 1' and 'name: ...'.", 0, 0, file or "<text>"))
+        raise SpecError(
+            Problem("the file is empty. A spec starts with 'rnnspec: 1' and 'name: ...'.", 0, 0, file or "<text>")
+        )
     return root, sheet
 
 
@@ -151,7 +164,8 @@ def locate_block(node: ScalarNode, sheet: Sheet) -> tuple[int, int]:
 
 
 def align(node: ScalarNode, sheet: Sheet) -> list[int]:
-    """For each character of a scalar's value, its number in the text: exact but for escapes, blanks and line folds."""
+    """For each character of a scalar's value, its number in the text: exact but for escapes, blanks
+    and line folds."""
     raw, end, where = node.start_mark.index, node.end_mark.index, []
     if node.style in ("|", ">"):
         raw = sheet.starts[min(sheet.at(raw).line, len(sheet.rows))]

@@ -1,7 +1,8 @@
-"""`apply` of a file: transforms by name, with arguments that are checked against the signature of each.
+"""`apply` of a file: transforms by name, with arguments that are checked against the signature of
+each.
 
-In: a Document that asks for transforms. Out: the Spec after all of them. Its examples are those of the result; its name, title, choices and
-constants are the file's. Every fault has its place.
+In: a Document that asks for transforms. Out: the Spec after all of them. Its examples are those of
+the result; its name, title, choices and constants are the file's. Every fault has its place.
 """
 
 from __future__ import annotations
@@ -23,22 +24,41 @@ from rnnspec.language.transforms import clips, gates, recurrence, regularise
 
 MAX_WORK = 1000  # equations, read again after each transform
 Transform = Callable[..., Spec]
-TRANSFORMS: Mapping[str, Transform] = {f.__name__: f for f in (
-    gates.drop_gate, gates.couple_gates, gates.peepholes,
-    recurrence.diagonal_recurrence, recurrence.low_rank_recurrence, recurrence.multiplicative_integration, recurrence.layer_norm, recurrence.leak,
-    regularise.zoneout, regularise.recurrent_dropout, regularise.dropconnect, regularise.input_dropout, regularise.candidate_dropout,
-    regularise.state_noise,
-    clips.clip_cell, clips.clip_projection,
-)}
+TRANSFORMS: Mapping[str, Transform] = {
+    f.__name__: f
+    for f in (
+        gates.drop_gate,
+        gates.couple_gates,
+        gates.peepholes,
+        recurrence.diagonal_recurrence,
+        recurrence.low_rank_recurrence,
+        recurrence.multiplicative_integration,
+        recurrence.layer_norm,
+        recurrence.leak,
+        regularise.zoneout,
+        regularise.recurrent_dropout,
+        regularise.dropconnect,
+        regularise.input_dropout,
+        regularise.candidate_dropout,
+        regularise.state_noise,
+        clips.clip_cell,
+        clips.clip_projection,
+    )
+}
 
 
 def applied(document: Document, settings: Settings) -> Spec:
-    """The Spec of a document and its transforms. Raises SpecError with all that is wrong with the document, else with the transforms."""
+    """The Spec of a document and its transforms. Raises SpecError with all that is wrong with the
+    document, else with the transforms."""
     plain = check(replace(document, examples=()), settings)
     faults, spec = Faults(document.lines), plain
     calls = [(step, _call(step, plain.constants, faults)) for step in document.apply]
     if len(plain.equations) * len(calls) > MAX_WORK:
-        faults.add(f"{len(calls)} transforms of {len(plain.equations)} equations are too much work: at most {MAX_WORK} equations in all.", calls[-1][0].at)
+        faults.add(
+            f"{len(calls)} transforms of {len(plain.equations)} equations are too much work: at most {MAX_WORK}"
+            " equations in all.",
+            calls[-1][0].at,
+        )
     faults.stop_if_any()
     for step, call in calls:
         assert call is not None
@@ -48,8 +68,18 @@ def applied(document: Document, settings: Settings) -> Spec:
             faults.add(f"apply: {error}", step.at)
             faults.stop_if_any()
     examples = () if settings.chosen or settings.constants else tuple(e.value for e in document.examples)
-    spec = replace(spec, name=plain.name, title=plain.title, source=plain.source, notes=plain.notes, file=plain.file, choices=plain.choices,
-                   constants=plain.constants, same_as=plain.same_as, examples=examples)
+    spec = replace(
+        spec,
+        name=plain.name,
+        title=plain.title,
+        source=plain.source,
+        notes=plain.notes,
+        file=plain.file,
+        choices=plain.choices,
+        constants=plain.constants,
+        same_as=plain.same_as,
+        examples=examples,
+    )
     check_examples(document, spec, faults)
     faults.stop_if_any()
     return spec
@@ -58,7 +88,11 @@ def applied(document: Document, settings: Settings) -> Spec:
 def _call(step: Step, constants: Mapping[str, Fraction], faults: Faults) -> Callable[[Spec], Spec] | None:
     """The transform with its arguments, or None where they are at fault."""
     if step.name not in TRANSFORMS:
-        faults.add(f"no transform is called '{step.name[:60]}'.{did_you_mean(step.name, TRANSFORMS)} Known here: {listed(TRANSFORMS, 30)}.", step.at)
+        faults.add(
+            f"no transform is called '{step.name[:60]}'.{did_you_mean(step.name, TRANSFORMS)} Known here:"
+            f" {listed(TRANSFORMS, 30)}.",
+            step.at,
+        )
         return None
     transform = TRANSFORMS[step.name]
     fixed = list(inspect.signature(transform).parameters.values())[1:]
@@ -71,13 +105,21 @@ def _call(step: Step, constants: Mapping[str, Fraction], faults: Faults) -> Call
         parameter = named.get(name, rest if argument.keyword else None)
         if parameter is None:
             offers = listed([*named, *([f"{rest.name} by name"] if rest else [])])
-            what = f"no argument '{name[:40]}'.{did_you_mean(name, named)}" if argument.keyword else f"at most {len(named)} arguments by position."
+            what = (
+                f"no argument '{name[:40]}'.{did_you_mean(name, named)}"
+                if argument.keyword
+                else f"at most {len(named)} arguments by position."
+            )
             faults.add(f"{step.name} takes {what} It takes: {offers}.", argument.keyword_at)
             fine = False
             continue
         value = _value(argument, str(parameter.annotation), constants)
         if value is None:
-            faults.add(f"'{argument.text[:40]}' for {name[:40]} of {step.name} is not {_EXPECTED[_kind(str(parameter.annotation))]}.", argument.at)
+            faults.add(
+                f"'{argument.text[:40]}' for {name[:40]} of {step.name} is not"
+                f" {_EXPECTED[_kind(str(parameter.annotation))]}.",
+                argument.at,
+            )
             fine = False
         values[name] = value
     if fine and (missing := [p.name for p in named.values() if p.default is p.empty and p.name not in values]):
@@ -86,7 +128,12 @@ def _call(step: Step, constants: Mapping[str, Fraction], faults: Faults) -> Call
     return (lambda spec: transform(spec, **values)) if fine else None
 
 
-_EXPECTED = {"float": "a number, or a constant of the file", "int": "a whole number", "bool": "true or false", "str": "a name"}
+_EXPECTED = {
+    "float": "a number, or a constant of the file",
+    "int": "a whole number",
+    "bool": "true or false",
+    "str": "a name",
+}
 
 
 def _kind(annotation: str) -> str:

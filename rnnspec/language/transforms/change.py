@@ -1,7 +1,10 @@
-"""What all transforms share: finding the products and sums of a cell, and what is new in the cell that is made.
+"""What all transforms share: finding the products and sums of a cell, and what is new in the cell
+that is made.
 
-In: a Spec and the changed equations, parameters, inputs and noise. Out: a new Spec, read and checked like any other.
+In: a Spec and the changed equations, parameters, inputs and noise. Out: a new Spec, read and
+checked like any other.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,7 +19,8 @@ from rnnspec.language.syntax.faults import did_you_mean, listed
 from rnnspec.language.syntax.tree import Binary, Equation, Expr, Ref, Unary, to_text, walk, with_parts
 from rnnspec.language.transforms.operands import factors
 
-# --- what depends on what --------------------------------------------------------------------------------------------
+# --- what depends on what
+# --------------------------------------------------------------------------------------------
 
 
 def within_step(spec: Spec, target: str) -> set[str]:
@@ -46,7 +50,8 @@ def depends(expr: Expr, recurrent: set[str]) -> bool:
 
 
 def products_in(expr: Expr) -> list[Expr]:
-    """The vectors of the products with parameters in an expression, but for those inside an activation."""
+    """The vectors of the products with parameters in an expression, but for those inside an
+    activation."""
     match expr:
         case Binary("@"):
             pair = factors(expr)
@@ -58,7 +63,8 @@ def products_in(expr: Expr) -> list[Expr]:
     return []
 
 
-# --- sums ------------------------------------------------------------------------------------------------------------
+# --- sums
+# ------------------------------------------------------------------------------------------------------------
 
 
 def signed_terms(expr: Expr, sign: int = 1) -> Iterator[tuple[int, Expr]]:
@@ -75,7 +81,8 @@ def signed_terms(expr: Expr, sign: int = 1) -> Iterator[tuple[int, Expr]]:
 
 
 def _sign(expr: Expr) -> tuple[int, Expr]:
-    """What is left of a product without the signs of its factors, and what these make together: `-a * b` is -1 and a * b."""
+    """What is left of a product without the signs of its factors, and what these make together: `-a
+    * b` is -1 and a * b."""
     match expr:
         case Unary("-", arg):
             sign, arg = _sign(arg)
@@ -103,15 +110,22 @@ def with_refs(expr: Expr, change: Callable[[Ref], Expr]) -> Expr:
     return change(expr) if isinstance(expr, Ref) else with_parts(expr, lambda part: with_refs(part, change))
 
 
-def numbers_by_name(caller: str, one: float | None, given: Mapping[str, float], known: Iterable[str], what: str, kind: str) -> dict[str, float]:
-    """`one` for every known name, or those that are given; each a number that noise of this kind takes."""
+def numbers_by_name(
+    caller: str, one: float | None, given: Mapping[str, float], known: Iterable[str], what: str, kind: str
+) -> dict[str, float]:
+    """`one` for every known name, or those that are given; each a number that noise of this kind
+    takes."""
     known, row = list(known), KINDS[kind]
     if one is None and not given:
-        raise RnnspecError(f"{caller}: say how much: one number for every {what}, or by name, like {caller}(spec, {next(iter(known), 'h')}=0.1). "
-                           f"Known here: {listed(known)}.")
+        raise RnnspecError(
+            f"{caller}: say how much: one number for every {what}, or by name, like {caller}(spec,"
+            f" {next(iter(known), 'h')}=0.1). Known here: {listed(known)}."
+        )
     for name in given:
         if name not in known:
-            raise RnnspecError(f"{caller}: '{name[:40]}' is no {what} here.{did_you_mean(name, known)} Known here: {listed(known)}.")
+            raise RnnspecError(
+                f"{caller}: '{name[:40]}' is no {what} here.{did_you_mean(name, known)} Known here: {listed(known)}."
+            )
     wanted = dict(given) if one is None else dict.fromkeys(known, one) | dict(given)
     for name, number in wanted.items():
         if isinstance(number, bool) or not isinstance(number, int | float) or not row.allows(number):
@@ -121,7 +135,8 @@ def numbers_by_name(caller: str, one: float | None, given: Mapping[str, float], 
 
 @dataclass
 class Change:
-    """What is new: equations (target -> line) and declarations (key of the file -> name -> what it says)."""
+    """What is new: equations (target -> line) and declarations (key of the file -> name -> what it
+    says)."""
 
     spec: Spec
     equations: dict[str, str] = field(default_factory=dict)
@@ -130,7 +145,12 @@ class Change:
 
     def name(self, wanted: str) -> str:
         """The name, or one like it that the cell does not have."""
-        taken = {*self.spec.shapes, *self.spec.sizes, *self.equations, *(n for group in self.declared.values() for n in group)}
+        taken = {
+            *self.spec.shapes,
+            *self.spec.sizes,
+            *self.equations,
+            *(n for group in self.declared.values() for n in group),
+        }
         while wanted in taken:
             wanted += "_"
         return wanted
@@ -153,8 +173,9 @@ class Change:
         return name
 
     def products(self, caller: str, change: Callable[[str, Binary, Expr], Expr]) -> None:
-        """Every product of a parameter with something that depends on an earlier step, changed. A product with what is computed from
-        parameters, or with a part of one, is refused: a cell of which half is changed is not what was asked for."""
+        """Every product of a parameter with something that depends on an earlier step, changed. A
+        product with what is computed from parameters, or with a part of one, is refused: a cell of
+        which half is changed is not what was asked for."""
         recurrent = recurrent_values(self.spec)
         others: dict[str, str] = {}
 
@@ -171,11 +192,16 @@ class Change:
         self.visited(visit)
         if others:
             product, shape = next(iter(others.items()))
-            raise RnnspecError(f"{caller}: '{self.spec.name}' multiplies what comes from the step before by matrices that are no whole parameters: "
-                               f"{listed(others)}. Only whole parameters can be exchanged: write the cell with a parameter {shape} in place of "
-                               f"the matrix of {product}, and so on.")
+            raise RnnspecError(
+                f"{caller}: '{self.spec.name}' multiplies what comes from the step before by matrices that are no whole"
+                f" parameters: {listed(others)}. Only whole parameters can be exchanged: write the cell with a"
+                f" parameter {shape} in place of the matrix of {product}, and so on."
+            )
         if not self.equations:
-            raise RnnspecError(f"{caller}: '{self.spec.name}' multiplies nothing that comes from the step before by a matrix of parameters.")
+            raise RnnspecError(
+                f"{caller}: '{self.spec.name}' multiplies nothing that comes from the step before by a matrix of"
+                " parameters."
+            )
 
     def sums(self, change: Callable[[Equation, list[Expr]], Expr | None]) -> None:
         """Every outermost sum with a product with a matrix in it, changed."""
@@ -201,7 +227,13 @@ class Change:
         return made(self.spec, suffix, words, self.equations, self.declared)
 
 
-def made(spec: Spec, suffix: str, words: str, equations: Mapping[str, str], declared: Mapping[str, Mapping[str, str]] | None = None) -> Spec:
+def made(
+    spec: Spec,
+    suffix: str,
+    words: str,
+    equations: Mapping[str, str],
+    declared: Mapping[str, Mapping[str, str]] | None = None,
+) -> Spec:
     name = f"{spec.name}_{suffix}"
     try:
         return rewrite(spec, name, f"{spec.title}, {words}", equations, declared or {})

@@ -1,4 +1,5 @@
 """What the products of a cell with its parameters read of the step before."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -29,18 +30,26 @@ def cell_states(spec: Spec) -> list[str]:
 
 
 class Operands:
-    """Of one cell. An operand carries a state where it reads the old value: itself, concatenated with others, or scaled by a gate."""
+    """Of one cell. An operand carries a state where it reads the old value: itself, concatenated
+    with others, or scaled by a gate."""
 
     def __init__(self, spec: Spec):
         self.spec = spec
         self.equations = {e.target: e for e in spec.equations}
-        self.scaled: dict[str, tuple[str, ...]] = {}  # intermediate values that are old states, scaled or concatenated, and which
+        self.scaled: dict[
+            str, tuple[str, ...]
+        ] = {}  # intermediate values that are old states, scaled or concatenated, and which
         for e in spec.equations:
-            if e.timed and e.target not in spec.states and not any(isinstance(n, Binary) and n.op in "+-@" for n in walk(e.value)):
+            if (
+                e.timed
+                and e.target not in spec.states
+                and not any(isinstance(n, Binary) and n.op in "+-@" for n in walk(e.value))
+            ):
                 self.scaled[e.target] = self.carries(e.value)
 
     def carries(self, expr: Expr) -> tuple[str, ...]:
-        """The names whose value at an earlier step an operand is made of; none where a product stands between."""
+        """The names whose value at an earlier step an operand is made of; none where a product
+        stands between."""
         if any(isinstance(n, Binary) and n.op == "@" for n in walk(expr)):
             return ()
         found: dict[str, None] = {}
@@ -61,7 +70,8 @@ class Operands:
         return inner is not None and any(not self.carries(a) or self.mixes(a) for a in inner.args)
 
     def products(self, expr: Expr, change: Callable[[Expr, Expr], tuple[Expr, Expr]]) -> Expr:
-        """The expression with the (matrix, operand) of every product with something that lasts changed."""
+        """The expression with the (matrix, operand) of every product with something that lasts
+        changed."""
         expr = with_parts(expr, lambda part: self.products(part, change))
         if isinstance(expr, Binary) and expr.op == "@":
             left, right = expr.left, expr.right

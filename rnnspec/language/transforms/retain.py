@@ -1,4 +1,5 @@
 """Gates that keep a state for long from the start."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
@@ -12,8 +13,8 @@ from rnnspec.language.transforms.change import signed_terms
 
 @dataclass(frozen=True)
 class Keeper:
-    """A gate that decides how much of a state's old value stays: all of it where the gate is 1 (sign 1), or 0 (sign -1).
-    `writers`: other gates in the same sum, which let new values in."""
+    """A gate that decides how much of a state's old value stays: all of it where the gate is 1
+    (sign 1), or 0 (sign -1). `writers`: other gates in the same sum, which let new values in."""
 
     gate: str
     sign: int
@@ -21,21 +22,26 @@ class Keeper:
 
 
 def keeping(spec: Spec, steps: int) -> Spec:
-    """The cell with biases such that its gates keep states for between 1 and `steps` steps at first: b = log(uniform(1, steps - 1)).
+    """The cell with biases such that its gates keep states for between 1 and `steps` steps at
+    first: b = log(uniform(1, steps - 1)).
 
-    Tallec & Ollivier 2018, equation 16 ("chrono"): the keeping gate has b, writing gates -b, and other weights are as they were.
-    Which gates keep and write follows from the equations; a cell without any is returned as it is.
+    Tallec & Ollivier 2018, equation 16 ("chrono"): the keeping gate has b, writing gates -b, and
+    other weights are as they were. Which gates keep and write follows from the equations; a cell
+    without any is returned as it is.
     """
     found = {bias: keeper for keeper in keepers(spec) for bias in _biases(spec, keeper.gate)[:1]}
     init = {bias: Init("chrono", (float(keeper.sign * steps),)) for bias, keeper in found.items()}
     for bias, keeper in found.items():
         for other in (b for writer in keeper.writers for b in _biases(spec, writer)[:1] if b not in found):
-            init[other] = Init("chrono", (-float(steps),), bias if spec.parameters[other] == spec.parameters[bias] else "")
+            init[other] = Init(
+                "chrono", (-float(steps),), bias if spec.parameters[other] == spec.parameters[bias] else ""
+            )
     return replace(spec, init={**spec.init, **init})
 
 
 def keepers(spec: Spec) -> list[Keeper]:
-    """Of every state: the gates g in g * s[t-1] or (1 - g) * s[t-1] that are terms of its next value; s[t-1] - g * s[t-1] is the latter."""
+    """Of every state: the gates g in g * s[t-1] or (1 - g) * s[t-1] that are terms of its next
+    value; s[t-1] - g * s[t-1] is the latter."""
     by_name = {e.target: e for e in spec.equations}
     found: dict[str, Keeper] = {}
     for state in spec.states:
@@ -47,13 +53,20 @@ def keepers(spec: Spec) -> list[Keeper]:
                 continue
             turned = -1 if (-added, [Ref(state, -1)]) in terms else 1
             for gate, sign in _gates(term, by_name):
-                others = [g for _, other in terms if other is not term for g, s in _gates(other, by_name) if s == 1 and g != gate]
+                others = [
+                    g
+                    for _, other in terms
+                    if other is not term
+                    for g, s in _gates(other, by_name)
+                    if s == 1 and g != gate
+                ]
                 found.setdefault(gate, Keeper(gate, turned * sign, tuple(dict.fromkeys(others))))
     return list(found.values())
 
 
 def _gates(factors: list[Expr], by_name: Mapping[str, Equation]) -> Iterator[tuple[str, int]]:
-    """Names of gates among factors: sign 1 for g, -1 for 1 - g, looked up through intermediates that are no more than that."""
+    """Names of gates among factors: sign 1 for g, -1 for 1 - g, looked up through intermediates
+    that are no more than that."""
     for factor in factors:
         sign = 1
         while True:
@@ -74,7 +87,11 @@ def _biases(spec: Spec, gate: str) -> list[str]:
     """Vector parameters that are added in what a gate squashes."""
     value = next(e.value for e in spec.equations if e.target == gate)
     terms = signed_terms(value.args[0]) if isinstance(value, Call) else ()
-    return [term.name for sign, term in terms if sign == 1 and isinstance(term, Ref) and len(spec.parameters.get(term.name, ())) == 1]
+    return [
+        term.name
+        for sign, term in terms
+        if sign == 1 and isinstance(term, Ref) and len(spec.parameters.get(term.name, ())) == 1
+    ]
 
 
 def _factors(expr: Expr) -> Iterator[Expr]:

@@ -19,5 +19,7 @@ def load_task(name: str) -> Task:
     """The row of the table: TrainError if there is none of this name."""
     if name not in task_names():
         near = get_close_matches(name, task_names(), 1)
-        raise TrainError(f"unknown task {name!r}: {', '.join(task_names())}" + (f". Did you mean {near[0]!r}?" if near else ""))
+        raise TrainError(
+            f"unknown task {name!r}: {', '.join(task_names())}" + (f". Did you mean {near[0]!r}?" if near else "")
+        )
     return import_module(f"{__name__}.{name}").TASK

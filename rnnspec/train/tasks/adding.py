@@ -1,5 +1,7 @@
-"""The adding problem: of T random numbers two are marked, and their sum is to be given at the end (Hochreiter & Schmidhuber 1997,
-section 5.4; numbers from [0, 1] and one mark in each half as in Le, Jaitly & Hinton 2015). Saying 1 always has an error of 1/6."""
+"""The adding problem: of T random numbers two are marked, and their sum is to be given at the end
+(Hochreiter & Schmidhuber 1997, section 5.4; numbers from [0, 1] and one mark in each half as in Le,
+Jaitly & Hinton 2015). Saying 1 always has an error of 1/6.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ LARGEST = 1e18  # of the numbers of a file: sums of two are squared in float32
 
 
 class AddingProblem(Drawn):
-    """`values`: [N, T] of a file, whose rows are drawn at random and marked; None: uniform numbers."""
+    """`values`: [N, T] of a file, whose rows are drawn at random and marked; None: uniform
+    numbers."""
 
     loss_unit = "mean squared error"
     metric = Metric("error", "mean squared error")
@@ -66,7 +69,9 @@ def make(config: Config, memory: Mapping[str, Any]) -> AddingProblem:
         return AddingProblem(config)
     values, digest = tables.read_npy(config.data)
     if values.ndim != 2 or values.shape[1] < 2:
-        raise TrainError(f"{config.data} has shape {list(values.shape)}; [N, T] with T of at least 2 is wanted, a sequence a row")
+        raise TrainError(
+            f"{config.data} has shape {list(values.shape)}; [N, T] with T of at least 2 is wanted, a sequence a row"
+        )
     for place in np.argwhere(np.abs(values) > LARGEST)[:1]:
         row, column = map(int, place)
         found = f"row {row} (counted from 0): {values[row, column]:g} at [{row}, {column}]"

@@ -1,4 +1,5 @@
-"""Classes of texts: words to ids, one layer over the first max_length words, the class from its last valid step."""
+"""Classes of texts: words to ids, one layer over the first max_length words, the class from its
+last valid step."""
 
 from __future__ import annotations
 
@@ -17,7 +18,12 @@ from rnnspec.train.problem import MakeLayer, Metric, Task
 from rnnspec.train.tasks.shared import EVALUATION, Stored, predictions, text_of
 
 COLUMNS = 3  # class, title, description: AG_NEWS
-TOPICS = ("compound", "debugger", "formatstrings", "string-methods")  # long chapters behind help() that every Python has
+TOPICS = (
+    "compound",
+    "debugger",
+    "formatstrings",
+    "string-methods",
+)  # long chapters behind help() that every Python has
 PIECE = 30  # words of one of their pieces
 MOST = 160  # pieces of a chapter
 
@@ -27,7 +33,15 @@ class ClassifyProblem(Stored):
 
     metric = Metric("accuracy", "of the texts", less=False)
 
-    def __init__(self, config: Config, texts: list[list[str]], labels: np.ndarray, names: list[str], digest: str, memory: Mapping[str, Any]):
+    def __init__(
+        self,
+        config: Config,
+        texts: list[list[str]],
+        labels: np.ndarray,
+        names: list[str],
+        digest: str,
+        memory: Mapping[str, Any],
+    ):
         self.config, self.names, self.labels, self.digest = config, names, labels, digest
         self.train, self.test = split(len(texts), float(config.options["held_out"]), config.seed, config.data)
         cut = [text[: config.length] for text in texts]
@@ -35,7 +49,9 @@ class ClassifyProblem(Stored):
         most = int(config.options["words"])
         if most < 2:
             raise TrainError(f"words must be at least 2, a word and the unknown one; got {most}")
-        self.words = vocabulary.Symbols(tuple(known)) if known else vocabulary.of_words([cut[i] for i in self.train], most)
+        self.words = (
+            vocabulary.Symbols(tuple(known)) if known else vocabulary.of_words([cut[i] for i in self.train], most)
+        )
         self.ids = [self.words.encode(text) for text in cut]
         self.mean_words = float(np.mean([len(text) for text in texts]))
         self.memory = {"words": list(self.words.names)}
@@ -44,20 +60,32 @@ class ClassifyProblem(Stored):
         self.share = float(counts.max() / counts.sum())
 
     def about(self) -> dict[str, Any]:
-        counts = {"train": len(self.train), "held_out": len(self.test), "words": len(self.words), "mean_words": self.mean_words}
+        counts = {
+            "train": len(self.train),
+            "held_out": len(self.test),
+            "words": len(self.words),
+            "mean_words": self.mean_words,
+        }
         return {"file": self.config.data, "classes": self.names, **counts, "largest_class": self.share}
 
     def summary(self) -> str:
         name = self.config.data or "chapters of Python's help()"
         return (
-            f"{name}: {len(self.train):,} texts to train on, {len(self.test):,} held out, {len(self.names)} classes (the largest {self.share:.1%}), "
-            f"{len(self.words):,} words, {self.mean_words:.1f} a text"
+            f"{name}: {len(self.train):,} texts to train on, {len(self.test):,} held out, {len(self.names)} classes"
+            f" (the largest {self.share:.1%}), {len(self.words):,} words, {self.mean_words:.1f} a text"
         )
 
     def model(self, make_layer: MakeLayer) -> SequenceModel:
         config, symbols = self.config, len(self.words)
         loss = Loss(over="last", smoothing=float(config.options["smoothing"]))
-        return SequenceModel(make_layer(config.embed), len(self.names), symbols=symbols, loss=loss, seed=config.seed, two_ways=config.bidirectional)
+        return SequenceModel(
+            make_layer(config.embed),
+            len(self.names),
+            symbols=symbols,
+            loss=loss,
+            seed=config.seed,
+            two_ways=config.bidirectional,
+        )
 
     def score(self, model: SequenceModel, quick: bool) -> dict[str, float]:
         predicted, true, loss = predictions(model, self.batches())
@@ -76,7 +104,12 @@ class ClassifyProblem(Stored):
         names, counts = self.confusion(model)
         width = max(9, *map(len, names))
         head = ["true \\ predicted".ljust(width), *[name.rjust(width) for name in names]]
-        return text_of([head, *[[name.ljust(len(head[0])), *[str(n).rjust(width) for n in row]] for name, row in zip(names, counts)]])
+        return text_of(
+            [
+                head,
+                *[[name.ljust(len(head[0])), *[str(n).rjust(width) for n in row]] for name, row in zip(names, counts)],
+            ]
+        )
 
     def batch(self, rows: np.ndarray) -> Batch:
         """Texts by number, padded."""
@@ -85,14 +118,18 @@ class ClassifyProblem(Stored):
 
     def batches(self) -> list[Batch]:
         """All held-out texts, those of similar length together."""
-        return [self.batch(self.test[places]) for places in in_order(len(self.test), EVALUATION, self._lengths(self.test))]
+        return [
+            self.batch(self.test[places]) for places in in_order(len(self.test), EVALUATION, self._lengths(self.test))
+        ]
 
     def _lengths(self, rows: np.ndarray) -> np.ndarray:
         return np.array([len(self.ids[i]) for i in rows])
 
 
 def make(config: Config, memory: Mapping[str, Any]) -> ClassifyProblem:
-    texts, labels, names, digest = _help() if config.data is None else _file(config.data, int(config.options["classes"]))
+    texts, labels, names, digest = (
+        _help() if config.data is None else _file(config.data, int(config.options["classes"]))
+    )
     return ClassifyProblem(config, texts, np.array(labels), names, digest, memory)
 
 
@@ -106,9 +143,14 @@ def _file(path: str, classes: int) -> tuple[list[list[str]], list[int], list[str
         if not 1 <= label <= most:
             raise TrainError(f"{path}, row {row}: class {label} is out of range: classes are 1 to {most}")
     if len(set(labels)) < 2:
-        raise TrainError(f"{path}, row {rows[0][0]} and all others: only class {labels[0]}; at least two classes are needed")
+        raise TrainError(
+            f"{path}, row {rows[0][0]} and all others: only class {labels[0]}; at least two classes are needed"
+        )
     if most > 1000:
-        raise TrainError(f"{path}, row {rows[labels.index(max(labels))][0]}: class {max(labels)}; at most 1000 classes make sense here")
+        raise TrainError(
+            f"{path}, row {rows[labels.index(max(labels))][0]}: class {max(labels)}; at most 1000 classes make sense"
+            " here"
+        )
     texts = [vocabulary.words(" ".join(fields[1:])) for _, fields in rows]
     for (row, _), text in zip(rows, texts):
         if not text:
@@ -136,7 +178,10 @@ TASK = Task(
     name="classify",
     shape="n to 1",
     about="the class of a text by its first words; scored by accuracy, with a confusion matrix",
-    data="a CSV file of class (from 1), title, description, as AG_NEWS has it (default: pieces of four chapters of Python's help())",
+    data=(
+        "a CSV file of class (from 1), title, description, as AG_NEWS has it (default: pieces of four chapters of"
+        " Python's help())"
+    ),
     make=make,
     defaults={"hidden": 64, "embed": 64, "length": 44, "batch": 64, "steps": None, "lr": 1e-3, "schedule": "constant"},
     epochs=15,

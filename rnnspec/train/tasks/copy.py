@@ -1,5 +1,5 @@
-"""Copy memory: symbols are shown, then blanks, and after a sign they are to be said again in order (Hochreiter & Schmidhuber 1997;
-in this form Arjovsky, Shah & Bengio 2016, section 4.1)."""
+"""Copy memory: symbols are shown, then blanks, and after a sign they are to be said again in order
+(Hochreiter & Schmidhuber 1997; in this form Arjovsky, Shah & Bengio 2016, section 4.1)."""
 
 from __future__ import annotations
 
@@ -75,7 +75,9 @@ def make(config: Config, memory: Mapping[str, Any]) -> CopyProblem:
         raise TrainError(f"{config.data} has only one symbol: nothing to remember")
     for row, line in lines:
         if len(line) < items:
-            raise TrainError(f"{config.data}, row {row}: {len(line)} characters; items={items} are to be copied from each line")
+            raise TrainError(
+                f"{config.data}, row {row}: {len(line)} characters; items={items} are to be copied from each line"
+            )
     ids = vocabulary.Symbols(tuple(names))
     return CopyProblem(config, names, np.stack([ids.encode(line[:items]) + 2 for _, line in lines]), digest)
 
@@ -86,7 +88,16 @@ TASK = Task(
     about="say shown symbols again after a delay; scored by the part of them that is right",
     data="a UTF-8 text whose lines begin with what is to be copied (default: random symbols)",
     make=make,
-    defaults={"hidden": 96, "embed": 16, "length": 20, "batch": 64, "steps": 1500, "lr": 1e-2, "clip": 1.0, "retain": 40},
+    defaults={
+        "hidden": 96,
+        "embed": 16,
+        "length": 20,
+        "batch": 64,
+        "steps": 1500,
+        "lr": 1e-2,
+        "clip": 1.0,
+        "retain": 40,
+    },
     fields=("embed", "length"),
     length="steps between what is shown and what is asked",
     options={"symbols": 8, "items": 5},

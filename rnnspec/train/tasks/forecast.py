@@ -1,4 +1,5 @@
-"""Time series: the next value at every step (n to n), or the value some steps after a window (n to 1)."""
+"""Time series: the next value at every step (n to n), or the value some steps after a window (n to
+1)."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ TAU, BETA, GAMMA, POWER = 17, 0.2, 0.1, 10  # Mackey & Glass 1977: mildly chaoti
 
 
 class ForecastProblem(Stored):
-    """A table [N, columns], standardised by the mean and deviation of its first four fifths; windows of the last fifth are held out."""
+    """A table [N, columns], standardised by the mean and deviation of its first four fifths;
+    windows of the last fifth are held out."""
 
     loss_unit = "squared error, in variances"
     metric = Metric("error", "root mean squared, in deviations")
@@ -33,18 +35,26 @@ class ForecastProblem(Stored):
         self.cut = len(series) - round(TESTED * len(series))
         reach = config.length + self.horizon
         if self.cut < reach or len(series) - self.cut < reach:
-            raise TrainError(f"{config.data or 'the series'} has {len(series):,} rows; windows of {config.length} and a horizon of {self.horizon} "
-                             f"need {int(reach / TESTED) + 1:,}. Give a longer series or a smaller --length")
+            raise TrainError(
+                f"{config.data or 'the series'} has {len(series):,} rows; windows of {config.length} and a horizon of"
+                f" {self.horizon} need {int(reach / TESTED) + 1:,}. Give a longer series or a smaller --length"
+            )
         with np.errstate(over="ignore", invalid="ignore"):
             mean, deviation = series[: self.cut].mean(axis=0), series[: self.cut].std(axis=0)
             values = ((series - mean) / deviation).astype(np.float32)
         for name, d in zip(names, deviation):
             if d == 0:
-                raise TrainError(f"{config.data or 'the series'}: the column {name} doesn't change in its first {self.cut:,} rows: nothing to forecast")
+                raise TrainError(
+                    f"{config.data or 'the series'}: the column {name} doesn't change in its first {self.cut:,} rows:"
+                    " nothing to forecast"
+                )
         bad = np.argwhere(~(np.isfinite(values) & np.isfinite(deviation)))
         for row, column in bad[:1].tolist():
-            raise TrainError(f"{config.data or 'the series'}, row {row} of numbers (counted from 0): {series[row, column]:g} in the column {names[column]} "
-                             "is too large for float32 once the column has a mean of 0 and a deviation of 1, or for squares in float64")
+            raise TrainError(
+                f"{config.data or 'the series'}, row {row} of numbers (counted from 0): {series[row, column]:g} in the"
+                f" column {names[column]} is too large for float32 once the column has a mean of 0 and a deviation of"
+                " 1, or for squares in float64"
+            )
         self.values = values
         self.train = np.arange(self.cut - reach + 1)
         self.test = np.arange(self.cut, len(series) - reach + 1)
@@ -62,8 +72,9 @@ class ForecastProblem(Stored):
         name = self.config.data or "a Mackey-Glass series"
         what = "at every step" if self.every else "at the end"
         return (
-            f"{name}: {len(self.values):,} rows of {len(self.names)}, the last {len(self.values) - self.cut:,} held out; "
-            f"{self.horizon} steps ahead {what} of {self.config.length}; an error of {self.naive:.3f} if the value stays"
+            f"{name}: {len(self.values):,} rows of {len(self.names)}, the last {len(self.values) - self.cut:,} held"
+            f" out; {self.horizon} steps ahead {what} of {self.config.length}; an error of {self.naive:.3f} if the"
+            " value stays"
         )
 
     def model(self, make_layer: MakeLayer) -> SequenceModel:
@@ -75,7 +86,15 @@ class ForecastProblem(Stored):
         total = 0.0
         for places in in_order(len(self.test), EVALUATION):
             batch = self.batch(self.test[places])
-            total += float(np.sum(np.mean((model.outputs(batch.x)[0] - batch.target) ** 2, axis=(0, -1) if self.every else -1, dtype=np.float64)))
+            total += float(
+                np.sum(
+                    np.mean(
+                        (model.outputs(batch.x)[0] - batch.target) ** 2,
+                        axis=(0, -1) if self.every else -1,
+                        dtype=np.float64,
+                    )
+                )
+            )
         return {"error": (total / len(self.test)) ** 0.5}
 
     def batch(self, rows: np.ndarray) -> Batch:
@@ -86,7 +105,8 @@ class ForecastProblem(Stored):
 
 
 def mackey_glass(count: int, seed: int) -> np.ndarray:
-    """x' = beta x(t - tau) / (1 + x(t - tau)**n) - gamma x, one Euler step of 1 after another from random values: [count]."""
+    """x' = beta x(t - tau) / (1 + x(t - tau)**n) - gamma x, one Euler step of 1 after another from
+    random values: [count]."""
     rng = np.random.default_rng([seed, 8])
     x = list(1.2 + 0.2 * (rng.random(TAU + 1) - 0.5))
     for _ in range(count + 300):
@@ -96,7 +116,10 @@ def mackey_glass(count: int, seed: int) -> np.ndarray:
 
 def make(config: Config, memory: Mapping[str, Any]) -> ForecastProblem:
     if config.options["to"] not in ("every", "last") or int(config.options["horizon"]) < 1:
-        raise TrainError(f"to must be every or last, and horizon at least 1; got {config.options['to']!r} and {config.options['horizon']}")
+        raise TrainError(
+            f"to must be every or last, and horizon at least 1; got {config.options['to']!r} and"
+            f" {config.options['horizon']}"
+        )
     if config.data is None:
         return ForecastProblem(config, mackey_glass(MADE, config.seed)[:, None], ["x"], "made")
     return ForecastProblem(config, *tables.read_numbers(config.data))
@@ -106,7 +129,10 @@ TASK = Task(
     name="forecast",
     shape="n to n, or n to 1",
     about="values of a time series some steps ahead; scored by the root mean squared error in deviations",
-    data="a CSV file or .npy array of numbers, a step a row, all columns forecast; the last fifth is held out (default: a Mackey-Glass series)",
+    data=(
+        "a CSV file or .npy array of numbers, a step a row, all columns forecast; the last fifth is held out (default:"
+        " a Mackey-Glass series)"
+    ),
     make=make,
     defaults={"hidden": 32, "length": 64, "batch": 32, "steps": 1000, "lr": 5e-3, "clip": 1.0},
     fields=("length",),

@@ -1,4 +1,5 @@
-"""One symbol in, a text out: a character model that writes on by itself, each character drawn from what it foretells.
+"""One symbol in, a text out: a character model that writes on by itself, each character drawn from
+what it foretells.
 
 It is the `text` task's model. With `from` a trained run of that task it only writes.
 """
@@ -21,7 +22,8 @@ class GenerateProblem(text.TextProblem):
     """The text problem, whose sample starts from one symbol."""
 
     def sample(self, model: SequenceModel, length: int, temperature: float) -> str:
-        """What follows the prompt (one symbol, unless more are given), at the temperature; with room also colder and hotter."""
+        """What follows the prompt (one symbol, unless more are given), at the temperature; with
+        room also colder and hotter."""
         prompt = str(self.config.options["prompt"])
 
         def written(t: float) -> str:
@@ -29,7 +31,9 @@ class GenerateProblem(text.TextProblem):
 
         if length < 100:
             return written(temperature)
-        return "\n\n".join(f"--- temperature {t:g}\n{prompt.strip()}{written(t)}" for t in sorted({COLDEST, temperature, HOTTEST}))
+        return "\n\n".join(
+            f"--- temperature {t:g}\n{prompt.strip()}{written(t)}" for t in sorted({COLDEST, temperature, HOTTEST})
+        )
 
 
 def make(config: Config, memory: Mapping[str, Any]) -> GenerateProblem:

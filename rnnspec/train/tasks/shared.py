@@ -1,4 +1,6 @@
-"""What problems share: the parts of the protocol that most have no use for, and scores of classes."""
+"""What problems share: the parts of the protocol that most have no use for, and scores of
+classes."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
@@ -35,7 +37,8 @@ class Plain:
 
 
 class Stored(Plain):
-    """Data that is gone through in rounds. `train`: numbers of the rows to train on; `order`: in which order, by their place in `train`."""
+    """Data that is gone through in rounds. `train`: numbers of the rows to train on; `order`: in
+    which order, by their place in `train`."""
 
     train: np.ndarray
     order: Shuffled
@@ -63,7 +66,8 @@ class Drawn(Plain):
         return self.draw(rng, self.config.batch), after
 
     def held_out(self, count: int) -> Batch:
-        """The rows that are tested on: drawn as the others are, and the same for every run with this seed."""
+        """The rows that are tested on: drawn as the others are, and the same for every run with
+        this seed."""
         return self.draw(np.random.default_rng([self.config.seed, 9]), count)
 
     def draw(self, rng: np.random.Generator, count: int) -> Batch:
@@ -71,7 +75,8 @@ class Drawn(Plain):
 
 
 def predictions(model: SequenceModel, batches: Iterable[Batch]) -> tuple[np.ndarray, np.ndarray, float]:
-    """Predicted and true classes [N] of every valid place of the batches, and the mean loss there in nats."""
+    """Predicted and true classes [N] of every valid place of the batches, and the mean loss there
+    in nats."""
     found: list[np.ndarray] = []
     wanted: list[np.ndarray] = []
     total = 0.0

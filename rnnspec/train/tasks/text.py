@@ -1,4 +1,5 @@
-"""A language model of characters: truncated backpropagation over the streams of one text, the state carried from chunk to chunk."""
+"""A language model of characters: truncated backpropagation over the streams of one text, the state
+carried from chunk to chunk."""
 
 from __future__ import annotations
 
@@ -35,8 +36,9 @@ class TextProblem(Plain):
         need = config.batch * config.length + 1
         if len(corpus.train) < need or len(corpus.held_out) < 2:
             raise TrainError(
-                f"{corpus.name} is too short: it has {len(corpus.train):,} characters to train on, and a batch of {config.batch} times "
-                f"a length of {config.length} needs {need:,}. Give a longer text, or smaller --batch and --length"
+                f"{corpus.name} is too short: it has {len(corpus.train):,} characters to train on, and a batch of"
+                f" {config.batch} times a length of {config.length} needs {need:,}. Give a longer text, or smaller"
+                " --batch and --length"
             )
         self.config, self.corpus = config, corpus
         self.digest = corpus.digest
@@ -50,7 +52,12 @@ class TextProblem(Plain):
 
     def about(self) -> dict[str, Any]:
         corpus = self.corpus
-        counts = {"train": len(corpus.train), "held_out": len(corpus.held_out), "symbols": len(corpus.vocabulary), "unknown": corpus.unknown}
+        counts = {
+            "train": len(corpus.train),
+            "held_out": len(corpus.held_out),
+            "symbols": len(corpus.vocabulary),
+            "unknown": corpus.unknown,
+        }
         return {"name": corpus.name, "sha256": corpus.digest, **counts, "unigram_bits": corpus.unigram_bits}
 
     def summary(self) -> str:
@@ -66,8 +73,8 @@ class TextProblem(Plain):
         return SequenceModel(make_layer(config.embed), symbols, symbols=symbols, seed=config.seed)
 
     def next(self, cursor: Cursor) -> tuple[Batch, Cursor]:
-        """The next chunk. At the end of the text the next round begins up to T - 1 steps later, from a state of zero, so that
-        chunks are cut elsewhere."""
+        """The next chunk. At the end of the text the next round begins up to T - 1 steps later,
+        from a state of zero, so that chunks are cut elsewhere."""
         steps, length = self.config.length, self.streams.length
         start, number = cursor.get("start", 0), cursor.get("round", 0)
         carried = start > 0
@@ -78,7 +85,9 @@ class TextProblem(Plain):
         return Batch(inputs, labels, carried=carried), {"start": start + steps, "round": number}
 
     def score(self, model: SequenceModel, quick: bool) -> dict[str, float]:
-        return {"held_out_bits": bits(model, self.corpus.held_out[:SNAPSHOT_CHARACTERS] if quick else self.corpus.held_out)}
+        return {
+            "held_out_bits": bits(model, self.corpus.held_out[:SNAPSHOT_CHARACTERS] if quick else self.corpus.held_out)
+        }
 
     def sample(self, model: SequenceModel, length: int, temperature: float) -> str:
         """`length` characters after the first 64 of the held-out text, as the model would go on."""
@@ -88,9 +97,11 @@ class TextProblem(Plain):
 
 
 def bits(model: SequenceModel, ids: np.ndarray) -> float:
-    """Bits per character of a text, ids [N], the state carried from its first character to its last.
+    """Bits per character of a text, ids [N], the state carried from its first character to its
+    last.
 
-    It is read as 16 streams side by side (fewer if it is short), so 15 places besides the first start without context.
+    It is read as 16 streams side by side (fewer if it is short), so 15 places besides the first
+    start without context.
     """
     streams = make_streams(ids, max(1, min(EVALUATION_ROWS, len(ids) // EVALUATION_STEPS)))
     total, state = 0.0, None

@@ -1,8 +1,10 @@
-"""Plain NumPy versions of cells, written from the papers' equations: a second implementation that knows nothing of rnnspec.
+"""Plain NumPy versions of cells, written from the papers' equations: a second implementation that
+knows nothing of rnnspec.
 
-Each is `cell(params, inputs, states, constants) -> outputs, final` over arrays [T, B, ...]; all are analytic where the cell is, so that complex
-arguments (a complex step) go through.
+Each is `cell(params, inputs, states, constants) -> outputs, final` over arrays [T, B, ...]; all are
+analytic where the cell is, so that complex arguments (a complex step) go through.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -90,7 +92,9 @@ def nbrc(p: Arrays, inputs: Arrays, states: Arrays, constants: Numbers) -> Resul
 
 def cfn(p: Arrays, inputs: Arrays, states: Arrays, constants: Numbers) -> Result:
     def step(x, h):
-        return sigmoid(affine(p, "theta", x, h)) * np.tanh(h) + sigmoid(affine(p, "eta", x, h)) * np.tanh(linear(x, p["W"]))
+        return sigmoid(affine(p, "theta", x, h)) * np.tanh(h) + sigmoid(affine(p, "eta", x, h)) * np.tanh(
+            linear(x, p["W"])
+        )
 
     return one_state(p, inputs, states, step)
 
@@ -289,25 +293,77 @@ def _mutant(p: Arrays, inputs: Arrays, states: Arrays, z_of: Callable, r_of: Cal
 
 
 def mut1(p: Arrays, inputs: Arrays, states: Arrays, constants: Numbers) -> Result:
-    return _mutant(p, inputs, states, lambda x, h: linear(x, p["W_z"]) + p["b_z"], lambda x, h: affine(p, "r", x, h),
-                   lambda x: np.tanh(linear(x, p["W_h"])))
+    return _mutant(
+        p,
+        inputs,
+        states,
+        lambda x, h: linear(x, p["W_z"]) + p["b_z"],
+        lambda x, h: affine(p, "r", x, h),
+        lambda x: np.tanh(linear(x, p["W_h"])),
+    )
 
 
 def mut1_raw(p: Arrays, inputs: Arrays, states: Arrays, constants: Numbers) -> Result:
-    return _mutant(p, inputs, states, lambda x, h: linear(x, p["W_z"]) + p["b_z"], lambda x, h: affine(p, "r", x, h), np.tanh)
+    return _mutant(
+        p, inputs, states, lambda x, h: linear(x, p["W_z"]) + p["b_z"], lambda x, h: affine(p, "r", x, h), np.tanh
+    )
 
 
 def mut2(p: Arrays, inputs: Arrays, states: Arrays, constants: Numbers) -> Result:
-    return _mutant(p, inputs, states, lambda x, h: affine(p, "z", x, h), lambda x, h: x + linear(h, p["U_r"]) + p["b_r"],
-                   lambda x: linear(x, p["W_h"]))
+    return _mutant(
+        p,
+        inputs,
+        states,
+        lambda x, h: affine(p, "z", x, h),
+        lambda x, h: x + linear(h, p["U_r"]) + p["b_r"],
+        lambda x: linear(x, p["W_h"]),
+    )
 
 
 def mut3(p: Arrays, inputs: Arrays, states: Arrays, constants: Numbers) -> Result:
-    return _mutant(p, inputs, states, lambda x, h: affine(p, "z", x, np.tanh(h)), lambda x, h: affine(p, "r", x, h),
-                   lambda x: linear(x, p["W_h"]))
+    return _mutant(
+        p,
+        inputs,
+        states,
+        lambda x, h: affine(p, "z", x, np.tanh(h)),
+        lambda x, h: affine(p, "r", x, h),
+        lambda x: linear(x, p["W_h"]),
+    )
 
 
-CELLS: dict[str, Cell] = {cell.__name__: cell for cell in (
-    antisymmetric_rnn, gated_antisymmetric_rnn, atr, brc, nbrc, cfn, cornn, cornn_implicit, unicornn, lem, fast_rnn, fastgrnn, fastgrnn_lowrank,
-    intersection_rnn, ugrnn, janet, lightru, ligru, lipschitz_rnn, mclstm, mgu1, mgu2, mgu3, minimal_rnn, miru1, miru2, multiplicative_lstm,
-    mut1, mut1_raw, mut2, mut3)}
+CELLS: dict[str, Cell] = {
+    cell.__name__: cell
+    for cell in (
+        antisymmetric_rnn,
+        gated_antisymmetric_rnn,
+        atr,
+        brc,
+        nbrc,
+        cfn,
+        cornn,
+        cornn_implicit,
+        unicornn,
+        lem,
+        fast_rnn,
+        fastgrnn,
+        fastgrnn_lowrank,
+        intersection_rnn,
+        ugrnn,
+        janet,
+        lightru,
+        ligru,
+        lipschitz_rnn,
+        mclstm,
+        mgu1,
+        mgu2,
+        mgu3,
+        minimal_rnn,
+        miru1,
+        miru2,
+        multiplicative_lstm,
+        mut1,
+        mut1_raw,
+        mut2,
+        mut3,
+    )
+}

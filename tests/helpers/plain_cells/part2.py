@@ -1,9 +1,11 @@
-"""Plain NumPy cells, written from the papers' equations: a second implementation, which knows nothing of rnnspec.
+"""Plain NumPy cells, written from the papers' equations: a second implementation, which knows
+nothing of rnnspec.
 
-Each is `NAME(params, inputs, states, constants) -> outputs, final`; inputs and outputs are arrays [T, B, ...], states and
-final states [B, ...]. All of it also runs on complex numbers (kinks are decided by the real part), for derivatives by
-complex steps.
+Each is `NAME(params, inputs, states, constants) -> outputs, final`; inputs and outputs are arrays
+[T, B, ...], states and final states [B, ...]. All of it also runs on complex numbers (kinks are
+decided by the real part), for derivatives by complex steps.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -38,7 +40,9 @@ def _affine(p: Given, gate: str, x: Array, h: Array | None = None, matrices: str
     return total + p[f"b_{gate}"] if f"b_{gate}" in p else total
 
 
-def _run(step: Callable[[int, Array, Arrays], tuple[Array, Arrays]], x: Array, states: Given, output: str = "h") -> tuple[Arrays, Arrays]:
+def _run(
+    step: Callable[[int, Array, Arrays], tuple[Array, Arrays]], x: Array, states: Given, output: str = "h"
+) -> tuple[Arrays, Arrays]:
     state, found = dict(states), []
     for t in range(len(x)):
         out, state = step(t, x[t], state)
@@ -55,7 +59,12 @@ def _nas(product: bool) -> Plain:
             for k in range(8):
                 seen, recalled = x @ p[f"W_{k}"].T, s["h"] @ p[f"R_{k}"].T + p[f"b_{k}"]
                 first.append(act[k](seen * recalled if product and k == 3 else seen + recalled))
-            second = [np.tanh(first[0] * first[1]), np.tanh(first[2] + first[3]), np.tanh(first[4] * first[5]), sigmoid(first[6] + first[7])]
+            second = [
+                np.tanh(first[0] * first[1]),
+                np.tanh(first[2] + first[3]),
+                np.tanh(first[4] * first[5]),
+                sigmoid(first[6] + first[7]),
+            ]
             c = np.tanh(second[0] + s["c"]) * second[1]
             h = np.tanh(c * np.tanh(second[2] + second[3]))
             return h, {"h": h, "c": c}
@@ -101,6 +110,7 @@ def residual_lstm(p, inputs, states, constants):
 
 def _highway(p: Given, x: Array, h: Array, carry: bool) -> Array:
     for depth in range(len(p["R_h"])):
+
         def gate(name, h=h, depth=depth):
             return (x @ p[f"W_{name}"].T if depth == 0 else 0) + h @ p[f"R_{name}"][depth].T + p[f"b_{name}"][depth]
 
@@ -191,7 +201,9 @@ def star(p, inputs, states, constants):
 def surnn(p, inputs, states, constants):
     def step(t, x, s):
         a = p["b_g"] + (p["alpha"] * np.sin(p["omega"][:, None] * t + p["phi"])).sum(axis=0)
-        g = np.where(a.real > 0, 1, 0) + (sigmoid(a) - sigmoid(a.real))  # the value of the step, the derivative of the logistic
+        g = np.where(a.real > 0, 1, 0) + (
+            sigmoid(a) - sigmoid(a.real)
+        )  # the value of the step, the derivative of the logistic
         h = s["h"] + g * (np.tanh(x @ p["W"].T + s["h"] @ p["U"].T + p["b"]) - s["h"])
         return h, {"h": h}
 
@@ -204,7 +216,10 @@ def tau_gru(p, inputs, states, constants):
     before = [states.get(f"h_{k}", np.zeros_like(now)) for k in range(delay - 1, 0, -1)] + [now]  # the oldest first
     for t in range(len(x)):
         h = before[-1]
-        u, g, a = (act(x[t] @ p[f"U_{k}"].T + h @ p[f"W_{k}"].T + p[f"b_{k}"]) for act, k in ((np.tanh, 1), (sigmoid, 3), (sigmoid, 4)))
+        u, g, a = (
+            act(x[t] @ p[f"U_{k}"].T + h @ p[f"W_{k}"].T + p[f"b_{k}"])
+            for act, k in ((np.tanh, 1), (sigmoid, 3), (sigmoid, 4))
+        )
         z = np.tanh(x[t] @ p["U_2"].T + before[-delay] @ p["W_2"].T + p["b_2"])
         before.append((1 - g) * h + g * (u + a * z))
     final = {"h": before[-1]} | {f"h_{k}": before[-1 - k] for k in range(1, delay)}
@@ -296,7 +311,11 @@ def ln_lstm_haste(p, inputs, states, constants):
 
 def _ln_lstm_normalised(p, inputs, states, eps):
     def step(t, x, s):
-        v = (normed(x @ p["W"].T, eps) * p["g_x"] + p["b_x"]) + (normed(s["h"] @ p["U"].T, eps) * p["g_h"] + p["b_h"]) + p.get("b", 0)
+        v = (
+            (normed(x @ p["W"].T, eps) * p["g_x"] + p["b_x"])
+            + (normed(s["h"] @ p["U"].T, eps) * p["g_h"] + p["b_h"])
+            + p.get("b", 0)
+        )
         i, f, g, o = np.split(v, 4, axis=-1)
         c = normed(sigmoid(f) * s["c"] + sigmoid(i) * np.tanh(g), eps) * p["g_c"] + p["b_c"]
         h = sigmoid(o) * np.tanh(c)
@@ -337,9 +356,31 @@ def ln_indrnn(p, inputs, states, constants):
 
 
 CELLS: dict[str, Plain] = {
-    "nas": nas, "nas_additive": nas_additive, "plrnn": plrnn, "ran": ran, "residual_lstm": residual_lstm, "rhn": rhn,
-    "rhn_uncoupled": rhn_uncoupled, "scrn": scrn, "sgrn": sgrn, "sgu": sgu, "dsgu": dsgu, "shuffling_rnn": shuffling_rnn, "star": star,
-    "surnn": surnn, "tau_gru": tau_gru, "trnn": trnn, "tgru": tgru, "tlstm": tlstm, "wmclstm": wmclstm, "elstm": elstm, "irnn": irnn,
-    "lstm_cifg_input": lstm_cifg_input, "ln_lstm_haste": ln_lstm_haste, "ln_lstm_tfa": ln_lstm_tfa, "ln_lstm_torch": ln_lstm_torch,
-    "ln_gru": ln_gru, "ln_indrnn": ln_indrnn,
+    "nas": nas,
+    "nas_additive": nas_additive,
+    "plrnn": plrnn,
+    "ran": ran,
+    "residual_lstm": residual_lstm,
+    "rhn": rhn,
+    "rhn_uncoupled": rhn_uncoupled,
+    "scrn": scrn,
+    "sgrn": sgrn,
+    "sgu": sgu,
+    "dsgu": dsgu,
+    "shuffling_rnn": shuffling_rnn,
+    "star": star,
+    "surnn": surnn,
+    "tau_gru": tau_gru,
+    "trnn": trnn,
+    "tgru": tgru,
+    "tlstm": tlstm,
+    "wmclstm": wmclstm,
+    "elstm": elstm,
+    "irnn": irnn,
+    "lstm_cifg_input": lstm_cifg_input,
+    "ln_lstm_haste": ln_lstm_haste,
+    "ln_lstm_tfa": ln_lstm_tfa,
+    "ln_lstm_torch": ln_lstm_torch,
+    "ln_gru": ln_gru,
+    "ln_indrnn": ln_indrnn,
 }

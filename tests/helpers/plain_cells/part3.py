@@ -1,7 +1,10 @@
-"""Cells in plain NumPy, a second time from the papers' equations: variants of the LSTM and the GRU, and cells beyond them. Nothing of rnnspec is used.
+"""Cells in plain NumPy, a second time from the papers' equations: variants of the LSTM and the GRU,
+and cells beyond them. Nothing of rnnspec is used.
 
-Each is NAME(params, inputs, states, constants) -> outputs, final: inputs and outputs [T, B, ...], states and final [B, ...], batches of rows.
+Each is NAME(params, inputs, states, constants) -> outputs, final: inputs and outputs [T, B, ...],
+states and final [B, ...], batches of rows.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -11,7 +14,9 @@ import numpy as np
 Array = np.ndarray
 Arrays = Mapping[str, Array]
 Found = tuple[dict[str, Array], dict[str, Array]]
-Step = Callable[[dict[str, Array], dict[str, Array]], dict[str, Array]]  # inputs of a step, state before -> state after and what goes out
+Step = Callable[
+    [dict[str, Array], dict[str, Array]], dict[str, Array]
+]  # inputs of a step, state before -> state after and what goes out
 
 
 def sigmoid(v: Array) -> Array:
@@ -277,7 +282,8 @@ def rg_lru(p: Arrays, inputs: Arrays, states: Arrays, constants: Mapping[str, fl
 
 
 def clockwork_rnn(p: Arrays, inputs: Arrays, states: Arrays, constants: Mapping[str, float]) -> Found:
-    """As one network: a block-triangular matrix, whose rows take part when their group is due. All rows of the batch are in phase."""
+    """As one network: a block-triangular matrix, whose rows take part when their group is due. All
+    rows of the batch are in phase."""
     H, zero = len(p["b_f"]), np.zeros_like(p["R_ff"])
     R = np.block([[p["R_ff"], p["R_fm"], p["R_fs"]], [zero, p["R_mm"], p["R_ms"]], [zero, zero, p["R_ss"]]])
     W, b = np.concatenate([p["W_f"], p["W_m"], p["W_s"]]), np.concatenate([p["b_f"], p["b_m"], p["b_s"]])
@@ -344,13 +350,43 @@ def cfc(mode: str) -> Callable[..., Found]:
 
 
 CELLS: dict[str, Callable[..., Found]] = {
-    "lstm_vanilla": odyssey("v"), "lstm_nig": odyssey("nig"), "lstm_nfg": odyssey("nfg"), "lstm_nog": odyssey("nog"), "lstm_niaf": odyssey("niaf"),
-    "lstm_noaf": odyssey("noaf"), "lstm_cifg_peephole": odyssey("cifg"), "lstm_np": odyssey("np"), "lstm_fgr": odyssey("fgr"),
-    "lstm_tf": tensorflow_lstm, "lstm_tf_peephole": tensorflow_lstm, "lstm_tf_projected": tensorflow_lstm, "lstm_tf_full": tensorflow_lstm,
-    "lstm_two_biases": lstm_two_biases, "lstm_concat": lstm_concat, "on_lstm": on_lstm, "mogrifier_lstm": mogrifier_lstm,
-    "nested_lstm": nested_lstm, "phased_lstm": phased_lstm,
-    "gru_concat": gru_concat, "gru_other_polarity": gru(True, False), "gru_reset_before_other_polarity": gru(False, False), "gru_d": gru_d,
-    "sru": sru, "qrnn": qrnn("fo"), "qrnn_f": qrnn("f"), "qrnn_ifo": qrnn("ifo"), "mingru": mingru, "minlstm": minlstm, "lru": lru, "rg_lru": rg_lru,
-    "clockwork_rnn": clockwork_rnn, "lmu": lmu, "ctrnn": ctrnn, "ei_rnn": ctrnn, "low_rank_rnn": low_rank_rnn,
-    "cfc": cfc("cfc"), "cfc_no_gate": cfc("no_gate"), "cfc_pure": cfc("pure"),
+    "lstm_vanilla": odyssey("v"),
+    "lstm_nig": odyssey("nig"),
+    "lstm_nfg": odyssey("nfg"),
+    "lstm_nog": odyssey("nog"),
+    "lstm_niaf": odyssey("niaf"),
+    "lstm_noaf": odyssey("noaf"),
+    "lstm_cifg_peephole": odyssey("cifg"),
+    "lstm_np": odyssey("np"),
+    "lstm_fgr": odyssey("fgr"),
+    "lstm_tf": tensorflow_lstm,
+    "lstm_tf_peephole": tensorflow_lstm,
+    "lstm_tf_projected": tensorflow_lstm,
+    "lstm_tf_full": tensorflow_lstm,
+    "lstm_two_biases": lstm_two_biases,
+    "lstm_concat": lstm_concat,
+    "on_lstm": on_lstm,
+    "mogrifier_lstm": mogrifier_lstm,
+    "nested_lstm": nested_lstm,
+    "phased_lstm": phased_lstm,
+    "gru_concat": gru_concat,
+    "gru_other_polarity": gru(True, False),
+    "gru_reset_before_other_polarity": gru(False, False),
+    "gru_d": gru_d,
+    "sru": sru,
+    "qrnn": qrnn("fo"),
+    "qrnn_f": qrnn("f"),
+    "qrnn_ifo": qrnn("ifo"),
+    "mingru": mingru,
+    "minlstm": minlstm,
+    "lru": lru,
+    "rg_lru": rg_lru,
+    "clockwork_rnn": clockwork_rnn,
+    "lmu": lmu,
+    "ctrnn": ctrnn,
+    "ei_rnn": ctrnn,
+    "low_rank_rnn": low_rank_rnn,
+    "cfc": cfc("cfc"),
+    "cfc_no_gate": cfc("no_gate"),
+    "cfc_pure": cfc("pure"),
 }

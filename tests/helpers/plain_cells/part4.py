@@ -1,5 +1,7 @@
-"""Plain NumPy versions of cells, from the papers' equations: each takes params, inputs [T, B, ...], states [B, ...] and constants,
-and gives outputs [T, B, ...] and final states. Nothing of rnnspec is used; test_plain_cells.py compares."""
+"""Plain NumPy versions of cells, from the papers' equations: each takes params, inputs [T, B, ...],
+states [B, ...] and constants, and gives outputs [T, B, ...] and final states. Nothing of rnnspec is
+used; test_plain_cells.py compares."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -8,7 +10,9 @@ import numpy as np
 
 Array = np.ndarray
 Arrays = Mapping[str, Array]
-Step = Callable[[dict[str, Array], dict[str, Array]], dict[str, Array]]  # inputs of the step, states before it -> everything after it
+Step = Callable[
+    [dict[str, Array], dict[str, Array]], dict[str, Array]
+]  # inputs of the step, states before it -> everything after it
 
 
 def over_time(step: Step, inputs: Arrays, states: Arrays, *outputs: str) -> tuple[dict[str, Array], dict[str, Array]]:
@@ -322,8 +326,37 @@ def highway_lstm(p, inputs, states, constants):
     return over_time(step, inputs, states, "h", "c")
 
 
-CELLS = {f.__name__: f for f in (
-    t_lstm, slstm, slstm_floored, mlstm_matrix, mi_rnn, mi_lstm, multiplicative_rnn, fast_slow_rnn, delta_rnn, leaky_esn, modrelu_rnn, goru,
-    fast_weights, statistical_ru, dend_plrnn, dend_plrnn_clipped, indy_lstm, indy_gru, lif, alif, skip_rnn, zoneout_lstm, zoneout_gru,
-    variational_dropout_lstm, jordan_rnn, elman_two_layer, leaky_rnn, gru_leaky, highway_lstm,
-)}
+CELLS = {
+    f.__name__: f
+    for f in (
+        t_lstm,
+        slstm,
+        slstm_floored,
+        mlstm_matrix,
+        mi_rnn,
+        mi_lstm,
+        multiplicative_rnn,
+        fast_slow_rnn,
+        delta_rnn,
+        leaky_esn,
+        modrelu_rnn,
+        goru,
+        fast_weights,
+        statistical_ru,
+        dend_plrnn,
+        dend_plrnn_clipped,
+        indy_lstm,
+        indy_gru,
+        lif,
+        alif,
+        skip_rnn,
+        zoneout_lstm,
+        zoneout_gru,
+        variational_dropout_lstm,
+        jordan_rnn,
+        elman_two_layer,
+        leaky_rnn,
+        gru_leaky,
+        highway_lstm,
+    )
+}

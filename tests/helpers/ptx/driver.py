@@ -1,4 +1,6 @@
-"""A stand-in for libcuda that runs PTX in the interpreter: the backend's own launch code drives it, call by call, as it would a GPU."""
+"""A stand-in for libcuda that runs PTX in the interpreter: the backend's own launch code drives it,
+call by call, as it would a GPU."""
+
 from __future__ import annotations
 
 import ctypes
@@ -18,16 +20,27 @@ ATTRIBUTES = {75: 0, 76: 0, 16: 2, 95: 1, 97: 0, 115: 1}  # see rnnspec/backends
 
 def in_context(call: Callable[..., int]) -> Callable[..., int]:
     """A call that a thread may only make after cuCtxSetCurrent."""
+
     def checked(library: FakeLibrary, *args: Any, **options: Any) -> int:
         return call(library, *args, **options) if getattr(library.current, "context", 0) else INVALID_CONTEXT
+
     return checked
 
 
 class FakeLibrary:
-    """`reports`: of all launches. change: what to do to a PTX text before it is run (a planted fault)."""
+    """`reports`: of all launches. change: what to do to a PTX text before it is run (a planted
+    fault)."""
 
-    def __init__(self, capability: tuple[int, int] = (9, 0), shared: int = 232448, seed: int = 0, processors: int = 2, version: int = 13000,
-                 devices: int = 1, change: Callable[[str], str] = lambda text: text):
+    def __init__(
+        self,
+        capability: tuple[int, int] = (9, 0),
+        shared: int = 232448,
+        seed: int = 0,
+        processors: int = 2,
+        version: int = 13000,
+        devices: int = 1,
+        change: Callable[[str], str] = lambda text: text,
+    ):
         self.memory, self.seed, self.version, self.devices, self.change = Global(), seed, version, devices, change
         self.attributes = ATTRIBUTES | {75: capability[0], 76: capability[1], 97: shared, 16: processors}
         self.modules: list[tuple[Module, dict[str, int]]] = []
@@ -36,7 +49,8 @@ class FakeLibrary:
         self.current, self.waits = threading.local(), 0
         self.known: dict[tuple[int, int], int] = {}  # (address, attribute) -> its value
 
-    # --- what there is -----------------------------------------------------------------------------------------------
+    # --- what there is
+    # -----------------------------------------------------------------------------------------------
 
     def cuInit(self, flags: Any) -> int:
         return SUCCESS
@@ -97,7 +111,8 @@ class FakeLibrary:
         self.waits += 1
         return SUCCESS
 
-    # --- kernels -----------------------------------------------------------------------------------------------------
+    # --- kernels
+    # -----------------------------------------------------------------------------------------------------
 
     @in_context
     def cuModuleLoadData(self, module: Any, image: Any) -> int:
@@ -126,22 +141,30 @@ class FakeLibrary:
         return self._launch(function, *args[:-1])
 
     def cuLaunchCooperativeKernel(self, function: Any, *args: Any) -> int:
-        """One block to a processor, as it is with the shared memory or registers that such kernels take."""
+        """One block to a processor, as it is with the shared memory or registers that such kernels
+        take."""
         return TOO_LARGE if args[0].value > self.attributes[16] else self._launch(function, *args, together=True)
 
     @in_context
     def _launch(self, function: Any, *args: Any, together: bool = False) -> int:
-        blocks, by, bz, threads, ty, tz, shared, _stream, pointers = (a.value if hasattr(a, "value") else a for a in args)
-        fits = shared <= self.shared_limits.get(function.value, 48 * 1024) and 0 < threads <= 1024 and 0 < blocks < 2**31
+        blocks, by, bz, threads, ty, tz, shared, _stream, pointers = (
+            a.value if hasattr(a, "value") else a for a in args
+        )
+        fits = (
+            shared <= self.shared_limits.get(function.value, 48 * 1024) and 0 < threads <= 1024 and 0 < blocks < 2**31
+        )
         if not fits or (by, bz, ty, tz) != (1, 1, 1, 1):
             return INVALID_VALUE
         module, constants = self.modules[function.value - 1]
         values = [ctypes.c_uint64.from_address(p).value for p in pointers]
         self.seed += 1
-        self.reports.append(Machine(module, self.memory, blocks, threads, shared, values, self.seed, constants, together).run())
+        self.reports.append(
+            Machine(module, self.memory, blocks, threads, shared, values, self.seed, constants, together).run()
+        )
         return SUCCESS
 
-    # --- memory ------------------------------------------------------------------------------------------------------
+    # --- memory
+    # ------------------------------------------------------------------------------------------------------
 
     @in_context
     def cuMemAllocAsync(self, address: Any, count: Any, stream: Any) -> int:
@@ -158,7 +181,9 @@ class FakeLibrary:
 
     @in_context
     def cuMemcpyHtoDAsync_v2(self, address: Any, source: Any, count: Any, stream: Any) -> int:
-        self.memory.write(address.value, np.frombuffer((ctypes.c_ubyte * count.value).from_address(source.value), np.uint8))
+        self.memory.write(
+            address.value, np.frombuffer((ctypes.c_ubyte * count.value).from_address(source.value), np.uint8)
+        )
         return SUCCESS
 
     @in_context

@@ -1,9 +1,12 @@
-"""Blocks that wait for each other: what orders their accesses to global memory, in a cooperative launch.
+"""Blocks that wait for each other: what orders their accesses to global memory, in a cooperative
+launch.
 
-A thread releases what its block did before the block's last barrier by a fence and then an atomic addition; another acquires it by reading
-that word and then a fence, and has it for its whole block at the block's next barrier. That is how the kernels do it, and less than the GPU's
-memory model allows: what is not found ordered here may still be. Epochs count a block's barriers.
+A thread releases what its block did before the block's last barrier by a fence and then an atomic
+addition; another acquires it by reading that word and then a fence, and has it for its whole block
+at the block's next barrier. That is how the kernels do it, and less than the GPU's memory model
+allows: what is not found ordered here may still be. Epochs count a block's barriers.
 """
+
 from __future__ import annotations
 
 import numpy as np
@@ -50,14 +53,17 @@ class Order:
 
 
 class GridTracker(Tracker):
-    """As Tracker, with what an Order says lies before. Every block's last read of a word is kept, as epoch + 1."""
+    """As Tracker, with what an Order says lies before. Every block's last read of a word is kept,
+    as epoch + 1."""
 
     def __init__(self, words: int, order: Order):
         super().__init__(words)
         self.order = order
         self.reads, self.threads = (np.zeros((len(order.known), words), np.int32) for _ in range(2))
 
-    def access(self, words: np.ndarray, block: np.ndarray, thread: np.ndarray, epoch: np.ndarray, write: bool) -> np.ndarray:
+    def access(
+        self, words: np.ndarray, block: np.ndarray, thread: np.ndarray, epoch: np.ndarray, write: bool
+    ) -> np.ndarray:
         known, other = self.order.known, self.writer_block[words]
         here = (self.write_epoch[words] == epoch) & (self.writer[words] != thread)
         bad = (other != NOBODY) & np.where(other == block, here, known[block, other] < self.write_epoch[words])

@@ -1,10 +1,13 @@
-"""Runs a kernel's PTX, all threads of the grid at once: NumPy over lanes, those at one place in the program together, in random order.
+"""Runs a kernel's PTX, all threads of the grid at once: NumPy over lanes, those at one place in the
+program together, in random order.
 
-Blocks run ahead of one another at random, and within a block threads between two barriers. What would not be the same on every run of a
-GPU is found and reported: races in shared and in global memory, reads of what nobody wrote, accesses outside arrays, barriers that not all
-threads reach. Blocks of a cooperative launch may wait for each other (grid.py). Not modelled: the GPU's memory model, its approximate
-functions bit for bit, and its speed.
+Blocks run ahead of one another at random, and within a block threads between two barriers. What
+would not be the same on every run of a GPU is found and reported: races in shared and in global
+memory, reads of what nobody wrote, accesses outside arrays, barriers that not all threads reach.
+Blocks of a cooperative launch may wait for each other (grid.py). Not modelled: the GPU's memory
+model, its approximate functions bit for bit, and its speed.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -37,10 +40,21 @@ class Report:
 
 
 class Machine:
-    """One launch. arguments: one number of eight bytes for each parameter; together: it is a cooperative one."""
+    """One launch. arguments: one number of eight bytes for each parameter; together: it is a
+    cooperative one."""
 
-    def __init__(self, module: Module, memory: Global, blocks: int, threads: int, shared: int, arguments: list[int], seed: int,
-                 constants: dict[str, int], together: bool = False):
+    def __init__(
+        self,
+        module: Module,
+        memory: Global,
+        blocks: int,
+        threads: int,
+        shared: int,
+        arguments: list[int],
+        seed: int,
+        constants: dict[str, int],
+        together: bool = False,
+    ):
         if threads > module.threads:
             raise PtxError("a block larger than the launch bounds")
         if len(arguments) != len(module.parameters):
@@ -67,8 +81,13 @@ class Machine:
         self.current = ""
 
     def _special(self, threads: int, blocks: int, shared: int) -> dict[str, np.ndarray]:
-        found = {"%tid.x": self.thread, "%ctaid.x": self.block, "%ntid.x": np.full(self.n, threads), "%nctaid.x": np.full(self.n, blocks),
-                 "%dynamic_smem_size": np.full(self.n, shared)}
+        found = {
+            "%tid.x": self.thread,
+            "%ctaid.x": self.block,
+            "%ntid.x": np.full(self.n, threads),
+            "%nctaid.x": np.full(self.n, blocks),
+            "%dynamic_smem_size": np.full(self.n, shared),
+        }
         return {name: values.astype(np.uint32) for name, values in found.items()}
 
     def run(self, most: int = 10**8) -> Report:
@@ -87,7 +106,11 @@ class Machine:
                 if left <= 0:
                     chosen, left = self.random.random(self.blocks) < 0.5, int(self.random.integers(1, AHEAD))
                 some = ready & chosen[self.block]
-                if not some.any() and (self.order is not None or not ready.any()) and (self._release() or not ready.any()):
+                if (
+                    not some.any()
+                    and (self.order is not None or not ready.any())
+                    and (self._release() or not ready.any())
+                ):
                     continue
                 self._advance(steps, stop, some if some.any() else ready)
                 if self.report.instructions > most:
@@ -100,7 +123,9 @@ class Machine:
         at = int(places[0] if self.random.random() > 0.25 else self.random.choice(places))
         lanes = np.nonzero(ready & (self.pc == at))[0]
         if self.random.random() < 0.05 and len(lanes) > 1:
-            lanes = lanes[self.random.random(len(lanes)) < 0.5] if self.random.random() < 0.5 else lanes[: len(lanes) // 2]
+            lanes = (
+                lanes[self.random.random(len(lanes)) < 0.5] if self.random.random() < 0.5 else lanes[: len(lanes) // 2]
+            )
             if not len(lanes):
                 return
         where = slice(None) if len(lanes) == self.n else lanes
@@ -115,7 +140,8 @@ class Machine:
             self.done[where] = True
 
     def _release(self) -> bool:
-        """Lets the blocks go on all of whose threads wait; where nothing else can, those that look whether others have come."""
+        """Lets the blocks go on all of whose threads wait; where nothing else can, those that look
+        whether others have come."""
         released = False
         stopped = (self.waiting | self.done).reshape(self.blocks, self.threads).all(1)
         for b in np.nonzero(stopped)[0].tolist():
@@ -138,9 +164,18 @@ class Machine:
             self.polling[:] = False
         return released
 
-    # --- memory ------------------------------------------------------------------------------------------------------
+    # --- memory
+    # ------------------------------------------------------------------------------------------------------
 
-    def load(self, space: str, address: np.ndarray, dtype: type, where: slice | np.ndarray, used: bool = True, strong: bool = False) -> np.ndarray:
+    def load(
+        self,
+        space: str,
+        address: np.ndarray,
+        dtype: type,
+        where: slice | np.ndarray,
+        used: bool = True,
+        strong: bool = False,
+    ) -> np.ndarray:
         """strong: not from the cache of a processor."""
         width = np.dtype(dtype).itemsize
         if space == "local":
@@ -191,7 +226,9 @@ class Machine:
         width = value.dtype.itemsize
         if space == "local":
             rows = np.arange(self.n)[where]
-            self.local[rows[:, None], address.astype(np.int64)[:, None] + np.arange(width)] = np.ascontiguousarray(value).view(np.uint8).reshape(-1, width)
+            self.local[rows[:, None], address.astype(np.int64)[:, None] + np.arange(width)] = (
+                np.ascontiguousarray(value).view(np.uint8).reshape(-1, width)
+            )
             return
         words, table, written, tracker = self._space(space, address, width, where)
         parts = np.ascontiguousarray(value).view(np.uint32).reshape(-1, width // 4)
@@ -206,7 +243,9 @@ class Machine:
         rows = np.arange(self.n)[where]
         return np.ascontiguousarray(self.local[rows[:, None], address.astype(np.int64)[:, None] + np.arange(width)])
 
-    def _space(self, space: str, address: np.ndarray, width: int, where: slice | np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, Tracker]:
+    def _space(
+        self, space: str, address: np.ndarray, width: int, where: slice | np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Tracker]:
         if space != "shared":
             return self.memory.place(address, width), self.memory.words, self.memory.written, self.tracker
         if (address % np.uint64(width)).any() or (address + np.uint64(width) > np.uint64(self.shared_bytes)).any():

@@ -1,4 +1,6 @@
-"""PTX text -> instructions. Covers what NVVM emits for our kernels; anything else is an error, never skipped."""
+"""PTX text -> instructions. Covers what NVVM emits for our kernels; anything else is an error,
+never skipped."""
+
 from __future__ import annotations
 
 import re
@@ -8,17 +10,34 @@ from functools import cached_property
 
 import numpy as np
 
-TYPES = {"f32": np.float32, "f64": np.float64, "s32": np.int32, "u32": np.uint32, "b32": np.uint32, "s64": np.int64, "u64": np.uint64, "b64": np.uint64,
-         "s16": np.int16, "u16": np.uint16, "b16": np.uint16, "b8": np.uint8, "u8": np.uint8, "s8": np.int8, "pred": np.bool_}
+TYPES = {
+    "f32": np.float32,
+    "f64": np.float64,
+    "s32": np.int32,
+    "u32": np.uint32,
+    "b32": np.uint32,
+    "s64": np.int64,
+    "u64": np.uint64,
+    "b64": np.uint64,
+    "s16": np.int16,
+    "u16": np.uint16,
+    "b16": np.uint16,
+    "b8": np.uint8,
+    "u8": np.uint8,
+    "s8": np.int8,
+    "pred": np.bool_,
+}
 
 
 class PtxError(Exception):
-    """What a GPU would not do, or not the same way every time; or an instruction that the interpreter does not know."""
+    """What a GPU would not do, or not the same way every time; or an instruction that the
+    interpreter does not know."""
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """guard: the predicate register it is subject to, and whether that must be false; opcode: its parts; operands: their texts."""
+    """guard: the predicate register it is subject to, and whether that must be false; opcode: its
+    parts; operands: their texts."""
 
     guard: tuple[str, bool] | None
     opcode: tuple[str, ...]
@@ -62,8 +81,12 @@ def parse(text: str) -> Module:
         raise PtxError("no launch bounds")
     module = Module(entry, tuple(re.findall(r"\.param\s+\.(\w+)\s+([\w$]+)", parameters)), int(threads[1]), {})
     module.shared = set(re.findall(r"\.extern\s+\.shared\s+\.align\s+\d+\s+\.b8\s+([\w$]+)\[\]", text))
-    for name, size, values in re.findall(r"\.(?:global|const)\s+\.align\s+\d+\s+\.b8\s+([\w$]+)\[(\d+)\]\s*=\s*\{([^}]*)\}", text):
-        module.constants[name] = bytes(int(v) for v in values.split(",")).ljust(int(size), b"\0")  # zeros at the end are left out
+    for name, size, values in re.findall(
+        r"\.(?:global|const)\s+\.align\s+\d+\s+\.b8\s+([\w$]+)\[(\d+)\]\s*=\s*\{([^}]*)\}", text
+    ):
+        module.constants[name] = bytes(int(v) for v in values.split(",")).ljust(
+            int(size), b"\0"
+        )  # zeros at the end are left out
     _body(module, body)
     return module
 

@@ -1,4 +1,6 @@
-"""One instruction -> a function of lanes. It returns True where the lanes do not simply go on: they branched, wait, or are done."""
+"""One instruction -> a function of lanes. It returns True where the lanes do not simply go on: they
+branched, wait, or are done."""
+
 from __future__ import annotations
 
 import re
@@ -16,8 +18,18 @@ Lanes = Any  # slice or index array
 Step = Callable[[Lanes], bool]
 Get = Callable[[Lanes], Any]
 STRONG = {"relaxed", "acquire", "volatile", "cg", "cv"}  # loads that the cache of a processor does not answer
-COMPARE = {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
-           "lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal}
+COMPARE = {
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lo": np.less,
+    "ls": np.less_equal,
+    "hi": np.greater,
+    "hs": np.greater_equal,
+}
 ROUND = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 WIDE = {np.int32: np.int64, np.uint32: np.uint64, np.uint16: np.uint32, np.int16: np.int32}
 
@@ -26,9 +38,11 @@ def compile_instruction(machine: Machine, instruction: Instruction) -> Step:
     step = _plain(machine, instruction)
     text = instruction.text
     if instruction.guard is None:
+
         def run(lanes: Lanes) -> bool:
             machine.current = text
             return step(lanes)
+
         return run
     name, negated = instruction.guard
     test = _source(machine, name, np.bool_)
@@ -40,12 +54,14 @@ def compile_instruction(machine: Machine, instruction: Instruction) -> Step:
         return bool(len(own)) and step(own) and len(own) == len(holds)
 
     if instruction.opcode[0] == "bra":
+
         def branch(lanes: Lanes) -> bool:
             holds = test(lanes) != negated
             own = np.arange(machine.n)[lanes][holds]
             if len(own):
                 step(own)
             return True
+
         return branch
     return guarded
 
@@ -76,6 +92,7 @@ def _plain(machine: Machine, instruction: Instruction) -> Step:
     def run(lanes: Lanes) -> bool:
         put(lanes, compute(lanes))
         return False
+
     return run
 
 
@@ -84,7 +101,8 @@ def _set(array: np.ndarray, lanes: Lanes, value: Any) -> bool:
     return True
 
 
-# --- operands --------------------------------------------------------------------------------------------------------
+# --- operands
+# --------------------------------------------------------------------------------------------------------
 
 
 def _register(machine: Machine, name: str) -> np.ndarray:
@@ -140,8 +158,11 @@ def _target(machine: Machine, text: str) -> Callable[[Lanes, Any], None]:
         found = np.asarray(value)
         if found.dtype != dtype:
             same = found.dtype.itemsize == dtype.itemsize and dtype != np.bool_ and found.dtype != np.bool_
-            found = (found.view(dtype) if found.ndim else found.reshape(1).view(dtype)[0]) if same else found.astype(dtype)
+            found = (
+                (found.view(dtype) if found.ndim else found.reshape(1).view(dtype)[0]) if same else found.astype(dtype)
+            )
         register[lanes] = found
+
     return put
 
 
@@ -167,6 +188,7 @@ def _load(machine: Machine, opcode: tuple[str, ...], operands: tuple[str, ...]) 
         def parameter(lanes: Lanes) -> bool:
             targets[0](lanes, value)
             return False
+
         return parameter
     address, width = _address(machine, operands[1]), np.uint64(np.dtype(dtype).itemsize)
     # a vector load may bring along a number that nobody uses, of what fills up a row
@@ -179,6 +201,7 @@ def _load(machine: Machine, opcode: tuple[str, ...], operands: tuple[str, ...]) 
         for i, put in enumerate(targets):
             put(lanes, machine.load(space, at + width * np.uint64(i), dtype, lanes, used[i], strong))
         return False
+
     return run
 
 
@@ -191,8 +214,11 @@ def _store(machine: Machine, opcode: tuple[str, ...], operands: tuple[str, ...])
         at = address(lanes)
         _aligned(at, width, len(sources))
         for i, get in enumerate(sources):
-            machine.store(space, at + width * np.uint64(i), np.broadcast_to(np.asarray(get(lanes), dtype), at.shape), lanes)
+            machine.store(
+                space, at + width * np.uint64(i), np.broadcast_to(np.asarray(get(lanes), dtype), at.shape), lanes
+            )
         return False
+
     return run
 
 
@@ -206,6 +232,7 @@ def _add(machine: Machine, opcode: tuple[str, ...], operands: tuple[str, ...]) -
         at = address(lanes)
         machine.add(at, np.broadcast_to(np.asarray(value(lanes), np.uint64), at.shape), lanes)
         return False
+
     return run
 
 
@@ -230,6 +257,7 @@ def _pack(machine: Machine, opcode: tuple[str, ...], operands: tuple[str, ...]) 
             low(lanes, (value & np.uint64(0xFFFFFFFF)).astype(half))
             high(lanes, (value >> np.uint64(32)).astype(half))
             return False
+
         return unpack
     parts = [_source(machine, t, half) for t in _list(operands[1])]
     target = _target(machine, operands[0])
@@ -238,10 +266,12 @@ def _pack(machine: Machine, opcode: tuple[str, ...], operands: tuple[str, ...]) 
         low_, high_ = (np.asarray(p(lanes)).astype(np.uint64) for p in parts)
         target(lanes, (low_ | (high_ << np.uint64(32))).view(whole))
         return False
+
     return pack
 
 
-# --- arithmetic ------------------------------------------------------------------------------------------------------
+# --- arithmetic
+# ------------------------------------------------------------------------------------------------------
 
 
 def _compute(machine: Machine, opcode: tuple[str, ...], operands: tuple[str, ...]) -> Get:
@@ -267,7 +297,9 @@ def _compute(machine: Machine, opcode: tuple[str, ...], operands: tuple[str, ...
         case "shl" | "shr":
             return _shift(source(1), source(2, np.uint32), name, dtype)
         case "mul" | "mad" if "wide" in opcode:
-            return _wide([source(i) for i in range(1, 3)], source(3, WIDE[dtype]) if name == "mad" else None, WIDE[dtype])
+            return _wide(
+                [source(i) for i in range(1, 3)], source(3, WIDE[dtype]) if name == "mad" else None, WIDE[dtype]
+            )
         case "mul" if "hi" in opcode:
             return _high(source(1), source(2), dtype, machine)
         case "bfe" | "bfi" | "shf":
@@ -294,13 +326,16 @@ def _fma(opcode: tuple[str, ...], dtype: type, a: Any, b: Any, c: Any) -> Any:
 
 
 def _fma64(a: Any, b: Any, c: Any) -> Any:
-    """The product and the sum each as two numbers (Dekker 1971, Knuth), so that nothing but the result is rounded, but for rare ties."""
+    """The product and the sum each as two numbers (Dekker 1971, Knuth), so that nothing but the
+    result is rounded, but for rare ties."""
     product, (a_high, a_low), (b_high, b_low) = a * b, _halves(a), _halves(b)
     lost = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
     total = product + c
     added = total - product
     rest = ((product - (total - added)) + (c - added)) + lost
-    return np.where(np.isfinite(rest) & (rest != 0), total + rest, total)  # a zero keeps its sign; halves overflow before products do
+    return np.where(
+        np.isfinite(rest) & (rest != 0), total + rest, total
+    )  # a zero keeps its sign; halves overflow before products do
 
 
 def _halves(a: Any) -> tuple[Any, Any]:
@@ -312,8 +347,11 @@ def _halves(a: Any) -> tuple[Any, Any]:
 def _divide(opcode: tuple[str, ...], dtype: type, a: Any, b: Any) -> Any:
     if _float(dtype):
         return a / b
-    return np.where(np.equal(b, 0), np.dtype(dtype).type(-1 if np.issubdtype(dtype, np.signedinteger) else np.iinfo(dtype).max),
-                    np.floor_divide(a, np.where(np.equal(b, 0), 1, b).astype(dtype))).astype(dtype)
+    return np.where(
+        np.equal(b, 0),
+        np.dtype(dtype).type(-1 if np.issubdtype(dtype, np.signedinteger) else np.iinfo(dtype).max),
+        np.floor_divide(a, np.where(np.equal(b, 0), 1, b).astype(dtype)),
+    ).astype(dtype)
 
 
 def _reciprocal(opcode: tuple[str, ...], dtype: type, a: Any) -> Any:
@@ -329,12 +367,26 @@ def _power(opcode: tuple[str, ...], dtype: type, a: Any) -> Any:
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "add": lambda o, t, a, b: a + b, "sub": lambda o, t, a, b: a - b, "mul": lambda o, t, a, b: a * b, "mad": lambda o, t, a, b, c: a * b + c,
-    "fma": _fma, "div": _divide, "rcp": _reciprocal, "ex2": _power, "sqrt": lambda o, t, a: np.sqrt(a),
+    "add": lambda o, t, a, b: a + b,
+    "sub": lambda o, t, a, b: a - b,
+    "mul": lambda o, t, a, b: a * b,
+    "mad": lambda o, t, a, b, c: a * b + c,
+    "fma": _fma,
+    "div": _divide,
+    "rcp": _reciprocal,
+    "ex2": _power,
+    "sqrt": lambda o, t, a: np.sqrt(a),
     "rem": lambda o, t, a, b: np.fmod(a, np.where(np.equal(b, 0), 1, b).astype(t)),
-    "min": lambda o, t, a, b: np.fmin(a, b) if _float(t) else np.minimum(a, b), "max": lambda o, t, a, b: np.fmax(a, b) if _float(t) else np.maximum(a, b),
-    "and": lambda o, t, a, b: a & b, "or": lambda o, t, a, b: a | b, "xor": lambda o, t, a, b: a ^ b, "not": lambda o, t, a: ~np.asarray(a),
-    "neg": lambda o, t, a: -np.asarray(a), "abs": lambda o, t, a: np.abs(a), "copysign": lambda o, t, a, b: np.copysign(b, a)}
+    "min": lambda o, t, a, b: np.fmin(a, b) if _float(t) else np.minimum(a, b),
+    "max": lambda o, t, a, b: np.fmax(a, b) if _float(t) else np.maximum(a, b),
+    "and": lambda o, t, a, b: a & b,
+    "or": lambda o, t, a, b: a | b,
+    "xor": lambda o, t, a, b: a ^ b,
+    "not": lambda o, t, a: ~np.asarray(a),
+    "neg": lambda o, t, a: -np.asarray(a),
+    "abs": lambda o, t, a: np.abs(a),
+    "copysign": lambda o, t, a, b: np.copysign(b, a),
+}
 
 
 def _convert(source: Get, opcode: tuple[str, ...]) -> Get:
@@ -349,8 +401,11 @@ def _convert(source: Get, opcode: tuple[str, ...]) -> Get:
             value = rounding(value)
         if _float(of) and not _float(to):
             limits = np.iinfo(to)
-            value = np.clip(np.where(np.isnan(value), 0, value.astype(np.float64)), float(limits.min), float(limits.max))
+            value = np.clip(
+                np.where(np.isnan(value), 0, value.astype(np.float64)), float(limits.min), float(limits.max)
+            )
         return value.astype(to)
+
     return run
 
 
@@ -378,6 +433,7 @@ def _shift(a: Get, count: Get, name: str, dtype: type) -> Get:
         if name == "shr" and np.issubdtype(dtype, np.signedinteger):
             return value >> held
         return np.where(by >= width, 0, value << held if name == "shl" else value >> held).astype(dtype)
+
     return run
 
 
@@ -385,6 +441,7 @@ def _wide(factors: list[Get], term: Get | None, wide: type) -> Get:
     def run(lanes: Lanes) -> Any:
         a, b = (np.asarray(f(lanes)).astype(wide) for f in factors)
         return a * b if term is None else a * b + term(lanes)
+
     return run
 
 
@@ -395,6 +452,7 @@ def _high(a: Get, b: Get, dtype: type, machine: Machine) -> Get:
         shape = machine.thread[lanes].shape
         x, y = (np.broadcast_to(np.asarray(v(lanes)), shape).tolist() for v in (a, b))
         return np.array([(p * q) >> width for p, q in zip(x, y)], dtype)
+
     return run
 
 
@@ -409,6 +467,11 @@ def _bits(name: str, opcode: tuple[str, ...], values: list[Get], dtype: type) ->
             position, length = int(v[1]), int(v[2])
             return (v[0] >> dtype(position)) & dtype((1 << length) - 1)
         both = v[0].astype(np.uint64) | (v[1].astype(np.uint64) << np.uint64(32))
-        by = np.uint64(32) - np.minimum(v[2], 32).astype(np.uint64) if "l" in opcode else np.minimum(v[2], 32).astype(np.uint64)
+        by = (
+            np.uint64(32) - np.minimum(v[2], 32).astype(np.uint64)
+            if "l" in opcode
+            else np.minimum(v[2], 32).astype(np.uint64)
+        )
         return ((both >> by) & np.uint64(0xFFFFFFFF)).astype(dtype)
+
     return run

@@ -1,8 +1,9 @@
 """The memory of the interpreted machine: bounds, uninitialised reads, and races.
 
-Two accesses race if they touch the same word, one at least writes, and nothing orders them: within a block a barrier does, between
-blocks of one launch nothing does. Words are four bytes.
+Two accesses race if they touch the same word, one at least writes, and nothing orders them: within
+a block a barrier does, between blocks of one launch nothing does. Words are four bytes.
 """
+
 from __future__ import annotations
 
 import numpy as np
@@ -15,14 +16,18 @@ NOBODY, MANY = -1, -2
 
 
 class Tracker:
-    """Who touched which word last, in one launch. Blocks and threads are numbers; epoch counts a block's barriers."""
+    """Who touched which word last, in one launch. Blocks and threads are numbers; epoch counts a
+    block's barriers."""
 
     def __init__(self, words: int):
         self.writer_block, self.writer, self.write_epoch = (np.full(words, NOBODY) for _ in range(3))
         self.reader_block, self.reader, self.read_epoch = (np.full(words, NOBODY) for _ in range(3))
 
-    def access(self, words: np.ndarray, block: np.ndarray, thread: np.ndarray, epoch: np.ndarray, write: bool) -> np.ndarray:
+    def access(
+        self, words: np.ndarray, block: np.ndarray, thread: np.ndarray, epoch: np.ndarray, write: bool
+    ) -> np.ndarray:
         """Notes accesses, one for each lane; returns which of them race."""
+
         def apart(other_block: np.ndarray, other: np.ndarray, other_epoch: np.ndarray) -> np.ndarray:
             return (other_block != NOBODY) & ((other_block != block) | ((other_epoch == epoch) & (other != thread)))
 

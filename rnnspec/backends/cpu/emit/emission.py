@@ -1,4 +1,6 @@
-"""One text of a kernel under construction: the names in use, the fields of the table, what the launcher has to pack."""
+"""One text of a kernel under construction: the names in use, the fields of the table, what the
+launcher has to pack."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -7,21 +9,114 @@ from typing import Any
 from rnnspec.lowering.program import Place, Program
 from rnnspec.symbolic.graph import Read, fresh
 
-IMPORTS = ("at", "copy", "first_lanes", "from_int", "get", "horizontal_max", "horizontal_sum", "invoke", "larger", "load", "load_one", "load_splat", "min",
-           "number", "pointer", "pointer_int", "prefix_sum", "put", "put_all", "select", "spread_lane", "store", "store_first",
-           "store_one", "suffix_sum", "wait")
+IMPORTS = (
+    "at",
+    "copy",
+    "first_lanes",
+    "from_int",
+    "get",
+    "horizontal_max",
+    "horizontal_sum",
+    "invoke",
+    "larger",
+    "load",
+    "load_one",
+    "load_splat",
+    "min",
+    "number",
+    "pointer",
+    "pointer_int",
+    "prefix_sum",
+    "put",
+    "put_all",
+    "select",
+    "spread_lane",
+    "store",
+    "store_first",
+    "store_one",
+    "suffix_sum",
+    "wait",
+)
 FUNCTIONS = ("exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "erf", "tanh", "sigmoid")
-LOCALS = ("active", "barrier", "call", "chunk", "chunk_table", "chunks", "count", "dest", "end", "fields", "first", "full", "gather", "group", "history_rows",
-          "item", "k", "kernel", "lanes", "left", "lengths", "min", "n", "njit", "offset", "order", "outer", "p", "part", "parts", "piece", "product",
-          "range", "right", "row", "row0", "rows", "s", "s_end", "s_first", "scatter", "scratch", "source", "span", "spans", "steps", "t", "t0", "table",
-          "total", "turn", "unit", "yielding", "zeros")
-HEADER = ("product", "outer", "gather", "scatter", "chunks", "chunk_table", "order", "active", "lengths", "zeros", "scratch", "part", "parts", "barrier",
-          "yielding")
+LOCALS = (
+    "active",
+    "barrier",
+    "call",
+    "chunk",
+    "chunk_table",
+    "chunks",
+    "count",
+    "dest",
+    "end",
+    "fields",
+    "first",
+    "full",
+    "gather",
+    "group",
+    "history_rows",
+    "item",
+    "k",
+    "kernel",
+    "lanes",
+    "left",
+    "lengths",
+    "min",
+    "n",
+    "njit",
+    "offset",
+    "order",
+    "outer",
+    "p",
+    "part",
+    "parts",
+    "piece",
+    "product",
+    "range",
+    "right",
+    "row",
+    "row0",
+    "rows",
+    "s",
+    "s_end",
+    "s_first",
+    "scatter",
+    "scratch",
+    "source",
+    "span",
+    "spans",
+    "steps",
+    "t",
+    "t0",
+    "table",
+    "total",
+    "turn",
+    "unit",
+    "yielding",
+    "zeros",
+)
+HEADER = (
+    "product",
+    "outer",
+    "gather",
+    "scatter",
+    "chunks",
+    "chunk_table",
+    "order",
+    "active",
+    "lengths",
+    "zeros",
+    "scratch",
+    "part",
+    "parts",
+    "barrier",
+    "yielding",
+)
 
 
 @dataclass(frozen=True)
 class Target:
-    """What the text depends on beside the program: dtype name, lanes of its vector, most vectors in one panel group."""
+    """What the text depends on beside the program: dtype name, lanes of its vector, most vectors in
+    one panel group."""
 
     dtype: str
     lanes: int
@@ -30,7 +125,8 @@ class Target:
 
 @dataclass
 class Emission:
-    """One text under construction: the names in use, the table's fields in order, and what the launcher has to pack."""
+    """One text under construction: the names in use, the table's fields in order, and what the
+    launcher has to pack."""
 
     program: Program
     target: Target
@@ -44,9 +140,10 @@ class Emission:
         self.lines.append("    " * self.indent + text if text else "")
 
     def name(self, key: str, wanted: str | None = None) -> str:
-        """The identifier of something; `key` tells things apart, `wanted` is what it would like to be called."""
+        """The identifier of something; `key` tells things apart, `wanted` is what it would like to
+        be called."""
         if key not in self.names:
-            text = "".join(c if c.isalnum() or c == "_" else "_" for c in (wanted or key))
+            text = "".join(c if c.isalnum() or c == "_" else "_" for c in wanted or key)
             text = f"size_{text}" if text[0].isdigit() else text  # sizes such as 1 and 2 * H
             self.names[key] = fresh(text, {*self.names.values(), *IMPORTS, *FUNCTIONS, *LOCALS})
         return self.names[key]
@@ -63,7 +160,8 @@ class Emission:
         return self.name(f"padded {size}", f"{size}_row")
 
     def share(self, size: str, blocks: int = 1) -> tuple[str, str]:
-        """Of the unit blocks of a size, `blocks` vectors each: the first that is this part's, and the first that is the next one's."""
+        """Of the unit blocks of a size, `blocks` vectors each: the first that is this part's, and
+        the first that is the next one's."""
         key, text = f"share {size} {blocks}", f"{size}_group{blocks}" if blocks > 1 else f"{size}_block"
         return self.name(f"{key} first", f"{text}_first"), self.name(f"{key} end", f"{text}_end")
 
@@ -77,7 +175,9 @@ class Emission:
         self.line("    wait(barrier, parts, yielding)")
 
     def address(self, place: Place) -> str:
-        return self.name(f"address {place.buffer} {place.shift}", f"{place.buffer}{'_next' if place.shift else ''}_address")
+        return self.name(
+            f"address {place.buffer} {place.shift}", f"{place.buffer}{'_next' if place.shift else ''}_address"
+        )
 
     def rows(self, place: Place) -> str:
         return self.name(f"rows {place.buffer} {place.shift}", f"{place.buffer}{'_next' if place.shift else ''}_rows")

@@ -1,11 +1,25 @@
-"""The text of nodes that need whole rows at once: reductions, running sums, joining and cutting, outer products, products with a
-matrix that changes with time. Each goes row by row, along the row by vectors."""
+"""The text of nodes that need whole rows at once: reductions, running sums, joining and cutting,
+outer products, products with a matrix that changes with time. Each goes row by row, along the row
+by vectors."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from rnnspec.lowering.program import Stage
-from rnnspec.symbolic.graph import Concat, CumSum, Diag, Outer, Part, Product, Read, Reduce, Transpose, node_text, size_of
+from rnnspec.symbolic.graph import (
+    Concat,
+    CumSum,
+    Diag,
+    Outer,
+    Part,
+    Product,
+    Read,
+    Reduce,
+    Transpose,
+    node_text,
+    size_of,
+)
 
 if TYPE_CHECKING:
     from rnnspec.backends.cpu.emit.emission import Emission
@@ -14,14 +28,20 @@ if TYPE_CHECKING:
 def rowwise(work: Emission, stage: Stage) -> None:
     """All nodes of a stage, and the further places that their values are stored in."""
     for name in stage.rowwise:
-        work.line(f"for row in range(first + count * part // parts, first + count * (part + 1) // parts):  # {name} = {_text(work, name)}")
+        work.line(
+            f"for row in range(first + count * part // parts, first + count * (part + 1) // parts):  # {name} ="
+            f" {_text(work, name)}"
+        )
         work.indent += 1
         _node(work, name)
         for value, place in stage.stores:
             if value == name and place != work.program.places[name]:
                 size = work.program.buffers[place.buffer].size
                 row = f"row * {work.pad(size)}"
-                work.line(f"copy(at({work.rows(place)}, {row}), at({work.rows(work.program.places[name])}, {row}), {_number(work, size)})")
+                work.line(
+                    f"copy(at({work.rows(place)}, {row}), at({work.rows(work.program.places[name])}, {row}),"
+                    f" {_number(work, size)})"
+                )
         work.indent -= 1
 
 
@@ -43,7 +63,9 @@ def _node(work: Emission, name: str) -> None:
                 work.line(f"copy({_source(work, name, ' + '.join(start))}, {_source(work, arg)}, {width})")
                 start.append(width)
         case Part(arg, first, length):
-            work.line(f"copy({_source(work, name)}, {_source(work, arg, _number(work, first))}, {_number(work, length)})")
+            work.line(
+                f"copy({_source(work, name)}, {_source(work, arg, _number(work, first))}, {_number(work, length)})"
+            )
         case Outer(left, right):
             _outer(work, name, left, right)
         case Transpose(arg):
@@ -86,10 +108,17 @@ def _reduce(work: Emission, name: str, op: str, arg: str) -> None:
 def _running_sum(work: Emission, name: str, arg: str, reverse: bool) -> None:
     size = _number(work, size_of(work.program.graph, arg))
     work.line(f"source, dest, total = {_source(work, arg)}, {_source(work, name)}, number(0.0)")
-    work.line(f"for p in range(({size} - 1) // lanes * lanes, -1, -lanes):" if reverse else f"for p in range(0, {size}, lanes):")
+    work.line(
+        f"for p in range(({size} - 1) // lanes * lanes, -1, -lanes):"
+        if reverse
+        else f"for p in range(0, {size}, lanes):"
+    )
     work.indent += 1
     work.line("piece = load(source, p)")
-    work.line(f"piece = {'suffix_sum' if reverse else 'prefix_sum'}(select(first_lanes({size} - p, piece), piece, number(0.0))) + total")
+    work.line(
+        f"piece = {'suffix_sum' if reverse else 'prefix_sum'}(select(first_lanes({size} - p, piece), piece,"
+        " number(0.0))) + total"
+    )
     work.line("store(dest, p, piece)")
     work.line(f"total = spread_lane(piece, {'0' if reverse else 'lanes - 1'})")
     work.indent -= 1

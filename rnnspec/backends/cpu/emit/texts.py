@@ -1,8 +1,10 @@
 """The texts of a cell's kernels for this machine's CPU, made once and kept on disk.
 
-A text depends on the spec, on the generator (our own sources and SymPy's version), and on the target. Texts are kept
-under the digest of all three, so that a process that finds one never imports SymPy.
+A text depends on the spec, on the generator (our own sources and SymPy's version), and on the
+target. Texts are kept under the digest of all three, so that a process that finds one never imports
+SymPy.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -21,7 +23,8 @@ from rnnspec.lowering.pipeline import MODES, Keyed, stages
 
 
 def texts(spec: Spec, dtype: str) -> Mapping[str, str]:
-    """The text of each kernel of a cell for this machine's CPU: {"forward": ..., "backward": ..., "infer": ...}."""
+    """The text of each kernel of a cell for this machine's CPU: {"forward": ..., "backward": ...,
+    "infer": ...}."""
     return _texts(Keyed(spec, digest(spec)), dtype)
 
 
@@ -55,6 +58,9 @@ def generator_digest() -> str:
     root = Path(__file__).resolve().parents[3]
     content = hashlib.sha256(f"sympy {version('sympy')}".encode())
     folders = "language", "symbolic", "lowering", "backends/cpu"
-    for path in (*(p for folder in folders for p in sorted((root / folder).rglob("*.py"))), root / "backends/polynomials.py"):
+    for path in (
+        *(p for folder in folders for p in sorted((root / folder).rglob("*.py"))),
+        root / "backends/polynomials.py",
+    ):
         content.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
     return content.hexdigest()

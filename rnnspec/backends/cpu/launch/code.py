@@ -1,4 +1,5 @@
 """An imported kernel, and where in its table things stand."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -26,5 +27,9 @@ class Code:
 
 def code(module: Kernel, dtype: np.dtype) -> Code:
     index = {f: i for i, f in enumerate(module.LAYOUT["fields"])}
-    inputs, outputs = ({name: index[f"{kind} {name}"] for name in module.LAYOUT[f"{kind}s"]} for kind in ("input", "output"))
-    return Code(module, dtype, runtime(dtype.name), module.LAYOUT, inputs, outputs, (index["chunks"], index["chunk_table"]))
+    inputs, outputs = (
+        {name: index[f"{kind} {name}"] for name in module.LAYOUT[f"{kind}s"]} for kind in ("input", "output")
+    )
+    return Code(
+        module, dtype, runtime(dtype.name), module.LAYOUT, inputs, outputs, (index["chunks"], index["chunk_table"])
+    )

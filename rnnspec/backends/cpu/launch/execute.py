@@ -1,8 +1,10 @@
-"""Runs emitted kernels: a Plan says where everything lies for one set of sizes, `execute` fills in the arrays of a call.
+"""Runs emitted kernels: a Plan says where everything lies for one set of sizes, `execute` fills in
+the arrays of a call.
 
-In: a kernel's LAYOUT (see emit.py), sizes, and the caller's arrays. Out: arrays. Nothing here knows a cell, and nothing
-does arithmetic on values but the sum of the threads' weight gradients.
+In: a kernel's LAYOUT (see emit.py), sizes, and the caller's arrays. Out: arrays. Nothing here knows
+a cell, and nothing does arithmetic on values but the sum of the threads' weight gradients.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -20,15 +22,18 @@ from rnnspec.backends.cpu.launch.pool import run_blocks
 from rnnspec.backends.cpu.launch.tape import Tape
 from rnnspec.language.sizes import full_shape
 
-# The last calls leave their tables and memory to the next one of the same sizes: for a small problem that is most of a call's cost.
+# The last calls leave their tables and memory to the next one of the same sizes: for a small
+# problem that is most of a call's cost.
 IDLE_CALLS, IDLE_BYTES = 8, 1 << 22
 
 
-# --- a call ----------------------------------------------------------------------------------------------------------
+# --- a call
+# ----------------------------------------------------------------------------------------------------------
 
 
 class Bound:
-    """A plan with memory: everything but the caller's arrays. Per block a table, and the memory it points into."""
+    """A plan with memory: everything but the caller's arrays. Per block a table, and the memory it
+    points into."""
 
     def __init__(self, own: Plan):
         self.plan, self.packed = own, NOTHING
@@ -47,14 +52,20 @@ class Bound:
         self.carries = {name: [self._carry(name, i) for i in range(len(self.memories))] for name in own.widths}
         self.sums = self._sums()
         self.flat = list[Array]()  # what `point` had to copy lives until the next call
-        self.barriers = [memory.view(r.named["barrier"], (BARRIER_BYTES,), np.dtype(np.uint8)) for r, memory in zip(own.scratch, self.memories)]
+        self.barriers = [
+            memory.view(r.named["barrier"], (BARRIER_BYTES,), np.dtype(np.uint8))
+            for r, memory in zip(own.scratch, self.memories)
+        ]
         self.alone = len(own.blocks) == 1 and own.blocks[0].lengths is None  # rows lie in the caller's order
 
     def _carry(self, state: str, block: int) -> Array:
-        """A state of a block's rows where the kernel keeps it from chunk to chunk, [rows, width]; what fills up its vectors is zero."""
+        """A state of a block's rows where the kernel keeps it from chunk to chunk, [rows, width];
+        what fills up its vectors is zero."""
         own = self.plan
         width = padded(own.widths[state], own.code.layout["lanes"])
-        view = self.memories[block].view(own.scratch[block].named[f"carry {state}"], (len(own.blocks[block].order), width), own.code.dtype)
+        view = self.memories[block].view(
+            own.scratch[block].named[f"carry {state}"], (len(own.blocks[block].order), width), own.code.dtype
+        )
         view[:, own.widths[state] :] = 0
         return view[:, : own.widths[state]]
 
@@ -70,8 +81,8 @@ class Bound:
         self.packed, self.tape = packed, tape
 
     def point(self, inputs: Mapping[str, Array | None], outputs: Mapping[str, Array]) -> None:
-        """Sets the arrays of the caller's, [T, B, ...]: read and written in place. An input that is not given counts as zero,
-        and an output that is not given is not written."""
+        """Sets the arrays of the caller's, [T, B, ...]: read and written in place. An input that is
+        not given counts as zero, and an output that is not given is not written."""
         item = self.plan.code.dtype.itemsize
         self.flat.clear()
         for given, places in ((inputs, self.plan.code.inputs), (outputs, self.plan.code.outputs)):
@@ -81,7 +92,9 @@ class Bound:
                     fields: tuple[int, ...] = (0, 0, 0, 0)
                 else:
                     if array.ndim > 3:  # matrices, row after row; of an output, which is ours, a view
-                        array = array.reshape(*array.shape[:2], math.prod(array.shape[2:]))  # -1 is undefined of no steps or rows
+                        array = array.reshape(
+                            *array.shape[:2], math.prod(array.shape[2:])
+                        )  # -1 is undefined of no steps or rows
                         self.flat.append(array)
                     t, b, *d = array.strides
                     if self.plan.pieces:  # numbered through: step t of row b is number t * B + b
@@ -128,8 +141,14 @@ class Bound:
         own, found = self.plan, {}
         for name, shape in own.code.layout["gradients"].items():
             full = full_shape(shape, own.sizes)
-            stored, cut = stored_shape(shape, own.sizes, own.code.layout["lanes"]), tuple(slice(0, n) for n in (full or (1,)))
-            parts = [memory.view(r.named[f"gradient {name}"], stored, own.code.dtype)[cut] for r, memory in zip(own.scratch, self.memories)]
+            stored, cut = (
+                stored_shape(shape, own.sizes, own.code.layout["lanes"]),
+                tuple(slice(0, n) for n in full or (1,)),
+            )
+            parts = [
+                memory.view(r.named[f"gradient {name}"], stored, own.code.dtype)[cut]
+                for r, memory in zip(own.scratch, self.memories)
+            ]
             found[name] = parts, full
         return found
 
@@ -148,7 +167,8 @@ class Bound:
         run_blocks(self.plan.code.module.kernel, self.addresses, (self, keep), self.release)
 
     def release(self) -> None:
-        """Lets parts go on that wait for one that may never come; what they compute then is of no use."""
+        """Lets parts go on that wait for one that may never come; what they compute then is of no
+        use."""
         for barrier in self.barriers:
             barrier[BARRIER_BYTES - 64 :] = 1
 
@@ -156,12 +176,19 @@ class Bound:
 _IDLE: dict[int, Bound] = {}  # by the number of the plan; without a lock, for single operations on a dict are atomic
 
 
-def execute(own: Plan, packed: Packed, inputs: Mapping[str, Array | None], outputs: Mapping[str, Array], states: Mapping[str, Array],
-            tape: Tape | None = None) -> tuple[dict[str, Array], dict[str, Array]]:
+def execute(
+    own: Plan,
+    packed: Packed,
+    inputs: Mapping[str, Array | None],
+    outputs: Mapping[str, Array],
+    states: Mapping[str, Array],
+    tape: Tape | None = None,
+) -> tuple[dict[str, Array], dict[str, Array]]:
     """Runs a kernel over all blocks.
 
-    inputs, outputs: [T, B, ...] arrays of the caller's, read and written in place; states: [B, width] before the first step.
-    Returns the states after the last step [B, width], and the gradients of parameters that the kernel sums.
+    inputs, outputs: [T, B, ...] arrays of the caller's, read and written in place; states: [B,
+    width] before the first step. Returns the states after the last step [B, width], and the
+    gradients of parameters that the kernel sums.
     """
     bound = _IDLE.pop(own.number, None) or Bound(own)
     bound.use(packed, tape)

@@ -1,8 +1,10 @@
 """Handing work to a thread that is still awake, without the GIL and in less than a microsecond.
 
-After a job a worker lingers: it watches its mailbox for a millisecond before it goes back to sleep, from which the system takes some
-50 microseconds to wake it. A mailbox is three int64: a state, the address of a kernel and of its table.
+After a job a worker lingers: it watches its mailbox for a millisecond before it goes back to sleep,
+from which the system takes some 50 microseconds to wake it. A mailbox is three int64: a state, the
+address of a kernel and of its table.
 """
+
 from __future__ import annotations
 
 import ctypes
@@ -19,12 +21,17 @@ FUNCTIONS = ("linger", "post", "finish")
 
 @cache
 def functions() -> tuple[Callable[..., Any], ...]:
-    """linger(box, spins, yielding), for the worker, until nothing came for so long; post(box, kernel, table, word): the int64 at `word`
-    becomes ACCEPTED if the worker will call kernel(table); finish(box, yielding, word): waits until it has, and makes it FINISHED."""
+    """linger(box, spins, yielding), for the worker, until nothing came for so long; post(box,
+    kernel, table, word): the int64 at `word` becomes ACCEPTED if the worker will call
+    kernel(table); finish(box, yielding, word): waits until it has, and makes it FINISHED.
+    """
     from rnnspec.backends.cpu.native import addresses
 
     counts = (3, 4, 3)
-    return tuple(ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * n)(at) for n, at in zip(counts, addresses("mailbox", "mailbox 2", FUNCTIONS, _make)))
+    return tuple(
+        ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * n)(at)
+        for n, at in zip(counts, addresses("mailbox", "mailbox 2", FUNCTIONS, _make))
+    )
 
 
 def _make() -> bytes:
@@ -72,9 +79,13 @@ class _Writer:
 
         if get_process_triple().startswith(("x86", "i386", "i686")):
             name = "llvm.x86.sse2.pause"
-            pause = self.builder.module.globals.get(name) or self.ir.Function(self.builder.module, self.ir.FunctionType(self.ir.VoidType(), []), name)
+            pause = self.builder.module.globals.get(name) or self.ir.Function(
+                self.builder.module, self.ir.FunctionType(self.ir.VoidType(), []), name
+            )
             self.builder.call(pause, [])
-        with self.builder.if_then(self.builder.icmp_signed("==", self.builder.and_(spins, self.i64(127)), self.i64(127))):
+        with self.builder.if_then(
+            self.builder.icmp_signed("==", self.builder.and_(spins, self.i64(127)), self.i64(127))
+        ):
             self.call(yielding)
 
     def blocks(self, *names: str) -> list[Any]:

@@ -1,7 +1,9 @@
 """Memory that calls use again: scratch, packed weights, tapes.
 
-Fresh memory costs a page fault every 4 KB, which is a third of the time of a training step of a small LSTM.
+Fresh memory costs a page fault every 4 KB, which is a third of the time of a training step of a
+small LSTM.
 """
+
 from __future__ import annotations
 
 import ctypes
@@ -34,12 +36,14 @@ class Arena:
 
 
 class Memory:
-    """Bytes from the pool; `start` is the first address, at a cache line. They go back when this object dies."""
+    """Bytes from the pool; `start` is the first address, at a cache line. They go back when this
+    object dies."""
 
     __slots__ = ("__weakref__", "bytes", "offset", "size", "start")
 
     def __init__(self, size: int, given: Array | None = None):
-        """given: somebody else's contiguous bytes, [size] uint8, that are read in place, or copied where they don't start at a cache line."""
+        """given: somebody else's contiguous bytes, [size] uint8, that are read in place, or copied
+        where they don't start at a cache line."""
         self.size = size
         if given is None or address(given) % LINE:
             self.bytes = _POOL.take(size + LINE)
@@ -57,12 +61,14 @@ class Memory:
 
     @property
     def __array_interface__(self) -> dict[str, object]:
-        """np.asarray(memory) has all of it as uint8, and holds this object as long as itself lives."""
+        """np.asarray(memory) has all of it as uint8, and holds this object as long as itself
+        lives."""
         return {"version": 3, "shape": (self.size,), "typestr": "|u1", "data": (self.start, False)}
 
 
 def address(array: Array) -> int:
-    """Where the first element lies. The buffer protocol tells it in a fifth of the time, for what is writable and contiguous."""
+    """Where the first element lies. The buffer protocol tells it in a fifth of the time, for what
+    is writable and contiguous."""
     try:
         return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]
     except (TypeError, ValueError, BufferError):
@@ -70,8 +76,9 @@ def address(array: Array) -> int:
 
 
 class _Pool:
-    """Idle pieces by identity. Without a lock, for `give` is run by the garbage collector, at any point and in any thread,
-    and an interrupt there must not leave one taken: single operations on a dict are atomic."""
+    """Idle pieces by identity. Without a lock, for `give` is run by the garbage collector, at any
+    point and in any thread, and an interrupt there must not leave one taken: single operations on a
+    dict are atomic."""
 
     def __init__(self) -> None:
         self.idle: dict[int, Array] = {}
@@ -79,7 +86,11 @@ class _Pool:
     def take(self, size: int) -> Array:
         """The smallest idle piece that is large enough and not much too large, or a new one."""
         while True:
-            fitting = [(piece.size, key) for key, piece in list(self.idle.items()) if size <= piece.size <= 2 * size + (1 << 16)]
+            fitting = [
+                (piece.size, key)
+                for key, piece in list(self.idle.items())
+                if size <= piece.size <= 2 * size + (1 << 16)
+            ]
             if not fitting:
                 return np.empty(size, dtype=np.uint8)
             piece = self.idle.pop(min(fitting)[1], None)

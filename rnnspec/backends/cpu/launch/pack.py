@@ -1,4 +1,5 @@
 """Weights as a kernel reads them: panels side by side, biases summed, vectors filled up."""
+
 from __future__ import annotations
 
 import ctypes
@@ -18,11 +19,10 @@ if TYPE_CHECKING:
     from rnnspec.backends.cpu.launch.code import Code
 
 
-
-
 @dataclass(frozen=True)
 class Packed:
-    """Packed weights, and what a kernel's table must hold to find them: values [n] in the places `fields` [n]."""
+    """Packed weights, and what a kernel's table must hold to find them: values [n] in the places
+    `fields` [n]."""
 
     fields: Array
     values: Array
@@ -39,9 +39,10 @@ NOTHING = Packed(np.empty(0, np.int64), np.empty(0, np.int64), None)
 class PackPlan:
     """What packing needs that depends on sizes alone.
 
-    jobs [n, JOB]: a row for each matrix in a panel and each vector, as `pack` in moves.py takes them, but for addresses and strides;
-    sources [n]: the parameters they read; transposed [n]: whether units are the columns; flat [n]: whether it is a vector.
-    sums: offset, width and the parameters that are added to a vector. fields, values, moved: places in the kernel's table, what
+    jobs [n, JOB]: a row for each matrix in a panel and each vector, as `pack` in moves.py takes
+    them, but for addresses and strides; sources [n]: the parameters they read; transposed [n]:
+    whether units are the columns; flat [n]: whether it is a vector. sums: offset, width and the
+    parameters that are added to a vector. fields, values, moved: places in the kernel's table, what
     belongs there, and whether that is an offset in the memory.
     """
 
@@ -70,11 +71,27 @@ def pack_plan(code: Code, sizes: Mapping[str, int], widths: Mapping[str, int]) -
         stride = sum(inner) * gates * blocks * lanes
         offset = arena.add(last * stride + sum(inner) * rest * lanes, item)
         named[f"panels {number}"] = offset
-        counts |= {f"panels {number}, stride": stride, f"panels {number}, vectors": gates * blocks,
-                   f"panels {number}, last vectors": rest, f"panels {number}, last": last}
+        counts |= {
+            f"panels {number}, stride": stride,
+            f"panels {number}, vectors": gates * blocks,
+            f"panels {number}, last vectors": rest,
+            f"panels {number}, last": last,
+        }
         for gate, terms in enumerate(panel["matrices"]):
             for i, (name, transposed) in enumerate(terms):
-                fields = (units, inner[i], offset, stride, sum(inner[:i]), gates * blocks, rest, last, blocks, gates, gate)
+                fields = (
+                    units,
+                    inner[i],
+                    offset,
+                    stride,
+                    sum(inner[:i]),
+                    gates * blocks,
+                    rest,
+                    last,
+                    blocks,
+                    gates,
+                    gate,
+                )
                 jobs.append((name, transposed, fields))
     sums, matrices = [], len(jobs)
     for f, names in {**layout["biases"], **{f"vector {p}": [p] for p in layout["vectors"]}}.items():
@@ -90,9 +107,13 @@ def pack_plan(code: Code, sizes: Mapping[str, int], widths: Mapping[str, int]) -
     return PackPlan(code, arena.size, table, sources, transposed, flat, tuple(sums), *_places(layout, named, counts))
 
 
-def _places(layout: Mapping[str, Any], offsets: Mapping[str, int], counts: Mapping[str, int]) -> tuple[Array, Array, Array]:
+def _places(
+    layout: Mapping[str, Any], offsets: Mapping[str, int], counts: Mapping[str, int]
+) -> tuple[Array, Array, Array]:
     index = {f: i for i, f in enumerate(layout["fields"])}
-    found = [(index[f], v, moved) for values, moved in ((offsets, 1), (counts, 0)) for f, v in values.items() if f in index]
+    found = [
+        (index[f], v, moved) for values, moved in ((offsets, 1), (counts, 0)) for f, v in values.items() if f in index
+    ]
     fields, values, moved = np.array(found, dtype=np.int64).reshape(-1, 3).T.copy()
     return fields, values, moved
 

@@ -1,4 +1,5 @@
 """What a call of a kernel needs that depends on sizes alone."""
+
 from __future__ import annotations
 
 import itertools
@@ -40,10 +41,11 @@ def region(layout: Mapping[str, Any], named: Mapping[str, int], size: int) -> Re
 
 @dataclass(frozen=True)
 class Plan:
-    """What a call of a kernel needs that depends on sizes alone. Every block of rows is worked on by `parts` threads, each at a part of
-    the units. tables: per block and part, complete but for addresses; scratch: per block; own: what each part has for itself.
-    pieces: 0 where rows are those of a batch; else they are parts of them that may start anywhere (see rnnspec/pieces.py), and steps
-    lead on (1) or back (-1)."""
+    """What a call of a kernel needs that depends on sizes alone. Every block of rows is worked on
+    by `parts` threads, each at a part of the units. tables: per block and part, complete but for
+    addresses; scratch: per block; own: what each part has for itself. pieces: 0 where rows are
+    those of a batch; else they are parts of them that may start anywhere (see rnnspec/pieces.py),
+    and steps lead on (1) or back (-1)."""
 
     code: Code
     sizes: Mapping[str, int]
@@ -71,7 +73,12 @@ def plan(own: Code, sizes: Mapping[str, int], blocks: tuple[Block, ...], parts: 
     tables = []
     for block in blocks:
         fields = static | _block_fields(block)
-        tables.append(tuple(np.array([(fields | {"part": part}).get(f, 0) for f in layout["fields"]], dtype=np.int64) for part in range(parts)))
+        tables.append(
+            tuple(
+                np.array([(fields | {"part": part}).get(f, 0) for f in layout["fields"]], dtype=np.int64)
+                for part in range(parts)
+            )
+        )
     scratch, zeroed = zip(*(_scratch(own, sizes, block) for block in blocks))
     tape, size = _tape(own, sizes, blocks)
     widths = {s: evaluate_size(w, sizes) for s, w in layout["states"].items()}
@@ -90,8 +97,13 @@ def _static_fields(own: Code, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def _block_fields(block: Block) -> dict[str, int]:
-    return {"chunks": len(block.chunks), "chunk_table": address(block.chunks), "order": address(block.places),
-            "active": 0 if block.active is None else address(block.active), "lengths": 0 if block.lengths is None else address(block.lengths)}
+    return {
+        "chunks": len(block.chunks),
+        "chunk_table": address(block.chunks),
+        "order": address(block.places),
+        "active": 0 if block.active is None else address(block.active),
+        "lengths": 0 if block.lengths is None else address(block.lengths),
+    }
 
 
 def _width(own: Code, size: str, sizes: Mapping[str, int]) -> int:
@@ -99,13 +111,17 @@ def _width(own: Code, size: str, sizes: Mapping[str, int]) -> int:
 
 
 def _scratch(own: Code, sizes: Mapping[str, int], block: Block) -> tuple[Region, int]:
-    """A block's memory: gradients, zeros and the barrier first, then buffers of a chunk and carries."""
+    """A block's memory: gradients, zeros and the barrier first, then buffers of a chunk and
+    carries."""
     layout, item = own.layout, own.dtype.itemsize
     arena, places = Arena(), dict[str, int]()
     for name, shape in layout["gradients"].items():
         stored = stored_shape(shape, sizes, layout["lanes"])
         places[f"gradient {name}"] = arena.add(int(np.prod(stored)), item)
-    widest = max((_width(own, f.removeprefix("size "), sizes) for f in layout["fields"] if f.startswith("size ")), default=layout["lanes"])
+    widest = max(
+        (_width(own, f.removeprefix("size "), sizes) for f in layout["fields"] if f.startswith("size ")),
+        default=layout["lanes"],
+    )
     places["zeros"] = arena.add(widest, item)
     places["barrier"] = arena.add(BARRIER_BYTES, 1)
     zeroed = arena.size
@@ -121,7 +137,10 @@ def _scratch(own: Code, sizes: Mapping[str, int], block: Block) -> tuple[Region,
 def _own(own: Code) -> Region:
     """Memory of one part: descriptors, and scratch of the outer products."""
     arena = Arena()
-    places = {f"fields {number}": arena.add(48 + 4 * len(panel["operands"]), 8) for number, panel in enumerate(own.layout["panels"])}
+    places = {
+        f"fields {number}": arena.add(48 + 4 * len(panel["operands"]), 8)
+        for number, panel in enumerate(own.layout["panels"])
+    }
     if own.layout["gradients"]:
         places["scratch"] = arena.add(own.runtime.outer_scratch, 1)
     return region(own.layout, places, arena.size)

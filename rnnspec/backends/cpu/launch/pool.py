@@ -1,9 +1,11 @@
-"""The library's own threads. Kernels release the GIL; a call costs some 5 microseconds more than running here, or 50 if all threads sleep.
+"""The library's own threads. Kernels release the GIL; a call costs some 5 microseconds more than
+running here, or 50 if all threads sleep.
 
-Not `prange`: its OpenMP layer costs milliseconds a call and kills the child of a fork, its workqueue aborts the process
-when two Python threads call at once. Not concurrent.futures: its pool refuses work as soon as the main thread ends,
-while others may still be training.
+Not `prange`: its OpenMP layer costs milliseconds a call and kills the child of a fork, its
+workqueue aborts the process when two Python threads call at once. Not concurrent.futures: its pool
+refuses work as soon as the main thread ends, while others may still be training.
 """
+
 from __future__ import annotations
 
 import ctypes
@@ -35,16 +37,21 @@ def yield_address() -> int:
 
 
 class _Job:
-    """kernel(table), to be run by a worker; `keep` is what it reads and writes, so that none of it is used again before it is done.
+    """kernel(table), to be run by a worker; `keep` is what it reads and writes, so that none of it
+    is used again before it is done.
 
-    What is about to happen to a job is written down before it happens, so that whoever is interrupted in between can go on.
+    What is about to happen to a job is written down before it happens, so that whoever is
+    interrupted in between can go on.
     """
 
     def __init__(self, kernel: Callable[[int], None], table: int, keep: object):
         self.kernel, self.table, self.keep = kernel, table, keep
         self.error: BaseException | None = None
         self.counted = False
-        self.box, self.word = 0, ctypes.c_int64(mailbox.WAITING)  # the mailbox it was offered to, and what became of that
+        self.box, self.word = (
+            0,
+            ctypes.c_int64(mailbox.WAITING),
+        )  # the mailbox it was offered to, and what became of that
         self.claim = threading.RLock()  # of the thread that runs it, or calls it off; never given back
         self.done = threading.Event()
 
@@ -59,9 +66,11 @@ class _Job:
 
 
 class _Workers:
-    """Threads that live as long as the process, never fewer than there are jobs: those of one call may wait for each other.
+    """Threads that live as long as the process, never fewer than there are jobs: those of one call
+    may wait for each other.
 
-    A job goes into the mailbox of a thread that still lingers after its last one, or else into the queue that wakes one up.
+    A job goes into the mailbox of a thread that still lingers after its last one, or else into the
+    queue that wakes one up.
     """
 
     def __init__(self) -> None:
@@ -77,7 +86,9 @@ class _Workers:
                 box = np.zeros(2 * mailbox.WORDS, np.int64)
                 box = box[-(address(box) // 8) % mailbox.WORDS :]
                 threading.Thread(target=self.work, args=(box,), name=f"rnnspec-{len(self.boxes)}", daemon=True).start()
-                self.boxes.append((box, address(box)))  # after the start, which may fail: a mailbox without a thread would keep its job for ever
+                self.boxes.append(
+                    (box, address(box))
+                )  # after the start, which may fail: a mailbox without a thread would keep its job for ever
         if not self.post(job):
             self.queue.put(job)
 
@@ -117,11 +128,18 @@ class _Workers:
 _workers = _Workers()
 
 
-def run_blocks(kernel: Callable[[int], None], tables: Sequence[int], keep: object = None, release: Callable[[], None] = lambda: None) -> None:
-    """kernel(table) for every table, the first on the calling thread; returns when all are done, even if interrupted.
+def run_blocks(
+    kernel: Callable[[int], None],
+    tables: Sequence[int],
+    keep: object = None,
+    release: Callable[[], None] = lambda: None,
+) -> None:
+    """kernel(table) for every table, the first on the calling thread; returns when all are done,
+    even if interrupted.
 
-    keep: what the kernel reads and writes; it is held until the last worker is done with it. release: makes kernels that wait for
-    each other go on without; called if one of them may never have started.
+    keep: what the kernel reads and writes; it is held until the last worker is done with it.
+    release: makes kernels that wait for each other go on without; called if one of them may never
+    have started.
     """
     if len(tables) == 1:
         kernel(tables[0])
@@ -150,7 +168,8 @@ def run_blocks(kernel: Callable[[int], None], tables: Sequence[int], keep: objec
 
 
 def _start_again() -> None:
-    """In the child of a fork: threads do not survive it, and whoever held the lock is not here to release it."""
+    """In the child of a fork: threads do not survive it, and whoever held the lock is not here to
+    release it."""
     global _workers
     _workers = _Workers()
 

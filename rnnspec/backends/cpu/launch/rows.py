@@ -1,4 +1,6 @@
-"""How the rows of a batch are dealt out to threads, and the steps of each thread's rows to chunks."""
+"""How the rows of a batch are dealt out to threads, and the steps of each thread's rows to
+chunks."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -20,10 +22,11 @@ FLOPS_PER_BARRIER = 100_000  # of each thread, in a step
 
 @dataclass(frozen=True)
 class Block:
-    """The rows of one thread. order: which of the call's rows they are, longest first; places: where the first step of each lies in the
-    caller's arrays, as the kernel reads them; active: how many are live at each step;
-    chunks: first step, steps, rows at its first step, rows before it, history rows before it (a history has a step more), where "before"
-    means within its segment; segments: the first chunk of each and how many it has."""
+    """The rows of one thread. order: which of the call's rows they are, longest first; places:
+    where the first step of each lies in the caller's arrays, as the kernel reads them; active: how
+    many are live at each step; chunks: first step, steps, rows at its first step, rows before it,
+    history rows before it (a history has a step more), where "before" means within its segment;
+    segments: the first chunk of each and how many it has."""
 
     order: Array  # [n] int64
     places: Array  # [n] int64
@@ -45,7 +48,8 @@ def block_count(rows: int, flops: float, threads: int) -> int:
 def part_count(layout: Mapping[str, Any], sizes: Mapping[str, int], steps: int, threads: int) -> int:
     """How many threads share the units of one row, where there are fewer rows than threads.
 
-    They have to meet at every stage of every step, which costs some 0.3 microseconds: the products of a step must be worth it.
+    They have to meet at every stage of every step, which costs some 0.3 microseconds: the products
+    of a step must be worth it.
     """
     enough = flops(layout, sizes, steps) // FLOPS_PER_THREAD
     if layout["barriers"]:
@@ -54,19 +58,34 @@ def part_count(layout: Mapping[str, Any], sizes: Mapping[str, int], steps: int, 
     return max(1, min(threads, int(enough)))
 
 
-def split_rows(rows: int, steps: int, lengths: Array | None, blocks: int, chunk_rows: int, segment: int | None = None,
-               places: Array | None = None) -> tuple[Block, ...]:
-    """Rows dealt out so that all blocks have about the same work. segment: the steps of a segment; None for one of all steps.
-    places: of the rows in the caller's arrays, where they are not the rows of a batch (with lengths)."""
+def split_rows(
+    rows: int,
+    steps: int,
+    lengths: Array | None,
+    blocks: int,
+    chunk_rows: int,
+    segment: int | None = None,
+    places: Array | None = None,
+) -> tuple[Block, ...]:
+    """Rows dealt out so that all blocks have about the same work. segment: the steps of a segment;
+    None for one of all steps. places: of the rows in the caller's arrays, where they are not the
+    rows of a batch (with lengths)."""
     segment = max(1, steps if segment is None else segment)
     if lengths is None:
         cuts = [rows * i // blocks for i in range(blocks + 1)]
-        return tuple(_block(np.arange(a, b, dtype=np.int64), None, steps, chunk_rows, segment) for a, b in pairwise(cuts))
+        return tuple(
+            _block(np.arange(a, b, dtype=np.int64), None, steps, chunk_rows, segment) for a, b in pairwise(cuts)
+        )
     order = np.argsort(-lengths, kind="stable")
-    return tuple(_block(np.ascontiguousarray(order[i::blocks], dtype=np.int64), lengths, steps, chunk_rows, segment, places) for i in range(blocks))
+    return tuple(
+        _block(np.ascontiguousarray(order[i::blocks], dtype=np.int64), lengths, steps, chunk_rows, segment, places)
+        for i in range(blocks)
+    )
 
 
-def _block(order: Array, lengths: Array | None, steps: int, chunk_rows: int, segment: int, places: Array | None = None) -> Block:
+def _block(
+    order: Array, lengths: Array | None, steps: int, chunk_rows: int, segment: int, places: Array | None = None
+) -> Block:
     own = None if lengths is None else np.ascontiguousarray(lengths[order], dtype=np.int64)
     active = None if own is None else np.searchsorted(-own, -np.arange(steps), side="left").astype(np.int64)
     last = steps if own is None else int(own[0]) if len(own) else 0
@@ -84,15 +103,29 @@ def _block(order: Array, lengths: Array | None, steps: int, chunk_rows: int, seg
     most = max((s * n for _, s, n, _, _ in chunks), default=0)
     most_of_history = max(((s + 1) * n for _, s, n, _, _ in chunks), default=0)
     where = order if places is None else np.ascontiguousarray(places[order], dtype=np.int64)
-    return Block(order, where, own, active, np.array(chunks, dtype=np.int64).reshape(-1, 5), tuple(segments), most_rows, most_history, most, most_of_history)
+    return Block(
+        order,
+        where,
+        own,
+        active,
+        np.array(chunks, dtype=np.int64).reshape(-1, 5),
+        tuple(segments),
+        most_rows,
+        most_history,
+        most,
+        most_of_history,
+    )
 
 
 def chunk_rows(layouts: Sequence[Mapping[str, Any]], sizes: Mapping[str, int], item: int) -> int:
-    """Rows of a chunk: as many as fit the cache in the hungriest of the kernels that share the tape, but no fewer than LEAST_ROWS."""
+    """Rows of a chunk: as many as fit the cache in the hungriest of the kernels that share the
+    tape, but no fewer than LEAST_ROWS."""
     widest = 1
     for layout in layouts:
         lanes = layout["lanes"]
-        row = sum(padded(evaluate_size(s, sizes), lanes) for s, _, life in layout["buffers"].values() if life == "scratch")
+        row = sum(
+            padded(evaluate_size(s, sizes), lanes) for s, _, life in layout["buffers"].values() if life == "scratch"
+        )
         widest = max(widest, row * item)
     return max(LEAST_ROWS, CACHE_BYTES // widest)
 

@@ -1,8 +1,10 @@
-"""A forward run that keeps little: the states at the start of each segment of steps, and the tape of one segment.
+"""A forward run that keeps little: the states at the start of each segment of steps, and the tape
+of one segment.
 
-Backward runs a segment forward once more before it needs its tape. With segments of about sqrt(T) steps both parts of what is kept
-grow as sqrt(T), and the whole costs one forward run more.
+Backward runs a segment forward once more before it needs its tape. With segments of about sqrt(T)
+steps both parts of what is kept grow as sqrt(T), and the whole costs one forward run more.
 """
+
 from __future__ import annotations
 
 import math
@@ -26,8 +28,8 @@ def segment_steps(steps: int) -> int:
 
 
 class Segments:
-    """See the module. The caller's inputs are kept as they are, not copied; where `forward` was told to watch them, every later call raises if they
-    were changed since."""
+    """See the module. The caller's inputs are kept as they are, not copied; where `forward` was
+    told to watch them, every later call raises if they were changed since."""
 
     def __init__(self, forward: Plan, packed: Packed, inputs: Mapping[str, Array]):
         self.inputs, self.sums = dict(inputs), dict[str, int]()
@@ -45,11 +47,14 @@ class Segments:
 
     def kept(self) -> Array:
         """What was kept as one row of bytes, for `restored` with equal arguments."""
-        return np.concatenate([np.empty(0, np.uint8), *(a.reshape(-1).view(np.uint8) for start in self.starts for a in start.values())])
+        return np.concatenate(
+            [np.empty(0, np.uint8), *(a.reshape(-1).view(np.uint8) for start in self.starts for a in start.values())]
+        )
 
     def forward(self, outputs: Mapping[str, Array], states: Mapping[str, Array], watch: bool) -> dict[str, Array]:
-        """All segments from the first to the last; returns the states after the last step, [B, width]. watch: the inputs, at one pass over them here
-        and one in each later call; of no use where the caller goes on with `kept`."""
+        """All segments from the first to the last; returns the states after the last step, [B,
+        width]. watch: the inputs, at one pass over them here and one in each later call; of no use
+        where the caller goes on with `kept`."""
         self.sums = _checksums(self.inputs) if watch else {}
         self.bound.point(self.inputs, outputs)
         self.bound.load(states)
@@ -58,8 +63,14 @@ class Segments:
             self._run(segment, outputs)
         return self.bound.states()
 
-    def backward(self, plan: Plan, packed: Packed, inputs: Mapping[str, Array | None], outputs: Mapping[str, Array],
-                 states: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
+    def backward(
+        self,
+        plan: Plan,
+        packed: Packed,
+        inputs: Mapping[str, Array | None],
+        outputs: Mapping[str, Array],
+        states: Mapping[str, Array],
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
         """As `launch.execute` does with a whole tape."""
         with self.lock:
             self._check()
@@ -99,8 +110,11 @@ class Segments:
     def _check(self) -> None:
         now = _checksums(self.inputs) if self.sums else {}
         if changed := [name for name in now if now[name] != self.sums[name]]:
-            raise ValueError(f"input {', '.join(map(repr, changed))} was changed after forward(...). With memory='low' the kernel keeps no copy of its "
-                             "inputs and needs them again: leave them as they are until backward, or compile with memory='full'.")
+            raise ValueError(
+                f"input {', '.join(map(repr, changed))} was changed after forward(...). With memory='low' the kernel"
+                " keeps no copy of its inputs and needs them again: leave them as they are until backward, or compile"
+                " with memory='full'."
+            )
 
 
 def restored(forward: Plan, packed: Packed, inputs: Mapping[str, Array], kept: Array) -> Segments:
@@ -108,13 +122,22 @@ def restored(forward: Plan, packed: Packed, inputs: Mapping[str, Array], kept: A
     found, item = Segments(forward, packed, inputs), forward.code.dtype.itemsize
     row = sum(forward.widths.values()) * forward.rows * item
     if kept.shape != (row * found.count,):
-        raise ShapeError(f"a tape of {kept.size} bytes is not of these arguments, whose tape has {row * found.count}. Give the arguments of `record`.")
+        raise ShapeError(
+            f"a tape of {kept.size} bytes is not of these arguments, whose tape has {row * found.count}. Give the"
+            " arguments of `record`."
+        )
     ends = np.cumsum([0, *forward.widths.values()]) * forward.rows * item
     for start in np.ascontiguousarray(kept).reshape(found.count, row):
-        found.starts.append({name: start[a:b].view(forward.code.dtype).reshape(forward.rows, width)
-                             for (name, width), a, b in zip(forward.widths.items(), ends[:-1], ends[1:])})
+        found.starts.append(
+            {
+                name: start[a:b].view(forward.code.dtype).reshape(forward.rows, width)
+                for (name, width), a, b in zip(forward.widths.items(), ends[:-1], ends[1:])
+            }
+        )
     return found
 
 
 def _checksums(arrays: Mapping[str, Array]) -> dict[str, int]:
-    return {name: zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data) for name, array in arrays.items()}
+    return {
+        name: zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data) for name, array in arrays.items()
+    }

@@ -1,4 +1,5 @@
 """What a forward run leaves for its backward run."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -24,7 +25,8 @@ class Tape:
         return self.plan.tape_size
 
     def kept(self) -> Array:
-        """All of it as bytes, not copied, for `restored` with an equal plan; the array holds the memory."""
+        """All of it as bytes, not copied, for `restored` with an equal plan; the array holds the
+        memory."""
         return np.asarray(self.memory)
 
 
@@ -34,8 +36,10 @@ def new_tape(forward: Plan) -> Tape:
 
 def restored(forward: Plan, kept: Array) -> Tape:
     if kept.shape != (forward.tape_size,):
-        raise ShapeError(f"a tape of {kept.size} bytes is not of these arguments, whose tape has {forward.tape_size}. "
-                         "Give the arguments of `record`, to a kernel with the same number of threads.")
+        raise ShapeError(
+            f"a tape of {kept.size} bytes is not of these arguments, whose tape has {forward.tape_size}. "
+            "Give the arguments of `record`, to a kernel with the same number of threads."
+        )
     return Tape(forward, Memory(kept.size, np.ascontiguousarray(kept)))
 
 
@@ -46,16 +50,21 @@ def new_histories(tape: Tape, steps: int, rows: int) -> dict[str, Array]:
 
 
 def read_history(tape: Tape, into: Mapping[str, Array], segment: int = 0) -> None:
-    """The states of the steps of a segment, from the tape into arrays [T, B, width]; nothing is written past a row's end."""
+    """The states of the steps of a segment, from the tape into arrays [T, B, width]; nothing is
+    written past a row's end."""
     own, layout = tape.plan, tape.plan.code.layout
     histories = [b for b, (_, kind, _) in layout["buffers"].items() if kind == "history"]
     for (name, width), buffer in zip(own.widths.items(), histories):
         steps, rows, _ = into[name].shape
         through, step = into[name].reshape(steps * rows, width), rows * (own.pieces or 1)
         for block, part in zip(own.blocks, own.tape):
-            view = tape.memory.view(part.named[f"buffer {buffer}"], (block.history_rows, padded(width, layout["lanes"])), own.code.dtype)
+            view = tape.memory.view(
+                part.named[f"buffer {buffer}"], (block.history_rows, padded(width, layout["lanes"])), own.code.dtype
+            )
             begin, many = block.segments[segment]
             for t0, count, n, _, before in block.chunks[begin : begin + many].tolist():
                 for s in range(count):
                     live = n if block.active is None else int(block.active[t0 + s])
-                    through[block.places[:live] + (t0 + s) * step] = view[before + (s + 1) * n : before + (s + 1) * n + live, :width]
+                    through[block.places[:live] + (t0 + s) * step] = view[
+                        before + (s + 1) * n : before + (s + 1) * n + live, :width
+                    ]

@@ -1,4 +1,6 @@
-"""The runtime as generated kernels and the launcher see it: addresses of the C functions of tile.py, moves.py and steps.py."""
+"""The runtime as generated kernels and the launcher see it: addresses of the C functions of
+tile.py, moves.py and steps.py."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -13,7 +15,8 @@ FUNCTIONS = ("product", "pack", "gather", "scatter", "clear")
 
 @dataclass(frozen=True)
 class Runtime:
-    """Addresses of the C functions `void f(int64, ...)` of tile.py and moves.py, and the bytes of scratch that `outer` wants."""
+    """Addresses of the C functions `void f(int64, ...)` of tile.py and moves.py, and the bytes of
+    scratch that `outer` wants."""
 
     dtype: str
     product: int
@@ -43,7 +46,9 @@ class Steps:
 
 @cache
 def steps(dtype: str) -> Steps:
-    """What training does beside the recurrence, for "float32" or "float64": compiled at the first use on a machine, read from disk after that."""
+    """What training does beside the recurrence, for "float32" or "float64": compiled at the first
+    use on a machine, read from disk after that."""
+
     def make() -> bytes:
         from rnnspec.backends.cpu.runtime.training import source
 
@@ -55,7 +60,8 @@ def steps(dtype: str) -> Steps:
 
 @cache
 def runtime(dtype: str) -> Runtime:
-    """The runtime for "float32" or "float64": compiled in a second or two at the first use on a machine, read from disk after that."""
+    """The runtime for "float32" or "float64": compiled in a second or two at the first use on a
+    machine, read from disk after that."""
     return Runtime(dtype, *_addresses(dtype, FUNCTIONS))
 
 

@@ -1,7 +1,9 @@
-"""Moving numbers, in the runtime: weights into panels, rows of the caller's arrays into buffers and back.
+"""Moving numbers, in the runtime: weights into panels, rows of the caller's arrays into buffers and
+back.
 
 As tile.py says of its own: texts that are compiled for each dtype, and intrinsics that they call.
 """
+
 from __future__ import annotations
 
 import inspect
@@ -15,21 +17,39 @@ from numba.extending import intrinsic
 
 from rnnspec.backends.cpu.machine import JOB
 from rnnspec.backends.cpu.runtime import simd, tile
-from rnnspec.backends.cpu.runtime.simd import I32, I64, at, copy, erase, get, host, load, load_vector, pointer_int, store, store_vector
+from rnnspec.backends.cpu.runtime.simd import (
+    I32,
+    I64,
+    at,
+    copy,
+    erase,
+    get,
+    host,
+    load,
+    load_vector,
+    pointer_int,
+    store,
+    store_vector,
+)
 from rnnspec.backends.cpu.runtime.simd import pointer32 as pointer
 from rnnspec.backends.cpu.runtime.tile import loop, max_vectors
 
 # what the texts below see, with `pointer` above: as they stand they are for float32
 LANES = host().lanes["float32"]
 
+
 @intrinsic
 def transpose(tc, dest, dest_row, source, source_row):
-    """dest[k, l] = source[l, k] for k, l < lanes: log2(lanes) rounds in which vector i meets vector i + lanes/2."""
+    """dest[k, l] = source[l, k] for k, l < lanes: log2(lanes) rounds in which vector i meets vector
+    i + lanes/2."""
+
     def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
         dest, dest_row, source, source_row = args
         vector = simd.vector_of(sig.args[0].dtype)
         n = vector.count
-        values = [load_vector(builder, builder.gep(source, [builder.mul(source_row, I64(i))]), vector) for i in range(n)]
+        values = [
+            load_vector(builder, builder.gep(source, [builder.mul(source_row, I64(i))]), vector) for i in range(n)
+        ]
         low = [i // 2 + n * (i % 2) for i in range(n)]
         halves = [ir.Constant(ir.VectorType(I32, n), [i + h for i in low]) for h in (0, n // 2)]
         for _ in range(n.bit_length() - 1):
@@ -37,17 +57,26 @@ def transpose(tc, dest, dest_row, source, source_row):
         for i, value in enumerate(values):
             store_vector(builder, value, builder.gep(dest, [builder.mul(dest_row, I64(i))]))
         return context.get_dummy_value()
+
     return types.void(dest, types.int64, source, types.int64), codegen
 
 
 @intrinsic
 def copy_steps(tc, dest, dest_step, source, source_step, live, count):
-    """dest[i * dest_step] = source[i * source_step] for i < live, and zero for live <= i < count."""
+    """dest[i * dest_step] = source[i * source_step] for i < live, and zero for live <= i <
+    count."""
+
     def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
-        function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(ir.VoidType(), [arg.type for arg in args]), "copy_steps")
+        function = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(ir.VoidType(), [arg.type for arg in args]), "copy_steps"
+        )
         if not function.blocks:
             function.linkage = "internal"
-            for attribute in ("noinline", "optsize", "nounwind"):  # LLVM would spend a tenth of a second on versions of these loops
+            for attribute in (
+                "noinline",
+                "optsize",
+                "nounwind",
+            ):  # LLVM would spend a tenth of a second on versions of these loops
                 function.attributes.add(attribute)
             inner = ir.IRBuilder(function.append_basic_block("entry"))
             dest, dest_step, source, source_step, live, count = function.args
@@ -57,18 +86,26 @@ def copy_steps(tc, dest, dest_step, source, source_step, live, count):
                 return []
 
             loop(inner, live, [], lambda i, _: put(i, inner.load(inner.gep(source, [inner.mul(i, source_step)]))))
-            loop(inner, inner.sub(count, live), [], lambda i, _: put(inner.add(i, live), ir.Constant(dest.type.pointee, 0.0)))
+            loop(
+                inner,
+                inner.sub(count, live),
+                [],
+                lambda i, _: put(inner.add(i, live), ir.Constant(dest.type.pointee, 0.0)),
+            )
             inner.ret_void()
         builder.call(function, args)
         return context.get_dummy_value()
+
     return types.void(dest, types.int64, source, types.int64, types.int64, types.int64), codegen
 
 
 def pack(jobs, count):
-    """Fill panels from W[unit * s_unit + k * s_k]: unit block b is block b % U of group b // U, and its slot there (b % U) * G + gate.
+    """Fill panels from W[unit * s_unit + k * s_k]: unit block b is block b % U of group b // U, and
+    its slot there (b % U) * G + gate.
 
-    jobs: `count` times JOB int64: w, s_unit, s_k, units, K, dest, group_stride, before, V, V_last, last_group, U, G, gate.
-    `before`: rows of the segments before this one in a panel. Units past the last are zero. A vector is a panel with K = 1.
+    jobs: `count` times JOB int64: w, s_unit, s_k, units, K, dest, group_stride, before, V, V_last,
+    last_group, U, G, gate. `before`: rows of the segments before this one in a panel. Units past
+    the last are zero. A vector is a panel with K = 1.
     """
     for job in range(count):
         fields = at(pointer_int(jobs), job * JOB)
@@ -101,8 +138,8 @@ def pack(jobs, count):
 def gather(dest, dest_row, src, s_t, s_b, s_d, order, t0, dt, steps, n, active, width, padded):
     """dest row s * n + k = src[t0 + s * dt, order[k]], zero from width to padded.
 
-    order 0: the identity; active: address of how many rows are live by step, 0: all. The other rows become zero and their source is
-    not read; src 0: all rows do.
+    order 0: the identity; active: address of how many rows are live by step, 0: all. The other rows
+    become zero and their source is not read; src 0: all rows do.
     """
     for s in range(steps):
         t = t0 + s * dt
@@ -119,8 +156,8 @@ def gather(dest, dest_row, src, s_t, s_b, s_d, order, t0, dt, steps, n, active, 
 
 
 def scatter(src, src_row, dest, s_t, s_b, s_d, order, t0, dt, steps, n, active, width):
-    """dest[t0 + s * dt, order[k]] = src row s * n + k, for rows that are live: what lies past a row's end may be another's.
-    dest 0: nowhere. Arguments as in `gather`."""
+    """dest[t0 + s * dt, order[k]] = src row s * n + k, for rows that are live: what lies past a
+    row's end may be another's. dest 0: nowhere. Arguments as in `gather`."""
     for s in range(0 if dest == 0 else steps):
         t = t0 + s * dt
         live = n if active == 0 else min(n, get(pointer_int(active), t))
@@ -139,7 +176,8 @@ def clear(address, count):
 
 
 def source(dtype: str, functions: Sequence[str]) -> str:
-    """The text of a module with some of the runtime's functions for "float32" or "float64" (compiled by addresses.py)."""
+    """The text of a module with some of the runtime's functions for "float32" or "float64"
+    (compiled by addresses.py)."""
     written = {**vars(tile), **globals()}
     bits = 8 * simd.ITEMSIZE[dtype]
     header = f'''"""The CPU runtime for {dtype}: functions of rnnspec.backends.cpu.runtime.tile and moves."""

@@ -1,16 +1,19 @@
-"""Explicit SIMD for Numba: vector and mask values, typed pointers, and the operations generated kernels are made of.
+"""Explicit SIMD for Numba: vector and mask values, typed pointers, and the operations generated
+kernels are made of.
 
-In: the machine as Numba sees it (NUMBA_CPU_NAME and NUMBA_CPU_FEATURES included). Out: `host()` and intrinsics, which cost a
-kernel's compilation next to nothing. float32 and float64; a vector fills one register. No matrix products (tile.py) and no function
-bodies (vector_math.py).
+In: the machine as Numba sees it (NUMBA_CPU_NAME and NUMBA_CPU_FEATURES included). Out: `host()` and
+intrinsics, which cost a kernel's compilation next to nothing. float32 and float64; a vector fills
+one register. No matrix products (tile.py) and no function bodies (vector_math.py).
 
-Arithmetic carries `contract arcp nsz` and never `nnan` or `ninf`: NaN and infinity must survive. Nor `reassoc`: in a loop over rows that
-LLVM unrolls it may write (a * b) * c otherwise from one copy of the body to the next, and a row's bits must not depend on its place. Loads
-and stores assume no more alignment than one element's.
+Arithmetic carries `contract arcp nsz` and never `nnan` or `ninf`: NaN and infinity must survive.
+Nor `reassoc`: in a loop over rows that LLVM unrolls it may write (a * b) * c otherwise from one
+copy of the body to the next, and a row's bits must not depend on its place. Loads and stores assume
+no more alignment than one element's.
 
-Why not plain loops: LLVM's vectoriser gives up on the gate arithmetic (possible aliasing, math.exp), which made an LSTM 1.3 to 2.5
-times slower.
+Why not plain loops: LLVM's vectoriser gives up on the gate arithmetic (possible aliasing,
+math.exp), which made an LSTM 1.3 to 2.5 times slower.
 """
+
 from __future__ import annotations
 
 import operator
@@ -37,7 +40,9 @@ def multiply_add(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -
     """a * b + c, rounded once where the machine can."""
     vector = a.type
     name = f"llvm.fmuladd.v{vector.count}f{8 * _element_bytes(vector)}"
-    return builder.call(cgutils.get_or_insert_function(builder.module, ir.FunctionType(vector, [vector] * 3), name), [a, b, c])
+    return builder.call(
+        cgutils.get_or_insert_function(builder.module, ir.FunctionType(vector, [vector] * 3), name), [a, b, c]
+    )
 
 
 def _element_bytes(vector: ir.VectorType) -> int:
@@ -45,6 +50,7 @@ def _element_bytes(vector: ir.VectorType) -> int:
 
 
 # Types
+
 
 class VecType(types.Type):
     def __init__(self, dtype: types.Float):
@@ -86,8 +92,11 @@ class _MaskModel(models.PrimitiveModel):
 
 # Operators
 
+
 def _operator(op: Callable, cls: type, arity: int, result: Callable, emit: Callable) -> None:
-    """Give `op` the meaning `emit(builder, *values)` on `arity` operands of one type of class `cls`."""
+    """Give `op` the meaning `emit(builder, *values)` on `arity` operands of one type of class
+    `cls`."""
+
     @infer_global(op)
     class _Typing(AbstractTemplate):
         def generic(self, args: tuple, kws: dict) -> Any:
@@ -104,7 +113,13 @@ for _op, _name in [(operator.add, "fadd"), (operator.sub, "fsub"), (operator.mul
 # no flags: with arcp LLVM (20) makes 1 / sqrt(v) an estimate that is NaN at 0 and infinity
 _operator(operator.truediv, VecType, 2, vec, lambda builder, a, b: builder.fdiv(a, b))
 _operator(operator.neg, VecType, 1, vec, lambda builder, a: builder.fneg(a))
-for _op, _sign in [(operator.lt, "<"), (operator.le, "<="), (operator.gt, ">"), (operator.ge, ">="), (operator.eq, "==")]:
+for _op, _sign in [
+    (operator.lt, "<"),
+    (operator.le, "<="),
+    (operator.gt, ">"),
+    (operator.ge, ">="),
+    (operator.eq, "=="),
+]:
     _operator(_op, VecType, 2, mask, lambda builder, a, b, sign=_sign: builder.fcmp_ordered(sign, a, b))
 _operator(operator.ne, VecType, 2, mask, lambda builder, a, b: builder.fcmp_unordered("!=", a, b))
 _operator(operator.and_, MaskType, 2, mask, lambda builder, a, b: builder.and_(a, b))
@@ -114,9 +129,11 @@ _operator(operator.invert, MaskType, 1, mask, lambda builder, a: builder.not_(a)
 
 # Pointers and memory
 
+
 def _pointer_to(dtype: types.Type) -> Callable:
     def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
         return builder.inttoptr(args[0], context.get_value_type(sig.return_type))
+
     return lambda address: (types.CPointer(dtype)(types.int64), codegen)
 
 
@@ -168,25 +185,31 @@ def spread(builder: ir.IRBuilder, scalar: ir.Value, lanes: int) -> ir.Value:
 @intrinsic
 def load(tc, pointer, offset):
     """The vector of elements `offset`, `offset` + 1, ..."""
+
     def codegen(context, builder, sig, args):
         return load_vector(builder, builder.gep(args[0], [args[1]]), vector_of(sig.args[0].dtype))
+
     return vec(pointer.dtype)(pointer, types.int64), codegen
 
 
 @intrinsic
 def store(tc, pointer, offset, value):
     """Write a vector to elements `offset`, `offset` + 1, ..."""
+
     def codegen(context, builder, sig, args):
         store_vector(builder, args[2], builder.gep(args[0], [args[1]]))
         return context.get_dummy_value()
+
     return types.void(pointer, types.int64, vec(pointer.dtype)), codegen
 
 
 @intrinsic
 def load_splat(tc, pointer, offset):
     """A vector with one element of memory in every lane."""
+
     def codegen(context, builder, sig, args):
         return spread(builder, element(builder, *args), sig.return_type.lanes)
+
     return vec(pointer.dtype)(pointer, types.int64), codegen
 
 
@@ -202,9 +225,11 @@ get = load_one  # of a table of int64
 @intrinsic
 def store_one(tc, pointer, offset, value):
     """Write one scalar of the pointer's dtype."""
+
     def codegen(context, builder, sig, args):
         builder.store(args[2], builder.gep(args[0], [args[1]]))
         return context.get_dummy_value()
+
     return types.void(pointer, types.int64, pointer.dtype), codegen
 
 
@@ -214,40 +239,52 @@ put = store_one  # into a table of int64
 @intrinsic
 def put_all(tc, pointer, first, *values):
     """Write int64 values to elements `first`, `first` + 1, ..."""
+
     def codegen(context, builder, sig, args):
         for i, value in enumerate(cgutils.unpack_tuple(builder, args[2])):
             builder.store(value, builder.gep(args[0], [builder.add(args[1], I64(i))]))
         return context.get_dummy_value()
+
     return types.void(pointer, types.int64, types.StarArgTuple([types.int64] * len(values))), codegen
 
 
 @intrinsic
 def copy(tc, dest, source, count):
     """memcpy of `count` elements."""
+
     def codegen(context, builder, sig, args):
         cgutils.raw_memcpy(builder, args[0], args[1], args[2], context.get_abi_sizeof(args[0].type.pointee))
         return context.get_dummy_value()
+
     return types.void(dest, source, types.int64), codegen
 
 
 @intrinsic
 def erase(tc, dest, count):
     """Set `count` elements to zero."""
+
     def codegen(context, builder, sig, args):
         cgutils.memset(builder, args[0], builder.mul(args[1], I64(context.get_abi_sizeof(args[0].type.pointee))), 0)
         return context.get_dummy_value()
+
     return types.void(dest, types.int64), codegen
 
 
 # Constants and conversions
 
+
 def _number(dtype: types.Float, value: types.Type) -> tuple:
-    """A literal arrives as an LLVM constant and leaves as one, rounded once from the float64 that Python read."""
+    """A literal arrives as an LLVM constant and leaves as one, rounded once from the float64 that
+    Python read."""
+
     def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
         scalar = SCALARS[dtype.name]
         if isinstance(args[0], ir.Constant):
             return spread(builder, scalar(args[0].constant), sig.return_type.lanes)
-        return spread(builder, builder.fptrunc(args[0], scalar) if dtype == types.float32 else args[0], sig.return_type.lanes)
+        return spread(
+            builder, builder.fptrunc(args[0], scalar) if dtype == types.float32 else args[0], sig.return_type.lanes
+        )
+
     return vec(dtype)(types.float64), codegen
 
 
@@ -266,6 +303,7 @@ def number64(tc, value):
 def _from_int(dtype: types.Float) -> tuple:
     def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
         return spread(builder, builder.sitofp(args[0], SCALARS[dtype.name]), sig.return_type.lanes)
+
     return vec(dtype)(types.int64), codegen
 
 
@@ -283,6 +321,7 @@ def from_int64(tc, value):
 
 # Lanes
 
+
 @intrinsic
 def select(tc, where, a, b):
     """a where the mask is true, b elsewhere. The branch not taken does not matter, NaN included."""
@@ -292,15 +331,20 @@ def select(tc, where, a, b):
 @intrinsic
 def first_lanes(tc, n, like):
     """The mask of lanes below n, for vectors of the type of `like`."""
+
     def codegen(context, builder, sig, args):
         lanes = sig.return_type.lanes
-        return builder.icmp_signed("<", ir.Constant(ir.VectorType(I64, lanes), list(range(lanes))), spread(builder, args[0], lanes))
+        return builder.icmp_signed(
+            "<", ir.Constant(ir.VectorType(I64, lanes), list(range(lanes))), spread(builder, args[0], lanes)
+        )
+
     return mask(like.dtype)(types.int64, like), codegen
 
 
 @intrinsic
 def horizontal_sum(tc, value):
     """The sum of all lanes, as a scalar; pairwise, so always in the same order."""
+
     def codegen(context, builder, sig, args):
         total, lanes = args[0], value.lanes
         while lanes > 1:
@@ -308,28 +352,36 @@ def horizontal_sum(tc, value):
             halves = [ir.Constant(ir.VectorType(I32, lanes), list(range(s, s + lanes))) for s in (0, lanes)]
             total = builder.fadd(*[builder.shuffle_vector(total, total, half) for half in halves])
         return builder.extract_element(total, I32(0))
+
     return value.dtype(value), codegen
 
 
 # Integers
 
+
 @intrinsic
 def min(tc, a, b):
     """The smaller of two integers: Python's own would make Numba compile a function for it."""
-    return types.int64(types.int64, types.int64), lambda context, builder, sig, args: builder.select(builder.icmp_signed("<", *args), *args)
+    return types.int64(types.int64, types.int64), lambda context, builder, sig, args: builder.select(
+        builder.icmp_signed("<", *args), *args
+    )
 
 
 @intrinsic
 def max(tc, a, b):
     """The larger of two integers."""
-    return types.int64(types.int64, types.int64), lambda context, builder, sig, args: builder.select(builder.icmp_signed(">", *args), *args)
+    return types.int64(types.int64, types.int64), lambda context, builder, sig, args: builder.select(
+        builder.icmp_signed(">", *args), *args
+    )
 
 
 def _lanes_moved(builder: ir.IRBuilder, value: ir.Value, by: int) -> ir.Value:
     """Lane i is lane i - by of the value, or 0 where there is none."""
     lanes = value.type.count
     sources = [i - by if 0 <= i - by < lanes else lanes for i in range(lanes)]
-    return builder.shuffle_vector(value, ir.Constant(value.type, [0.0] * lanes), ir.Constant(ir.VectorType(I32, lanes), sources))
+    return builder.shuffle_vector(
+        value, ir.Constant(value.type, [0.0] * lanes), ir.Constant(ir.VectorType(I32, lanes), sources)
+    )
 
 
 def _scan(value: VecType, direction: int) -> tuple:
@@ -339,6 +391,7 @@ def _scan(value: VecType, direction: int) -> tuple:
             total = builder.fadd(total, _lanes_moved(builder, total, direction * by))
             by *= 2
         return total
+
     return value(value), codegen
 
 
@@ -357,8 +410,10 @@ def suffix_sum(tc, value):
 @intrinsic
 def spread_lane(tc, value, lane):
     """A vector with one lane of another in every lane."""
+
     def codegen(context, builder, sig, args):
         return spread(builder, builder.extract_element(args[0], builder.trunc(args[1], I32)), value.lanes)
+
     return value(value, types.int64), codegen
 
 
@@ -376,6 +431,7 @@ def _larger(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
 @intrinsic
 def horizontal_max(tc, value):
     """The largest of all lanes, as a scalar; NaN if any is."""
+
     def codegen(context, builder, sig, args):
         top, lanes = args[0], value.lanes
         while lanes > 1:
@@ -383,45 +439,58 @@ def horizontal_max(tc, value):
             halves = [ir.Constant(ir.VectorType(I32, lanes), list(range(s, s + lanes))) for s in (0, lanes)]
             top = _larger(builder, *[builder.shuffle_vector(top, top, half) for half in halves])
         return builder.extract_element(top, I32(0))
+
     return value.dtype(value), codegen
 
 
 @intrinsic
 def store_first(tc, pointer, offset, value, count):
     """Write the first `count` lanes of a vector (or all) to elements `offset`, `offset` + 1, ..."""
+
     def codegen(context, builder, sig, args):
         pointer, offset, vector, count = args
         kind = vector.type
-        lanes = builder.icmp_signed("<", ir.Constant(ir.VectorType(I64, kind.count), list(range(kind.count))), spread(builder, count, kind.count))
+        lanes = builder.icmp_signed(
+            "<",
+            ir.Constant(ir.VectorType(I64, kind.count), list(range(kind.count))),
+            spread(builder, count, kind.count),
+        )
         place = builder.bitcast(builder.gep(pointer, [offset]), kind.as_pointer())
         name = f"llvm.masked.store.v{kind.count}f{8 * _element_bytes(kind)}.p0"
         arguments = [kind, kind.as_pointer(), I32, lanes.type]
         function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(ir.VoidType(), arguments), name)
         builder.call(function, [vector, place, I32(_element_bytes(kind)), lanes])
         return context.get_dummy_value()
+
     return types.void(pointer, types.int64, vec(pointer.dtype), types.int64), codegen
 
 
 # Calls
 
+
 @intrinsic
 def invoke(tc, address, *arguments):
     """Call the C function `void f(int64, ...)` at an address."""
+
     def codegen(context, builder, sig, args):
         values = cgutils.unpack_tuple(builder, args[1])
         kind = ir.FunctionType(ir.VoidType(), [I64] * len(values))
         builder.call(builder.inttoptr(args[0], kind.as_pointer()), values)
         return context.get_dummy_value()
+
     return types.void(types.int64, types.StarArgTuple([types.int64] * len(arguments))), codegen
 
 
 @intrinsic
 def wait(tc, barrier, parts, yielding):
-    """Wait until `parts` threads are here. barrier: address of zeros (BARRIER in launch.py): how many have come, and one and two cache
-    lines on the number of the round and whether somebody never will; yielding: address of `void f(void)` that gives the processor away.
+    """Wait until `parts` threads are here. barrier: address of zeros (BARRIER in launch.py): how
+    many have come, and one and two cache lines on the number of the round and whether somebody
+    never will; yielding: address of `void f(void)` that gives the processor away.
 
-    It spins, for the others come within a microsecond, but gives way early: they may be waiting for this very processor.
+    It spins, for the others come within a microsecond, but gives way early: they may be waiting for
+    this very processor.
     """
+
     def codegen(context, builder, sig, args):
         start, parts, yielding = args
         arrived, rounds, off = [builder.inttoptr(builder.add(start, I64(64 * i)), I64.as_pointer()) for i in range(3)]
@@ -437,9 +506,16 @@ def wait(tc, barrier, parts, yielding):
         builder.position_at_end(spin)
         spins = builder.phi(I64)
         if llvm.get_process_triple().startswith(("x86", "i386", "i686")):
-            builder.call(cgutils.get_or_insert_function(builder.module, ir.FunctionType(ir.VoidType(), []), "llvm.x86.sse2.pause"), [])
-        over = builder.or_(builder.icmp_signed("!=", builder.load_atomic(rounds, "seq_cst", 8), this_round),
-                           builder.icmp_signed("!=", builder.load_atomic(off, "seq_cst", 8), I64(0)))
+            builder.call(
+                cgutils.get_or_insert_function(
+                    builder.module, ir.FunctionType(ir.VoidType(), []), "llvm.x86.sse2.pause"
+                ),
+                [],
+            )
+        over = builder.or_(
+            builder.icmp_signed("!=", builder.load_atomic(rounds, "seq_cst", 8), this_round),
+            builder.icmp_signed("!=", builder.load_atomic(off, "seq_cst", 8), I64(0)),
+        )
         following = builder.add(spins, I64(1))
         builder.cbranch(over, done, give_way)
         builder.position_at_end(give_way)
@@ -450,14 +526,17 @@ def wait(tc, barrier, parts, yielding):
         builder.branch(spin)
         builder.position_at_end(done)
         return context.get_dummy_value()
+
     return types.void(types.int64, types.int64, types.int64), codegen
 
 
 # The functions of the language
 
+
 def _primitive(name: str, emit: Callable) -> Callable:
     def function(tc, value):
         return value(value), lambda context, builder, sig, args: emit(builder, args[0])
+
     function.__name__, function.__doc__ = name, f"{name} of every lane."
     return intrinsic(function)
 

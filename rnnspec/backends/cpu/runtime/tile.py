@@ -1,12 +1,16 @@
-"""The CPU runtime: matrix products on register tiles; moves.py has the rest. Generated kernels call it by address.
+"""The CPU runtime: matrix products on register tiles; moves.py has the rest. Generated kernels call
+it by address.
 
-In: nothing but int64 arguments (addresses, counts, strides in elements). Out: memory. runtime.py has the functions compiled once for
-a dtype and machine and gives their addresses. It knows nothing of cells, steps in time or threads.
+In: nothing but int64 arguments (addresses, counts, strides in elements). Out: memory. runtime.py
+has the functions compiled once for a dtype and machine and gives their addresses. It knows nothing
+of cells, steps in time or threads.
 
-In `product` each element of the result is one accumulator that takes its terms in the order of k, in every tile and for any number of
-rows. So a row of a product is bitwise the same alone or among others, and NaN or infinity stay in their row. Buffers that start at a
-cache line are worth it: panels that do not cost a quarter of the speed.
+In `product` each element of the result is one accumulator that takes its terms in the order of k,
+in every tile and for any number of rows. So a row of a product is bitwise the same alone or among
+others, and NaN or infinity stay in their row. Buffers that start at a cache line are worth it:
+panels that do not cost a quarter of the speed.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -19,16 +23,32 @@ from numba.extending import intrinsic
 
 from rnnspec.backends.cpu.machine import BLOCK_K, BLOCK_M, BLOCK_N, max_vectors
 from rnnspec.backends.cpu.runtime import simd
-from rnnspec.backends.cpu.runtime.simd import I32, I64, at, copy, get, host, load, load_vector, multiply_add, pointer_int, spread, store, store_vector
+from rnnspec.backends.cpu.runtime.simd import (
+    I32,
+    I64,
+    at,
+    copy,
+    get,
+    host,
+    load,
+    load_vector,
+    multiply_add,
+    pointer_int,
+    spread,
+    store,
+    store_vector,
+)
 from rnnspec.backends.cpu.runtime.simd import pointer32 as pointer
 
 Body = Callable[[ir.Value, list[ir.Value]], list[ir.Value]]
-# of `product`: terms of a panel that all rows pass before the next ones; at K = 4096 blocks of 128 or none at all cost a third
+# of `product`: terms of a panel that all rows pass before the next ones; at K = 4096 blocks of 128
+# or none at all cost a third
 PRODUCT_K = 512
 
 
 def row_tile(machine: simd.Host, vectors: int) -> int:
-    """Rows of a full tile: accumulators, one row of the panel and one element of A must fit the registers."""
+    """Rows of a full tile: accumulators, one row of the panel and one element of A must fit the
+    registers."""
     return (8, 8, 8, 6)[vectors - 1] if machine.registers == 32 else (8, 6, 4)[vectors - 1]
 
 
@@ -38,8 +58,10 @@ LANES, MAX_VECTORS = host().lanes["float32"], max_vectors(host())
 
 # Tiles, as LLVM functions
 
+
 def loop(builder: ir.IRBuilder, count: ir.Value, values: list[ir.Value], body: Body) -> list[ir.Value]:
-    """values = body(index, values) for index in range(count); the values are phi nodes, so they live in registers."""
+    """values = body(index, values) for index in range(count); the values are phi nodes, so they
+    live in registers."""
     before, head, after = builder.block, builder.append_basic_block("loop"), builder.append_basic_block("after")
     builder.cbranch(builder.icmp_signed(">", count, I64(0)), head, after)
     builder.position_at_end(head)
@@ -54,24 +76,35 @@ def loop(builder: ir.IRBuilder, count: ir.Value, values: list[ir.Value], body: B
     return results
 
 
-def _join(phis: list[ir.Value], before: ir.Block, first: list[ir.Value], last: ir.Block, updated: list[ir.Value]) -> None:
+def _join(
+    phis: list[ir.Value], before: ir.Block, first: list[ir.Value], last: ir.Block, updated: list[ir.Value]
+) -> None:
     for phi, value, next_value in zip(phis, first, updated, strict=True):
         phi.add_incoming(value, before)
         phi.add_incoming(next_value, last)
 
 
 def _prefetch(builder: ir.IRBuilder, place: ir.Value, write: bool = False) -> None:
-    """Ask for a cache line, into the first cache; into the second alone was 5 % slower at 1024 units."""
+    """Ask for a cache line, into the first cache; into the second alone was 5 % slower at 1024
+    units."""
     byte = ir.IntType(8).as_pointer()
-    function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32]), "llvm.prefetch.p0")
+    function = cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32]), "llvm.prefetch.p0"
+    )
     builder.call(function, [builder.bitcast(place, byte), I32(int(write)), I32(3), I32(1)])
 
 
 def _accumulate(
-    builder: ir.IRBuilder, a_rows: list[ir.Value], a_step: ir.Value, b: ir.Value, K: ir.Value, sums: list[ir.Value],
+    builder: ir.IRBuilder,
+    a_rows: list[ir.Value],
+    a_step: ir.Value,
+    b: ir.Value,
+    K: ir.Value,
+    sums: list[ir.Value],
     ahead: tuple[ir.Value, ir.Value] | None = None,
 ) -> list[ir.Value]:
-    """sums[r, j] += sum over k of a_rows[r][k * a_step] * panel[k, j]; a panel row is as wide as the sums.
+    """sums[r, j] += sum over k of a_rows[r][k * a_step] * panel[k, j]; a panel row is as wide as
+    the sums.
 
     ahead: where the next panel lies and how far from there to ask for memory at each k.
     """
@@ -85,9 +118,17 @@ def _accumulate(
         if ahead is not None and len(a_rows) > 1:  # a single row waits for memory anyway
             _prefetch(builder, builder.gep(ahead[0], [builder.mul(k, ahead[1])]))
         for step in range(count):
-            panel = [load_vector(builder, builder.gep(panel_row, [I64((step * vectors + j) * lanes)]), vector) for j in range(vectors)]
-            elements = [spread(builder, builder.load(builder.gep(start, [builder.mul(a_step, I64(step))])), lanes) for start in starts]
-            sums = [multiply_add(builder, elements[i // vectors], panel[i % vectors], total) for i, total in enumerate(sums)]
+            panel = [
+                load_vector(builder, builder.gep(panel_row, [I64((step * vectors + j) * lanes)]), vector)
+                for j in range(vectors)
+            ]
+            elements = [
+                spread(builder, builder.load(builder.gep(start, [builder.mul(a_step, I64(step))])), lanes)
+                for start in starts
+            ]
+            sums = [
+                multiply_add(builder, elements[i // vectors], panel[i % vectors], total) for i, total in enumerate(sums)
+            ]
         return sums
 
     whole = builder.ashr(K, I64(unroll.bit_length() - 1))
@@ -99,11 +140,13 @@ def _accumulate(
 
 
 def _product_tile(builder: ir.IRBuilder, vector: ir.VectorType, rows: int, vectors: int, args: list[ir.Value]) -> None:
-    """`product` for a fixed number of rows and vectors, and for one block of K: the `segments` from `first` on, or if `count` is not 0 the
-    terms k0 to k0 + count of one. `more`: the sum goes on from what stands in C. The fields of desc are described in `product`.
+    """`product` for a fixed number of rows and vectors, and for one block of K: the `segments` from
+    `first` on, or if `count` is not 0 the terms k0 to k0 + count of one. `more`: the sum goes on
+    from what stands in C. The fields of desc are described in `product`.
 
-    ahead: the part of the next block's panel that this tile asks for, `ahead_step` elements for each k: with large weights it comes
-    from behind the second cache, which cost a sixth of the time at 1024 units.
+    ahead: the part of the next block's panel that this tile asks for, `ahead_step` elements for
+    each k: with large weights it comes from behind the second cache, which cost a sixth of the time
+    at 1024 units.
     """
     desc, panel, shift, row, first, segments, k0, count, more, ahead, ahead_step = args
     pointer_type = panel.type
@@ -146,7 +189,8 @@ def _product_tile(builder: ir.IRBuilder, vector: ir.VectorType, rows: int, vecto
 def _outer_tile(builder: ir.IRBuilder, vector: ir.VectorType, rows: int, vectors: int, args: list[ir.Value]) -> None:
     """c[live rows, vectors] += the sum over k of a[k, row] * panel[k, vectors].
 
-    C comes last and from far away, so each part of the sum begins by asking for one row of it: all at once they would hold up the panel.
+    C comes last and from far away, so each part of the sum begins by asking for one row of it: all
+    at once they would hold up the panel.
     """
     a, a_row, panel, K, c, c_row, live = args
     lanes = vector.count
@@ -158,7 +202,10 @@ def _outer_tile(builder: ir.IRBuilder, vector: ir.VectorType, rows: int, vectors
         k = builder.mul(r, share)
         rest = builder.sub(K, k)
         count = builder.select(builder.icmp_signed("<", rest, share), rest, share)
-        a_k, panel_k = builder.gep(a, [builder.mul(k, a_row)]), builder.gep(panel, [builder.mul(k, I64(vectors * lanes))])
+        a_k, panel_k = (
+            builder.gep(a, [builder.mul(k, a_row)]),
+            builder.gep(panel, [builder.mul(k, I64(vectors * lanes))]),
+        )
         return _accumulate(builder, [builder.gep(a_k, [I64(i)]) for i in range(rows)], a_row, panel_k, count, sums)
 
     sums = loop(builder, I64(rows), [ir.Constant(vector, [0.0] * lanes)] * (rows * vectors), part)
@@ -184,8 +231,10 @@ def tiles(dtype: str, functions: Sequence[str]) -> ir.Module:
     """
     module, vector = ir.Module("tiles"), simd.vector_of(getattr(types, dtype))
     data = vector.element.as_pointer()
-    called = {"product": (_product_tile, _product_sizes(), [I64.as_pointer(), data, *[I64] * 7, data, I64]),
-              "outer": (_outer_tile, _outer_sizes(), [data, I64, data, I64, data, I64, I64])}
+    called = {
+        "product": (_product_tile, _product_sizes(), [I64.as_pointer(), data, *[I64] * 7, data, I64]),
+        "outer": (_outer_tile, _outer_sizes(), [data, I64, data, I64, data, I64, I64]),
+    }
     for emit, sizes, arguments in (called[name] for name in functions if name in called):
         for rows, vectors in sizes:
             function = _declared(module, emit, rows, vectors, arguments)
@@ -202,8 +251,11 @@ def _declared(module: ir.Module, emit: Callable, rows: int, vectors: int, argume
     return function
 
 
-def _call_tile(builder: ir.IRBuilder, emit: Callable, sizes: dict[int, tuple[int, int]], size: ir.Value, args: list[ir.Value]) -> None:
-    """Call the tile of `emit` for (rows, vectors); `sizes` are those that occur, by the value of `size`."""
+def _call_tile(
+    builder: ir.IRBuilder, emit: Callable, sizes: dict[int, tuple[int, int]], size: ir.Value, args: list[ir.Value]
+) -> None:
+    """Call the tile of `emit` for (rows, vectors); `sizes` are those that occur, by the value of
+    `size`."""
     done = builder.append_basic_block("done")
     switch = builder.switch(size, done)
     for value, (rows, vectors) in sizes.items():
@@ -219,38 +271,48 @@ def _call_tile(builder: ir.IRBuilder, emit: Callable, sizes: dict[int, tuple[int
 @intrinsic
 def product_tile(tc, rows, vectors, desc, panel, shift, row, first, segments, k0, count, more, ahead, ahead_step):
     """One tile of `product`."""
+
     def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
         rows, vectors, *rest = args
         sizes = {16 * v + r: (r, v) for r, v in _product_sizes()}
         _call_tile(builder, _product_tile, sizes, builder.add(builder.mul(vectors, I64(16)), rows), rest)
         return context.get_dummy_value()
+
     return types.void(types.int64, types.int64, desc, panel, *[types.int64] * 7, panel, types.int64), codegen
 
 
 @intrinsic
 def outer_tile(tc, vectors, a, a_row, panel, K, c, c_row, live):
-    """One tile of `outer`: as many rows as a full tile has, of which the first `live` are stored."""
+    """One tile of `outer`: as many rows as a full tile has, of which the first `live` are
+    stored."""
+
     def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
         _call_tile(builder, _outer_tile, {v: (r, v) for r, v in _outer_sizes()}, args[0], list(args[1:]))
         return context.get_dummy_value()
+
     return types.void(types.int64, a, types.int64, panel, types.int64, c, types.int64, types.int64), codegen
 
 
 @intrinsic
 def most_rows(tc, vectors):
     """row_tile of this machine for a number of vectors known at run time."""
+
     def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
         rows = I64(row_tile(host(), 1))
         for v in range(2, max_vectors(host()) + 1):
             rows = builder.select(builder.icmp_signed("==", args[0], I64(v)), I64(row_tile(host(), v)), rows)
         return rows
+
     return types.int64(types.int64), codegen
 
 
-# The runtime, in Numba's Python. These texts are copied into a module for each dtype, where `pointer` makes its pointers.
+# The runtime, in Numba's Python. These texts are copied into a module for each dtype, where
+# `pointer` makes its pointers.
+
 
 def product(desc, group, row, rows):
-    """C[rows, V vectors] = init + the sum over segments of A_s[rows, K_s] @ panel_s[K_s, V * LANES], for one group of vectors.
+    """C[rows, V vectors] = init + the sum over segments of A_s[rows, K_s] @ panel_s[K_s, V *
+    LANES], for one group of vectors.
 
     desc: int64 fields, strides in elements.
       0 segments, 1 panels, 2 their group stride, 3 V of every group but the last, 4 V of the last, 5 the last group,
@@ -266,7 +328,9 @@ def product(desc, group, row, rows):
     most = most_rows(vectors)
     tiles = (rows + most - 1) // most
     segments, s, k0, more, width = get(fields, 0), 0, 0, 0, vectors * LANES
-    while s < segments or more == 0:  # one block of K after another: of a long segment, or as many segments as are short
+    while (
+        s < segments or more == 0
+    ):  # one block of K after another: of a long segment, or as many segments as are short
         K = get(fields, 50 + 4 * s) - k0 if s < segments else 0
         whole, count = min(1, segments), 0
         if tiles > 2 and K > PRODUCT_K + PRODUCT_K // 2:
@@ -274,7 +338,9 @@ def product(desc, group, row, rows):
         elif k0 > 0:
             count = K
         else:
-            while s + whole < segments and (tiles <= 2 or K + get(fields, 50 + 4 * (s + whole)) <= PRODUCT_K + PRODUCT_K // 2):
+            while s + whole < segments and (
+                tiles <= 2 or K + get(fields, 50 + 4 * (s + whole)) <= PRODUCT_K + PRODUCT_K // 2
+            ):
                 K += get(fields, 50 + 4 * (s + whole))
                 whole += 1
         ahead, ahead_step, done = at(panel, K * width), (width + tiles - 1) // tiles, 0
@@ -292,10 +358,12 @@ def product(desc, group, row, rows):
 
 
 def outer(a, a_row, b, b_row, rows, M, N, c, c_row, scratch):
-    """C[M, N] += the sum over rows k of A[k, m] * B[k, n]; N a multiple of LANES, M any; scratch: Runtime.outer_scratch bytes.
+    """C[M, N] += the sum over rows k of A[k, m] * B[k, n]; N a multiple of LANES, M any; scratch:
+    Runtime.outer_scratch bytes.
 
-    Rows in blocks, each summed from zero and added to C. B becomes panels. A piece of A is copied so that its rows lie close together,
-    unless it is used but once; the copy also spares reading past the end of A in a tile that isn't full.
+    Rows in blocks, each summed from zero and added to C. B becomes panels. A piece of A is copied
+    so that its rows lie close together, unless it is used but once; the copy also spares reading
+    past the end of A in a tile that isn't full.
     """
     blocks = (rows + BLOCK_K - 1) // BLOCK_K
     for i in range(blocks):
@@ -307,7 +375,10 @@ def outer(a, a_row, b, b_row, rows, M, N, c, c_row, scratch):
                 live = min(BLOCK_M, M - m0)
                 piece, piece_row = at(pointer(a), k0 * a_row + m0), a_row
                 if N > MAX_VECTORS * LANES or live % most_rows(N // LANES) != 0:
-                    copied, piece_row = at(pointer(scratch), BLOCK_K * BLOCK_N), 1 * BLOCK_M  # a constant alone would be its type
+                    copied, piece_row = (
+                        at(pointer(scratch), BLOCK_K * BLOCK_N),
+                        1 * BLOCK_M,
+                    )  # a constant alone would be its type
                     for k in range(K):
                         copy(at(copied, k * BLOCK_M), at(piece, k * a_row), live)
                     piece = copied
@@ -325,5 +396,14 @@ def outer(a, a_row, b, b_row, rows, M, N, c, c_row, scratch):
                                 store(panel, k * vectors * LANES + j, load(pointer(b), (k0 + k) * b_row + n + j))
                     most = most_rows(vectors)
                     for m in range(0, live, most):
-                        outer_tile(vectors, at(piece, m), piece_row, panel, K, at(pointer(c), (m0 + m) * c_row + n), c_row, live - m)
+                        outer_tile(
+                            vectors,
+                            at(piece, m),
+                            piece_row,
+                            panel,
+                            K,
+                            at(pointer(c), (m0 + m) * c_row + n),
+                            c_row,
+                            live - m,
+                        )
                     n += vectors * LANES

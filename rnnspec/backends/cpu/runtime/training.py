@@ -1,8 +1,11 @@
-"""What a training step does beside the recurrence, in the runtime: Adam, sums of squares, rows added to a table.
+"""What a training step does beside the recurrence, in the runtime: Adam, sums of squares, rows
+added to a table.
 
-As moves.py: texts that are compiled for each dtype, and intrinsics that they call. NumPy takes ten passes over an optimiser's arrays and sorts
-rows to add them up, which was more than half of a step of a small network with an embedding.
+As moves.py: texts that are compiled for each dtype, and intrinsics that they call. NumPy takes ten
+passes over an optimiser's arrays and sorts rows to add them up, which was more than half of a step
+of a small network with an embedding.
 """
+
 from __future__ import annotations
 
 import inspect
@@ -14,7 +17,21 @@ from numba import types
 from numba.extending import intrinsic
 
 from rnnspec.backends.cpu.runtime import simd
-from rnnspec.backends.cpu.runtime.simd import I64, at, copy, get, host, load, load_one, load_splat, load_vector, min, pointer_int, store, store_one
+from rnnspec.backends.cpu.runtime.simd import (
+    I64,
+    at,
+    copy,
+    get,
+    host,
+    load,
+    load_one,
+    load_splat,
+    load_vector,
+    min,
+    pointer_int,
+    store,
+    store_one,
+)
 from rnnspec.backends.cpu.runtime.simd import pointer32 as pointer
 from rnnspec.backends.cpu.runtime.tile import loop
 
@@ -25,7 +42,9 @@ DOUBLE = ir.DoubleType()
 
 @intrinsic
 def put_squares(tc, result, source, count):
-    """result[0] = the sum of source[i]**2 for i < count, as float64 and in float64, always in the same order."""
+    """result[0] = the sum of source[i]**2 for i < count, as float64 and in float64, always in the
+    same order."""
+
     def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
         result, source, count = args
         vector = simd.vector_of(sig.args[1].dtype)
@@ -51,14 +70,16 @@ def put_squares(tc, result, source, count):
         (total,) = loop(builder, builder.sub(count, done), [total], add_one)
         builder.store(total, builder.bitcast(result, DOUBLE.as_pointer()))
         return context.get_dummy_value()
+
     return types.void(result, source, types.int64), codegen
 
 
 def adam(table):
     """One step of Adam, as rnnspec.train.optimise says it, on pieces of parameters.
 
-    table: how many pieces, the address of the numbers 1 - b1, b2, 1 - b2, eps, rate and keep, that of 4 * LANES spare elements (for the last few
-    of a piece), and for each piece the addresses of p, g, m and v and how many elements.
+    table: how many pieces, the address of the numbers 1 - b1, b2, 1 - b2, eps, rate and keep, that
+    of 4 * LANES spare elements (for the last few of a piece), and for each piece the addresses of
+    p, g, m and v and how many elements.
     """
     fields = pointer_int(table)
     numbers, spare = pointer(get(fields, 1)), pointer(get(fields, 2))
@@ -69,7 +90,12 @@ def adam(table):
         count = get(row, 4)
         for i in range(0, count, LANES):
             n = min(LANES, count - i)
-            p, g, m, v = at(pointer(get(row, 0)), i), at(pointer(get(row, 1)), i), at(pointer(get(row, 2)), i), at(pointer(get(row, 3)), i)
+            p, g, m, v = (
+                at(pointer(get(row, 0)), i),
+                at(pointer(get(row, 1)), i),
+                at(pointer(get(row, 2)), i),
+                at(pointer(get(row, 3)), i),
+            )
             if n < LANES:
                 copy(spare, p, n)
                 copy(at(spare, LANES), g, n)
@@ -107,7 +133,8 @@ def scatter_add(dest, ids, source, rows, width):
 
 
 def source(dtype: str, functions: Sequence[str]) -> str:
-    """The text of a module with `functions` for "float32" or "float64" (compiled by addresses.py)."""
+    """The text of a module with `functions` for "float32" or "float64" (compiled by
+    addresses.py)."""
     bits = 8 * simd.ITEMSIZE[dtype]
     header = f'''"""What a training step does beside the recurrence, for {dtype}: functions of rnnspec.backends.cpu.runtime.training."""
 from numba import njit
@@ -115,4 +142,6 @@ from rnnspec.backends.cpu.runtime.simd import at, copy, get, load, load_one, loa
 from rnnspec.backends.cpu.runtime.training import put_squares
 LANES = {host().lanes[dtype]}
 '''
-    return header + "".join(f'\n\n@njit(error_model="numpy")\n{inspect.getsource(globals()[name])}' for name in functions)
+    return header + "".join(
+        f'\n\n@njit(error_model="numpy")\n{inspect.getsource(globals()[name])}' for name in functions
+    )

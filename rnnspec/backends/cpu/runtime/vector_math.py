@@ -1,16 +1,23 @@
-"""The ten primitive functions of the language as LLVM IR on vectors of float or double, any number of lanes.
+"""The ten primitive functions of the language as LLVM IR on vectors of float or double, any number
+of lanes.
 
-In: a builder and a vector value. Out: a vector value of the same type. Nothing here knows Numba; `PRIMITIVES` is all that
-others use. The lane count is the caller's choice, the target (AVX-512, AVX2, NEON, plain SSE2) is LLVM's.
+In: a builder and a vector value. Out: a vector value of the same type. Nothing here knows Numba;
+`PRIMITIVES` is all that others use. The lane count is the caller's choice, the target (AVX-512,
+AVX2, NEON, plain SSE2) is LLVM's.
 
-- Every multiply-add is `llvm.fmuladd`: one instruction where the target has one, a product and a sum where it has not.
-  So no constant may rely on an unrounded product: those multiplied by a whole number have enough zero bits at the end.
-- No fast-math flags: `reassoc` would merge the constants that are split in two, `nnan` and `ninf` would lose NaN and inf.
-- Clamps are selects that keep NaN (`llvm.minnum` and `maxnum` swallow it), and x86 has one instruction for them.
-- Whole numbers are found by adding 1.5 * 2**(mantissa bits), not by fptosi, which is undefined for NaN.
-- Coefficients: least squares on 150 Chebyshev nodes, reweighted towards the largest error (Lawson), in mpmath with 50 digits,
-  error relative to the function; each is rounded to the dtype in turn, lowest power first, and the rest fitted again.
-  A comment gives the largest error of the fit itself.
+- Every multiply-add is `llvm.fmuladd`: one instruction where the target has one, a product and a
+  sum where it has not. So no constant may rely on an unrounded product: those multiplied by a whole
+  number have enough zero bits at the end.
+- No fast-math flags: `reassoc` would merge the constants that are split in two, `nnan` and `ninf`
+would lose NaN and inf.
+- Clamps are selects that keep NaN (`llvm.minnum` and `maxnum` swallow it), and x86 has one
+instruction for them.
+- Whole numbers are found by adding 1.5 * 2**(mantissa bits), not by fptosi, which is undefined for
+NaN.
+- Coefficients: least squares on 150 Chebyshev nodes, reweighted towards the largest error (Lawson),
+  in mpmath with 50 digits, error relative to the function; each is rounded to the dtype in turn,
+  lowest power first, and the rest fitted again. A comment gives the largest error of the fit
+  itself.
 
 Largest errors seen, in units in the last place, with fma: float exp, expm1, log, log1p, tanh and sigmoid over half of all floats
 of 2**-10..100 (both signs where both matter), double exp, tanh and sigmoid over 5 * 10**6 arguments, the others over 25,000 to 250,000:
@@ -19,6 +26,7 @@ of 2**-10..100 (both signs where both matter), double exp, tanh and sigmoid over
   double  0.98  1.50   0.77  0.77   0.5   1.06  1.00  1.00  1.96  1.96
 Without fma they grow by 0.4 at most and stay below 2 (tests/test_vector_math.py).
 """
+
 from __future__ import annotations
 
 import math
@@ -37,9 +45,11 @@ FLOATS = {32: ir.FloatType(), 64: ir.DoubleType()}
 
 @dataclass(frozen=True, eq=False)
 class Vector:
-    """A vector value of LLVM with the operators of mathematics; a number beside it stands for a vector of that number.
+    """A vector value of LLVM with the operators of mathematics; a number beside it stands for a
+    vector of that number.
 
-    Comparisons give a vector of bits for `select`; `bits()` gives whole numbers, with << >> & | ^ and `plus`.
+    Comparisons give a vector of bits for `select`; `bits()` gives whole numbers, with << >> & | ^
+    and `plus`.
     """
 
     builder: ir.IRBuilder
@@ -61,7 +71,9 @@ class Vector:
 
     def _call(self, name: str, *args: Operand) -> Vector:
         kind = self.value.type
-        return self._new(call_intrinsic(self.builder, f"{name}.v{kind.count}", kind, [self.value, *map(self._lift, args)]))
+        return self._new(
+            call_intrinsic(self.builder, f"{name}.v{kind.count}", kind, [self.value, *map(self._lift, args)])
+        )
 
     def __add__(self, other: Operand) -> Vector:
         return self._new(self.builder.fadd(self.value, self._lift(other)))
@@ -112,7 +124,7 @@ class Vector:
         return self._new(self.builder.select(self.value, no._lift(yes), no.value))
 
     def at_least(self, low: float) -> Vector:
-        return (self.like(low) > self).select(low, self)         # this way round NaN stays, and it is one maxps on x86
+        return (self.like(low) > self).select(low, self)  # this way round NaN stays, and it is one maxps on x86
 
     def at_most(self, high: float) -> Vector:
         return (self.like(high) < self).select(high, self)
@@ -121,7 +133,11 @@ class Vector:
         return self._new(self.builder.bitcast(self.value, ir.VectorType(self.format.bits, self.value.type.count)))
 
     def as_float(self) -> Vector:
-        return self._new(self.builder.bitcast(self.value, ir.VectorType(FLOATS[self.value.type.element.width], self.value.type.count)))
+        return self._new(
+            self.builder.bitcast(
+                self.value, ir.VectorType(FLOATS[self.value.type.element.width], self.value.type.count)
+            )
+        )
 
     def plus(self, other: Operand) -> Vector:
         return self._new(self.builder.add(self.value, self._lift(other)))
@@ -152,14 +168,18 @@ class Vector:
 def call_intrinsic(builder: ir.IRBuilder, name: str, kind: ir.Type, args: Sequence[ir.Value]) -> ir.Value:
     """llvm.<name><element>, all of whose arguments and result are of one kind"""
     name = f"llvm.{name}{getattr(kind, 'element', kind).intrinsic_name}"
-    function = builder.module.globals.get(name) or ir.Function(builder.module, ir.FunctionType(kind, [kind] * len(args)), name)
+    function = builder.module.globals.get(name) or ir.Function(
+        builder.module, ir.FunctionType(kind, [kind] * len(args)), name
+    )
     return builder.call(function, args)
 
 
 def _split_exponent(x: Vector, scale: float, offset: Vector | float) -> tuple[Vector, Vector, Vector]:
-    """n, high, 2**(n + offset): n is scale * x / ln(2) to the nearest whole number, high is x - n * ln2[0] / scale, exactly.
+    """n, high, 2**(n + offset): n is scale * x / ln(2) to the nearest whole number, high is x - n *
+    ln2[0] / scale, exactly.
 
-    Adding `magic` rounds to a whole number and leaves n + offset in the low bits, ready to be shifted into the exponent.
+    Adding `magic` rounds to a whole number and leaves n + offset in the low bits, ready to be
+    shifted into the exponent.
     """
     f = x.format
     magic = offset + (1.5 * 2.0**f.mantissa + f.bias)
@@ -169,12 +189,14 @@ def _split_exponent(x: Vector, scale: float, offset: Vector | float) -> tuple[Ve
 
 
 def _expm1_tail(r: Vector, scale: float) -> Vector:
-    """expm1(scale * r) / abs(scale) = r * sign(scale) + r**2 * this, on |scale * r| <= ln(2)/2; scale is -1, 1 or 2"""
+    """expm1(scale * r) / abs(scale) = r * sign(scale) + r**2 * this, on |scale * r| <= ln(2)/2;
+    scale is -1, 1 or 2"""
     return r.polynomial([c * abs(scale) * scale**i for i, c in enumerate(r.format.exp)])
 
 
 def exp(x: Vector) -> Vector:
-    """2**n * (1 + p), with the exponent moved away from its ends first and back by the last product."""
+    """2**n * (1 + p), with the exponent moved away from its ends first and back by the last
+    product."""
     f = x.format
     x = x.at_least(-(f.bias + f.mantissa + 0.4) * math.log(2)).at_most((f.bias + 1.4) * math.log(2))
     up, down = 1.0, f.mantissa + 3.0
@@ -186,9 +208,11 @@ def exp(x: Vector) -> Vector:
 
 
 def sigmoid(x: Vector) -> Vector:
-    """1 / (1 + 2**n * (1 + p)) with 2**-shift above and below, so that nothing overflows before the result is 0.
+    """1 / (1 + 2**n * (1 + p)) with 2**-shift above and below, so that nothing overflows before the
+    result is 0.
 
-    Of 1 and 2**n the smaller is added first: each rounding is then a quarter of a unit, also for negative arguments.
+    Of 1 and 2**n the smaller is added first: each rounding is then a quarter of a unit, also for
+    negative arguments.
     """
     f = x.format
     shift = f.mantissa + 3
@@ -201,18 +225,20 @@ def sigmoid(x: Vector) -> Vector:
 
 
 def tanh(x: Vector) -> Vector:
-    """(e - 1) / (e + 1) at e = exp(-2 |x|) = 2**n * (1 + 2p): near 0 n is 0, e - 1 is 2p and keeps its relative accuracy."""
+    """(e - 1) / (e + 1) at e = exp(-2 |x|) = 2**n * (1 + 2p): near 0 n is 0, e - 1 is 2p and keeps
+    its relative accuracy."""
     f = x.format
     y = (-abs(x)).at_least(-0.5 * (f.mantissa + 3) * math.log(2))
-    n, high, power = _split_exponent(y, 2.0, 1.0)                # power is 2 * 2**n
-    low = n * (-0.5 * f.ln2[1])                                  # r = high + low is rounded only where p is small beside it
+    n, high, power = _split_exponent(y, 2.0, 1.0)  # power is 2 * 2**n
+    low = n * (-0.5 * f.ln2[1])  # r = high + low is rounded only where p is small beside it
     r = high + low
     p = high + (r * r).fma(_expm1_tail(r, 2.0), low)
     return (power.fma(p, power.fma(0.5, -1.0)) / power.fma(p, power.fma(0.5, 1.0))).copysign(x)
 
 
 def expm1(x: Vector) -> Vector:
-    """2 * (2**(n-1) * p + (2**(n-1) - 1/2)): half of it, so that 2**n does not overflow before the result does."""
+    """2 * (2**(n-1) * p + (2**(n-1) - 1/2)): half of it, so that 2**n does not overflow before the
+    result does."""
     f = x.format
     y = x.at_least(-(f.mantissa + 3) * math.log(2)).at_most((f.bias + 1.4) * math.log(2))
     n, high, power = _split_exponent(y, 1.0, -1.0)
@@ -224,32 +250,33 @@ def expm1(x: Vector) -> Vector:
 
 def log(x: Vector) -> Vector:
     f = x.format
-    subnormal = x < 2.0**(1 - f.bias)
-    k, m, _ = _split_mantissa(subnormal.select(x * 2.0**(f.mantissa + 1), x))
+    subnormal = x < 2.0 ** (1 - f.bias)
+    k, m, _ = _split_mantissa(subnormal.select(x * 2.0 ** (f.mantissa + 1), x))
     k = k - subnormal.select(f.mantissa + 1.0, x.like(0.0))
     return _log_at_ends(x, _log_sum(k, m - 1.0))
 
 
 def log1p(x: Vector) -> Vector:
-    """log of u = 1 + x, where the rounding of that sum, divided by 2**k as u is, goes back into the small argument."""
+    """log of u = 1 + x, where the rounding of that sum, divided by 2**k as u is, goes back into the
+    small argument."""
     u = 1.0 + x
     of_x = u - 1.0
     lost = (1.0 - (u - of_x)) + (x - of_x)
     k, m, scale = _split_mantissa(u)
-    lost = (u < 2.0**(x.format.mantissa + 2)).select(lost * scale, x.like(0.0))
+    lost = (u < 2.0 ** (x.format.mantissa + 2)).select(lost * scale, x.like(0.0))
     return _tiny(x).select(x, _log_at_ends(u, _log_sum(k, (m - 1.0) + lost)))
 
 
 def _tiny(x: Vector) -> Vector:
     """Where expm1, log1p and sin are x to the last place; taken apart, so that -0 stays -0"""
-    return abs(x) < 2.0**-(x.format.mantissa + 2)
+    return abs(x) < 2.0 ** -(x.format.mantissa + 2)
 
 
 def _split_mantissa(x: Vector) -> tuple[Vector, Vector, Vector]:
     """k, m, 2**-k with x = 2**k * m, k whole, sqrt(1/2) <= m < sqrt(2), for positive normal x"""
     f = x.format
     one, root = f.bias << f.mantissa, f.root_half_bits
-    shifted = x.bits().plus(one - root)                          # the exponent goes up at sqrt(2) instead of 2
+    shifted = x.bits().plus(one - root)  # the exponent goes up at sqrt(2) instead of 2
     k = ((shifted >> f.mantissa) | (f.bias + f.mantissa << f.mantissa)).as_float() - (2.0**f.mantissa + f.bias)
     m = (shifted & ((1 << f.mantissa) - 1)).plus(root).as_float()
     exponent = shifted & (((1 << f.bits.width - 1) - 1) ^ ((1 << f.mantissa) - 1))
@@ -257,7 +284,8 @@ def _split_mantissa(x: Vector) -> tuple[Vector, Vector, Vector]:
 
 
 def _log_sum(k: Vector, v: Vector) -> Vector:
-    """k * ln(2) + log(1 + v) with log(1 + v) = v - (v**2/2 - s * (v**2/2 + R(s**2))) at s = v / (2 + v), small terms first"""
+    """k * ln(2) + log(1 + v) with log(1 + v) = v - (v**2/2 - s * (v**2/2 + R(s**2))) at s = v / (2
+    + v), small terms first"""
     f = v.format
     s = v / (2.0 + v)
     z = s * s
@@ -267,13 +295,13 @@ def _log_sum(k: Vector, v: Vector) -> Vector:
 
 
 def _log_at_ends(x: Vector, inside: Vector) -> Vector:
-    result = (x < math.inf).select(inside, x)                    # inf and NaN are their own logarithms
+    result = (x < math.inf).select(inside, x)  # inf and NaN are their own logarithms
     result = (x < 0.0).select(math.nan, result)
     return x.equals(0.0).select(-math.inf, result)
 
 
 def sin(x: Vector) -> Vector:
-    return (abs(x) < 2.0**-(x.format.mantissa // 2 + 2)).select(x, _circular("sin", x, 0))
+    return (abs(x) < 2.0 ** -(x.format.mantissa // 2 + 2)).select(x, _circular("sin", x, 0))
 
 
 def cos(x: Vector) -> Vector:
@@ -281,12 +309,13 @@ def cos(x: Vector) -> Vector:
 
 
 def _circular(name: str, x: Vector, quadrant: int) -> Vector:
-    """sin(x + quadrant * pi/2): r = x - n * pi/2 to twice the precision by subtracting pi/2 in four parts, then sin or cos of r."""
+    """sin(x + quadrant * pi/2): r = x - n * pi/2 to twice the precision by subtracting pi/2 in four
+    parts, then sin or cos of r."""
     f = x.format
     magic = 1.5 * 2.0**f.mantissa
     shifted = x.fma(2 / math.pi, magic)
     n = shifted - magic
-    high = n.fma(-f.half_pi[0], x)                               # exact, as is the product in each line below
+    high = n.fma(-f.half_pi[0], x)  # exact, as is the product in each line below
     middle = n.fma(-f.half_pi[1], high)
     rest = n.fma(-f.half_pi[2], n.fma(-f.half_pi[1], high - middle))
     r = middle + rest
@@ -301,17 +330,22 @@ def _circular(name: str, x: Vector, quadrant: int) -> Vector:
 
 
 def _libm_beyond(name: str, x: Vector, near: Vector) -> Vector:
-    """`near`, but the C library's function, lane by lane, where |x| is finite and too large for the reduction above."""
+    """`near`, but the C library's function, lane by lane, where |x| is finite and too large for the
+    reduction above."""
     builder, f, size = x.builder, x.format, abs(x)
     far = builder.and_((size > f.circular_limit).value, (size < math.inf).value)
-    any_far = builder.icmp_unsigned("!=", builder.bitcast(far, ir.IntType(x.value.type.count)), ir.IntType(x.value.type.count)(0))
+    any_far = builder.icmp_unsigned(
+        "!=", builder.bitcast(far, ir.IntType(x.value.type.count)), ir.IntType(x.value.type.count)(0)
+    )
     start = builder.block
     with builder.if_then(any_far, likely=False):
         result = near.value
         for lane in range(x.value.type.count):
             index = ir.IntType(32)(lane)
             exact = call_intrinsic(builder, f"{name}.", f.float, [builder.extract_element(x.value, index)])
-            exact = builder.select(builder.extract_element(far, index), exact, builder.extract_element(near.value, index))
+            exact = builder.select(
+                builder.extract_element(far, index), exact, builder.extract_element(near.value, index)
+            )
             result = builder.insert_element(result, exact, index)
         end = builder.block
     merged = builder.phi(x.value.type)
@@ -321,7 +355,8 @@ def _libm_beyond(name: str, x: Vector, near: Vector) -> Vector:
 
 
 def erf(x: Vector) -> Vector:
-    """x + x * E(x**2) up to 1, then 1 - exp(-P(|x| - 1)), where what is subtracted is below 0.16 and need not be exact."""
+    """x + x * E(x**2) up to 1, then 1 - exp(-P(|x| - 1)), where what is subtracted is below 0.16
+    and need not be exact."""
     f = x.format
     size = abs(x)
     near = x.fma((x * x).polynomial(f.erf), x)
@@ -341,4 +376,5 @@ def _emitter(function: Callable[[Vector], Vector]) -> Callable[[ir.IRBuilder, ir
 
 
 PRIMITIVES: Mapping[str, Callable[[ir.IRBuilder, ir.Value], ir.Value]] = MappingProxyType(
-    {function.__name__: _emitter(function) for function in (exp, expm1, log, log1p, sqrt, sin, cos, erf, tanh, sigmoid)})
+    {function.__name__: _emitter(function) for function in (exp, expm1, log, log1p, sqrt, sin, cos, erf, tanh, sigmoid)}
+)

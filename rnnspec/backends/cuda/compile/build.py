@@ -1,5 +1,8 @@
-"""Source -> PTX, kept on disk by text, architecture and the versions of everything that makes it: a kernel that was compiled once on a
-machine is read there, without importing the compiler. Kernels that were assembled elsewhere lie in folders of their own (`prebuilt`)."""
+"""Source -> PTX, kept on disk by text, architecture and the versions of everything that makes it: a
+kernel that was compiled once on a machine is read there, without importing the compiler. Kernels
+that were assembled elsewhere lie in folders of their own (`prebuilt`).
+"""
+
 from __future__ import annotations
 
 import hashlib
@@ -35,8 +38,8 @@ def architecture(capability: tuple[int, int]) -> tuple[int, int]:
 
 
 def build(source: Source, target: tuple[int, int]) -> tuple[bytes, str]:
-    """The PTX of a kernel for an architecture (or what `prebuilt` has of it), and the name of its entry. Raises BackendUnavailable where
-    there is no compiler."""
+    """The PTX of a kernel for an architecture (or what `prebuilt` has of it), and the name of its
+    entry. Raises BackendUnavailable where there is no compiler."""
     name = f"{source.name}_sm{target[0]}{target[1]}_{source.dtype}"
     content = _found(source, target)
     if content is None:
@@ -45,8 +48,11 @@ def build(source: Source, target: tuple[int, int]) -> tuple[bytes, str]:
         except BackendUnavailable as error:
             if not _FOLDERS:
                 raise
-            raise BackendUnavailable(f"{', '.join(map(str, _FOLDERS))}: no kernel of '{source.name}' for these sizes, this GPU, its number of processors "
-                                     f"and this version of rnnspec ({_file(source, target)}), and it can't be compiled here: {error}") from error
+            raise BackendUnavailable(
+                f"{', '.join(map(str, _FOLDERS))}: no kernel of '{source.name}' for these sizes, this GPU, its number"
+                f" of processors and this version of rnnspec ({_file(source, target)}), and it can't be compiled here:"
+                f" {error}"
+            ) from error
     entry, _, image = content.partition(b"\n")
     return image, entry.decode()
 
@@ -55,17 +61,21 @@ def _compile(source: Source, target: tuple[int, int], name: str) -> bytes:
     from rnnspec.backends.cuda.compile.shim import compile_ptx
 
     with uncollected():
-        ptx, entry = compile_ptx(import_source(name, source.text).kernel, source.dtype, source.kinds, target, source.threads)
+        ptx, entry = compile_ptx(
+            import_source(name, source.text).kernel, source.dtype, source.kinds, target, source.threads
+        )
     return f"{entry}\n{ptx}".encode()
 
 
-# --- kernels from elsewhere ------------------------------------------------------------------------------------------
+# --- kernels from elsewhere
+# ------------------------------------------------------------------------------------------
 
 _FOLDERS: list[Path] = []
 
 
 def prebuilt(folders: Iterable[Path]) -> None:
-    """Where `build` looks first from now on, instead of compiling. A folder's files are machine code that the GPU will run: use your own."""
+    """Where `build` looks first from now on, instead of compiling. A folder's files are machine
+    code that the GPU will run: use your own."""
     _FOLDERS[:] = folders
 
 
@@ -92,5 +102,6 @@ def _file(source: Source, target: tuple[int, int]) -> str:
 
 
 def _key(source: Source) -> str:
-    """What a kernel depends on beside versions of others: its text, and what that calls of this package."""
+    """What a kernel depends on beside versions of others: its text, and what that calls of this
+    package."""
     return f"{source.text}\n{source.kinds} {source.threads} {sources_digest('rnnspec.backends.cuda')}"

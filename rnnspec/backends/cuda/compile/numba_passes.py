@@ -1,8 +1,11 @@
-"""numba-cuda's compiler without what kernels of ours do not need. With it they compile in half the time or less, to as many instructions.
+"""numba-cuda's compiler without what kernels of ours do not need. With it they compile in half the
+time or less, to as many instructions.
 
-Two thirds of that time went into looking the same dozen overloads of operators up again for every statement, and into passes for closures,
-literals, dead branches and single assignment, which LLVM makes again anyway.
+Two thirds of that time went into looking the same dozen overloads of operators up again for every
+statement, and into passes for closures, literals, dead branches and single assignment, which LLVM
+makes again anyway.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -21,8 +24,16 @@ def _passes() -> type:
     class Passes(compiler.CompilerBase):  # type: ignore[misc]
         def define_pipelines(self) -> list[Any]:
             manager = PassManager("rnnspec")
-            for step in (compiler.CUDATranslateBytecode, compiler.FixupArgs, compiler.IRProcessing, compiler.NopythonTypeInference,
-                         compiler.IRLegalization, compiler.CreateLibrary, compiler.CUDANativeLowering, compiler.CUDABackend):
+            for step in (
+                compiler.CUDATranslateBytecode,
+                compiler.FixupArgs,
+                compiler.IRProcessing,
+                compiler.NopythonTypeInference,
+                compiler.IRLegalization,
+                compiler.CreateLibrary,
+                compiler.CUDANativeLowering,
+                compiler.CUDABackend,
+            ):
                 manager.add_pass(step, step.__name__)
             manager.finalize()
             return [manager]
@@ -42,7 +53,11 @@ def few_passes() -> Iterator[None]:
     def get_call_type(function: Any, context: Any, args: Any, kws: Any) -> Any:
         key = id(function), id(context), tuple(args), tuple(kws.items()) if kws else ()
         if key not in _KNOWN:
-            _KNOWN[key] = resolve(function, context, args, kws), function, context  # these live as long as their ids are in use
+            _KNOWN[key] = (
+                resolve(function, context, args, kws),
+                function,
+                context,
+            )  # these live as long as their ids are in use
         return _KNOWN[key][0]
 
     with global_compiler_lock:

@@ -1,9 +1,12 @@
-"""The one place where the CUDA compiler is imported (with numba_passes.py, which makes it fast): numba-cuda, whose successor would be too.
+"""The one place where the CUDA compiler is imported (with numba_passes.py, which makes it fast):
+numba-cuda, whose successor would be too.
 
-Kernels are compiled to PTX; running them (driver.py) needs no compiler. What texts call beside Python: `select` and `larger`; `add_products`, for
-which a thousand lines would take minutes to compile; and, for blocks that wait for each other, `arrive`, `arrived` and `fresh`, which the compiler
-neither moves nor drops, and which the cache of a processor does not answer.
+Kernels are compiled to PTX; running them (driver.py) needs no compiler. What texts call beside
+Python: `select` and `larger`; `add_products`, for which a thousand lines would take minutes to
+compile; and, for blocks that wait for each other, `arrive`, `arrived` and `fresh`, which the
+compiler neither moves nor drops, and which the cache of a processor does not answer.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -29,11 +32,28 @@ try:
     from numba.cuda import cgutils, libdevice
     from numba.cuda.extending import intrinsic
 except ImportError as error:
-    raise BackendUnavailable(f"backend 'cuda' needs numba-cuda to compile its kernels, and importing it failed: {error}. "
-                             "Install it with: pip install 'rnnspec[cuda]'.") from error
+    raise BackendUnavailable(
+        f"backend 'cuda' needs numba-cuda to compile its kernels, and importing it failed: {error}. "
+        "Install it with: pip install 'rnnspec[cuda]'."
+    ) from error
 
-__all__ = ["add_products", "arrive", "arrived", "compile_ptx", "cuda", "float32", "float64", "fresh", "int32", "int64", "larger", "libdevice", "select",
-           "uint32", "uint64"]
+__all__ = [
+    "add_products",
+    "arrive",
+    "arrived",
+    "compile_ptx",
+    "cuda",
+    "float32",
+    "float64",
+    "fresh",
+    "int32",
+    "int64",
+    "larger",
+    "libdevice",
+    "select",
+    "uint32",
+    "uint64",
+]
 
 REALS = {"float32": float32, "float64": float64}
 IN_GLOBAL = 1  # the address space, as LLVM numbers them
@@ -52,21 +72,28 @@ def larger(a: Any, b: Any) -> Any:
 
 @intrinsic
 def add_products(typing: Any, values: Any, at: Any, apart: Any, sums: Any, *weights: Any) -> Any:
-    """add_products(values, at, apart, sums, *weights) -> sums[r] + the sum over k of weights[k] * values[at + r * apart + k], for each r.
+    """add_products(values, at, apart, sums, *weights) -> sums[r] + the sum over k of weights[k] *
+    values[at + r * apart + k], for each r.
 
     at and apart are whole vectors of 16 bytes, of which each is one load."""
     whole = 128 // values.dtype.bitwidth
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         start = context.make_array(values)(context, builder, value=args[0]).data
-        totals, factors = (cgutils.unpack_tuple(builder, args[i], count) for i, count in ((3, len(sums)), (4, len(weights))))
-        rows = [builder.gep(start, [builder.add(args[1], builder.mul(args[2], args[2].type(r)))]) for r in range(len(totals))]
+        totals, factors = (
+            cgutils.unpack_tuple(builder, args[i], count) for i, count in ((3, len(sums)), (4, len(weights)))
+        )
+        rows = [
+            builder.gep(start, [builder.add(args[1], builder.mul(args[2], args[2].type(r)))])
+            for r in range(len(totals))
+        ]
         for first in range(0, len(factors), whole):
             for r, row in enumerate(rows):
                 count, place = min(whole, len(factors) - first), builder.gep(row, [args[1].type(first)])
                 for factor, element in zip(factors[first:], _elements(builder, place, count, whole)):
                     totals[r] = builder.fadd(totals[r], builder.fmul(factor, element))
         return context.make_tuple(builder, sums, totals)
+
     return sums(values, at, apart, sums, types.StarArgTuple(weights)), code
 
 
@@ -91,7 +118,8 @@ if config.ENABLE_CUDASIM:  # where Python itself runs the texts
 
 
 def _instruction(text: str, constraints: str, result: Any, builder: Any, pointer: Any, index: Any) -> Any:
-    """Emits one PTX instruction that has the address of an element in global memory as its last operand."""
+    """Emits one PTX instruction that has the address of an element in global memory as its last
+    operand."""
     element = builder.gep(pointer, [index])
     place = builder.addrspacecast(element, ir.PointerType(element.type.pointee, addrspace=IN_GLOBAL))
     kind = ir.FunctionType(result, [place.type])
@@ -101,24 +129,31 @@ def _instruction(text: str, constraints: str, result: Any, builder: Any, pointer
 @intrinsic
 def arrive(typing: Any, counters: Any, index: Any) -> Any:
     """arrive(counters, index): adds one."""
+
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         _instruction("red.relaxed.gpu.global.add.u64 [$0], 1;", "", ir.VoidType(), builder, *args)
         return context.get_dummy_value()
+
     return types.void(counters, index), code
 
 
 @intrinsic
 def arrived(typing: Any, counters: Any, index: Any) -> Any:
     """arrived(counters, index): what stands there now."""
+
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return _instruction("ld.relaxed.gpu.global.u64 $0, [$1];", "=l,", ir.IntType(64), builder, *args)
+
     return uint64(counters, index), code
 
 
 @intrinsic
 def fresh(typing: Any, values: Any, index: Any) -> Any:
-    """fresh(values, index): the 16 bytes from there on, as two or four numbers; they may be what another block has just written."""
-    real, letter, kind, count = (values.dtype, "f", "f32", 4) if values.dtype == float32 else (values.dtype, "d", "f64", 2)
+    """fresh(values, index): the 16 bytes from there on, as two or four numbers; they may be what
+    another block has just written."""
+    real, letter, kind, count = (
+        (values.dtype, "f", "f32", 4) if values.dtype == float32 else (values.dtype, "d", "f64", 2)
+    )
     found = types.UniTuple(real, count)
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -126,12 +161,14 @@ def fresh(typing: Any, values: Any, index: Any) -> Any:
         result = ir.LiteralStructType([context.get_value_type(real)] * count)
         loaded = _instruction(text, f"={letter}," * count, result, builder, *args)
         return context.make_tuple(builder, found, [builder.extract_value(loaded, i) for i in range(count)])
+
     return found(values, index), code
 
 
 @contextlib.contextmanager
 def _device(capability: tuple[int, int]) -> Iterator[None]:
-    """Compiling asks which device is current, to know its capability: in here it is the one that the code is for, be there a device or not."""
+    """Compiling asks which device is current, to know its capability: in here it is the one that
+    the code is for, be there a device or not."""
     with _LOCK:
         asked = numba.cuda.dispatcher.get_current_device
         numba.cuda.dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=capability, id=0)
@@ -144,17 +181,34 @@ def _device(capability: tuple[int, int]) -> Iterator[None]:
 _LOCK = threading.Lock()
 
 
-def compile_ptx(kernel: Callable[..., None], dtype: str, kinds: Sequence[str], capability: tuple[int, int], threads: int) -> tuple[str, str]:
-    """The PTX of a kernel, and the name of its entry. kinds: of its arguments, "real*", "real**", "index*" or "index"."""
+def compile_ptx(
+    kernel: Callable[..., None], dtype: str, kinds: Sequence[str], capability: tuple[int, int], threads: int
+) -> tuple[str, str]:
+    """The PTX of a kernel, and the name of its entry. kinds: of its arguments, "real*", "real**",
+    "index*" or "index"."""
     real = REALS[dtype]
-    kind_types = {"real*": types.CPointer(real), "real**": types.CPointer(types.CPointer(real)), "index*": types.CPointer(uint64), "index": uint64}
+    kind_types = {
+        "real*": types.CPointer(real),
+        "real**": types.CPointer(types.CPointer(real)),
+        "index*": types.CPointer(uint64),
+        "index": uint64,
+    }
     try:
         with _device(capability), few_passes():
-            made, _ = cuda.compile(kernel, types.void(*(kind_types[k] for k in kinds)), cc=capability, device=False, abi="numba", output="ptx",
-                                   launch_bounds=threads)
+            made, _ = cuda.compile(
+                kernel,
+                types.void(*(kind_types[k] for k in kinds)),
+                cc=capability,
+                device=False,
+                abi="numba",
+                output="ptx",
+                launch_bounds=threads,
+            )
     except Exception as error:
         if "libNVVM" in str(error) or ("nvvm" in str(error).lower() and "not found" in str(error).lower()):
-            raise BackendUnavailable(f"backend 'cuda' can't compile: {error}. Install the compiler with: pip install 'rnnspec[cuda]'.") from error
+            raise BackendUnavailable(
+                f"backend 'cuda' can't compile: {error}. Install the compiler with: pip install 'rnnspec[cuda]'."
+            ) from error
         raise
     text = made if isinstance(made, str) else made.decode()
     entry = re.search(r"\.entry\s+([\w$]+)", text)

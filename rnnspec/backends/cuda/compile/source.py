@@ -1,4 +1,5 @@
 """The text of a kernel for a GPU, with what compiling it needs."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -6,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Source:
-    """A kernel's text, and what it takes to compile and launch it: the keys of its arguments and their kinds (shim.py), its threads, and
-    how many numbers of shared memory a block needs."""
+    """A kernel's text, and what it takes to compile and launch it: the keys of its arguments and
+    their kinds (shim.py), its threads, and how many numbers of shared memory a block needs."""
 
     name: str
     dtype: str

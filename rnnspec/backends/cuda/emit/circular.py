@@ -1,9 +1,13 @@
-"""sin and cos in float32, without the float64 and the local memory that NVIDIA's library takes for large arguments.
+"""sin and cos in float32, without the float64 and the local memory that NVIDIA's library takes for
+large arguments.
 
-As on the CPU (backends/cpu/vector_math.py, whose numbers these are): x = q * pi/2 + r, and the sine or cosine of r by a polynomial. Up
-to its limit r comes of subtracting pi/2 in four parts. Beyond, x * 2/pi is a product of whole numbers (Payne and Hanek 1983): what the
-integer bits of x leave of 2/pi is 96 bits of it, of which the product's 32 last ones are not exact; no float32 is nearer to a multiple of pi/2 than 2**-30.
+As on the CPU (backends/cpu/vector_math.py, whose numbers these are): x = q * pi/2 + r, and the sine
+or cosine of r by a polynomial. Up to its limit r comes of subtracting pi/2 in four parts. Beyond, x
+* 2/pi is a product of whole numbers (Payne and Hanek 1983): what the integer bits of x leave of
+2/pi is 96 bits of it, of which the product's 32 last ones are not exact; no float32 is nearer to a
+multiple of pi/2 than 2**-30.
 """
+
 from __future__ import annotations
 
 import math
@@ -25,7 +29,9 @@ HALF, ONE, TINY, INFINITE = np.float32(0.5), np.float32(1.0), np.float32(2.0**-1
 WORDS = np.array([0, 0xA2F9836E, 0x4E441529, 0xFC2757D1, 0xF534DDC0, 0xDB629599, 0x3C439041, 0xFE5163AB], np.uint64)
 HALF_PI = np.uint64(0xC90FDAA22168C234)  # pi/2 * 2**63
 LAST = np.float32(2.0**-61)
-U0, U1, U2, U3, U5, U23, U31, U32, U61, U62, U120, U255 = (np.uint64(n) for n in (0, 1, 2, 3, 5, 23, 31, 32, 61, 62, 120, 255))
+U0, U1, U2, U3, U5, U23, U31, U32, U61, U62, U120, U255 = (
+    np.uint64(n) for n in (0, 1, 2, 3, 5, 23, 31, 32, 61, 62, 120, 255)
+)
 MANTISSA, LEADING, LOW = np.uint64(2**23 - 1), np.uint64(2**23), np.uint64(2**32 - 1)
 
 

@@ -1,7 +1,10 @@
-"""Small kernels that are the same for all cells: sums of parts, and moves of rows. Those that multiply are in products.py.
+"""Small kernels that are the same for all cells: sums of parts, and moves of rows. Those that
+multiply are in products.py.
 
-Rows lie one after another, n (one for each row of the batch) to a step; `lengths` [n] are the steps of each. A thread has one number.
+Rows lie one after another, n (one for each row of the batch) to a step; `lengths` [n] are the steps
+of each. A thread has one number.
 """
+
 from __future__ import annotations
 
 from functools import cache
@@ -21,7 +24,9 @@ def kernel({arguments}):
 '''
 _BODIES = {
     # target[i] += the sum of parts[:, i], first to last
-    "add_parts": (("target", "parts", "count", "size"), '''
+    "add_parts": (
+        ("target", "parts", "count", "size"),
+        """
     if i < size:
         total = target[i]
         k = i
@@ -29,27 +34,39 @@ _BODIES = {
             total += parts[k]
             k += size
         target[i] = total
-'''),
-    # one row for each of the batch, to or from (at = 1, else 0) a history's row after its last step, else its first
-    "move": (("target", "at_target", "source", "at_source", "n", "width", "lengths"), '''
+""",
+    ),
+    # one row for each of the batch, to or from (at = 1, else 0) a history's row after its last
+    # step, else its first
+    "move": (
+        ("target", "at_target", "source", "at_source", "n", "width", "lengths"),
+        """
     if i < n * width:
         b = i // width
         target[i + at_target * lengths[b] * n * width] = source[i + at_source * lengths[b] * n * width]
-'''),
+""",
+    ),
     # rows of all steps; those of rows that have ended are zero
-    "take": (("target", "source", "count", "n", "width", "lengths"), '''
+    "take": (
+        ("target", "source", "count", "n", "width", "lengths"),
+        """
     if i < count * width:
         row = i // width
         value = real(0.0)
         if row // n < lengths[row % n]:
             value = source[i]
         target[i] = value
-'''),
+""",
+    ),
     # target [height, middle, width] from an array of any strides, counted in numbers
-    "copy": (("target", "source", "height", "middle", "width", "by_first", "by_second", "by_third"), '''
+    "copy": (
+        ("target", "source", "height", "middle", "width", "by_first", "by_second", "by_third"),
+        """
     if i < height * middle * width:
         target[i] = source[i // width // middle * by_first + i // width % middle * by_second + i % width * by_third]
-''')}
+""",
+    ),
+}
 _KINDS = {"target": "real*", "source": "real*", "parts": "real*", "lengths": "index*"}
 
 

@@ -1,8 +1,11 @@
-"""The text of nodes that need whole rows at once: reductions, running sums, joining and cutting, outer products, products with a matrix
-that changes with time. A group of threads shares a row: thread `lane` of the group takes every group-th element.
+"""The text of nodes that need whole rows at once: reductions, running sums, joining and cutting,
+outer products, products with a matrix that changes with time. A group of threads shares a row:
+thread `lane` of the group takes every group-th element.
 
-Reductions and running sums go in two phases with a barrier between: each thread's part into shared memory, then all parts together.
+Reductions and running sums go in two phases with a barrier between: each thread's part into shared
+memory, then all parts together.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -25,8 +28,8 @@ class Access(Protocol):
 
 @dataclass(frozen=True)
 class Group:
-    """The threads of a row: how many (a constant's name), the text of a thread's number, where in shared memory parts are put, and
-    how far apart those of two nodes lie."""
+    """The threads of a row: how many (a constant's name), the text of a thread's number, where in
+    shared memory parts are put, and how far apart those of two nodes lie."""
 
     size: str
     lane: str

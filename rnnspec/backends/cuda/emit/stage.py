@@ -1,9 +1,12 @@
-"""Program stage -> text of a kernel that does the stage's pointwise or row by row work over many rows, whatever their size.
+"""Program stage -> text of a kernel that does the stage's pointwise or row by row work over many
+rows, whatever their size.
 
-Rows lie one after another in global memory, n (one for each row of the batch) to a step. Products were done before (runtime.py). Rows
-that have ended (`lengths`) are neither read nor written. What is summed over rows is summed in parts, one for each thread that
-shares a unit's rows; runtime.py's `add_parts` adds those in a fixed order.
+Rows lie one after another in global memory, n (one for each row of the batch) to a step. Products
+were done before (runtime.py). Rows that have ended (`lengths`) are neither read nor written. What
+is summed over rows is summed in parts, one for each thread that shares a unit's rows; runtime.py's
+`add_parts` adds those in a fixed order.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -56,7 +59,10 @@ def _pointwise(work: Text, stage: Stage) -> None:
     for name in work.outside(stage):
         if not work.is_read(name, "step") and (text := work.fixed(name, "u", "")):
             work.line(f"{work.value(name)} = {text}")
-    totals = {number: work.name(f"sum {number}", f"d_{parameter}_sum") for number, (parameter, _) in enumerate(sums(work.graph, stage))}
+    totals = {
+        number: work.name(f"sum {number}", f"d_{parameter}_sum")
+        for number, (parameter, _) in enumerate(sums(work.graph, stage))
+    }
     for total in totals.values():
         work.line(f"{total} = real(0.0)")
     work.line("b = k % n")
@@ -84,7 +90,10 @@ def _row(work: Text, stage: Stage, totals: dict[int, str]) -> None:
         if work.is_read(name, "step"):
             work.line(f"{work.value(name)} = {work.fixed(name, 'u', 't')}")
         elif not work.fixed(name, "u", "t"):
-            work.line(f"{work.value(name)} = {work.pointer(work.program.places[name])}[{'row' if work.is_number(name, stage) else 'at'}]")
+            work.line(
+                f"{work.value(name)} ="
+                f" {work.pointer(work.program.places[name])}[{'row' if work.is_number(name, stage) else 'at'}]"
+            )
     work.compute(stage.nodes)
     for value, place in dict.fromkeys(stage.stores):
         work.line(f"{work.pointer(place)}[at] = {work.value(value)}")
@@ -101,7 +110,10 @@ class _Rows:
 
     def read(self, name: str, index: str) -> str:
         work = self.work
-        return work.fixed(name, index, "t") or f"{work.pointer(work.program.places[name])}[row * {work.size(size_of(work.graph, name))} + {index}]"
+        return (
+            work.fixed(name, index, "t")
+            or f"{work.pointer(work.program.places[name])}[row * {work.size(size_of(work.graph, name))} + {index}]"
+        )
 
     def write(self, name: str, index: str, text: str) -> None:
         work = self.work

@@ -1,4 +1,6 @@
-"""Expressions as text over single numbers: every number is cast to the kernel's type, so that none promotes another."""
+"""Expressions as text over single numbers: every number is cast to the kernel's type, so that none
+promotes another."""
+
 from __future__ import annotations
 
 from rnnspec.lowering.writer import VectorWriter
@@ -6,7 +8,8 @@ from rnnspec.symbolic.expressions import FUNCTION_CLASSES, Value, Writer
 
 
 class ScalarWriter(VectorWriter):
-    """As on the CPU, but for conditions, which are Python's own here, and sigmoid, which the CUDA math library lacks."""
+    """As on the CPU, but for conditions, which are Python's own here, and sigmoid, which the CUDA
+    math library lacks."""
 
     infix = Writer.infix
     inverse = Writer.inverse

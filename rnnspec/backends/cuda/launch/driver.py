@@ -1,8 +1,11 @@
-"""The CUDA driver, through ctypes: nothing but libcuda is needed to run a kernel that has been compiled.
+"""The CUDA driver, through ctypes: nothing but libcuda is needed to run a kernel that has been
+compiled.
 
-`device()` is the process's first device; it raises BackendUnavailable with the reason where there is none that will do. Memory comes
-from the driver's pool in the order of a stream, so that what one call frees the next one has at once.
+`device()` is the process's first device; it raises BackendUnavailable with the reason where there
+is none that will do. Memory comes from the driver's pool in the order of a stream, so that what one
+call frees the next one has at once.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -49,8 +52,10 @@ def _library() -> Any:
     try:
         return ctypes.CDLL(name)
     except OSError as error:
-        raise BackendUnavailable(f"backend 'cuda' needs an NVIDIA GPU with its driver, and {name} can't be loaded: {error}. "
-                                 "Use backend='cpu', or 'auto' for whatever there is.") from error
+        raise BackendUnavailable(
+            f"backend 'cuda' needs an NVIDIA GPU with its driver, and {name} can't be loaded: {error}. "
+            "Use backend='cpu', or 'auto' for whatever there is."
+        ) from error
 
 
 class Driver:
@@ -70,8 +75,9 @@ class Driver:
 
 
 class Device:
-    """One GPU and its primary context, which other libraries use too. processors: how many blocks run at once, at least; shared: bytes of
-    shared memory that one block may have; cooperative: whether blocks may wait for each other."""
+    """One GPU and its primary context, which other libraries use too. processors: how many blocks
+    run at once, at least; shared: bytes of shared memory that one block may have; cooperative:
+    whether blocks may wait for each other."""
 
     cooperative = False
 
@@ -95,7 +101,9 @@ class Device:
     def open(self) -> None:
         """Makes the context; memory that was freed stays in the pool."""
         if not self._attribute(POOLS):
-            raise BackendUnavailable("backend 'cuda' needs a GPU with memory pools, and this one has none: use backend='cpu'.")
+            raise BackendUnavailable(
+                "backend 'cuda' needs a GPU with memory pools, and this one has none: use backend='cpu'."
+            )
         self.call("cuDevicePrimaryCtxRetain", byref(self.context), self.handle)
         pool, most = c_void_p(), c_uint64(2**64 - 1)
         self.call("cuDeviceGetDefaultMemPool", byref(pool), self.handle)
@@ -104,12 +112,16 @@ class Device:
     def use(self) -> None:
         """Makes the context current for this thread."""
         if os.getpid() != self.process:
-            raise CudaError("this process was forked from one that uses the GPU, and CUDA does not go along: start processes by 'spawn' or 'forkserver', "
-                            "or make kernels for 'cuda' in the child alone.", NOT_INITIALISED)
+            raise CudaError(
+                "this process was forked from one that uses the GPU, and CUDA does not go along: start processes by"
+                " 'spawn' or 'forkserver', or make kernels for 'cuda' in the child alone.",
+                NOT_INITIALISED,
+            )
         self.call("cuCtxSetCurrent", self.context)
 
     def function(self, key: Hashable, make: Callable[[], tuple[bytes, str]], shared: int) -> c_void_p:
-        """A kernel, ready for so many bytes of shared memory. make: gives its PTX text or cubin and the name of its entry; called once for a key."""
+        """A kernel, ready for so many bytes of shared memory. make: gives its PTX text or cubin and
+        the name of its entry; called once for a key."""
         with self.lock:
             if key not in self.functions:
                 self.functions[key] = self._load(*make(), shared)
@@ -121,21 +133,30 @@ class Device:
             self.call("cuModuleLoadData", byref(module), c_char_p(image + b"\0"))
         except CudaError as error:
             if error.code in (BAD_IMAGE, NO_IMAGE, BAD_PTX, UNSUPPORTED_PTX):
-                raise BackendUnavailable(f"the GPU's driver does not take what the compiler made ({error}): update the driver, or install a CUDA "
-                                         "toolkit that is no newer than it. Kernels that were built elsewhere have to be built for this GPU's "
-                                         "architecture.") from error
+                raise BackendUnavailable(
+                    f"the GPU's driver does not take what the compiler made ({error}): update the driver, or install a"
+                    " CUDA toolkit that is no newer than it. Kernels that were built elsewhere have to be built for"
+                    " this GPU's architecture."
+                ) from error
             raise
         self.call("cuModuleGetFunction", byref(function), module, c_char_p(entry.encode()))
         if shared > 48 * 1024:
             self.call("cuFuncSetAttribute", function, c_int(FUNCTION_SHARED), c_int(shared))
         return function
 
-    def launch(self, function: c_void_p, blocks: int, threads: int, shared: int, stream: int, values: Sequence[int]) -> None:
+    def launch(
+        self, function: c_void_p, blocks: int, threads: int, shared: int, stream: int, values: Sequence[int]
+    ) -> None:
         """Starts a kernel all of whose arguments are eight bytes wide."""
-        self.call("cuLaunchKernel", function, *_extent(blocks, threads, shared, stream), _pointers(values), c_void_p(None))
+        self.call(
+            "cuLaunchKernel", function, *_extent(blocks, threads, shared, stream), _pointers(values), c_void_p(None)
+        )
 
-    def launch_together(self, function: c_void_p, blocks: int, threads: int, shared: int, stream: int, values: Sequence[int]) -> None:
-        """The same with all blocks at once, or not at all: they may wait for each other (a cooperative launch)."""
+    def launch_together(
+        self, function: c_void_p, blocks: int, threads: int, shared: int, stream: int, values: Sequence[int]
+    ) -> None:
+        """The same with all blocks at once, or not at all: they may wait for each other (a
+        cooperative launch)."""
         self.call("cuLaunchCooperativeKernel", function, *_extent(blocks, threads, shared, stream), _pointers(values))
 
     def allocate(self, count: int, stream: int) -> int:
@@ -149,7 +170,8 @@ class Device:
         return address.value
 
     def free(self, address: int, stream: int) -> None:
-        """Whatever context this thread has, which is left to it: the garbage collector may come at any time, in any thread."""
+        """Whatever context this thread has, which is left to it: the garbage collector may come at
+        any time, in any thread."""
         if os.getpid() == self.process:
             self.call("cuCtxPushCurrent_v2", self.context)
             try:
@@ -170,14 +192,22 @@ class Device:
         """array: contiguous; it may be changed as soon as this returns."""
         if array.nbytes:
             host = array.ctypes.data
-            self.call("cuMemcpyHtoDAsync_v2", c_uint64(address), c_void_p(host), c_size_t(array.nbytes), c_void_p(stream))
+            self.call(
+                "cuMemcpyHtoDAsync_v2", c_uint64(address), c_void_p(host), c_size_t(array.nbytes), c_void_p(stream)
+            )
             if self._about(host, MEMORY_TYPE) == HOST_MEMORY:  # page-locked: the GPU reads it when it comes to it
                 self.synchronise(stream)
 
     def to_host(self, array: np.ndarray, address: int, stream: int) -> None:
         """Waits for all that the stream has to do before."""
         if array.nbytes:
-            self.call("cuMemcpyDtoHAsync_v2", c_void_p(array.ctypes.data), c_uint64(address), c_size_t(array.nbytes), c_void_p(stream))
+            self.call(
+                "cuMemcpyDtoHAsync_v2",
+                c_void_p(array.ctypes.data),
+                c_uint64(address),
+                c_size_t(array.nbytes),
+                c_void_p(stream),
+            )
         self.synchronise(stream)
 
     def zero(self, address: int, count: int, stream: int) -> None:
@@ -193,7 +223,8 @@ def _extent(blocks: int, threads: int, shared: int, stream: int) -> tuple[Any, .
 
 
 def _pointers(values: Sequence[int]) -> Any:
-    """Where the values of arguments lie. ctypes keeps what an array of pointers was made of only if it is told to."""
+    """Where the values of arguments lie. ctypes keeps what an array of pointers was made of only if
+    it is told to."""
     cells = (c_uint64 * len(values))(*values)
     pointers = (c_void_p * len(values))(*(ctypes.addressof(cells) + 8 * i for i in range(len(values))))
     pointers._keep = cells  # type: ignore[attr-defined]
@@ -209,18 +240,27 @@ def open_device(library: Any) -> Device:
         driver("cuDriverGetVersion", byref(version))
         driver("cuDeviceGetCount", byref(count))
     except CudaError as error:
-        raise BackendUnavailable(f"backend 'cuda' needs an NVIDIA GPU, and its driver says: {error}. Use backend='cpu', or 'auto' for whatever there "
-                                 "is.") from error
+        raise BackendUnavailable(
+            f"backend 'cuda' needs an NVIDIA GPU, and its driver says: {error}. Use backend='cpu', or 'auto' for"
+            " whatever there is."
+        ) from error
     if count.value < 1:
-        raise BackendUnavailable("backend 'cuda' needs an NVIDIA GPU, and the driver sees none (CUDA_VISIBLE_DEVICES may hide it). Use backend='cpu', or "
-                                 "'auto' for whatever there is.")
+        raise BackendUnavailable(
+            "backend 'cuda' needs an NVIDIA GPU, and the driver sees none (CUDA_VISIBLE_DEVICES may hide it). Use"
+            " backend='cpu', or 'auto' for whatever there is."
+        )
     if version.value < LEAST_DRIVER:
-        raise BackendUnavailable(f"backend 'cuda' needs a driver for CUDA {LEAST_DRIVER // 1000} or later; this one is for CUDA "
-                                 f"{version.value // 1000}.{version.value % 1000 // 10}. Update it, or use backend='cpu'.")
+        raise BackendUnavailable(
+            f"backend 'cuda' needs a driver for CUDA {LEAST_DRIVER // 1000} or later; this one is for CUDA "
+            f"{version.value // 1000}.{version.value % 1000 // 10}. Update it, or use backend='cpu'."
+        )
     found = Device(driver)
     if found.capability < LEAST:
-        raise BackendUnavailable("backend 'cuda' needs a GPU of compute capability {}.{} or more; this one has {}.{}. Use backend='cpu'.".format(
-            *LEAST, *found.capability))
+        raise BackendUnavailable(
+            "backend 'cuda' needs a GPU of compute capability {}.{} or more; this one has {}.{}. Use backend='cpu'.".format(
+                *LEAST, *found.capability
+            )
+        )
     found.open()
     return found
 
@@ -230,7 +270,8 @@ _STANDING_IN: list[Device] = []
 
 @contextlib.contextmanager
 def standing_in(found: Device) -> Iterator[None]:
-    """In here `device()` is this one, in all threads: one that only records what it is asked to run, say."""
+    """In here `device()` is this one, in all threads: one that only records what it is asked to
+    run, say."""
     _STANDING_IN.append(found)
     try:
         yield

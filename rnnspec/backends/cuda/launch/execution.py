@@ -1,8 +1,10 @@
-"""Runs programs on a device: compiles what is missing, lays buffers out, launches stage after stage, all on one stream.
+"""Runs programs on a device: compiles what is missing, lays buffers out, launches stage after
+stage, all on one stream.
 
-In: a Program, arrays on the device, sizes. Out: arrays on the device. Buffers hold all steps, n rows to a step (n: rows of the batch); what
-the forward program saves is the tape.
+In: a Program, arrays on the device, sizes. Out: arrays on the device. Buffers hold all steps, n
+rows to a step (n: rows of the batch); what the forward program saves is the tape.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -57,7 +59,8 @@ class Code:
 
     @cached_property
     def layout(self) -> dict[str, Any]:
-        """As of a CPU kernel (backends/cpu/layout.py): what is read, carried, emitted and summed."""
+        """As of a CPU kernel (backends/cpu/layout.py): what is read, carried, emitted and
+        summed."""
         graph, stages = self.program.graph, list(self.program.stages())
 
         def source(name: str) -> str:
@@ -66,7 +69,11 @@ class Code:
 
         accumulations = [acc for stage in stages for panel in stage.panels for acc in panel.accumulations]
         biases = [f"bias {' + '.join(source(b) for b in acc.biases)}" for acc in accumulations if acc.biases]
-        panels = [{"matrices": tuple(tuple((source(t.matrix), t.transposed) for t in acc.terms) for acc in accumulations)}] if accumulations else []
+        panels = (
+            [{"matrices": tuple(tuple((source(t.matrix), t.transposed) for t in acc.terms) for acc in accumulations)}]
+            if accumulations
+            else []
+        )
         read = {o for stage in stages for n in (*stage.nodes, *stage.rowwise) for o in operands(graph.nodes[n])}
         read |= {v for stage in stages for v, _ in (*stage.stores, *stage.sums)}
         vectors = [f"vector {source(n)}" for n in graph.nodes if n in read and source(n)]
@@ -86,7 +93,9 @@ class Code:
         key = (device, rows, tuple(sizes.items()), tier)
         if key not in self.choices:
             together = device.processors if device.cooperative else 1
-            self.choices[key] = choose(self.facts, sizes, self.dtype.itemsize, rows, device.processors, device.shared, tier, together)
+            self.choices[key] = choose(
+                self.facts, sizes, self.dtype.itemsize, rows, device.processors, device.shared, tier, together
+            )
         return self.choices[key]
 
     def loop(self, choice: Choice, sizes: Mapping[str, int]) -> Source:
@@ -106,7 +115,8 @@ class Launcher:
     stream: int
 
     def __call__(self, source: Source, blocks: int, values: Mapping[str, int], *, together: bool = False) -> None:
-        """Starts a kernel; none, if it has no blocks. values: by the keys of its arguments; together: all blocks have to run at once."""
+        """Starts a kernel; none, if it has no blocks. values: by the keys of its arguments;
+        together: all blocks have to run at once."""
         if blocks:
             shared = source.shared * self.dtype.itemsize
             function = self.device.function(source, lambda: build(source, architecture(self.device.capability)), shared)
@@ -149,16 +159,27 @@ class Launcher:
         height, middle, width = shape[-3:]
         for number, index in enumerate(np.ndindex(shape[3:-3])):  # arrays of up to three axes go at once
             start = sum(i * s for i, s in zip(index, strides[3:-3]))
-            self.move("copy", height * middle * width, target=found.address + number * height * middle * width * item, source=array.address + start,
-                      height=height, middle=middle, width=width, by_first=strides[-3] // item, by_second=strides[-2] // item, by_third=strides[-1] // item)
+            self.move(
+                "copy",
+                height * middle * width,
+                target=found.address + number * height * middle * width * item,
+                source=array.address + start,
+                height=height,
+                middle=middle,
+                width=width,
+                by_first=strides[-3] // item,
+                by_second=strides[-2] // item,
+                by_third=strides[-1] // item,
+            )
         return found
 
 
 @dataclass
 class Execution:
-    """One run of a program. params, inputs: by name, contiguous; a missing input counts as zero. states: before the first step [n, width].
-    lengths: [n] or None. first_step: the number of the first step. tape: what the forward program saved,
-    by buffer; of a forward program that keeps one, filled by `run`."""
+    """One run of a program. params, inputs: by name, contiguous; a missing input counts as zero.
+    states: before the first step [n, width]. lengths: [n] or None. first_step: the number of the
+    first step. tape: what the forward program saved, by buffer; of a forward program that keeps
+    one, filled by `run`."""
 
     code: Code
     launcher: Launcher
@@ -178,14 +199,23 @@ class Execution:
         self.ends = np.full(self.n, self.steps) if self.lengths is None else self.lengths
         self.lengths_array = self.launcher.indices(self.ends)
         self.own: dict[str, DeviceArray] = {}
-        self.gradients = {name: self.launcher.zeros(*(self.size(s) for s in shape)) for name, shape in self.code.layout["gradients"].items()}
+        self.gradients = {
+            name: self.launcher.zeros(*(self.size(s) for s in shape))
+            for name, shape in self.code.layout["gradients"].items()
+        }
         self.final = {s.name: self.launcher.new(self.n, self.size(s.size)) for s in program.states}
-        self.start = {s.name: self.states.get(s.name) or self.launcher.zeros(self.n, self.size(s.size)) for s in program.states}
+        self.start = {
+            s.name: self.states.get(s.name) or self.launcher.zeros(self.n, self.size(s.size)) for s in program.states
+        }
         self.outputs: dict[str, DeviceArray] = {}
         for source, buffer in program.inputs.items():
             given = self.inputs.get(source)
             where = self.tape if program.buffers[buffer].saved else self.own
-            where[buffer] = given if given is not None else self.launcher.zeros(self.steps * self.n, self.size(program.buffers[buffer].size))
+            where[buffer] = (
+                given
+                if given is not None
+                else self.launcher.zeros(self.steps * self.n, self.size(program.buffers[buffer].size))
+            )
 
     def run(self) -> None:
         """Fills `outputs`, `final`, `gradients` and the tape."""
@@ -207,15 +237,24 @@ class Execution:
             self.outputs[name] = self.taken(program.places[value], self.size(size_of(program.graph, value)))
 
     def histories(self) -> dict[str, DeviceArray]:
-        """Every state after every step, [T, B, width], zero past a row's end; of a run that kept its tape."""
+        """Every state after every step, [T, B, width], zero past a row's end; of a run that kept
+        its tape."""
         program = self.code.program
         return {s.name: self.taken(Place(s.buffer, 1), self.size(s.size)) for s in program.states}
 
     def taken(self, place: Place, width: int) -> DeviceArray:
         """A copy of the rows of a place, zero past a row's end."""
         rows, found = self.steps * self.n, self.launcher.new(self.steps, self.n, width)
-        self.launcher.move("take", rows * width, target=found.address, source=self.address(place), count=rows, n=self.n, width=width,
-                           lengths=self.lengths_array.address)
+        self.launcher.move(
+            "take",
+            rows * width,
+            target=found.address,
+            source=self.address(place),
+            count=rows,
+            n=self.n,
+            width=width,
+            lengths=self.lengths_array.address,
+        )
         return found
 
     def size(self, expression: str) -> int:
@@ -234,7 +273,9 @@ class Execution:
         """Where the rows of a place begin: of a history, those before each step or after it."""
         buffer, program = self.code.program.buffers[place.buffer], self.code.program
         later = buffer.kind == "history" and (place.shift == 1) != (program.reverse and not buffer.taped)
-        return self.buffer(place.buffer).address + (self.n * self.size(buffer.size) * self.launcher.dtype.itemsize if later else 0)
+        return self.buffer(place.buffer).address + (
+            self.n * self.size(buffer.size) * self.launcher.dtype.itemsize if later else 0
+        )
 
     def values(self, source: Source, **given: int) -> dict[str, int]:
         """The arguments of a kernel by key."""
@@ -259,7 +300,8 @@ class Execution:
                     raise KeyError(key)
         return found
 
-    # --- the loop ----------------------------------------------------------------------------------------------------
+    # --- the loop
+    # ----------------------------------------------------------------------------------------------------
 
     def whole_loop(self) -> None:
         """Tiers 1 and 2."""
@@ -277,20 +319,24 @@ class Execution:
             self.groups(source, self.choice.shape, tiles, common)
 
     def groups(self, source: Source, shape: Shape, tiles: int, common: dict[str, int]) -> None:
-        """Tier 2: as many tiles at once as there are processors for, one launch after another. Raises BlockedError, which takes waiting for
-        the device, where the blocks did not meet."""
+        """Tier 2: as many tiles at once as there are processors for, one launch after another.
+        Raises BlockedError, which takes waiting for the device, where the blocks did not meet."""
         at_once = min(tiles, self.launcher.device.processors // shape.blocks)
         together = bool(shape.exchange)
         if together:
-            exchange = self.launcher.zeros(at_once * 2 * shape.exchange)  # vectors of it are fetched with what fills up a row
+            exchange = self.launcher.zeros(
+                at_once * 2 * shape.exchange
+            )  # vectors of it are fetched with what fills up a row
             counters = self.launcher.counters((tiles + 1) * APART)
             common = common | {"exchange": exchange.address, "counters": counters.address, "patience": PATIENCE}
         for tile in range(0, tiles, at_once):
             count = min(at_once, tiles - tile) * shape.blocks
             self.launcher(source, count, self.values(source, tile0=tile, **common), together=together)
         if together and counters.numpy()[0]:
-            raise BlockedError(f"the GPU did not run all {at_once * shape.blocks} blocks of '{self.code.program.name}' at once, and gave up after "
-                               f"{PATIENCE:,} looks. Use tier=3, whose blocks do not wait for each other.")
+            raise BlockedError(
+                f"the GPU did not run all {at_once * shape.blocks} blocks of '{self.code.program.name}' at once, and"
+                f" gave up after {PATIENCE:,} looks. Use tier=3, whose blocks do not wait for each other."
+            )
 
     def step_by_step(self) -> None:
         """Tier 3."""
@@ -302,19 +348,40 @@ class Execution:
 
     def begin(self, state: State) -> None:
         """The state before each row's first step, into its history."""
-        self.launcher.move("move", self.n * self.size(state.size), target=self.buffer(state.buffer).address, at_target=int(self.code.program.reverse),
-                           source=self.start[state.name].address, at_source=0, n=self.n, width=self.size(state.size), lengths=self.lengths_array.address)
+        self.launcher.move(
+            "move",
+            self.n * self.size(state.size),
+            target=self.buffer(state.buffer).address,
+            at_target=int(self.code.program.reverse),
+            source=self.start[state.name].address,
+            at_source=0,
+            n=self.n,
+            width=self.size(state.size),
+            lengths=self.lengths_array.address,
+        )
 
     def finish(self, state: State) -> None:
         """The state after each row's last step, from its history."""
-        self.launcher.move("move", self.n * self.size(state.size), target=self.final[state.name].address, at_target=0,
-                           source=self.buffer(state.buffer).address, at_source=1 - int(self.code.program.reverse), n=self.n, width=self.size(state.size),
-                           lengths=self.lengths_array.address)
+        self.launcher.move(
+            "move",
+            self.n * self.size(state.size),
+            target=self.final[state.name].address,
+            at_target=0,
+            source=self.buffer(state.buffer).address,
+            at_source=1 - int(self.code.program.reverse),
+            n=self.n,
+            width=self.size(state.size),
+            lengths=self.lengths_array.address,
+        )
 
-    # --- stages over rows --------------------------------------------------------------------------------------------
+    # --- stages over rows
+    # --------------------------------------------------------------------------------------------
 
-    def stage(self, stage: Stage, first: int, count: int, t0: int, panels: list[tuple[dict[str, int], int]] | None = None) -> None:
-        """A stage over rows: its products, then the rest. panels: what `panel` made, if it was made before."""
+    def stage(
+        self, stage: Stage, first: int, count: int, t0: int, panels: list[tuple[dict[str, int], int]] | None = None
+    ) -> None:
+        """A stage over rows: its products, then the rest. panels: what `panel` made, if it was made
+        before."""
         if not count:
             return
         common = {"first": first, "count": count, "t0": t0, "n": self.n, "lengths": self.lengths_array.address}
@@ -333,8 +400,14 @@ class Execution:
         parts = min(up(count, down), max(1, BLOCKS * processors // max(1, groups)))
         chunk = up(up(count, parts), down) * down
         parts = up(count, chunk)
-        summed = [(parameter, self.launcher.new(parts * down, size)) for parameter, _ in sums(self.code.program.graph, stage)]
-        given = common | {"chunk": chunk, "across": across} | {f"parts {i}": array.address for i, (_, array) in enumerate(summed)}
+        summed = [
+            (parameter, self.launcher.new(parts * down, size)) for parameter, _ in sums(self.code.program.graph, stage)
+        ]
+        given = (
+            common
+            | {"chunk": chunk, "across": across}
+            | {f"parts {i}": array.address for i, (_, array) in enumerate(summed)}
+        )
         self.launcher(source, groups * parts, self.values(source, **given))
         for parameter, array in summed:
             self.add(parameter, array)
@@ -342,10 +415,13 @@ class Execution:
     def add(self, parameter: str, parts: DeviceArray) -> None:
         """Adds the rows of `parts` to a gradient."""
         total = self.gradients[parameter]
-        self.launcher.move("add_parts", total.size, target=total.address, parts=parts.address, count=parts.shape[0], size=total.size)
+        self.launcher.move(
+            "add_parts", total.size, target=total.address, parts=parts.address, count=parts.shape[0], size=total.size
+        )
 
     def panel(self, stage: Stage, panel: Panel) -> tuple[dict[str, int], int]:
-        """The arguments of `product` for a panel, whatever the rows, and how many accumulations it has."""
+        """The arguments of `product` for a panel, whatever the rows, and how many accumulations it
+        has."""
         program, gates = self.code.program, panel.accumulations
         units, inner = self.size(stage.size), [self.size(size_of(program.graph, o)) for o in panel.operands]
         matrices, strides, targets, starts, modes = [], [], [], [], []
@@ -356,9 +432,22 @@ class Execution:
             targets.append(self.address(program.places[acc.value]))
             bias = self.bias(acc.biases) if acc.first and acc.biases else None
             starts.append(targets[-1] if bias is None else bias.address)
-            modes.append(products.FROM_ITSELF if not acc.first else products.FROM_BIAS if bias is not None else products.FROM_ZERO)
-        tables = {"operands": [self.address(program.places[o]) for o in panel.operands], "inner": inner, "matrices": matrices, "strides": strides,
-                  "targets": targets, "starts": starts, "modes": modes}
+            modes.append(
+                products.FROM_ITSELF
+                if not acc.first
+                else products.FROM_BIAS
+                if bias is not None
+                else products.FROM_ZERO
+            )
+        tables = {
+            "operands": [self.address(program.places[o]) for o in panel.operands],
+            "inner": inner,
+            "matrices": matrices,
+            "strides": strides,
+            "targets": targets,
+            "starts": starts,
+            "modes": modes,
+        }
         array = self.launcher.indices([v for table in tables.values() for v in table])
         self.own[f"table {array.address}"] = array
         places = np.cumsum([0, *(len(t) for t in tables.values())])
@@ -374,7 +463,9 @@ class Execution:
         if key not in self.own:
             total = self.own[key] = self.launcher.zeros(vectors[0].size)
             for vector in vectors:
-                self.launcher.move("add_parts", total.size, target=total.address, parts=vector.address, count=1, size=total.size)
+                self.launcher.move(
+                    "add_parts", total.size, target=total.address, parts=vector.address, count=1, size=total.size
+                )
         return self.own[key]
 
     def outer(self, parameter: str, left: str, right: str) -> None:
@@ -386,9 +477,21 @@ class Execution:
         wanted = max(1, 2 * self.launcher.device.processors // tiles)
         chunk = max(OUTER_ROWS, up(rows, wanted))
         parts = self.launcher.new(up(rows, chunk), height * width)
-        self.launcher(products.outer_source(self.launcher.dtype.name), tiles * parts.shape[0], {
-            "left": self.address(program.places[left]), "right": self.address(program.places[right]), "parts": parts.address, "height": height,
-            "width": width, "count": rows, "n": self.n, "chunk": chunk, "lengths": self.lengths_array.address})
+        self.launcher(
+            products.outer_source(self.launcher.dtype.name),
+            tiles * parts.shape[0],
+            {
+                "left": self.address(program.places[left]),
+                "right": self.address(program.places[right]),
+                "parts": parts.address,
+                "height": height,
+                "width": width,
+                "count": rows,
+                "n": self.n,
+                "chunk": chunk,
+                "lengths": self.lengths_array.address,
+            },
+        )
         self.add(parameter, parts)
 
 

@@ -1,8 +1,11 @@
-"""Where arrays of other libraries lie on the GPU: by `__cuda_array_interface__`, or else by DLPack. Nothing is copied.
+"""Where arrays of other libraries lie on the GPU: by `__cuda_array_interface__`, or else by DLPack.
+Nothing is copied.
 
-Both say the same of an array: address, shape, strides, kind of number. The answer is in the words of the former (version 3), with strides
-always and, under "keep", what must live as long as the array is used.
+Both say the same of an array: address, shape, strides, kind of number. The answer is in the words
+of the former (version 3), with strides always and, under "keep", what must live as long as the
+array is used.
 """
+
 from __future__ import annotations
 
 import ctypes
@@ -18,9 +21,18 @@ KINDS = {0: "i", 1: "u", 2: "f", 5: "c"}  # DLDataTypeCode
 class _Tensor(ctypes.Structure):
     """DLTensor, from dlpack.h."""
 
-    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
-                ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64)),
-                ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64)]
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
 
 
 def on_device(value: Any) -> bool:
@@ -45,7 +57,8 @@ def interface(value: Any) -> dict[str, Any]:
 
 
 def _detached(value: Any) -> Any:
-    """torch gives no address of what requires a gradient, and raises where it is asked whether it has one."""
+    """torch gives no address of what requires a gradient, and raises where it is asked whether it
+    has one."""
     return value.detach() if hasattr(value, "detach") else value
 
 
@@ -62,7 +75,16 @@ def _from_dlpack(value: Any) -> dict[str, Any]:
     tensor = ctypes.cast(pointer(capsule, b"dltensor"), ctypes.POINTER(_Tensor)).contents
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     item = tensor.bits // 8
-    strides = tuple(tensor.strides[i] * item for i in range(tensor.ndim)) if tensor.strides else packed_strides(shape, item)
+    strides = (
+        tuple(tensor.strides[i] * item for i in range(tensor.ndim)) if tensor.strides else packed_strides(shape, item)
+    )
     kind = KINDS.get(tensor.code, "V")
-    return {"shape": shape, "typestr": f"<{kind}{item}", "data": ((tensor.data or 0) + tensor.byte_offset, False), "strides": strides, "stream": 1,
-            "version": 3, "keep": capsule}
+    return {
+        "shape": shape,
+        "typestr": f"<{kind}{item}",
+        "data": ((tensor.data or 0) + tensor.byte_offset, False),
+        "strides": strides,
+        "stream": 1,
+        "version": 3,
+        "keep": capsule,
+    }

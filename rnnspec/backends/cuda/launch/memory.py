@@ -1,4 +1,6 @@
-"""Arrays on the device: ours, and those of other libraries that say where they lie (interface.py)."""
+"""Arrays on the device: ours, and those of other libraries that say where they lie
+(interface.py)."""
+
 from __future__ import annotations
 
 import contextlib
@@ -14,7 +16,8 @@ from rnnspec.errors import DtypeError, UnsupportedError
 
 
 class StreamHandle(int):
-    """A CUDA stream, as a number, with the object that it belongs to: memory is given back on the stream that it was taken on."""
+    """A CUDA stream, as a number, with the object that it belongs to: memory is given back on the
+    stream that it was taken on."""
 
     owner: Any = None
 
@@ -27,14 +30,17 @@ class Memory:
         self.address = device.allocate(count, stream)
 
     def __del__(self) -> None:
-        with contextlib.suppress(CudaError, AttributeError, TypeError):  # at the end of the process the driver may be gone
+        with contextlib.suppress(
+            CudaError, AttributeError, TypeError
+        ):  # at the end of the process the driver may be gone
             self.device.free(self.address, self.stream)
 
 
 @dataclass(frozen=True)
 class DeviceArray:
-    """An array on the device. strides in bytes. torch.as_tensor(array, device="cuda"), cupy.asarray(array) and others take it without a copy;
-    `numpy()` and np.asarray(array) copy it to the host."""
+    """An array on the device. strides in bytes. torch.as_tensor(array, device="cuda"),
+    cupy.asarray(array) and others take it without a copy; `numpy()` and np.asarray(array) copy it
+    to the host."""
 
     address: int
     shape: tuple[int, ...]
@@ -46,8 +52,14 @@ class DeviceArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        return {"shape": self.shape, "typestr": self.dtype.str, "data": (self.address, False), "strides": self.strides, "stream": self.stream or 1,
-                "version": 3}
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self.address, False),
+            "strides": self.strides,
+            "stream": self.stream or 1,
+            "version": 3,
+        }
 
     @property
     def ndim(self) -> int:
@@ -64,7 +76,15 @@ class DeviceArray:
     def reshape(self, *shape: int) -> DeviceArray:
         """The same numbers under another shape."""
         assert self.contiguous and prod(shape) == self.size
-        return DeviceArray(self.address, shape, self.dtype, packed_strides(shape, self.dtype.itemsize), self.owner, self.device, self.stream)
+        return DeviceArray(
+            self.address,
+            shape,
+            self.dtype,
+            packed_strides(shape, self.dtype.itemsize),
+            self.owner,
+            self.device,
+            self.stream,
+        )
 
     def numpy(self) -> np.ndarray:
         """A copy on the host; waits for what was launched before."""
@@ -86,22 +106,30 @@ def new_array(device: Device, shape: tuple[int, ...], dtype: np.dtype, stream: i
 
 
 def foreign(what: str, value: Any, dtype: np.dtype, device: Device, stream: int) -> DeviceArray:
-    """An array of another library's where it lies. Raises DtypeError if it is not of this dtype, or its numbers do not lie at multiples of their
-    size; UnsupportedError if it lies on another GPU."""
+    """An array of another library's where it lies. Raises DtypeError if it is not of this dtype, or
+    its numbers do not lie at multiples of their size; UnsupportedError if it lies on another
+    GPU."""
     told = interface(value)
     found = np.dtype(told["typestr"])
     if found != dtype:
-        raise DtypeError(f"{what} has dtype {found}, the kernel {dtype}. Convert it, or compile the cell for its dtype.")
+        raise DtypeError(
+            f"{what} has dtype {found}, the kernel {dtype}. Convert it, or compile the cell for its dtype."
+        )
     if told.get("mask") is not None:
         raise DtypeError(f"{what} is a masked array, and a kernel would read through its mask.")
     address = told["data"][0] or 0
     if prod(told["shape"]):
         if any(place % dtype.itemsize for place in (address, *told["strides"])):
-            raise DtypeError(f"{what} has numbers that do not lie at multiples of {dtype.itemsize} bytes, where a GPU can't read them: give a copy.")
+            raise DtypeError(
+                f"{what} has numbers that do not lie at multiples of {dtype.itemsize} bytes, where a GPU can't read"
+                " them: give a copy."
+            )
         device.use()
         if (number := device.number_of(address)) not in (None, device.number):
-            raise UnsupportedError(f"{what} lies on GPU {number}, and kernels run on GPU {device.number}: move it there, or choose the GPU of this "
-                                   "process by CUDA_VISIBLE_DEVICES.")
+            raise UnsupportedError(
+                f"{what} lies on GPU {number}, and kernels run on GPU {device.number}: move it there, or choose the GPU"
+                " of this process by CUDA_VISIBLE_DEVICES."
+            )
     given = told.get("stream")
     if given is not None and given != (stream or 1):  # made on another stream: wait for it
         device.use()

@@ -1,11 +1,15 @@
-"""What a loop kernel (loop.py) keeps where: read off the Program, and, for given sizes, laid out in shared memory.
+"""What a loop kernel (loop.py) keeps where: read off the Program, and, for given sizes, laid out in
+shared memory.
 
-A *tile* holds a value of every row of the block: the states, of the step before and of this one, and what one stage of the loop computes
-and another reads. Buffers that anything outside the loop reads also lie in global memory.
+A *tile* holds a value of every row of the block: the states, of the step before and of this one,
+and what one stage of the loop computes and another reads. Buffers that anything outside the loop
+reads also lie in global memory.
 
-Where several blocks share a tile of rows, each has a part of every size's units: it computes those, and keeps them alone of a tile that is
-only read unit by unit. Of a *whole* tile every block keeps all units; what the blocks write of it goes through an exchange in global memory.
+Where several blocks share a tile of rows, each has a part of every size's units: it computes those,
+and keeps them alone of a tile that is only read unit by unit. Of a *whole* tile every block keeps
+all units; what the blocks write of it goes through an exchange in global memory.
 """
+
 from __future__ import annotations
 
 from collections import defaultdict
@@ -72,7 +76,7 @@ class Facts:
 
     @cached_property
     def tiles(self) -> Mapping[str, Tile]:
-        """"state <name>" and "value <name>" -> its tile."""
+        """ "state <name>" and "value <name>" -> its tile."""
         tiles = {f"state {s.name}": (s.size, 2) for s in self.inside}
         for number, stage in enumerate(self.program.loop):
             for name in sorted(self._read(stage)):
@@ -112,7 +116,11 @@ class Facts:
     def published(self, number: int) -> list[str]:
         """The whole tiles to which a stage adds its units."""
         stage = self.program.loop[number]
-        keys = [] if stage.rowwise else [self.key(v, place) for v, place in self.stored(stage) if not self.unfinished(v, number)]
+        keys = (
+            []
+            if stage.rowwise
+            else [self.key(v, place) for v, place in self.stored(stage) if not self.unfinished(v, number)]
+        )
         return [key for key in dict.fromkeys(keys) if key in self.tiles and self.tiles[key].whole]
 
     def _read(self, stage: Stage) -> set[str]:
@@ -128,7 +136,10 @@ class Facts:
         read = set(program.outputs.values()) | {v for o in program.outers for v in (o.left, o.right)}
         for stage in (*program.before, *program.after):
             read |= self._read(stage)
-        return frozenset({program.places[v].buffer for v in read if v in program.places} | {b.name for b in program.buffers.values() if b.saved})
+        return frozenset(
+            {program.places[v].buffer for v in read if v in program.places}
+            | {b.name for b in program.buffers.values() if b.saved}
+        )
 
     def stored(self, stage: Stage) -> Iterator[tuple[str, Place]]:
         """The values that a stage leaves, and where, those of its products included."""
@@ -139,9 +150,14 @@ class Facts:
 
     @cached_property
     def inside(self) -> tuple[State, ...]:
-        """The states that the loop computes or reads. The others are computed of all steps at once, and their history holds them."""
+        """The states that the loop computes or reads. The others are computed of all steps at once,
+        and their history holds them."""
         read = {self.key(n) for stage in self.program.loop for n in self._read(stage)}
-        return tuple(s for s in self.program.states if self.program.graph.states[s.name] in self.made or f"state {s.name}" in read)
+        return tuple(
+            s
+            for s in self.program.states
+            if self.program.graph.states[s.name] in self.made or f"state {s.name}" in read
+        )
 
     @cached_property
     def ready(self) -> tuple[State, ...]:
@@ -149,7 +165,8 @@ class Facts:
         return tuple(s for s in self.program.states if self.program.graph.states[s.name] not in self.made)
 
     def carried(self, stage: Stage) -> list[tuple[str, Place]]:
-        """States that the loop reads and does not compute: the first stage of their size takes them from global memory."""
+        """States that the loop reads and does not compute: the first stage of their size takes them
+        from global memory."""
         program, found = self.program, []
         for state in self.inside:
             value, place = program.graph.states[state.name], Place(state.buffer, 1)
@@ -165,7 +182,8 @@ class Facts:
 
 @dataclass(frozen=True)
 class Shape:
-    """A loop kernel for given sizes. Offsets and `shared` are in numbers from the start of the block's shared memory."""
+    """A loop kernel for given sizes. Offsets and `shared` are in numbers from the start of the
+    block's shared memory."""
 
     rows: int
     blocks: int  # that share the units of a tile of rows
@@ -182,10 +200,17 @@ class Shape:
     exchange: int  # numbers of that, for one step
 
 
-def layout(facts: Facts, sizes: Mapping[str, int], item: int, rows: int, weights: Literal["registers", "shared"], blocks: int = 1,
-           wanted: int = WANTED_THREADS) -> Shape:
-    """The shape of the kernel with so many rows to a tile, and blocks that share its units. item: bytes of a number; wanted: threads of a block,
-    if there are terms enough to share out."""
+def layout(
+    facts: Facts,
+    sizes: Mapping[str, int],
+    item: int,
+    rows: int,
+    weights: Literal["registers", "shared"],
+    blocks: int = 1,
+    wanted: int = WANTED_THREADS,
+) -> Shape:
+    """The shape of the kernel with so many rows to a tile, and blocks that share its units. item:
+    bytes of a number; wanted: threads of a block, if there are terms enough to share out."""
     program, vector = facts.program, VECTOR_BYTES // item
 
     def up(count: int) -> int:
@@ -211,7 +236,9 @@ def layout(facts: Facts, sizes: Mapping[str, int], item: int, rows: int, weights
                 matrices[number, index] = end
                 end += up(columns(panel, stage, sizes, blocks) * inner(facts, panel, sizes))
     exchanged, exchange = _exchange(facts, rows, strides) if blocks > 1 else ({}, 0)
-    return Shape(rows, blocks, threads, weights, tiles, strides, products, shares, matrices, parts, end, exchanged, exchange)
+    return Shape(
+        rows, blocks, threads, weights, tiles, strides, products, shares, matrices, parts, end, exchanged, exchange
+    )
 
 
 def _exchange(facts: Facts, rows: int, strides: Mapping[str, int]) -> tuple[dict[str, int], int]:
@@ -244,23 +271,37 @@ def weight_registers(facts: Facts, sizes: Mapping[str, int], shape: Shape) -> in
     for number, stage in enumerate(facts.program.loop):
         for index, panel in enumerate(stage.panels):
             share = shape.shares[number, index]
-            found += -(-columns(panel, stage, sizes, shape.blocks) * share // shape.threads) * (inner(facts, panel, sizes) // share)
+            found += -(-columns(panel, stage, sizes, shape.blocks) * share // shape.threads) * (
+                inner(facts, panel, sizes) // share
+            )
     return found
 
 
-def _shares(facts: Facts, sizes: Mapping[str, int], vector: int, blocks: int, wanted: int) -> tuple[dict[tuple[int, int], int], int]:
+def _shares(
+    facts: Facts, sizes: Mapping[str, int], vector: int, blocks: int, wanted: int
+) -> tuple[dict[tuple[int, int], int], int]:
     """By how many threads the terms of each panel's sums are shared, and the threads of a block."""
     program = facts.program
-    panels = {(number, index): (stage, panel) for number, stage in enumerate(program.loop) for index, panel in enumerate(stage.panels)}
+    panels = {
+        (number, index): (stage, panel)
+        for number, stage in enumerate(program.loop)
+        for index, panel in enumerate(stage.panels)
+    }
     widths = {key: columns(panel, stage, sizes, blocks) for key, (stage, panel) in panels.items()}
-    least = max([*widths.values(), *(own_units(s.size, sizes, blocks) for s in program.loop if not s.rowwise)], default=1)
-    shares = {key: _share(facts, panel, sizes, vector, max(least, wanted) // widths[key]) for key, (_, panel) in panels.items()}
+    least = max(
+        [*widths.values(), *(own_units(s.size, sizes, blocks) for s in program.loop if not s.rowwise)], default=1
+    )
+    shares = {
+        key: _share(facts, panel, sizes, vector, max(least, wanted) // widths[key])
+        for key, (_, panel) in panels.items()
+    }
     most = max([least, *(width * shares[key] for key, width in widths.items())])
     return shares, min(MOST_THREADS, -(-most // WARP) * WARP)
 
 
 def _share(facts: Facts, panel: Panel, sizes: Mapping[str, int], vector: int, most: int) -> int:
-    """Each share is a whole operand, or an equal part of one; 1 where that does not come out. most: threads for a column."""
+    """Each share is a whole operand, or an equal part of one; 1 where that does not come out. most:
+    threads for a column."""
     widths = {evaluate_size(size_of(facts.program.graph, o), sizes) for o in panel.operands}
     operands, width = len(panel.operands), min(widths)
     if len(widths) > 1 or (operands > 1 and any(facts.state_of(o) for o in panel.operands)):

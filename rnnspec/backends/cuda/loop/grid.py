@@ -1,12 +1,17 @@
-"""What a loop kernel (loop.py) has beside where several blocks share the units of a tile of rows (tier 2).
+"""What a loop kernel (loop.py) has beside where several blocks share the units of a tile of rows
+(tier 2).
 
-Blocks come in groups, one group to a tile. What a stage computes of a whole tile, each block leaves in the exchange, in global memory; then
-the blocks of the group wait for each other, and each fetches all of it into its shared memory. Fetching at once, and two copies of the
-exchange, for steps of even and odd number, make one barrier enough: who writes a copy again has waited since it was read.
+Blocks come in groups, one group to a tile. What a stage computes of a whole tile, each block leaves
+in the exchange, in global memory; then the blocks of the group wait for each other, and each
+fetches all of it into its shared memory. Fetching at once, and two copies of the exchange, for
+steps of even and odd number, make one barrier enough: who writes a copy again has waited since it
+was read.
 
-The barrier is a counter of the group. The first thread of a block adds one and polls until all have; fences order what the block wrote
-before, and what it reads after. Polling ends after `patience` turns: the flag, counter 0, is raised, and the launcher makes an error of it.
+The barrier is a counter of the group. The first thread of a block adds one and polls until all
+have; fences order what the block wrote before, and what it reads after. Polling ends after
+`patience` turns: the flag, counter 0, is raised, and the launcher makes an error of it.
 """
+
 from __future__ import annotations
 
 from rnnspec.backends.cuda.loop.facts import VECTOR_BYTES

@@ -1,13 +1,17 @@
-"""Program -> text of the kernel that runs the whole time loop: one block for each tile of batch rows (tier 1), or several, each with a
-part of the units (tier 2; loop_grid.py has what that takes beside).
+"""Program -> text of the kernel that runs the whole time loop: one block for each tile of batch
+rows (tier 1), or several, each with a part of the units (tier 2; loop_grid.py has what that takes
+beside).
 
-Everything that lives from stage to stage lies in shared memory, recurrent weights in registers or shared memory. A stage: each thread
-sums whole columns of its products (a unit of one accumulation, for all rows of the tile), a barrier, then each thread does the pointwise
-work of its items (a unit of one row), a barrier. What a later launch reads also goes to global memory. Sizes are constants of the text.
+Everything that lives from stage to stage lies in shared memory, recurrent weights in registers or
+shared memory. A stage: each thread sums whole columns of its products (a unit of one accumulation,
+for all rows of the tile), a barrier, then each thread does the pointwise work of its items (a unit
+of one row), a barrier. What a later launch reads also goes to global memory. Sizes are constants of
+the text.
 
-A row that has ended, or that only fills up the tile, goes on computing on what lies in shared memory: it reads and writes nothing in
-global memory, and its states stay as they are.
+A row that has ended, or that only fills up the tile, goes on computing on what lies in shared
+memory: it reads and writes nothing in global memory, and its states stay as they are.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -27,7 +31,9 @@ from rnnspec.symbolic.graph import size_of
 HOISTED = 16  # parameters that a thread reads once, before the first step, for each stage
 
 
-def loop_source(program: Program, facts: Facts, shape: Shape, sizes: Mapping[str, int], dtype: str, digest: str = "") -> Source:
+def loop_source(
+    program: Program, facts: Facts, shape: Shape, sizes: Mapping[str, int], dtype: str, digest: str = ""
+) -> Source:
     """The module of a loop kernel. sizes: of the spec, by name."""
     work = LoopText(program, dtype, facts=facts, shape=shape, sizes=sizes)
     work.header("n", "order", "tile_lengths")
@@ -48,7 +54,9 @@ def loop_source(program: Program, facts: Facts, shape: Shape, sizes: Mapping[str
     _steps(work)
     _leave(work)
     title = f"{shape.rows} rows {'a block' if work.alone else f'to {shape.blocks} blocks'}, weights in {shape.weights}"
-    return work.source(title, digest, shape.threads, shape.shared, sizes=dict(sizes), rows=shape.rows, blocks=shape.blocks)
+    return work.source(
+        title, digest, shape.threads, shape.shared, sizes=dict(sizes), rows=shape.rows, blocks=shape.blocks
+    )
 
 
 def _sizes(work: LoopText) -> list[str]:
@@ -58,10 +66,13 @@ def _sizes(work: LoopText) -> list[str]:
 
 
 def _items(work: LoopText) -> None:
-    """Which row and unit each item of a thread is. One that is none has no length and is never live."""
+    """Which row and unit each item of a thread is. One that is none has no length and is never
+    live."""
     for size in _sizes(work):
         for item in work.items(size):
-            r, u, j, b, length, mine = (work.of_item(what, size, item) for what in ("r", "u", "j", "b", "length", "mine"))
+            r, u, j, b, length, mine = (
+                work.of_item(what, size, item) for what in ("r", "u", "j", "b", "length", "mine")
+            )
             all_items, own = work.u(work.shape.rows * work.own(size)), work.u(work.own(size))
             work.line(f"e = thread + {work.u(item * work.shape.threads)}")
             if not work.whole(size, item):
@@ -70,7 +81,9 @@ def _items(work: LoopText) -> None:
             if not work.alone:
                 work.line(f"{u} = {work.first(size)} + {j}")
             if work.ragged(size):
-                work.line(f"{mine} = thread + {work.u(item * work.shape.threads)} < {all_items} and {u} < {work.size(size)}")
+                work.line(
+                    f"{mine} = thread + {work.u(item * work.shape.threads)} < {all_items} and {u} < {work.size(size)}"
+                )
                 work.line(f"{u} = {u} if {u} < {work.size(size)} else {work.u(0)}")
             work.line(f"{b}, {length} = order[row0 + {r}], tile_lengths[row0 + {r}]")
             if not work.whole(size, item):
@@ -131,7 +144,10 @@ def _leave(work: LoopText) -> None:
             r, u, j, b = (work.of_item(what, state.size, item) for what in ("r", "u", "j", "b"))
             with _guarded(work, state.size, item):
                 work.line(f"if row0 + {r} < n:")
-                work.line(f"    {result}[{b} * {work.size(state.size)} + {u}] = {work.tile(f'state {state.name}', r, u, copy, j)}")
+                work.line(
+                    f"    {result}[{b} * {work.size(state.size)} + {u}] ="
+                    f" {work.tile(f'state {state.name}', r, u, copy, j)}"
+                )
 
 
 def _fixed(work: LoopText, stage: Stage) -> list[str]:
@@ -167,7 +183,9 @@ def _steps(work: LoopText) -> None:
     exchange_line(work)
     for size in dict.fromkeys(s.size for s in program.loop if not s.rowwise):
         for item in work.items(size):
-            live, row, at, u, b, length = (work.of_item(what, size, item) for what in ("live", "row", "at", "u", "b", "length"))
+            live, row, at, u, b, length = (
+                work.of_item(what, size, item) for what in ("live", "row", "at", "u", "b", "length")
+            )
             work.line(f"{live}, {row} = t < {length}, t * n + {b}")
             work.line(f"{at} = {row} * {work.size(size)} + {u}")
     if any(stage.rowwise for stage in program.loop):
@@ -182,7 +200,8 @@ def _steps(work: LoopText) -> None:
     work.indent -= 1
 
 
-# --- a stage ---------------------------------------------------------------------------------------------------------
+# --- a stage
+# ---------------------------------------------------------------------------------------------------------
 
 
 def _stage(work: LoopText, stage: Stage, number: int) -> None:
@@ -203,7 +222,9 @@ def _stage(work: LoopText, stage: Stage, number: int) -> None:
 
 def _accumulations(stage: Stage) -> list[tuple[int, int, Accumulation]]:
     """Panel, place in the panel, accumulation."""
-    return [(index, gate, acc) for index, panel in enumerate(stage.panels) for gate, acc in enumerate(panel.accumulations)]
+    return [
+        (index, gate, acc) for index, panel in enumerate(stage.panels) for gate, acc in enumerate(panel.accumulations)
+    ]
 
 
 def _starts_in_global(work: LoopText, acc: Accumulation, number: int) -> bool:
@@ -221,7 +242,9 @@ def _global_loads(work: LoopText, stage: Stage, number: int, item: int) -> None:
     loads = {}
     for name in work.outside(stage):
         if work.in_global(name):
-            loads[work.value(name, str(item))] = f"{work.pointer(work.program.places[name])}[{row if work.is_number(name, stage) else at}]"
+            loads[work.value(name, str(item))] = (
+                f"{work.pointer(work.program.places[name])}[{row if work.is_number(name, stage) else at}]"
+            )
     for _, _, acc in _accumulations(stage):
         if _starts_in_global(work, acc, number):
             loads[_start(work, acc, item)] = f"{work.pointer(work.program.places[acc.value])}[{at}]"
@@ -243,10 +266,16 @@ def _item(work: LoopText, stage: Stage, number: int, item: int) -> None:
         if work.is_read(name, "step"):
             work.line(f"{work.value(name, str(item))} = {work.fixed(name, u, 't')}")
         elif not work.fixed(name, u, "t"):
-            work.line(f"{work.value(name, str(item))} = {work.element(name, r, work.u(0) if work.is_number(name, stage) else u, j)}")
+            work.line(
+                f"{work.value(name, str(item))} ="
+                f" {work.element(name, r, work.u(0) if work.is_number(name, stage) else u, j)}"
+            )
     for index, gate, acc in _accumulations(stage):
-        terms = [work.value(b, str(item)) for b in acc.biases] if acc.first else \
-            [_start(work, acc, item) if _starts_in_global(work, acc, number) else work.element(acc.value, r, u, j)]
+        terms = (
+            [work.value(b, str(item)) for b in acc.biases]
+            if acc.first
+            else [_start(work, acc, item) if _starts_in_global(work, acc, number) else work.element(acc.value, r, u, j)]
+        )
         terms += product_sums(work, stage, (number, index), gate, (r, j))
         work.line(f"{work.value(acc.value, str(item))} = {' + '.join(terms)}")
     work.compute(stage.nodes, str(item))
@@ -271,7 +300,8 @@ def _store(work: LoopText, stage: Stage, number: int, item: int) -> None:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Elements of the row `r` of the tile. Blocks that share it do all the same, and one of them writes to global memory."""
+    """Elements of the row `r` of the tile. Blocks that share it do all the same, and one of them
+    writes to global memory."""
 
     work: LoopText
     stage: Stage
@@ -282,7 +312,10 @@ class _Rows:
         if text := work.fixed(name, index, "t"):
             return text
         if work.in_global(name):
-            return f"({work.pointer(work.program.places[name])}[row * {work.size(size_of(work.graph, name))} + {index}] if live else real(0.0))"
+            return (
+                f"({work.pointer(work.program.places[name])}[row * {work.size(size_of(work.graph, name))} + {index}] if"
+                " live else real(0.0))"
+            )
         return work.element(name, "r", index)
 
     def write(self, name: str, index: str, text: str) -> None:

@@ -1,9 +1,11 @@
 """The products of a loop kernel (loop.py): each thread sums columns, for all rows of the tile.
 
-A column is a unit of one accumulation of a panel. Where a block has threads to spare, several share a column's terms, and their sums are
-added where they are read. Weights are read once, before the first step, into the thread's registers or into shared memory, there one row
-of all columns after another.
+A column is a unit of one accumulation of a panel. Where a block has threads to spare, several share
+a column's terms, and their sums are added where they are read. Weights are read once, before the
+first step, into the thread's registers or into shared memory, there one row of all columns after
+another.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -21,8 +23,8 @@ Key = tuple[int, int]  # stage, panel
 
 @dataclass(frozen=True)
 class _Product:
-    """A panel with its numbers. units: of the block; width: columns; share: threads to a column; cut: parts of an operand; terms:
-    of a thread, of one operand."""
+    """A panel with its numbers. units: of the block; width: columns; share: threads to a column;
+    cut: parts of an operand; terms: of a thread, of one operand."""
 
     work: LoopText
     stage: Stage
@@ -109,7 +111,10 @@ def _shared_out(own: _Product) -> None:
     """The weights and the operand of a thread that has a share of a column."""
     work, u = own.work, own.work.u
     terms, operands = own.inner[0] // own.cut, len(own.panel.operands)
-    work.line(f"piece = e % {u(own.width)} // {u(own.units)} * {u(operands)} + e // {u(own.width)} // {u(own.cut)}  # which matrix")
+    work.line(
+        f"piece = e % {u(own.width)} // {u(own.units)} * {u(operands)} + e // {u(own.width)} // {u(own.cut)}  # which"
+        " matrix"
+    )
     work.line(f"item = e // {u(own.width)} % {u(own.cut)} * {u(terms)}  # and the first of its terms")
     place = own.variable("operand")
     for i, operand in enumerate(own.panel.operands):
@@ -121,7 +126,9 @@ def _shared_out(own: _Product) -> None:
     strides = _source(own, pairs, own.inner[0])
     if own.stores:
         start = own.variable("weights")
-        work.line(f"{start} = {u(own.matrices)} + (e // {u(own.width)} * {u(terms)}) * {u(own.width)} + e % {u(own.width)}")
+        work.line(
+            f"{start} = {u(own.matrices)} + (e // {u(own.width)} * {u(terms)}) * {u(own.width)} + e % {u(own.width)}"
+        )
         with own.guarded(0):
             work.line(f"k = {u(0)}")
             work.line(f"while k < {u(terms)}:")
@@ -142,12 +149,16 @@ def _load(own: _Product, turn: int, span: tuple[int, int], strides: tuple[str, s
     with own.guarded(turn):
         work.line(f"k = {u(0)}")
         work.line(f"while k < {u(inner)}:")
-        work.line(f"    sh[k * {u(own.width)} + {u(own.matrices + done * own.width)} + e] = source[u * {strides[0]} + k * {strides[1]}]")
+        work.line(
+            f"    sh[k * {u(own.width)} + {u(own.matrices + done * own.width)} + e] = source[u * {strides[0]} + k *"
+            f" {strides[1]}]"
+        )
         work.line(f"    k += {u(1)}")
 
 
 def _source(own: _Product, pairs: list[tuple[int, int]], inner: int) -> tuple[str, str]:
-    """Lines that find matrix number `piece` and, in it, the unit of column `e`; returns how far apart its units lie, and its terms."""
+    """Lines that find matrix number `piece` and, in it, the unit of column `e`; returns how far
+    apart its units lie, and its terms."""
     work, u = own.work, own.work.u
     size, whole = own.stage.size, own.work.number(own.stage.size)
     work.line(f"u = e % {u(own.units)}" if work.alone else f"u = {work.first(size)} + e % {u(own.units)}")
@@ -161,7 +172,9 @@ def _source(own: _Product, pairs: list[tuple[int, int]], inner: int) -> tuple[st
         inside = "    " * bool(number)
         if number:
             work.line(f"if piece == {u(number)}:")
-        work.line(f"{inside}source = {work.vector(term.matrix)}  # {term.matrix}{'.T' * term.transposed} @ {term.operand}")
+        work.line(
+            f"{inside}source = {work.vector(term.matrix)}  # {term.matrix}{'.T' * term.transposed} @ {term.operand}"
+        )
         if mixed:
             work.line(f"{inside}low, high = {u(by_unit)}, {u(by_term)}")
     return ("low", "high") if mixed else (u(by_unit), u(by_term))
@@ -181,15 +194,22 @@ def product(work: LoopText, stage: Stage, panel: Panel, key: Key) -> None:
             else:
                 _terms(own, turn, sums)
             for r in rows:
-                work.line(f"sh[thread + {u(work.shape.products[key] + r * own.width * own.share + own.offset(turn))}] = {sums[r]}")
+                work.line(
+                    f"sh[thread + {u(work.shape.products[key] + r * own.width * own.share + own.offset(turn))}] ="
+                    f" {sums[r]}"
+                )
 
 
 def product_sums(work: LoopText, stage: Stage, key: Key, gate: int, at: tuple[str, str]) -> list[str]:
-    """The texts of what has to be added for an item of an accumulation. at: its row, and the number of its unit in the block."""
+    """The texts of what has to be added for an item of an accumulation. at: its row, and the number
+    of its unit in the block."""
     own = _Product(work, stage, stage.panels[key[1]], key)
     row, unit = at
-    return [f"sh[{row} * {work.u(own.width * own.share)} + {work.u(work.shape.products[key] + part * own.width + gate * own.units)} + {unit}]"
-            for part in range(own.share)]
+    return [
+        f"sh[{row} * {work.u(own.width * own.share)} +"
+        f" {work.u(work.shape.products[key] + part * own.width + gate * own.units)} + {unit}]"
+        for part in range(own.share)
+    ]
 
 
 def _terms_shared_out(own: _Product, sums: list[str]) -> None:
@@ -218,7 +238,8 @@ def _terms(own: _Product, turn: int, sums: list[str]) -> None:
 
 
 def _rounds(own: _Product, operand: str, inner: int, place: int, sums: list[str]) -> None:
-    """The terms of one operand, UNROLLED at a time, then those that are left. place: of the weights, in shared memory."""
+    """The terms of one operand, UNROLLED at a time, then those that are left. place: of the
+    weights, in shared memory."""
     work, u = own.work, own.work.u
     whole = inner // UNROLLED * UNROLLED
     if whole:

@@ -1,4 +1,6 @@
-"""The text of a loop kernel (loop.py): its constants, and the places of values in the block's shared memory."""
+"""The text of a loop kernel (loop.py): its constants, and the places of values in the block's
+shared memory."""
+
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
@@ -48,9 +50,10 @@ class LoopText(Text):
         return (item + 1) * self.shape.threads <= self.shape.rows * self.own(size) and not self.ragged(size)
 
     def of_item(self, what: str, size: str, item: int) -> str:
-        """A variable of an item: its row in the tile "r", its unit "u" and its number "j" among those of the block, its row in the batch
-        "b", its length, whether it is live, and where it lies in global memory: "row" and, with the unit, "at". In blocks that have not all
-        units, "mine" is whether there is such an item."""
+        """A variable of an item: its row in the tile "r", its unit "u" and its number "j" among
+        those of the block, its row in the batch "b", its length, whether it is live, and where it
+        lies in global memory: "row" and, with the unit, "at". In blocks that have not all units,
+        "mine" is whether there is such an item."""
         what = "u" if what == "j" and self.alone else what
         return self.name(f"{what} of {size} {item}", f"{what}_{size}_{item}")
 
@@ -59,13 +62,15 @@ class LoopText(Text):
         return self.shape.rows * self.shape.strides[key]
 
     def copies(self, key: str) -> tuple[str, str]:
-        """The variables that say where in a state's tile lies what it was before the step, and what it is after."""
+        """The variables that say where in a state's tile lies what it was before the step, and what
+        it is after."""
         now, then = (self.name(f"{which} {key}", f"{key.removeprefix('state ')}_{which}") for which in ("now", "then"))
         return now, then
 
     def tile(self, key: str, row: str | int, unit: str | int, copy: str, own: str = "") -> str:
-        """The text of an element of a tile; what is known is folded into its place. copy: of a state, the variable that says which; own: the
-        number of the unit among those of the block."""
+        """The text of an element of a tile; what is known is folded into its place. copy: of a
+        state, the variable that says which; own: the number of the unit among those of the
+        block."""
         return f"sh[{self._tile(key, row, unit, copy, own)}]"
 
     def _tile(self, key: str, row: str | int, unit: str | int, copy: str, own: str = "") -> str:
@@ -93,7 +98,11 @@ class LoopText(Text):
 
     def in_global(self, name: str) -> bool:
         """Whether a value is read from global memory alone."""
-        return not self.is_read(name, "parameter", "step", "size") and name not in self.facts.made and self.facts.state_of(name) is None
+        return (
+            not self.is_read(name, "parameter", "step", "size")
+            and name not in self.facts.made
+            and self.facts.state_of(name) is None
+        )
 
     def element(self, name: str, row: str | int, unit: str | int, own: str = "") -> str:
         """The text of an element of a value that lies in shared memory."""
@@ -104,14 +113,22 @@ class LoopText(Text):
         key, state = self.facts.key(name), self.facts.state_of(name)
         return self._tile(key, row, unit, self.copies(key)[state[1] == "then"] if state else "", own)
 
-    def store(self, value: str, place: Place, at: tuple[str, str, str], text: str, live: str, published: Collection[str] = ()) -> None:
-        """Leaves an element of a value (row, unit, number of the unit in the block) in shared memory, or, of a tile that is published, in the
-        exchange, if anything reads it there; a state of a row that is not live stays what it was."""
+    def store(
+        self, value: str, place: Place, at: tuple[str, str, str], text: str, live: str, published: Collection[str] = ()
+    ) -> None:
+        """Leaves an element of a value (row, unit, number of the unit in the block) in shared
+        memory, or, of a tile that is published, in the exchange, if anything reads it there; a
+        state of a row that is not live stays what it was."""
         key = self.facts.key(value, place)
         if key not in self.facts.tiles:
             return
         row, unit, own = at
-        now, then = (self.tile(key, row, unit, copy, own) for copy in (self.copies(key) if place.buffer in self.facts.states else ("", "")))
+        now, then = (
+            self.tile(key, row, unit, copy, own)
+            for copy in (self.copies(key) if place.buffer in self.facts.states else ("", ""))
+        )
         if key in published:
             then = f"exchange[{self._place(self.shape.exchanged[key], self.shape.strides[key], row, unit, 'swap')}]"
-        self.line(f"{then} = {f'select({live}, {text}, {now})' if live and place.buffer in self.facts.states else text}")
+        self.line(
+            f"{then} = {f'select({live}, {text}, {now})' if live and place.buffer in self.facts.states else text}"
+        )
