@@ -1,115 +1,182 @@
-"""The shape of the code: imports in one direction, no cycles, small files and functions, a cheap
-`import rnnspec`."""
+"""The shape of the house: imports in one direction, no circles, small files, narrow lines.
+
+Every import counts: those inside functions, and those for type checkers alone.
+"""
 
 from __future__ import annotations
 
 import ast
+import io
 import subprocess
 import sys
-from graphlib import TopologicalSorter
+import tokenize
+from collections.abc import Iterator, Mapping
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1] / "rnnspec"
-FILES = sorted(ROOT.rglob("*.py"))
-# A module may import from its own layer and from those above it in this list.
-LAYERS = (
-    ("errors",),
-    ("files", "modules", "texts"),
+TOP = Path(__file__).resolve().parents[1]
+FILES = sorted((TOP / "rnnspec").rglob("*.py"))
+ALL_FILES = FILES + sorted((TOP / "bench").rglob("*.py")) + sorted((TOP / "tests").rglob("*.py"))
+# A room imports from its own floor's own room, and from the floors below it.
+FLOORS = (
+    ("storage", "errors"),
     ("language",),
-    ("symbolic",),
+    ("symbolic", "transform"),
     ("lowering",),
     ("backends",),
-    ("arrays", "initialise", "noise", "pieces", "pipeline"),
-    ("derived", "weights", "stream", "run", "kernel", "device"),
-    ("layer", "passes", "kept", "stack", "recurrent"),
-    ("latex", "show", "diagram"),
-    ("interop",),
-    ("check",),
-    ("compare", "transform"),
-    ("train",),
-    ("probe",),
-    ("commands",),
-    ("cli",),
-    ("__main__",),
-    ("__init__",),
+    ("engine", "show"),
+    ("layers", "check", "probe"),
+    ("train", "interop", "compare"),
+    ("commands", "__init__"),
+    ("__main__", "bench"),
 )
-RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
-FREE = {("modules", "backends")}  # the cache keys machine code by the runtime's sources, which it reads as text
+FLOOR = {room: number for number, rooms in enumerate(FLOORS, 1) for room in rooms}
+MOST_LINES, MOST_IN_A_FUNCTION, CODE_COLUMNS, PROSE_COLUMNS = 500, 50, 120, 100
 
 
-def layer(module: str) -> str:
-    parts = module.split(".")
-    return parts[1] if len(parts) > 1 else "__init__"
-
-
-def imports(path: Path, *, top_only: bool = False) -> set[str]:
-    """The modules of ours that a file imports, those inside functions included unless
-    `top_only`."""
-    tree = ast.parse(path.read_text())
-    found: set[str] = set()
-    nodes = list(tree.body) if top_only else list(ast.walk(tree))
-    for node in nodes:
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "rnnspec":
-            found |= {
-                (
-                    f"{node.module}.{a.name}"
-                    if (ROOT.parent / (f"{node.module}.{a.name}".replace(".", "/") + ".py")).exists()
-                    else node.module
-                )
-                for a in node.names
-            }
-        elif isinstance(node, ast.Import):
-            found |= {a.name for a in node.names if a.name.split(".")[0] == "rnnspec"}
-    return found
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def name_of(path: Path) -> str:
-    parts = path.relative_to(ROOT.parent).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 2 else parts)
+    """The dotted name of a module; a package's is its folder's."""
+    parts = path.relative_to(TOP).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_imports_go_one_way(path: Path) -> None:
-    own = layer(name_of(path))
-    if own == "__init__":
-        return
-    assert own in RANK, f"{own} has no place in the order of the layers"
+MODULES = {name_of(path): path for path in ALL_FILES}
+
+
+def imported(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """(module, name) of every import of ours that a statement makes; name is "" for a module as a whole."""
+    if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+        for alias in node.names:
+            whole = f"{node.module}.{alias.name}"
+            yield (whole, "") if whole in MODULES else (node.module, alias.name)
+    elif isinstance(node, ast.Import):
+        for alias in node.names:
+            yield alias.name, ""
+
+
+@cache
+def imports(path: Path) -> frozenset[str]:
+    """The modules of ours that a file imports."""
+    found = {module for node in ast.walk(tree_of(path)) for module, _ in imported(node)}
+    return frozenset(m for m in found if m in MODULES and m != name_of(path))
+
+
+def room(module: str) -> str:
+    parts = module.split(".")
+    return parts[0] if parts[0] != "rnnspec" else parts[1] if len(parts) > 1 else "__init__"
+
+
+def circle(graph: Mapping[str, set[str]]) -> list[str]:
+    """The names along a circle of a graph, none where it has none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def inner_graph(package: str, files: list[Path]) -> dict[str, set[str]]:
+    """Which files and folders of a package import which others of it."""
+    depth, graph = package.count(".") + 1, dict[str, set[str]]()
+    for path in files:
+        own = name_of(path).split(".")
+        if not name_of(path).startswith(f"{package}.") or len(own) <= depth:
+            continue
+        others = {m.split(".")[depth] for m in imports(path) if m.startswith(f"{package}.")}
+        graph.setdefault(own[depth], set()).update(others - {own[depth]})
+    return graph
+
+
+@pytest.mark.parametrize("path", [p for p in ALL_FILES if room(name_of(p)) != "tests"], ids=name_of)
+def test_imports_lead_down(path: Path) -> None:
+    own = room(name_of(path))
+    assert own in FLOOR, f"{own} has no floor"
     for module in imports(path):
-        other = layer(module)
-        assert RANK[other] <= RANK[own] or other == "__init__", f"{path.name} ({own}) imports {module}"
+        other = room(module)
+        assert other == own or FLOOR[other] < FLOOR[own], f"{name_of(path)} imports {module}"
 
 
-def test_no_import_cycles() -> None:
-    graph = {name_of(p): imports(p, top_only=True) - {name_of(p), "rnnspec"} for p in FILES}
-    TopologicalSorter(graph).prepare()
+def test_no_module_imports_itself_in_the_end() -> None:
+    assert circle({name_of(p): set(imports(p)) for p in FILES}) == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize("package", sorted({name_of(p.parent / "__init__.py") for p in FILES}))
+def test_no_circles_within_a_package(package: str) -> None:
+    """Files and folders beside each other import in one direction, a folder taken as one."""
+    if package != "rnnspec":  # its rooms have floors
+        assert circle(inner_graph(package, FILES)) == []
+
+
+@pytest.mark.parametrize("path", ALL_FILES, ids=name_of)
+def test_private_names_stay_in_their_module(path: Path) -> None:
+    tree, modules = tree_of(path), set[str]()
+    for node in ast.walk(tree):
+        for module, name in imported(node):
+            if module not in MODULES or module == name_of(path):
+                continue
+            assert not name.startswith("_") or name.startswith("__"), f"{name_of(path)} takes {name} from {module}"
+        if isinstance(node, ast.ImportFrom):
+            modules |= {a.asname or a.name for a in node.names if f"{node.module}.{a.name}" in MODULES}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
+            text = f"{node.value.id}.{node.attr}"
+            assert not node.attr.startswith("_") or node.attr.startswith("__"), f"{name_of(path)} takes {text}"
+
+
+@pytest.mark.parametrize("path", ALL_FILES, ids=name_of)
 def test_files_and_functions_are_small(path: Path) -> None:
-    text = path.read_text()
-    assert text.count("\n") <= 500, f"{path} has {text.count(chr(10))} lines"
-    for node in ast.walk(ast.parse(text)):
+    lines = path.read_text(encoding="utf-8").count("\n")
+    if room(name_of(path)) != "tests":
+        assert lines <= MOST_LINES, f"{name_of(path)} has {lines} lines"
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or 0) - node.lineno + 1
-            assert length <= 50, f"{path.name}: {node.name} has {length} lines"
+            assert length <= MOST_IN_A_FUNCTION, f"{name_of(path)}: {node.name} has {length} lines"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def prose_lines(path: Path) -> set[int]:
+    """The numbers of the lines that are docstrings or comments and nothing else."""
+    found = {
+        number
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        for number in range(node.lineno, (node.end_lineno or 0) + 1)
+    }
+    text = path.read_text(encoding="utf-8")
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT and not token.line[: token.start[1]].strip():
+            found.add(token.start[0])
+    return found
+
+
+@pytest.mark.parametrize("path", ALL_FILES, ids=name_of)
+def test_lines_are_narrow(path: Path) -> None:
+    prose = prose_lines(path)
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+        most = PROSE_COLUMNS if number in prose else CODE_COLUMNS
+        assert len(line) <= most, f"{name_of(path)}:{number} has {len(line)} columns of {most}"
+
+
+@pytest.mark.parametrize("path", ALL_FILES, ids=name_of)
 def test_every_module_says_what_it_is(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text())) or path.read_text().strip() == "", f"{path} has no docstring"
+    assert ast.get_docstring(tree_of(path)), f"{path} has no docstring"
 
 
 def test_nothing_evaluates_text() -> None:
     forbidden = {"eval", "exec", "parse_expr", "sympify", "simplify", "prange"}
     for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree_of(path)):
             called = node.func if isinstance(node, ast.Call) else None
-            name = (
-                called.id if isinstance(called, ast.Name) else called.attr if isinstance(called, ast.Attribute) else ""
-            )
-            assert name not in forbidden, f"{path.name}:{node.lineno} calls {name}"
+            name = getattr(called, "id", getattr(called, "attr", ""))
+            assert name not in forbidden, f"{name_of(path)}:{getattr(node, 'lineno', 0)} calls {name}"
 
 
 def test_importing_rnnspec_is_cheap() -> None:

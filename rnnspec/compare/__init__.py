@@ -1,0 +1,1 @@
+"""Whether two cells are the same function: `rnnspec diff`."""

@@ -1,0 +1,1 @@
+"""The spec language: YAML text to a Spec, and Spec to Spec."""

@@ -1,0 +1,1 @@
+"""Graph to Program: phases, stages, buffers, tape; and what all textual backends share."""

@@ -1,0 +1,1 @@
+"""Cells as text, LaTeX, JSON and drawings."""

@@ -1,0 +1,1 @@
+"""The Graph of a step, its adjoint and its tangent."""

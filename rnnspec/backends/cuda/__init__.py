@@ -1,0 +1,1 @@
+"""Kernels for NVIDIA GPUs: texts for Numba, in three tiers."""

@@ -1,0 +1,1 @@
+"""Conformance packs: cases with values, for implementations in any language."""

@@ -1,0 +1,1 @@
+"""The properties that `rnnspec check` checks, each a function of one cell."""

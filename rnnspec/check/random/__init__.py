@@ -1,0 +1,1 @@
+"""Random specs, valid and broken, and sending them through every stage."""

@@ -1,0 +1,1 @@
+"""What the things that a file says mean together: a Document to a Spec."""

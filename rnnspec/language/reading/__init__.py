@@ -1,0 +1,1 @@
+"""What a file says, key by key."""

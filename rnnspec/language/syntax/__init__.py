@@ -1,0 +1,1 @@
+"""Text to trees with places, and trees to text."""

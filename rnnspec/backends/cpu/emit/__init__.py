@@ -1,0 +1,1 @@
+"""Program to the text of a kernel."""

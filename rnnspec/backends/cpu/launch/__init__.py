@@ -1,0 +1,1 @@
+"""Everything about a call of a kernel: memory, plans, packed weights, threads."""

@@ -1,0 +1,1 @@
+"""What every kernel calls: vectors, register tiles, moves of rows, passes of training."""

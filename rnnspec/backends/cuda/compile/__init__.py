@@ -1,0 +1,1 @@
+"""Text to PTX and machine code of a GPU."""

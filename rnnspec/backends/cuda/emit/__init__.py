@@ -1,0 +1,1 @@
+"""Stages of a program as texts of kernels that are launched one by one."""
