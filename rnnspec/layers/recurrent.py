@@ -20,7 +20,7 @@ from rnnspec.errors import ShapeError
 from rnnspec.language.spec import Spec
 from rnnspec.layers.runs import StackRun
 from rnnspec.layers.stack import Cell, Stack, resets_in
-from rnnspec.storage.atomic import write_atomic
+from rnnspec.storage import atomic
 
 
 @dataclass(frozen=True)
@@ -249,7 +249,7 @@ class Recurrent:
         """Writes the weights to an .npz file, one array for each name. What stands under the path
         is always whole: the file is renamed when done."""
         weights = self.stack.check(self.params)
-        write_atomic(path, lambda file: np.savez(file, **weights))  # type: ignore[arg-type]
+        atomic.write(path, lambda file: np.savez(file, **weights))  # type: ignore[arg-type]
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Replaces all weights by those of a file that `save` wrote; errors as of

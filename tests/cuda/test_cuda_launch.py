@@ -403,7 +403,7 @@ def test_bench_gpu_takes_kernels_that_were_built_elsewhere(tmp_path, monkeypatch
     def no_compiler(*args):
         raise BackendUnavailable("numba-cuda is not installed")
 
-    monkeypatch.setattr(build, "kept", compiler)
+    monkeypatch.setattr(build, "cached", compiler)
     build.prebuilt([tmp_path])
     try:
         with gpu():
@@ -414,7 +414,7 @@ def test_bench_gpu_takes_kernels_that_were_built_elsewhere(tmp_path, monkeypatch
             assert "is damaged" in dict(bench_gpu.correctness(["rnn"]))["rnn"]
         for path in tmp_path.glob("*.cubin"):
             path.unlink()
-        monkeypatch.setattr(build, "kept", no_compiler)
+        monkeypatch.setattr(build, "cached", no_compiler)
         with gpu():
             assert "no kernel of" in dict(bench_gpu.correctness(["rnn"]))["rnn"]
     finally:

@@ -23,7 +23,7 @@ from rnnspec import DtypeError, Recurrent, ShapeError
 from rnnspec.engine.kernel import Kernel
 from rnnspec.engine.spans import cut
 from rnnspec.layers.stack import Stack
-from rnnspec.storage.atomic import write_atomic
+from rnnspec.storage import atomic
 
 X = np.random.default_rng(0).normal(size=(5, 2, 3))
 TWO_INPUTS = cell(
@@ -321,13 +321,13 @@ def test_threads_that_write_one_file_leave_a_whole_one(tmp_path):
 
     def beside(file: IO[bytes]) -> None:
         file.write(b"first ")
-        other = Thread(target=write_atomic, args=(path, lambda file: file.write(b"other")))
+        other = Thread(target=atomic.write, args=(path, b"other"))
         other.start()
         other.join()
         assert path.read_bytes() == b"other"
         file.write(b"half")
 
-    write_atomic(path, beside)
+    atomic.write(path, beside)
     assert path.read_bytes() == b"first half" and list(tmp_path.iterdir()) == [path]
 
 
