@@ -257,7 +257,7 @@ def prune(base: Path, now: float | None = None) -> None:
     """Deletes, once a day, what was not used for KEPT_DAYS, then the longest unused beyond
     KEPT_BYTES.
 
-    base: the folder that holds those of all versions; now: the time in seconds, the clock's if None.
+    base: the folder that holds those of all versions; now: the time in seconds, else the clock's.
     """
     now = time.time() if now is None else now
     with contextlib.suppress(OSError):

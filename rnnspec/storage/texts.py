@@ -1,5 +1,5 @@
-"""Keeps emitted texts on disk under the digest of what they were made from: a known one is read, not
-made again."""
+"""Keeps emitted texts on disk under the digest of what they were made from: a known one is read,
+not made again."""
 
 from __future__ import annotations
 

@@ -211,7 +211,7 @@ def test_a_row_has_its_numbers_whatever_is_beside_and_behind_it():
 
 
 def test_ties_are_decided_by_other_bits():
-    bytes_, ties = (np.concatenate(list(noise._words(1, 0, [4, 4], lane))) for lane in (0, 1))
+    bytes_, ties = (np.concatenate(list(noise.words(1, 0, [4, 4], lane))) for lane in (0, 1))
     assert len({*bytes_.tolist(), *ties.tolist()}) == 16
 
 
@@ -391,8 +391,9 @@ def test_threads_lengths_memory_and_rows_change_nothing():
     of = kernel(RNN)
     params, inputs, given = noisy(of, steps=40, rows=7, seed=3, D=67, H=131)
     lengths = np.array([40, 3, 0, 17, 40, 1, 39])
-    single = variant(of, 1).forward(params, inputs, given.states, lengths, noise=(4, 5))
-    kept = single._kernel.backward(single, given.dy, final=given.dfinal)
+    alone = variant(of, 1)
+    single = alone.forward(params, inputs, given.states, lengths, noise=(4, 5))
+    kept = alone.backward(single, given.dy, final=given.dfinal)
     for threads in (2, 3):
         other = variant(of, threads)
         several = other.forward(params, inputs, given.states, lengths, noise=(4, 5))
