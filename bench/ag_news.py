@@ -134,7 +134,7 @@ def kept(path: Path) -> dict[tuple[Any, ...], dict[str, Any]]:
     return found
 
 
-# one run
+# --- one run ---
 
 
 def measure(path: str, trials: list[dict[str, Any]], threads: int) -> Iterator[dict[str, Any]]:
@@ -271,7 +271,7 @@ class Theirs:
         return self.head(y[torch.from_numpy(batch.lengths) - 1, torch.arange(y.shape[1])])
 
 
-# what it says
+# --- what it says ---
 
 
 def group(rows: Iterable[dict[str, Any]], *fields: str) -> dict[tuple[Any, ...], list[dict[str, Any]]]:

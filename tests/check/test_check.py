@@ -56,7 +56,7 @@ def passes(known: Subject, name: str) -> bool:
     return run_property(row(name, known.kernel is not None), lambda: known, known.dtype).passed
 
 
-# cells that are right
+# --- cells that are right ---
 
 
 @pytest.mark.parametrize("name", ["indrnn", "rnn"])
@@ -148,7 +148,7 @@ def test_a_size_without_a_meaning_is_told():
     assert "P" in caught(subject(spec), "schema")
 
 
-# mutants of the mathematics
+# --- mutants of the mathematics ---
 
 
 def changed(graph: Graph, node: str, change: Callable) -> Graph:
@@ -205,7 +205,7 @@ def test_a_wrong_example_is_caught(group, name):
     assert name in detail and "one unit, two steps" in detail
 
 
-# mutants of the kernel
+# --- mutants of the kernel ---
 
 
 @cache
@@ -459,7 +459,7 @@ def test_junit():
     )
 
 
-# what rounding alone does
+# --- what rounding alone does ---
 
 
 def at_a_point(name: str, number: int):
@@ -517,7 +517,7 @@ def test_a_complex_step_where_terms_cancel():
     assert not complex_step(bad).passed
 
 
-# how arrays are compared
+# --- how arrays are compared ---
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def test_a_random_run_says_what_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-# faults
+# --- faults ---
 
 
 def refuse(fault: str, text: str) -> None:
@@ -139,7 +139,7 @@ def test_the_same_seed_is_the_same_spec() -> None:
     assert random_spec(random.Random(5)) == random_spec(random.Random(5)) != random_spec(random.Random(6))
 
 
-# what is computed once per sequence
+# --- what is computed once per sequence ---
 
 
 @pytest.mark.parametrize(

@@ -106,12 +106,17 @@ def test_idle_memory_has_a_limit():
     assert pool.take(MB).size >= MB
 
 
-@pytest.mark.parametrize("sections", [
-    {"inputs": "{x: 9999999999999}"}, {"inputs": "{x: H}", "states": "{h: H}", "sizes": "{H: 99999999999999999999}"},
-    {"inputs": "{x: H * H * H * H}", "states": "{h: H * H * H * H}"},
-    {"inputs": "{x: 0}", "states": "{h: 0}"}, {"inputs": "{x: -1}", "states": "{h: -1}"},
-    {"inputs": "{x: 1e9}", "states": "{h: 1e9}"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"inputs": "{x: 9999999999999}"},
+        {"inputs": "{x: H}", "states": "{h: H}", "sizes": "{H: 99999999999999999999}"},
+        {"inputs": "{x: H * H * H * H}", "states": "{h: H * H * H * H}"},
+        {"inputs": "{x: 0}", "states": "{h: 0}"},
+        {"inputs": "{x: -1}", "states": "{h: -1}"},
+        {"inputs": "{x: 1e9}", "states": "{h: 1e9}"},
+    ],
+)
 def test_sizes_out_of_all_bounds_are_refused_cleanly(sections):
     """At load, or when the arrays that come do not have them, or for want of memory; quickly in any
     case."""

@@ -49,8 +49,7 @@ def errors(text: str, **settings) -> str:
     return str(caught.value)
 
 
-# --- how it is said
-# --------------------------------------------------------------------------------------------------
+# --- how it is said ---
 
 
 def test_what_a_file_says():
@@ -170,8 +169,7 @@ def test_all_that_is_wrong_in_apply_comes_at_once():
     )
 
 
-# --- drawing
-# ---------------------------------------------------------------------------------------------------------
+# --- drawing ---
 
 
 def test_shapes_and_strides():
@@ -289,8 +287,7 @@ def test_what_is_no_seed_is_refused(seed):
         noise.draw(loads(RNN), SIZES, 1, 1, seed)
 
 
-# --- kernels
-# ---------------------------------------------------------------------------------------------------------
+# --- kernels ---
 
 
 def noisy(of, steps=6, rows=4, seed=0, **sizes):
@@ -449,8 +446,7 @@ def test_copies_of_kernels_draw_the_same():
     )
 
 
-# --- the commands
-# ----------------------------------------------------------------------------------------------------
+# --- the commands ---
 
 
 def test_check_passes_noise_of_every_kind():
@@ -482,8 +478,7 @@ def test_diff_compares_values_and_says_what_is_drawn_otherwise():
     assert not rnnspec.diff("zoneout_gru", "zoneout_gru").notes
 
 
-# --- the section of README
-# -------------------------------------------------------------------------------------------
+# --- the section of README ---
 
 
 def readme(heading: str, language: str) -> list[str]:

@@ -98,7 +98,7 @@ def right_kernel(name: str) -> Subject:
     return known
 
 
-# --- the mathematics: a wrong graph; no kernel is needed to catch it
+# --- the mathematics: a wrong graph; no kernel is needed to catch it ---
 
 
 def graph_mutant(what: str, name: str, caught: str, change: Callable[[Graph], Graph], part: str = "reverse") -> Mutant:
@@ -226,7 +226,7 @@ MATHEMATICS = (
     ),
 )
 
-# --- the program: right graphs, executed wrongly
+# --- the program: right graphs, executed wrongly ---
 
 
 class Emitted(Kernel):
@@ -344,7 +344,7 @@ PROGRAMS = (
     program_mutant("bias gradients dealt out wrongly", "lstm", "central differences", sums_exchanged, ("backward",)),
 )
 
-# --- emitted text
+# --- emitted text ---
 
 
 def text_mutant(what: str, name: str, caught: str, mode: str, old: str, new: str, count: int = -1) -> Mutant:
@@ -485,7 +485,7 @@ TEXTS = (
     ),
 )
 
-# --- what calls the kernels
+# --- what calls the kernels ---
 
 
 def patched(target: Any, name: str, make: Callable[[Any], Any]) -> Callable[[], Any]:

@@ -386,7 +386,7 @@ def test_packed_weights_go_where_weights_go():
     assert_same(stack.forward(packed, X).outputs, run.outputs)
 
 
-# --- what layers need of kernels
+# --- what layers need of kernels ---
 
 
 @pytest.mark.parametrize("reverse", [False, True])

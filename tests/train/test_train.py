@@ -111,7 +111,7 @@ def test_sampling():
         generate(run.model, run.problem.corpus.vocabulary, 1, temperature=-1)
 
 
-# checkpoints
+# --- checkpoints ---
 
 
 def all_of(run):
@@ -255,7 +255,7 @@ def test_writing_is_atomic(tmp_path, monkeypatch):
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
 
 
-# plots and imports
+# --- plots and imports ---
 
 
 def test_losses_that_are_not_finite_are_drawn_around(tmp_path):
@@ -296,7 +296,7 @@ def test_import_is_light():
     )
 
 
-# with the real layer
+# --- with the real layer ---
 
 LINEAR = """\
 rnnspec: 1
