@@ -1,7 +1,7 @@
 """Random specs through the whole engine, and random faults in them; both by Hypothesis, with fixed
 seeds.
 
-`pytest tests/test_random_specs.py --random-specs 5000` looks at more of them; `rnnspec check
+`pytest tests/check/test_random_specs.py --random-specs 5000` looks at more of them; `rnnspec check
 --random 10000 --compiled 50` at many more.
 """
 

@@ -1,8 +1,9 @@
 """Faults planted in the generator, and the property of `rnnspec check` that catches each.
 
-`python tests/mutations.py` prints the table of all of them (Markdown): the fault, where it is
-planted, and every property that fails. Each mutant is one wrong thing: in the table of functions,
-in a graph, its adjoint or tangent, in a program, in emitted text or in what calls the kernels.
+`python tests/helpers/mutations.py` prints the table of all of them (Markdown): the fault, where it
+is planted, and every property that fails. Each mutant is one wrong thing: in the table of
+functions, in a graph, its adjoint or tangent, in a program, in emitted text or in what calls the
+kernels.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from rnnspec.language.sizes import SizeError, canonical_size, evaluate_size, ful
 from rnnspec.language.syntax.parse import MAX_EQUATIONS, decimal, parse_equations, parse_expression
 from rnnspec.language.syntax.tree import Call, Number, Ref, to_text, walk
 
-CELLS = CORE  # tiny.run knows no more of the language than these need; tests/test_plain_cells.py has the others
+CELLS = CORE  # tiny.run knows no more of the language than these need; tests/cpu/test_plain_cells.py has the others
 
 
 def vectors(equations: str, parameters: str, **sections: str) -> str:
