@@ -1,5 +1,5 @@
-"""The tasks, one file each: every module of this folder but `shared` has a `TASK`. A new one is a new
-file."""
+"""The tasks, one file each: every module of this folder but `shared` has a `TASK`. A new task is a
+new file."""
 
 from __future__ import annotations
 
