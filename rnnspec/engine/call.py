@@ -170,8 +170,8 @@ def with_noise(cell: Cell, arrays: Arrays, noise: Seed | str | None, starts: str
 
 
 def extent(cell: Cell, arrays: Arrays, lead: tuple[str, ...], starts: str) -> Extent:
-    """The value of every size, the steps (1 where `lead` has none) and the rows, as `sizes_of` finds
-    them, or as it found them for the same shapes."""
+    """The value of every size, the steps (1 where `lead` has none) and the rows, as `sizes_of`
+    finds them."""
     p, x, s = arrays
     key = (
         lead,

@@ -20,7 +20,7 @@ from numpy import ndarray as Array
 from rnnspec.backends.cuda.choice import TIERS, Choice
 from rnnspec.backends.cuda.launch.driver import Device, device
 from rnnspec.backends.cuda.launch.execution import CudaCode, Execution, Launcher
-from rnnspec.backends.cuda.launch.interface import interface, on_device
+from rnnspec.backends.cuda.launch.interface import on_device, shadows
 from rnnspec.backends.cuda.launch.memory import DeviceArray, StreamHandle, foreign
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.call import Call, gradients, single_step
@@ -136,7 +136,7 @@ class CudaKernel(Kernel):
                 "rows that run in pieces (resets, the reverse direction with lengths) are cut on the host: give them"
                 " NumPy arrays."
             )
-        call = super().call(_shadows(params), _shadows(inputs), _shadows(states), lengths, noise=noise, pieces=pieces)
+        call = super().call(shadows(params), shadows(inputs), shadows(states), lengths, noise=noise, pieces=pieces)
         return self._with_arrays(call, params, inputs, states)
 
     def _with_arrays(self, call: Call, params: Given | Weights, inputs: Given, states: Given | None) -> Call:
@@ -186,7 +186,7 @@ class CudaKernel(Kernel):
     resume = run_record = run_resume = record
 
     def step(self, params: Given | Weights, inputs: Given, states: Given | None = None) -> State:
-        call = single_step(self.cell, _shadows(params), _shadows(inputs), _shadows(states))
+        call = single_step(self.cell, shadows(params), shadows(inputs), shadows(states))
         call = self._with_arrays(call, params, inputs, states)
         x = {
             n: self._rows(f"input '{n}'", a).reshape(1, *a.shape) if on_device(a) else a for n, a in call.inputs.items()
@@ -205,7 +205,7 @@ class CudaKernel(Kernel):
         saved = run.saved
         assert isinstance(saved, CudaTape), "a run of this kernel"
         before, pieces, sizes = saved.execution, saved.pieces, run.sizes
-        dy, dfinal = gradients(self.cell, sizes, _shadows(outputs), _shadows(final), (run.steps, run.rows), before.n)
+        dy, dfinal = gradients(self.cell, sizes, shadows(outputs), shadows(final), (run.steps, run.rows), before.n)
         dy, dfinal = self._restored(dy, outputs), self._restored(dfinal, final)
         stay = any(map(on_device, (*dy.values(), *dfinal.values())))
         inputs = {f"gradient of {o}": self._rows(f"the gradient of output '{o}'", a, pieces) for o, a in dy.items()}
@@ -408,14 +408,3 @@ def check_settings(threads: int | None, memory: str) -> None:
 def _stay(call: Call) -> bool:
     """Whether results stay on the device: where an argument lies there."""
     return any(map(on_device, (*call.inputs.values(), *call.states.values())))
-
-
-def _shadows(arrays: Any) -> Any:
-    """The same arrays, those on the device as empty ones of their shape and dtype."""
-    if not isinstance(arrays, Mapping):
-        return arrays
-    return {n: _shadow(interface(a)) if on_device(a) else a for n, a in arrays.items()}
-
-
-def _shadow(told: Mapping[str, Any]) -> Array:
-    return np.broadcast_to(np.zeros((), np.dtype(told["typestr"])), told["shape"])

@@ -53,8 +53,8 @@ class Kernel(ABC):
 
     @abstractmethod
     def source(self, mode: str = "forward") -> str:
-        """The emitted text of a kernel: "forward" (with tape), "backward" or "infer". On a GPU it is
-        those of its texts that do not depend on sizes, one after the other."""
+        """The emitted text of a kernel: "forward" (with tape), "backward" or "infer". On a GPU these
+        are those of its texts that do not depend on sizes, one after the other."""
 
     @abstractmethod
     def layout(self, mode: str) -> Mapping[str, Any]:
