@@ -16,8 +16,9 @@ import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.backends import reference
+from rnnspec.check.kinds import Key, Values, flat
 from rnnspec.check.sampling import NoSampleError, Shapes
-from rnnspec.check.subject import Subject, Values, kind_of, run_kernel, run_reference, subject, with_kernel
+from rnnspec.check.subject import Subject, run_kernel, run_reference, subject, with_kernel
 from rnnspec.check.tolerances import KINK_COMPARISON
 from rnnspec.errors import UnsupportedError
 from rnnspec.language.load import load, spec_names
@@ -110,17 +111,17 @@ def measure(known: Subject) -> Measurement:
         pairs = [pair for number, shapes in enumerate(SHAPES) for pair in _pairs(known, shapes, number)]
     except (UnsupportedError, NoSampleError) as error:
         return Measurement(known.spec.name, known.dtype, "cpu", None, None, str(error))
-    values, gradients = ([p for p in pairs if kind_of(p[0]) == kind] for kind in ("value", "gradient"))
+    values, gradients = ([p for p in pairs if p[0].kind.is_gradient == kind] for kind in (False, True))
     return Measurement(
         known.spec.name, known.dtype, "cpu", _errors(values, known.dtype), _errors(gradients, known.dtype)
     )
 
 
-def _pairs(known: Subject, shapes: Shapes, number: int) -> Iterator[tuple[str, Array, Array]]:
+def _pairs(known: Subject, shapes: Shapes, number: int) -> Iterator[tuple[Key, Array, Array]]:
     case = known.draw(shapes, f"accuracy {number}", KINK_COMPARISON)
-    found, expected = run_kernel(known.compiled(), case), exact(known, case)
-    for name, array in expected.items():
-        yield name, found[name].ravel(), array.ravel()
+    found = flat(run_kernel(known.compiled(), case))
+    for key, array in flat(exact(known, case)).items():
+        yield key, found[key].ravel(), array.ravel()
 
 
 def exact(known: Subject, case: Any) -> Values:
@@ -131,16 +132,16 @@ def exact(known: Subject, case: Any) -> Values:
         return run_reference(known, case, reference.mpmath_numbers())
 
 
-def _errors(pairs: list[tuple[str, Array, Array]], dtype: str) -> Errors | None:
+def _errors(pairs: list[tuple[Key, Array, Array]], dtype: str) -> Errors | None:
     ulps, relative, absolute, where = [], [], [], []
-    for name, found, expected in pairs:
+    for key, found, expected in pairs:
         counted = np.array([v != 0 for v in expected], bool)
         found, expected = found[counted], expected[counted]
         gaps, sizes = distances(found, expected), np.abs(expected.astype(np.float64))
         ulps.append(distances(found, expected, spacing(sizes, dtype)))
         relative.append(gaps / sizes)
         absolute.append(gaps)
-        where += [name] * int(counted.sum())
+        where += [str(key)] * int(counted.sum())
     if not where:
         return Errors((0.0, 0.0), (0.0, 0.0), (0.0, 0.0), 0, "all are 0")
     ulp, rel, gap = (np.concatenate(a) for a in (ulps, relative, absolute))
