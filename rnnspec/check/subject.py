@@ -4,6 +4,7 @@ kernel and by the reference."""
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,11 +21,16 @@ from rnnspec.symbolic.build import build
 from rnnspec.symbolic.graph import Graph
 from rnnspec.symbolic.tangent import tangent
 
+Origin = tuple[str, Mapping[str, object]]  # the arguments of `load`: a name or path, and settings
+
 
 @dataclass(frozen=True)
 class Subject:
-    """A cell under check. dtype: "reference" where no kernel is meant, and `kernel` is None
-    then."""
+    """A cell under check.
+
+    dtype: "reference" where no kernel is meant, and `kernel` is None then. origin: what `load` was
+    given, None for a Spec that was made otherwise.
+    """
 
     spec: Spec
     graph: Graph
@@ -33,7 +39,7 @@ class Subject:
     dtype: str = REFERENCE
     kernel: Kernel | None = None
     seed: int = 0
-    origin: str = ""  # what `load` was given, as Python text; empty for a Spec that was made otherwise
+    origin: Origin | None = None
 
     def draw(self, shapes: Shapes, what: str, margin: float = 0.0) -> Case:
         """Arrays for one property, in this subject's dtype; the same for the same seed and
@@ -55,7 +61,7 @@ class Subject:
         return awkward(self.lanes())
 
 
-def subject(spec: Spec, seed: int = 0, origin: str = "") -> Subject:
+def subject(spec: Spec, seed: int = 0, origin: Origin | None = None) -> Subject:
     """The cell with its adjoint and its tangent, for the properties that need no kernel."""
     graph = build(spec)
     return Subject(
