@@ -365,21 +365,28 @@ python runner.py my_module:my_adapter --dtype float32     # needs Python and Num
 An adapter is a function of one case, a dict, that gives a dict of arrays. A case has
 
 - `params/NAME`; `packed/LAYOUT/BLOCK`, the same as a library packs them (here: {layouts});
-- `inputs/NAME` [T, B, ...]; `states/NAME` [B, ...] before the first step, zero where there are none; `lengths` [B], where rows end early;
-- `d_outputs/NAME` [T, B, ...] and `d_final/NAME` [B, ...]: the gradients are those of the sum of all outputs times `d_outputs` and all final states times
+- `inputs/NAME` [T, B, ...]; `states/NAME` [B, ...] before the first step, zero where there are none; `lengths` \
+[B], where rows end early;
+- `d_outputs/NAME` [T, B, ...] and `d_final/NAME` [B, ...]: the gradients are those of the sum of all outputs times \
+`d_outputs` and all final states times
   `d_final`;
 - `sizes`, `dtype`, `spec` (the text of spec.yaml), `shapes` of all that is expected.
 
-It gives `outputs/NAME` [T, B, ...] for every output, and of these what it can: `steps/NAME` [T, B, ...] every state after every step, `final/NAME` [B, ...],
-`gradients/params/NAME` (or `gradients/LAYOUT/BLOCK`), `gradients/inputs/NAME`, `gradients/states/NAME`. It raises `NotImplementedError("why")` for a case
+It gives `outputs/NAME` [T, B, ...] for every output, and of these what it can: `steps/NAME` [T, B, ...] every \
+state after every step, `final/NAME` [B, ...],
+`gradients/params/NAME` (or `gradients/LAYOUT/BLOCK`), `gradients/inputs/NAME`, `gradients/states/NAME`. It raises \
+`NotImplementedError("why")` for a case
 that it can't try. `adapters.py` has adapters for a NumPy function of one step, a torch module and an ONNX model.
 
-`cases/*.npz` and `cases/*.json` hold the same: `given` and `expected`, in JSON as nested lists, numbers with 17 digits.
+`cases/*.npz` and `cases/*.json` hold the same: `given` and `expected`, in JSON as nested lists, numbers with 17 \
+digits.
 
 ## What is expected
 
-The values of the equations at {digits} digits, rounded to float64. What is given is exact in float32. Past a row's end outputs and their gradients are zero.
-A difference is measured relative to the largest expected value of the case, for gradients to the largest gradient. Allowed are
+The values of the equations at {digits} digits, rounded to float64. What is given is exact in float32. Past a row's \
+end outputs and their gradients are zero.
+A difference is measured relative to the largest expected value of the case, for gradients to the largest gradient. \
+Allowed are
 
 {tolerances}
 
