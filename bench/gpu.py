@@ -34,7 +34,7 @@ from bench.timing import measure, repeats
 from rnnspec.backends.cuda.choice import DEVICES
 from rnnspec.backends.cuda.compile.build import prebuilt
 from rnnspec.backends.cuda.launch.driver import Device, standing_in
-from rnnspec.engine.cuda import DeviceKernel
+from rnnspec.engine.cuda import CudaKernel
 from rnnspec.engine.kernel import Kernel
 from rnnspec.errors import BackendUnavailable, RnnspecError
 from rnnspec.language.sizes import evaluate_size, with_default_sizes
@@ -249,7 +249,7 @@ class Timed:
 
     def __init__(self, cell: str, shape: tuple[int, int, int]):
         kernel = rnnspec.compile(cell, backend="cuda")
-        assert isinstance(kernel, DeviceKernel)
+        assert isinstance(kernel, CudaKernel)
         self.kernel, (steps, rows, self.size), rng = kernel, shape, np.random.default_rng(0)
         params = kernel.init(D=self.size, H=self.size)
         self.gates = sum(a.shape[0] for n, a in params.items() if n.startswith("U")) // self.size

@@ -19,7 +19,8 @@ import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.engine.arrays import as_array, check_lengths
-from rnnspec.engine.kernel import Kernel, compile
+from rnnspec.engine.compile import compile
+from rnnspec.engine.kernel import Kernel
 from rnnspec.engine.spans import cut
 from rnnspec.errors import DtypeError, ShapeError
 from rnnspec.interop.onnx_cells import DIRECTIONS, OPERATORS, Form, NodeError, Operator, forms_of, read_attributes

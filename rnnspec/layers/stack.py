@@ -19,7 +19,8 @@ import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.engine.arrays import as_array, as_resets, check_lengths
-from rnnspec.engine.kernel import Kernel, compile
+from rnnspec.engine.compile import compile
+from rnnspec.engine.kernel import Kernel
 from rnnspec.engine.noise import Seed, seeds
 from rnnspec.engine.spans import cut
 from rnnspec.engine.weights import Weights

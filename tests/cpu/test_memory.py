@@ -64,7 +64,7 @@ def test_a_run_frees_its_tape_and_is_in_no_cycle():
     gc.disable()
     try:
         run = one.forward()
-        tape = weakref.ref(run._tape)
+        tape = weakref.ref(run.saved.tape)
         one.backward(run)
         del run
         assert tape() is None
@@ -76,7 +76,7 @@ def test_a_layer_keeps_one_tape():
     layer = Recurrent("lstm", 32, 64)
     x = np.ones((16, 8, 32), np.float32)
     layer(x)
-    tape = weakref.ref(layer._run[0].kept[0].runs[0]._tape)
+    tape = weakref.ref(layer._run[0].kept[0].runs[0].saved.tape)
     forward = layer.stack.forward
     seen = []
     layer.stack.forward = lambda *args, **more: (gc.collect(), seen.append(tape()), forward(*args, **more))[-1]

@@ -26,8 +26,8 @@ from rnnspec.backends.cuda.compile import build
 from rnnspec.backends.cuda.launch import driver
 from rnnspec.backends.cuda.launch.memory import new_array
 from rnnspec.check import check_property
-from rnnspec.engine.cuda import DeviceStream, gathered, scattered
-from rnnspec.engine.spans import cut
+from rnnspec.engine.cuda import CudaStepper
+from rnnspec.engine.spans import cut, gathered, scattered
 from rnnspec.errors import BackendUnavailable, DtypeError, UnsupportedError
 
 needs_compiler()
@@ -306,7 +306,7 @@ def test_steps_and_streams_go_through_a_sequence():
             assert_close(state.outputs["h"], whole.outputs["h"][t], CUDA["float32"])
             assert_close(stream.step({"x": c.inputs["x"][t]})["h"], whole.outputs["h"][t], CUDA["float32"])
         assert_close(stream.states, whole.final, CUDA["float32"])
-        assert stream.t == 3 and type(stream) is DeviceStream
+        assert stream.t == 3 and type(stream.stepper) is CudaStepper
         with pytest.raises(ValueError, match="rows must be a whole number of at least 0"):
             kernel.stream(weights, rows=-1)
 

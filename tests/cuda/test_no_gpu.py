@@ -10,7 +10,8 @@ import sys
 from emulated import gpu
 
 import rnnspec
-from rnnspec.engine.cuda import DeviceKernel
+from rnnspec.engine.cpu import CpuKernel
+from rnnspec.engine.cuda import CudaKernel
 
 
 def test_H70_without_a_gpu_the_cpu_works_and_cuda_says_why() -> None:
@@ -37,7 +38,7 @@ except ValueError as error:
         env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
     )
     reason, chosen, asked, clash = done.stdout.splitlines()
-    assert "NVIDIA GPU" in reason and "backend='cpu'" in reason and chosen == "Kernel"
+    assert "NVIDIA GPU" in reason and "backend='cpu'" in reason and chosen == "CpuKernel"
     assert asked == "1 low" and "tier chooses among the kernels of a GPU" in clash
 
 
@@ -45,7 +46,7 @@ def test_auto_takes_no_gpu_whose_kernels_can_not_be_compiled(monkeypatch) -> Non
     """With a driver and a GPU, but without numba-cuda, `auto` was a kernel that failed at its first
     call."""
     with gpu():
-        monkeypatch.setattr("rnnspec.engine.kernel.find_spec", lambda name: None)
-        assert type(rnnspec.compile("rnn", backend="auto")) is rnnspec.engine.kernel.Kernel
-        monkeypatch.setattr("rnnspec.engine.kernel.find_spec", lambda name: object())
-        assert type(rnnspec.compile("rnn", backend="auto")) is DeviceKernel
+        monkeypatch.setattr("rnnspec.engine.compile.find_spec", lambda name: None)
+        assert type(rnnspec.compile("rnn", backend="auto")) is CpuKernel
+        monkeypatch.setattr("rnnspec.engine.compile.find_spec", lambda name: object())
+        assert type(rnnspec.compile("rnn", backend="auto")) is CudaKernel

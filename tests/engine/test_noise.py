@@ -20,7 +20,7 @@ import rnnspec
 from rnnspec import transform
 from rnnspec.check import check_cells
 from rnnspec.check.properties.values import examples
-from rnnspec.check.subject import subject, variant
+from rnnspec.check.subject import subject
 from rnnspec.commands.list import row
 from rnnspec.engine import noise
 from rnnspec.errors import ShapeError, SpecError
@@ -392,16 +392,16 @@ def test_threads_lengths_memory_and_rows_change_nothing():
     of = kernel(RNN)
     params, inputs, given = noisy(of, steps=40, rows=7, seed=3, D=67, H=131)
     lengths = np.array([40, 3, 0, 17, 40, 1, 39])
-    single = variant(of, 1).forward(params, inputs, given.states, lengths, noise=(4, 5))
-    kept = single._kernel.backward(single, given.dy, final=given.dfinal)
+    single = of.like(threads=1).forward(params, inputs, given.states, lengths, noise=(4, 5))
+    kept = single.owner.backward(single, given.dy, final=given.dfinal)
     for threads in (2, 3):
-        other = variant(of, threads)
+        other = of.like(threads=threads)
         several = other.forward(params, inputs, given.states, lengths, noise=(4, 5))
         assert_same(several.outputs, single.outputs)
         grads = other.backward(several, given.dy, final=given.dfinal)
         assert_same(grads.inputs, kept.inputs)
         assert_close(grads.params, kept.params, REFERENCE["float64"])
-    low = variant(of, 1, memory="low")
+    low = of.like(threads=1, memory="low")
     again = low.forward(params, inputs, given.states, lengths, noise=(4, 5))
     assert_same(again.outputs, single.outputs)
     assert_close(low.backward(again, given.dy, final=given.dfinal).params, kept.params, REFERENCE["float64"])

@@ -13,7 +13,8 @@ from tiny import cell
 
 import rnnspec
 from rnnspec.backends import reference
-from rnnspec.engine.kernel import Gradients, Kernel, Run
+from rnnspec.engine.kernel import Kernel
+from rnnspec.engine.results import Gradients, Run
 from rnnspec.language.sizes import full_shape, with_default_sizes
 from rnnspec.language.spec import Spec
 from rnnspec.lowering.pipeline import Stages, stages

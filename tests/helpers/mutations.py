@@ -27,9 +27,9 @@ from rnnspec.backends.cpu.machine import host, max_vectors
 from rnnspec.check.run import PROPERTIES
 from rnnspec.check.shrink import attempt
 from rnnspec.check.subject import Subject, subject, with_kernel
-from rnnspec.engine.kernel import Kernel
+from rnnspec.engine.cpu import CpuKernel
 from rnnspec.language.load import load, loads
-from rnnspec.lowering.pipeline import MODES, stages
+from rnnspec.lowering.pipeline import stages
 from rnnspec.lowering.program import Accumulation, Program, Stage, Term
 from rnnspec.symbolic.expressions import symbol
 from rnnspec.symbolic.graph import Graph, Node, Pointwise, Product
@@ -92,10 +92,7 @@ def right(name: str) -> Subject:
 
 @cache
 def right_kernel(name: str) -> Subject:
-    known = with_kernel(right(name), "float64")
-    for mode in MODES:
-        known.compiled()._code(mode)
-    return known
+    return with_kernel(right(name), "float64")
 
 
 # --- the mathematics: a wrong graph; no kernel is needed to catch it
@@ -229,7 +226,7 @@ MATHEMATICS = (
 # --- the program: right graphs, executed wrongly
 
 
-class Emitted(Kernel):
+class Emitted(CpuKernel):
     """A kernel of other texts; modes that are not changed run the code that is there."""
 
     changed: dict[str, str] = {}
@@ -241,7 +238,6 @@ class Emitted(Kernel):
 def with_texts(name: str, changed: dict[str, str]) -> Subject:
     known = right_kernel(name)
     kernel = type("Emitted", (Emitted,), {"changed": changed})(known.spec, DTYPE, None)
-    kernel._codes.update({m: c for m, c in known.compiled()._codes.items() if m not in changed})
     return replace(known, kernel=kernel)
 
 
@@ -493,12 +489,7 @@ def patched(target: Any, name: str, make: Callable[[Any], Any]) -> Callable[[], 
 
 
 def kernel_of(name: str) -> Callable[[], Subject]:
-    def make() -> Subject:
-        known = with_kernel(right(name), "float64")
-        known.compiled()._codes.update(right_kernel(name).compiled()._codes)
-        return known
-
-    return make
+    return lambda: with_kernel(right(name), "float64")
 
 
 def unsorted(plain: Any) -> Any:

@@ -20,7 +20,7 @@ onnx = pytest.importorskip("onnx")
 from onnx_text import ALPHA, BETA, FUNCTIONS, GATES, draw, evaluate, node_of  # noqa: E402
 
 from rnnspec.check import peers  # noqa: E402
-from rnnspec.engine.kernel import Inference  # noqa: E402
+from rnnspec.engine.results import Inference  # noqa: E402
 from rnnspec.engine.spans import Pieces  # noqa: E402
 from rnnspec.interop import onnx as interop  # noqa: E402
 from rnnspec.interop.onnx import NodeError, cells, run  # noqa: E402

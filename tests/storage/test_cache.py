@@ -51,9 +51,9 @@ with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     import numpy as np
     from rnnspec.storage.cache import CacheWarning
-    from rnnspec.backends.cpu.native import Kernel
+    from rnnspec.backends.cpu.native import CpuText
     table = np.array([6])
-    Kernel("half", {TEXT!r}).kernel(table.ctypes.data)
+    CpuText("half", {TEXT!r}).kernel(table.ctypes.data)
     print(table[0], int("numba" not in sys.modules), sum(w.category is CacheWarning for w in caught), len(caught))
 """
 
@@ -152,10 +152,10 @@ def test_a_change_is_seen_whatever_the_clock_says():
     """H58: Numba's own cache goes by what it is told of the file."""
     module = again()
     path, before = Path(module.__file__), os.stat(module.__file__)
-    assert half(native.Kernel("half", TEXT).kernel) == 3
+    assert half(native.CpuText("half", TEXT).kernel) == 3
     other = TEXT.replace("// 2", "// 3")
     os.utime(again(other).__file__, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert half(native.Kernel("half", other).kernel) == 2 and half(native.Kernel("half", TEXT).kernel) == 3
+    assert half(native.CpuText("half", other).kernel) == 2 and half(native.CpuText("half", TEXT).kernel) == 3
     path.write_text(TEXT.replace("// 2", "// 6"))  # what runs is the text, not what became of the file
     assert again().LAYOUT == {} and path.read_text() == TEXT
 
@@ -253,7 +253,7 @@ def test_without_a_folder_all_stays_in_memory(monkeypatch, tmp_path):
     monkeypatch.setenv("RNNSPEC_CACHE_DIR", str(tmp_path / "file" / "cache"))
     with pytest.warns(CacheWarning) as caught:
         module = again()
-        assert half(native.Kernel("half", TEXT + "# in memory").kernel) == 3
+        assert half(native.CpuText("half", TEXT + "# in memory").kernel) == 3
         assert cache_folder() is None and clear() == 0
     assert len(caught) == 1
     assert inspect.getsource(module) == TEXT and "// 2" in inspect.getsource(module.kernel.py_func)
@@ -300,14 +300,14 @@ import sys, time, warnings
 from pathlib import Path
 warnings.simplefilter("error")
 import numpy as np
-from rnnspec.backends.cpu.native import Kernel
+from rnnspec.backends.cpu.native import CpuText
 meeting = Path(sys.argv[1])
 for i in range(5):
     (meeting / f"{{i}}.{{sys.argv[2]}}").touch()
     while len(list(meeting.glob(f"{{i}}.*"))) < 4:
         time.sleep(0.001)
     table = np.array([6])
-    Kernel("half", {TEXT!r} + "#" * i).kernel(table.ctypes.data)
+    CpuText("half", {TEXT!r} + "#" * i).kernel(table.ctypes.data)
     assert table[0] == 3
 """
     meeting = folder.parent / "meeting"

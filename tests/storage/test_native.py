@@ -42,7 +42,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_a_layout_is_read_without_compiling():
-    made = native.Kernel("broken", TEXT.replace("get(table, 1)", "no_such_name"))
+    made = native.CpuText("broken", TEXT.replace("get(table, 1)", "no_such_name"))
     assert made.LAYOUT == {"fields": ("a", "b")}
     with pytest.raises(Exception, match="no_such_name"):
         _ = made.kernel
@@ -63,7 +63,7 @@ def test_machine_code_that_needs_other_libraries_is_refused():
 
 def test_numbers_arrive():
     table = np.array([0, 10])
-    native.Kernel("half", TEXT).kernel(table.ctypes.data)
+    native.CpuText("half", TEXT).kernel(table.ctypes.data)
     assert table.tolist() == [5, 10]
 
 

@@ -20,7 +20,7 @@ from rnnspec.storage.cache import kept, uncollected
 from rnnspec.storage.sources import import_source
 
 
-class Kernel:
+class CpuText:
     """An emitted text (see emit.py): its `LAYOUT`, and its function `kernel`, compiled when first
     asked for."""
 
@@ -47,9 +47,9 @@ def _layout(text: str) -> Mapping[str, Any]:
 
 
 @lru_cache(maxsize=1024)
-def load_kernel(name: str, text: str) -> Kernel:
-    """The same Kernel whenever this process asks for the same text."""
-    return Kernel(name, text)
+def load_text(name: str, text: str) -> CpuText:
+    """The same CpuText whenever this process asks for the same text."""
+    return CpuText(name, text)
 
 
 def addresses(name: str, key: str, functions: Sequence[str], make: Callable[[], bytes]) -> Sequence[int]:

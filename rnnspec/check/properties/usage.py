@@ -15,7 +15,7 @@ from rnnspec.check.kinds import GIVEN, Kind, Values, flat
 from rnnspec.check.outcome import Outcome, at_sizes, largest
 from rnnspec.check.parts import rows, same_but_for_sums, steps, with_inputs
 from rnnspec.check.sampling import Case, Shapes
-from rnnspec.check.subject import Subject, run_kernel, run_reference, variant
+from rnnspec.check.subject import Subject, run_kernel, run_reference
 from rnnspec.check.tolerances import EXACT, KERNEL, LARGE
 from rnnspec.engine.results import Gradients
 from rnnspec.symbolic.graph import Read
@@ -136,7 +136,7 @@ def saturation(known: Subject, shapes: Shapes) -> Outcome:
 def low_memory(known: Subject, shapes: Shapes) -> Outcome:
     """`memory="low"` gives what the full tape gives."""
     case = known.draw(shapes, f"low memory {shapes.number}")
-    full, low = (run_kernel(variant(known.compiled(), memory=memory), case) for memory in ("full", "low"))
+    full, low = (run_kernel(known.compiled().like(memory=memory), case) for memory in ("full", "low"))
     return largest(same_but_for_sums(low, full, known.dtype, f'with memory="low" at {case.about()}'))
 
 
