@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy import ndarray as Array
 
-from rnnspec.check.kinds import Key, Kind, Values, flat
+from rnnspec.check.kinds import ArrayKind, Key, Values, flat
 
 
 class Worst(NamedTuple):
@@ -56,7 +56,7 @@ def _odd_one(found: Array, expected: Array) -> str:
     return f"{list(where) if where else ''} is {found[where]:.9g}, expected {expected[where]:.9g}"
 
 
-def scales(expected: Values) -> dict[Kind, float]:
+def scales(expected: Values) -> dict[ArrayKind, float]:
     """What the errors of each kind are measured by: the largest value, or the largest gradient."""
     sizes = {kind: max(map(_size, arrays.values()), default=0.0) for kind, arrays in expected.items()}
     return {kind: max(s for other, s in sizes.items() if other.is_gradient == kind.is_gradient) for kind in sizes}

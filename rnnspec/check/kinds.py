@@ -12,7 +12,7 @@ from typing import NamedTuple
 from numpy import ndarray as Array
 
 
-class Kind(Enum):
+class ArrayKind(Enum):
     """What an array is. The value is what a message has before the array's name."""
 
     OUTPUT = "output"  # [T, B, ...]
@@ -33,18 +33,18 @@ class Kind(Enum):
         return self in GRADIENTS
 
 
-GRADIENTS = frozenset({Kind.PARAM_GRADIENT, Kind.INPUT_GRADIENT, Kind.STATE_GRADIENT})
-GIVEN = (Kind.PARAM, Kind.INPUT, Kind.INITIAL, Kind.OUTPUT_WEIGHT, Kind.FINAL_WEIGHT)
-PER_ROW = (Kind.OUTPUT, Kind.FINAL, Kind.INPUT_GRADIENT, Kind.STATE_GRADIENT)
-TIMED = (Kind.OUTPUT, Kind.INPUT_GRADIENT)
+GRADIENTS = frozenset({ArrayKind.PARAM_GRADIENT, ArrayKind.INPUT_GRADIENT, ArrayKind.STATE_GRADIENT})
+GIVEN = (ArrayKind.PARAM, ArrayKind.INPUT, ArrayKind.INITIAL, ArrayKind.OUTPUT_WEIGHT, ArrayKind.FINAL_WEIGHT)
+PER_ROW = (ArrayKind.OUTPUT, ArrayKind.FINAL, ArrayKind.INPUT_GRADIENT, ArrayKind.STATE_GRADIENT)
+TIMED = (ArrayKind.OUTPUT, ArrayKind.INPUT_GRADIENT)
 
-Values = Mapping[Kind, Mapping[str, Array]]
+Values = Mapping[ArrayKind, Mapping[str, Array]]
 
 
 class Key(NamedTuple):
     """One array of Values. Its text is for messages."""
 
-    kind: Kind
+    kind: ArrayKind
     name: str
 
     def __str__(self) -> str:
@@ -56,11 +56,11 @@ def flat(values: Values) -> dict[Key, Array]:
     return {Key(kind, name): array for kind, arrays in values.items() for name, array in arrays.items()}
 
 
-def per_row(values: Values) -> dict[Kind, Mapping[str, Array]]:
+def per_row(values: Values) -> dict[ArrayKind, Mapping[str, Array]]:
     """The kinds of which each row of the batch has its own part."""
     return {kind: arrays for kind, arrays in values.items() if kind in PER_ROW}
 
 
-def summed(values: Values) -> dict[Kind, Mapping[str, Array]]:
+def summed(values: Values) -> dict[ArrayKind, Mapping[str, Array]]:
     """The gradients that are sums over rows."""
     return {kind: arrays for kind, arrays in values.items() if kind not in PER_ROW}

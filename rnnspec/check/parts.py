@@ -10,7 +10,7 @@ import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.check.difference import worst
-from rnnspec.check.kinds import TIMED, Kind, Values, per_row, summed
+from rnnspec.check.kinds import TIMED, ArrayKind, Values, per_row, summed
 from rnnspec.check.outcome import Outcome
 from rnnspec.check.sampling import Case
 from rnnspec.check.tolerances import EXACT, REORDERED
@@ -46,7 +46,7 @@ def with_inputs(case: Case, change: Callable[[Array], Array]) -> Case:
     return replace(case, inputs={n: change(a) for n, a in case.inputs.items()})
 
 
-def of_rows(values: Values, which: Rows) -> dict[Kind, dict[str, Array]]:
+def of_rows(values: Values, which: Rows) -> dict[ArrayKind, dict[str, Array]]:
     """What belongs to some rows."""
     return {
         kind: {n: a[:, which] if kind in TIMED else a[which] for n, a in arrays.items()}
@@ -54,7 +54,7 @@ def of_rows(values: Values, which: Rows) -> dict[Kind, dict[str, Array]]:
     }
 
 
-def of_steps(values: Values, which: slice) -> dict[Kind, dict[str, Array]]:
+def of_steps(values: Values, which: slice) -> dict[ArrayKind, dict[str, Array]]:
     """The values with some steps alone of what has steps."""
     return {k: {n: a[which] if k in TIMED else a for n, a in arrays.items()} for k, arrays in values.items()}
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.check.difference import worst
-from rnnspec.check.kinds import Kind, Values
+from rnnspec.check.kinds import ArrayKind, Values
 from rnnspec.engine.compile import compile
 from rnnspec.engine.kernel import Kernel
 from rnnspec.language.layouts import pack, pack_gradients
@@ -178,15 +178,15 @@ def _ours(case: _Case, theirs: Values) -> Values:
     output, arguments = case.spec.outputs[0], (case.params, {"x": case.x}, case.states, case.lengths)
     if not any(kind.is_gradient for kind in theirs):
         inferred = case.kernel.infer(*arguments)
-        return {Kind.OUTPUT: inferred.outputs, Kind.FINAL: inferred.final}
+        return {ArrayKind.OUTPUT: inferred.outputs, ArrayKind.FINAL: inferred.final}
     run = case.kernel.forward(*arguments)
     gradients = case.kernel.backward(run, {output: case.dy}, final=case.d_final)
     return {
-        Kind.OUTPUT: run.outputs,
-        Kind.FINAL: run.final,
-        Kind.PARAM_GRADIENT: pack_gradients(case.spec, case.layout, gradients.params),
-        Kind.INPUT_GRADIENT: gradients.inputs,
-        Kind.STATE_GRADIENT: gradients.states,
+        ArrayKind.OUTPUT: run.outputs,
+        ArrayKind.FINAL: run.final,
+        ArrayKind.PARAM_GRADIENT: pack_gradients(case.spec, case.layout, gradients.params),
+        ArrayKind.INPUT_GRADIENT: gradients.inputs,
+        ArrayKind.STATE_GRADIENT: gradients.states,
     }
 
 
@@ -283,11 +283,11 @@ def _torch_found(
     )
     loss.backward()
     found = {
-        Kind.OUTPUT: {case.spec.outputs[0]: y},
-        Kind.FINAL: dict(zip(states, final)),
-        Kind.PARAM_GRADIENT: {n.removesuffix(suffix): p.grad for n, p in module.named_parameters()},
-        Kind.INPUT_GRADIENT: {"x": x.grad},
-        Kind.STATE_GRADIENT: {n: s.grad for n, s in states.items()},
+        ArrayKind.OUTPUT: {case.spec.outputs[0]: y},
+        ArrayKind.FINAL: dict(zip(states, final)),
+        ArrayKind.PARAM_GRADIENT: {n.removesuffix(suffix): p.grad for n, p in module.named_parameters()},
+        ArrayKind.INPUT_GRADIENT: {"x": x.grad},
+        ArrayKind.STATE_GRADIENT: {n: s.grad for n, s in states.items()},
     }
     return {kind: {n: a.detach().numpy() for n, a in arrays.items()} for kind, arrays in found.items()}
 
@@ -340,7 +340,7 @@ def _keras(case: _Case, name: str) -> Values:
 
 def _values(case: _Case, y: Array, final: Sequence[Array]) -> Values:
     """The output and the final states of a library that has no gradients."""
-    return {Kind.OUTPUT: {case.spec.outputs[0]: y}, Kind.FINAL: dict(zip(case.states, final))}
+    return {ArrayKind.OUTPUT: {case.spec.outputs[0]: y}, ArrayKind.FINAL: dict(zip(case.states, final))}
 
 
 def _import_keras() -> Any:

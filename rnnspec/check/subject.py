@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rnnspec.backends import reference
-from rnnspec.check.kinds import Kind, Values
+from rnnspec.check.kinds import ArrayKind, Values
 from rnnspec.check.sampling import Case, Shapes, awkward, draw
 from rnnspec.check.tolerances import REFERENCE
 from rnnspec.engine.compile import compile
@@ -92,17 +92,17 @@ def run_reference(known: Subject, case: Case, numbers: reference.Numbers = refer
 def without_noise(spec: Spec, values: Values) -> Values:
     """The values without the zeros that the reference has for the gradients of parameters that are
     noise."""
-    gradients = values[Kind.PARAM_GRADIENT]
-    return {**values, Kind.PARAM_GRADIENT: {n: a for n, a in gradients.items() if n not in spec.noise}}
+    gradients = values[ArrayKind.PARAM_GRADIENT]
+    return {**values, ArrayKind.PARAM_GRADIENT: {n: a for n, a in gradients.items() if n not in spec.noise}}
 
 
 def collect(run: Any, grad: Any) -> Values:
     """The arrays of a run and of its gradients, of a kernel or of the reference."""
     kinds = {
-        Kind.OUTPUT: run.outputs,
-        Kind.FINAL: run.final,
-        Kind.PARAM_GRADIENT: grad.params,
-        Kind.INPUT_GRADIENT: grad.inputs,
-        Kind.STATE_GRADIENT: grad.states,
+        ArrayKind.OUTPUT: run.outputs,
+        ArrayKind.FINAL: run.final,
+        ArrayKind.PARAM_GRADIENT: grad.params,
+        ArrayKind.INPUT_GRADIENT: grad.inputs,
+        ArrayKind.STATE_GRADIENT: grad.states,
     }
     return {kind: {n: np.asarray(a) for n, a in arrays.items()} for kind, arrays in kinds.items()}

@@ -19,7 +19,7 @@ from rnnspec.backends.cpu.emit.texts import texts
 from rnnspec.backends.reference import rounded_at_random
 from rnnspec.check import PROPERTIES, check_cells, check_property
 from rnnspec.check.difference import scales
-from rnnspec.check.kinds import Key, Kind, Values, flat
+from rnnspec.check.kinds import ArrayKind, Key, Values, flat
 from rnnspec.check.properties.conditioning import measure, rounding_spread
 from rnnspec.check.properties.derivatives import complex_step
 from rnnspec.check.report import table
@@ -474,8 +474,8 @@ def at_a_point(name: str, number: int):
 
 
 ILL = [
-    ("mut2", 0, Key(Kind.OUTPUT, "h")),
-    ("ln_lstm_haste", 3, Key(Kind.PARAM_GRADIENT, "g_h")),
+    ("mut2", 0, Key(ArrayKind.OUTPUT, "h")),
+    ("ln_lstm_haste", 3, Key(ArrayKind.PARAM_GRADIENT, "g_h")),
 ]  # terms cancel: a difference of two numbers of 1e-2; of c and its mean over one unit
 
 
@@ -505,7 +505,11 @@ def test_a_wrong_value_where_terms_cancel_is_caught(name, number, key):
 @pytest.mark.parametrize("name, number, parameter", [("lstm", 0, "U_i"), ("mut2", 2, "U_z")])
 def test_tolerances_are_as_tight_as_ever_elsewhere(name, number, parameter):
     expected, definition = at_a_point(name, number)
-    for kind, array in ((Kind.OUTPUT, "h"), (Kind.PARAM_GRADIENT, parameter), (Kind.STATE_GRADIENT, "h")):
+    for kind, array in (
+        (ArrayKind.OUTPUT, "h"),
+        (ArrayKind.PARAM_GRADIENT, parameter),
+        (ArrayKind.STATE_GRADIENT, "h"),
+    ):
         wrong = moved(expected, Key(kind, array), 1.1 * KERNEL["float32"])
         assert measure(wrong, expected, definition, "float32", KERNEL["float32"])[0] > KERNEL["float32"], array
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rnnspec.check.difference import worst
-from rnnspec.check.kinds import Key, Kind
+from rnnspec.check.kinds import ArrayKind, Key
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from rnnspec.check.kinds import Key, Kind
     ],
 )
 def test_difference_of_arrays(found, expected, error):
-    gap = worst({Kind.OUTPUT: {"h": np.array(found)}}, {Kind.OUTPUT: {"h": np.array(expected)}})
+    gap = worst({ArrayKind.OUTPUT: {"h": np.array(found)}}, {ArrayKind.OUTPUT: {"h": np.array(expected)}})
     assert gap.error == pytest.approx(error)
 
 
@@ -34,9 +34,9 @@ def test_worst_names_the_array():
     one, two = np.ones(2), np.full(2, 1.5)
 
     def states(found, expected):
-        return worst({Kind.STATE: found}, {Kind.STATE: expected})
+        return worst({ArrayKind.STATE: found}, {ArrayKind.STATE: expected})
 
-    assert states({"a": one, "b": two}, {"a": one, "b": one}) == (0.5, "b", Key(Kind.STATE, "b"))
+    assert states({"a": one, "b": two}, {"a": one, "b": one}) == (0.5, "b", Key(ArrayKind.STATE, "b"))
     assert states({"a": one}, {"a": one}) == (0.0, "all arrays", None)
     assert states({"a": one}, {"a": one, "b": one}) == (np.inf, "these are not in both: b", None)
     assert states({"a": np.array([[1, np.nan]])}, {"a": one[None]}).text == "a[0, 1] is nan, expected 1"
@@ -47,8 +47,8 @@ def test_worst_names_the_array():
 
 def test_values_and_gradients_have_their_own_scale():
     one, two = np.ones(2), np.full(2, 1.5)
-    found = {Kind.PARAM_GRADIENT: {"a": two}, Kind.FINAL: {"a": two}}
-    gap = worst(found, {Kind.PARAM_GRADIENT: {"a": one}, Kind.FINAL: {"a": 10 * one}})
+    found = {ArrayKind.PARAM_GRADIENT: {"a": two}, ArrayKind.FINAL: {"a": two}}
+    gap = worst(found, {ArrayKind.PARAM_GRADIENT: {"a": one}, ArrayKind.FINAL: {"a": 10 * one}})
     assert (gap.error, gap.text) == (0.85, "final a")
-    gap = worst(found, {Kind.PARAM_GRADIENT: {"a": one}, Kind.FINAL: {"a": two}})
+    gap = worst(found, {ArrayKind.PARAM_GRADIENT: {"a": one}, ArrayKind.FINAL: {"a": two}})
     assert (gap.error, gap.text) == (0.5, "gradient of a")

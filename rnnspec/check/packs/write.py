@@ -44,7 +44,7 @@ DIGITS = 50
 
 
 @dataclass(frozen=True)
-class Plan:
+class CasePlan:
     """What a case tries. tags: what an engine must be able to do for it, beyond what the whole pack
     asks for."""
 
@@ -55,12 +55,12 @@ class Plan:
 
 
 PLANS = (
-    Plan("plain", Shapes(5, 3, (3, 4, 2))),
-    Plan("initial_states", Shapes(4, 2, (2, 5, 3)), ("initial-states",)),
-    Plan("one_step", Shapes(1, 2, (3, 4, 2)), ("initial-states",)),
-    Plan("one_unit", Shapes(3, 1, (1,)), ("initial-states",)),
-    Plan("lengths", Shapes(6, 4, (3, 4, 2)), ("lengths",), (6, 1, 4, 3)),
-    Plan("empty_row", Shapes(4, 3, (2, 3, 5)), ("initial-states", "lengths", "empty-rows"), (4, 0, 2)),
+    CasePlan("plain", Shapes(5, 3, (3, 4, 2))),
+    CasePlan("initial_states", Shapes(4, 2, (2, 5, 3)), ("initial-states",)),
+    CasePlan("one_step", Shapes(1, 2, (3, 4, 2)), ("initial-states",)),
+    CasePlan("one_unit", Shapes(3, 1, (1,)), ("initial-states",)),
+    CasePlan("lengths", Shapes(6, 4, (3, 4, 2)), ("lengths",), (6, 1, 4, 3)),
+    CasePlan("empty_row", Shapes(4, 3, (2, 3, 5)), ("initial-states", "lengths", "empty-rows"), (4, 0, 2)),
 )
 TAGS = {
     "initial-states": "states given before the first step",
@@ -137,7 +137,7 @@ class _Maker:
     reverse: Graph
     checked: Graph | None
 
-    def case(self, plan: Plan) -> Case:
+    def case(self, plan: CasePlan) -> Case:
         """Arrays of a case, exact in float32, whose comparisons are all decided by more than the
         margin, or are of zeros."""
         offset = int.from_bytes(hashlib.sha256(plan.name.encode()).digest()[:3], "big")

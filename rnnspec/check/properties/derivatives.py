@@ -12,7 +12,7 @@ from numpy import ndarray as Array
 
 from rnnspec.backends import reference
 from rnnspec.backends.reference import Numbers
-from rnnspec.check.kinds import Key, Kind, Values
+from rnnspec.check.kinds import ArrayKind, Key, Values
 from rnnspec.check.outcome import Outcome, at_sizes, largest
 from rnnspec.check.properties.conditioning import allowed, rounding_spread
 from rnnspec.check.sampling import Case, Shapes, undefined_derivatives
@@ -23,7 +23,7 @@ from rnnspec.symbolic.tangent import tangent_of
 SHAPES = (Shapes(4, 2, (3, 2, 5)), Shapes(3, 3, (1, 4, 2), ragged=True))
 TINY = 1e-40  # of a complex step: its square is nothing beside 1
 Groups = dict[str, dict[str, Array]]  # "params", "inputs", "states" -> name -> array
-GRADIENT = {"params": Kind.PARAM_GRADIENT, "inputs": Kind.INPUT_GRADIENT, "states": Kind.STATE_GRADIENT}
+GRADIENT = {"params": ArrayKind.PARAM_GRADIENT, "inputs": ArrayKind.INPUT_GRADIENT, "states": ArrayKind.STATE_GRADIENT}
 
 
 @at_sizes(lambda known: SHAPES)

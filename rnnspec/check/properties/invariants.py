@@ -11,7 +11,7 @@ from numpy import ndarray as Array
 
 from rnnspec.backends.cpu.launch.rows import chunk_rows
 from rnnspec.check.difference import worst
-from rnnspec.check.kinds import TIMED, Key, Kind, per_row, summed
+from rnnspec.check.kinds import TIMED, ArrayKind, Key, per_row, summed
 from rnnspec.check.outcome import Outcome, at_sizes, largest
 from rnnspec.check.parts import Rows, alone, of_rows, of_steps, rows, same_but_for_sums, steps, with_inputs
 from rnnspec.check.sampling import Case, Shapes, size_values
@@ -52,11 +52,11 @@ def split_sequence(known: Subject, shapes: Shapes) -> Outcome:
     after = kernel.backward(late, rest.d_outputs, final=case.d_final)
     before = kernel.backward(early, first.d_outputs, final=after.states)
     joined = {
-        Kind.OUTPUT: {n: np.concatenate([a, late.outputs[n]]) for n, a in early.outputs.items()},
-        Kind.FINAL: late.final,
-        Kind.PARAM_GRADIENT: {n: a + after.params[n] for n, a in before.params.items()},
-        Kind.INPUT_GRADIENT: {n: np.concatenate([a, after.inputs[n]]) for n, a in before.inputs.items()},
-        Kind.STATE_GRADIENT: before.states,
+        ArrayKind.OUTPUT: {n: np.concatenate([a, late.outputs[n]]) for n, a in early.outputs.items()},
+        ArrayKind.FINAL: late.final,
+        ArrayKind.PARAM_GRADIENT: {n: a + after.params[n] for n, a in before.params.items()},
+        ArrayKind.INPUT_GRADIENT: {n: np.concatenate([a, after.inputs[n]]) for n, a in before.inputs.items()},
+        ArrayKind.STATE_GRADIENT: before.states,
     }
     gap = worst(joined, run_kernel(kernel, case))
     tolerance = REORDERED_LONG if shapes.number else REORDERED

@@ -11,7 +11,7 @@ from numpy import ndarray as Array
 
 from rnnspec.backends import reference
 from rnnspec.check.difference import worst
-from rnnspec.check.kinds import GIVEN, Kind, Values, flat
+from rnnspec.check.kinds import GIVEN, ArrayKind, Values, flat
 from rnnspec.check.outcome import Outcome, at_sizes, largest
 from rnnspec.check.parts import rows, same_but_for_sums, steps, with_inputs
 from rnnspec.check.sampling import Case, Shapes
@@ -57,9 +57,9 @@ def second_run(known: Subject, shapes: Shapes) -> Outcome:
 
 def _gradients(gradients: Gradients) -> Values:
     return {
-        Kind.PARAM_GRADIENT: gradients.params,
-        Kind.INPUT_GRADIENT: gradients.inputs,
-        Kind.STATE_GRADIENT: gradients.states,
+        ArrayKind.PARAM_GRADIENT: gradients.params,
+        ArrayKind.INPUT_GRADIENT: gradients.inputs,
+        ArrayKind.STATE_GRADIENT: gradients.states,
     }
 
 
@@ -97,11 +97,11 @@ def zero_sizes(known: Subject, shapes: Shapes) -> Outcome:
     outcomes = []
     for case in (steps(whole, slice(0, 0)), rows(whole, slice(0, 0)), rows(steps(whole, slice(0, 0)), slice(0, 0))):
         expected = {
-            Kind.OUTPUT: {n: np.zeros_like(a) for n, a in case.d_outputs.items()},
-            Kind.FINAL: case.states,
-            Kind.PARAM_GRADIENT: {n: np.zeros_like(a) for n, a in case.params.items() if n not in untrained},
-            Kind.INPUT_GRADIENT: {n: np.zeros_like(a) for n, a in case.inputs.items() if n not in untrained},
-            Kind.STATE_GRADIENT: case.d_final,
+            ArrayKind.OUTPUT: {n: np.zeros_like(a) for n, a in case.d_outputs.items()},
+            ArrayKind.FINAL: case.states,
+            ArrayKind.PARAM_GRADIENT: {n: np.zeros_like(a) for n, a in case.params.items() if n not in untrained},
+            ArrayKind.INPUT_GRADIENT: {n: np.zeros_like(a) for n, a in case.inputs.items() if n not in untrained},
+            ArrayKind.STATE_GRADIENT: case.d_final,
         }
         gap = worst(run_kernel(kernel, case), expected)
         outcomes.append(Outcome(gap.error, EXACT, f"{gap.text} at {case.about()}"))
@@ -148,7 +148,7 @@ def step_by_step(known: Subject, shapes: Shapes) -> Outcome:
     kernel, case = known.compiled(), known.draw(shapes, "step by step")
     whole = kernel.infer(case.params, case.inputs, case.states)
     trained = kernel.forward(case.params, case.inputs, case.states)
-    gap = worst({Kind.OUTPUT: whole.outputs}, {Kind.OUTPUT: trained.outputs})
+    gap = worst({ArrayKind.OUTPUT: whole.outputs}, {ArrayKind.OUTPUT: trained.outputs})
     outcomes = [Outcome(gap.error, KERNEL[known.dtype], f"{gap.text} of infer beside forward, at {case.about()}")]
     stream = kernel.stream(case.params, case.states, rows=case.rows, **case.sizes)
     state: Mapping[str, Array] = case.states
@@ -161,10 +161,10 @@ def step_by_step(known: Subject, shapes: Shapes) -> Outcome:
             single = kernel.step(case.params, now, state)
             outputs["step()"], state = single.outputs, dict(single)
         for what, arrays in outputs.items():
-            gap = worst({Kind.OUTPUT: arrays}, {Kind.OUTPUT: {n: a[t] for n, a in whole.outputs.items()}})
+            gap = worst({ArrayKind.OUTPUT: arrays}, {ArrayKind.OUTPUT: {n: a[t] for n, a in whole.outputs.items()}})
             outcomes.append(Outcome(gap.error, EXACT, f"{gap.text} of {what} at step {t}, at {case.about()}"))
     for what, states in {"a stream": stream.states, **({} if counts else {"step()": state})}.items():
-        gap = worst({Kind.FINAL: states}, {Kind.FINAL: whole.final})
+        gap = worst({ArrayKind.FINAL: states}, {ArrayKind.FINAL: whole.final})
         outcomes.append(Outcome(gap.error, EXACT, f"{gap.text} of {what}, at {case.about()}"))
     return largest(outcomes)
 

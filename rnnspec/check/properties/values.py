@@ -7,7 +7,7 @@ from numpy import ndarray as Array
 
 from rnnspec.backends import reference
 from rnnspec.check.difference import worst
-from rnnspec.check.kinds import Kind, Values
+from rnnspec.check.kinds import ArrayKind, Values
 from rnnspec.check.outcome import Outcome, at_sizes, largest
 from rnnspec.check.properties.conditioning import measure
 from rnnspec.check.sampling import Shapes
@@ -84,11 +84,11 @@ def _expected(spec: Spec, example: Example) -> Values:
     """What an example says, shaped as a batch of one row."""
     gradients = {n: np.asarray(v, dtype=np.float64) for n, v in example.gradients.items()}
     return {
-        Kind.OUTPUT: {n: np.asarray(v)[:, None] for n, v in example.outputs.items()},
-        Kind.FINAL: {n: np.asarray(v)[None] for n, v in example.final.items()},
-        Kind.PARAM_GRADIENT: {n: a for n, a in gradients.items() if n in spec.parameters},
-        Kind.INPUT_GRADIENT: {n: a[:, None] if a.ndim else a for n, a in gradients.items() if n in spec.inputs},
-        Kind.STATE_GRADIENT: {n: a[None] for n, a in gradients.items() if n in spec.states},
+        ArrayKind.OUTPUT: {n: np.asarray(v)[:, None] for n, v in example.outputs.items()},
+        ArrayKind.FINAL: {n: np.asarray(v)[None] for n, v in example.final.items()},
+        ArrayKind.PARAM_GRADIENT: {n: a for n, a in gradients.items() if n in spec.parameters},
+        ArrayKind.INPUT_GRADIENT: {n: a[:, None] if a.ndim else a for n, a in gradients.items() if n in spec.inputs},
+        ArrayKind.STATE_GRADIENT: {n: a[None] for n, a in gradients.items() if n in spec.states},
     }
 
 
@@ -116,7 +116,7 @@ def _compared(known: Subject, shapes: Shapes, kernel: Kernel) -> Outcome:
     case = known.draw(shapes, f"against the reference {shapes.number}", KINK_COMPARISON)
     found = run_kernel(kernel, case)
     inferred = kernel.infer(case.params, case.inputs, case.states, case.lengths)
-    again = {Kind.OUTPUT: inferred.outputs, Kind.FINAL: inferred.final}
+    again = {ArrayKind.OUTPUT: inferred.outputs, ArrayKind.FINAL: inferred.final}
 
     def definition(numbers: reference.Numbers) -> Values:
         return run_reference(known, case, numbers)
@@ -138,8 +138,8 @@ def every_state(known: Subject, shapes: Shapes) -> Outcome:
         run = reference.forward(
             known.graph, case.params, case.inputs, case.states, case.lengths, sizes=case.sizes, numbers=numbers
         )
-        return {Kind.STATE: run.states}
+        return {ArrayKind.STATE: run.states}
 
-    found = {Kind.STATE: known.compiled().forward(case.params, case.inputs, case.states, case.lengths).states}
+    found = {ArrayKind.STATE: known.compiled().forward(case.params, case.inputs, case.states, case.lengths).states}
     error, name = measure(found, definition(reference.FLOAT64), definition, known.dtype, KERNEL[known.dtype])
     return Outcome(error, KERNEL[known.dtype], f"{name} at {case.about()}")
