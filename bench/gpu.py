@@ -147,8 +147,7 @@ def _compiled(job: Any, about: tuple[Any, ...]) -> str:
     return compiled(job, Recorder(*about))
 
 
-# --- right
-# -----------------------------------------------------------------------------------------------------------
+# --- right ---
 
 
 def correctness(names: list[str], end: float = float("inf")) -> Iterator[tuple[str, float | str | None]]:
@@ -222,8 +221,7 @@ def difference(name: str) -> float:
     return worst
 
 
-# --- fast
-# ------------------------------------------------------------------------------------------------------------
+# --- fast ---
 
 
 def speed(end: float) -> Iterator[dict[str, Any]]:

@@ -1,8 +1,8 @@
-"""Runs an ONNX RNN, GRU or LSTM node through our kernels, with every attribute of the operator's
-text.
+"""Runs an ONNX RNN, GRU or LSTM node through our kernels, with every attribute that the operator's
+text has.
 
-    outputs = run(node, {"X": x, "W": w, "R": r, ...})     # node: an onnx.NodeProto
-    outputs["Y"]                                           # [T, directions, B, H]; layout 1: [B, T, directions, H]
+    outputs = run(node, {"X": x, "W": w, "R": r, ...})  # node: an onnx.NodeProto
+    outputs["Y"]  # [T, directions, B, H]; with layout 1 [B, T, directions, H]
 
 Nothing of the package `onnx` is needed for it. Where ONNX Runtime and the operator's text differ,
 this follows the text.

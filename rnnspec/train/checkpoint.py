@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnspec.storage.atomic import write_atomic
+from rnnspec.storage import atomic
 from rnnspec.train.config import TrainingConfig
 from rnnspec.train.errors import TrainError
 from rnnspec.train.loop import Best, History, TrainingRun
@@ -79,8 +79,8 @@ def save(path: str | Path, run: TrainingRun) -> None:
         **{f"best/{name}": array for name, array in (run.best.params if run.best else {}).items()},
         **{f"state/{i}": array for i, array in enumerate(states)},
     }
-    text = json.dumps(meta | {"arrays": list(arrays)}).encode()
-    write_atomic(path, lambda file: np.savez(file, meta=np.frombuffer(text, np.uint8), **arrays))  # type: ignore[arg-type]
+    text = np.frombuffer(json.dumps(meta | {"arrays": list(arrays)}).encode(), np.uint8)
+    atomic.write(path, lambda file: np.savez(file, meta=text, **arrays))  # type: ignore[arg-type]
 
 
 COUNTS = ("step", "seconds", "skipped", "tokens")

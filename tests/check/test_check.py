@@ -60,7 +60,7 @@ def passes(known: Subject, name: str) -> bool:
     return run_property(row(name, known.kernel is not None), lambda: known, known.dtype).passed
 
 
-# cells that are right
+# --- cells that are right ---
 
 
 @pytest.mark.parametrize("name", ["indrnn", "rnn"])
@@ -152,7 +152,7 @@ def test_a_size_without_a_meaning_is_told():
     assert "P" in caught(subject(spec), "schema")
 
 
-# mutants of the mathematics
+# --- mutants of the mathematics ---
 
 
 def changed(graph: Graph, node: str, change: Callable) -> Graph:
@@ -209,7 +209,7 @@ def test_a_wrong_example_is_caught(group, name):
     assert name in detail and "one unit, two steps" in detail
 
 
-# mutants of the kernel
+# --- mutants of the kernel ---
 
 
 @cache
@@ -462,7 +462,7 @@ def test_junit():
     )
 
 
-# what rounding alone does
+# --- what rounding alone does ---
 
 
 def at_a_point(name: str, number: int):

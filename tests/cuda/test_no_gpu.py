@@ -24,7 +24,8 @@ except rnnspec.BackendUnavailable as error:
 kernel = rnnspec.compile("rnn", backend="auto")
 kernel.infer(kernel.init(D=2, H=3), {"x": numpy.ones((1, 1, 2), numpy.float32)})
 print(type(kernel).__name__)
-print(rnnspec.compile("rnn", backend="auto", threads=1).threads, rnnspec.compile("rnn", backend="auto", memory="low").memory)
+one, low = rnnspec.compile("rnn", backend="auto", threads=1), rnnspec.compile("rnn", backend="auto", memory="low")
+print(one.threads, low.memory)
 try:
     rnnspec.compile("rnn", backend="auto", threads=1, tier=1)
 except ValueError as error:

@@ -87,11 +87,21 @@ def test_H14_no_steps_or_no_rows(name, steps, batch):
         assert_same(one.kernel.infer(one.params, one.inputs, one.states, lengths).final, one.states)
 
 
-@pytest.mark.parametrize(("lengths", "words"), [
-    ([4, 5], ["lengths[1] is 5", "4 steps"]), ([4, -1], ["lengths[1] is -1", "between 0 and 4"]), ([4], ["(2,)", "(1,)"]),
-    ([[4, 2]], ["(2,)", "(1, 2)"]), ([4.0, 2.5], ["integers", "float64"]), (4, ["(2,)", "()"]), ([True, True], ["integers", "bool"]),
-    (["4", "2"], ["integers"]), (np.array([4, 2**40]), ["lengths[1]", str(2**40)]), (np.array([4, 2**64 - 1], np.uint64), ["lengths[1]"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("lengths", "words"),
+    [
+        ([4, 5], ["lengths[1] is 5", "4 steps"]),
+        ([4, -1], ["lengths[1] is -1", "between 0 and 4"]),
+        ([4], ["(2,)", "(1,)"]),
+        ([[4, 2]], ["(2,)", "(1, 2)"]),
+        ([4.0, 2.5], ["integers", "float64"]),
+        (4, ["(2,)", "()"]),
+        ([True, True], ["integers", "bool"]),
+        (["4", "2"], ["integers"]),
+        (np.array([4, 2**40]), ["lengths[1]", str(2**40)]),
+        (np.array([4, 2**64 - 1], np.uint64), ["lengths[1]"]),
+    ],
+)
 def test_H15_lengths_out_of_range_or_of_the_wrong_kind(lengths, words):
     with pytest.raises(ValueError) as caught:
         linear(np.ones((4, 2)), lengths)

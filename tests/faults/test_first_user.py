@@ -40,7 +40,7 @@ def constant_cell(value: str) -> str:
     )
 
 
-# --- wrong numbers and memory that is used after it was given back
+# --- wrong numbers and memory that is used after it was given back ---
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs POSIX timers")
@@ -89,7 +89,7 @@ def test_slope_of_a_root_of_float32_at_its_ends(value: float, expected: float) -
     assert of.backward(run, {"h": np.ones((1, 1), np.float32)}).inputs["x"].item() == expected
 
 
-# --- crashes and hangs
+# --- crashes and hangs ---
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs POSIX timers")
@@ -216,7 +216,7 @@ def test_sizes_called_like_arguments(name: str) -> None:
     assert of.init(**{name: 3})["w"].shape == (3,)
 
 
-# --- taken in silence
+# --- taken in silence ---
 
 
 def test_what_a_spec_extends_is_not_shown_unless_it_is_a_spec(tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_masked_arrays_are_not_read_through_their_mask() -> None:
         of.infer(of.init(D=2, H=3), {"x": x})
 
 
-# --- messages that blame the wrong thing
+# --- messages that blame the wrong thing ---
 
 
 def test_step_speaks_of_the_shape_that_was_given() -> None:

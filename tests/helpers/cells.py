@@ -23,7 +23,7 @@ Array = np.ndarray
 DTYPES = ("float32", "float64")
 PRIMES = (3, 5, 2, 7, 11, 13)
 # cells that between them have every form of stage, state and product: tests that compile run over
-# these, tests/test_all_cells.py over all
+# these, tests/cpu/test_all_cells.py over all
 CORE = (
     "gru",
     "gru_reset_before",

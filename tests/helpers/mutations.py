@@ -1,8 +1,9 @@
 """Faults planted in the generator, and the property of `rnnspec check` that catches each.
 
-`python tests/mutations.py` prints the table of all of them (Markdown): the fault, where it is
-planted, and every property that fails. Each mutant is one wrong thing: in the table of functions,
-in a graph, its adjoint or tangent, in a program, in emitted text or in what calls the kernels.
+`python tests/helpers/mutations.py` prints the table of all of them (Markdown): the fault, where it
+is planted, and every property that fails. Each mutant is one wrong thing: in the table of
+functions, in a graph, its adjoint or tangent, in a program, in emitted text or in what calls the
+kernels.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def right_kernel(name: str) -> Subject:
     return with_kernel(right(name), "float64")
 
 
-# --- the mathematics: a wrong graph; no kernel is needed to catch it
+# --- the mathematics: a wrong graph; no kernel is needed to catch it ---
 
 
 def graph_mutant(what: str, name: str, caught: str, change: Callable[[Graph], Graph], part: str = "reverse") -> Mutant:
@@ -223,7 +224,7 @@ MATHEMATICS = (
     ),
 )
 
-# --- the program: right graphs, executed wrongly
+# --- the program: right graphs, executed wrongly ---
 
 
 class Emitted(CpuKernel):
@@ -340,7 +341,7 @@ PROGRAMS = (
     program_mutant("bias gradients dealt out wrongly", "lstm", "central differences", sums_exchanged, ("backward",)),
 )
 
-# --- emitted text
+# --- emitted text ---
 
 
 def text_mutant(what: str, name: str, caught: str, mode: str, old: str, new: str, count: int = -1) -> Mutant:
@@ -481,7 +482,7 @@ TEXTS = (
     ),
 )
 
-# --- what calls the kernels
+# --- what calls the kernels ---
 
 
 def patched(target: Any, name: str, make: Callable[[Any], Any]) -> Callable[[], Any]:

@@ -15,7 +15,7 @@ from tiny import cell
 
 import rnnspec
 from rnnspec.backends.cpu import machine, native
-from rnnspec.storage.cache import cache_folder, kept, uncollected
+from rnnspec.storage.cache import cache_folder, cached, uncollected
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = """from numba import njit
@@ -82,7 +82,7 @@ def test_inference_makes_no_more_than_it_needs():
 def test_the_garbage_collector_is_as_it_was():
     with pytest.raises(ZeroDivisionError), uncollected():
         assert not gc.isenabled()
-        _ = kept("bad", "key", lambda: bytes(1 // 0))
+        _ = cached("bad", "key", lambda: bytes(1 // 0))
     assert gc.isenabled()
     gc.disable()
     try:

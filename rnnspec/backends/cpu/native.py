@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from rnnspec.backends.cpu import machine
-from rnnspec.storage.cache import kept, uncollected
+from rnnspec.storage.cache import cached, uncollected
 from rnnspec.storage.sources import import_source
 
 
@@ -60,7 +60,7 @@ def addresses(name: str, key: str, functions: Sequence[str], make: Callable[[], 
     with _LOCKS.setdefault(key, threading.RLock()):
         if key not in _LOADED:
             with uncollected():
-                _LOADED[key] = machine.load(kept(name, key, make), functions)
+                _LOADED[key] = machine.load(cached(name, key, make), functions)
         return _LOADED[key]
 
 
