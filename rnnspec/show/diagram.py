@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from rnnspec.language.spec import Spec
 from rnnspec.language.syntax.tree import Binary, Equation, Expr, Ref, to_text
-from rnnspec.show.stages import left_side
+from rnnspec.show.equations import left_side
 
 WRAP, LINES = 34, 4  # letters in a line of a box, lines at most
 LETTER, ROW, PAD = 7.2, 15.0, 8.0  # of 11 px monospace, the widest in use
