@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 from rnnspec.errors import UnsupportedError
 from rnnspec.language.sizes import SizeError
 from rnnspec.language.spec import Shape, Spec
+from rnnspec.lowering.pipeline import graphs
 
 if TYPE_CHECKING:
     from rnnspec.lowering.pipeline import Stages
     from rnnspec.lowering.program import Program, Stage
 from rnnspec.show.adjoint import backward_equations
 from rnnspec.show.counts import all_sizes, known_sizes, parameter_count, parameter_formula
-from rnnspec.show.stages import STAGE_TEXTS, STAGES, graphs, shape_text
+from rnnspec.show.stages import STAGE_TEXTS, STAGES, shape_text
 
 STAGES_NOTE = "products that wait for one another in a step; 0 means elementwise recurrence"
 

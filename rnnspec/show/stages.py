@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from rnnspec.language.sizes import with_default_sizes
 from rnnspec.language.spec import Shape, Spec
 from rnnspec.language.syntax.tree import Equation, to_text
-
-if TYPE_CHECKING:
-    from rnnspec.symbolic.graph import Graph
-
+from rnnspec.lowering.pipeline import graphs
 
 STAGES = ("spec", "graph", "adjoint", "program", "cpu", "cuda")
-
-
-def graphs(spec: Spec) -> tuple[Graph, Graph]:
-    from rnnspec.symbolic.adjoint import adjoint
-    from rnnspec.symbolic.build import build
-    from rnnspec.symbolic.simplify import split_sums
-
-    graph = build(spec)
-    return graph, split_sums(adjoint(graph, spec.no_gradient))
 
 
 # --- one stage
