@@ -102,9 +102,7 @@ def _gradient_name(graph: Graph, parameter: str, value: str) -> str:
 
 def _gradients(program: Program) -> dict[str, Names]:
     graph = program.graph
-    shapes: dict[str, Names] = {
-        o.parameter: (size_of(graph, o.left), size_of(graph, o.right)) for o in program.outers
-    }
+    shapes: dict[str, Names] = {o.parameter: (size_of(graph, o.left), size_of(graph, o.right)) for o in program.outers}
     for stage in program.after:
         for (parameter, value), (name, _) in zip(stage.sums, gradient_sums(graph, stage), strict=True):
             shapes[name] = graph.shapes[value] if name == parameter else (size_of(graph, value),)
