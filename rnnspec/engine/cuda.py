@@ -18,9 +18,11 @@ import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.backends.cuda.choice import TIERS, Choice
-from rnnspec.backends.cuda.launch.driver import Device, device
-from rnnspec.backends.cuda.launch.execution import Code, Execution, Launcher
+from rnnspec.backends.cuda.launch.driver import Device, first_device
+from rnnspec.backends.cuda.launch.code import CudaCode
+from rnnspec.backends.cuda.launch.execution import Execution
 from rnnspec.backends.cuda.launch.interface import interface, on_device
+from rnnspec.backends.cuda.launch.launcher import Launcher
 from rnnspec.backends.cuda.launch.memory import DeviceArray, StreamHandle, foreign
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.kernel import Kernel, _Call
@@ -42,8 +44,8 @@ Given = Mapping[str, Any]
 
 
 class DeviceKernel(Kernel):
-    """The kernels of one cell on the first GPU. Raises BackendUnavailable, with the reason, where
-    there is none that will do.
+    """The kernels of one cell on a GPU: the first one, if no device is given. Raises
+    BackendUnavailable, with the reason, where there is none that will do.
 
     tier: which kernels run the time loop (`rnnspec show NAME --stage cuda` lists them), None for
     what fits the sizes and the device. Machine code is made at the first call of each kind, that of
@@ -51,14 +53,18 @@ class DeviceKernel(Kernel):
     device.
     """
 
-    def __init__(self, spec: Spec, dtype: np.dtype, tier: int | None = None, stream: int = 0):
+    def __init__(
+        self, spec: Spec, dtype: np.dtype, tier: int | None = None, stream: int = 0, device: Device | None = None
+    ):
         if tier not in (None, *TIERS):
             raise ValueError(f"tier must be {', '.join(map(str, TIERS))} or None, got {tier!r}.")
         super().__init__(spec, dtype, None)
         self.tier = tier
-        self.launcher = Launcher(device(), dtype, stream)
+        self.launcher = Launcher(device or first_device(), dtype, stream)
         made, own = stages(spec), digest(spec)
-        self._device_codes = {mode: Code(getattr(made, mode), dtype, own) for mode in ("forward", "backward", "infer")}
+        self._device_codes = {
+            mode: CudaCode(getattr(made, mode), dtype, own) for mode in ("forward", "backward", "infer")
+        }
 
     def __repr__(self) -> str:
         return f"DeviceKernel({self.spec.name}, {self.dtype})"
@@ -94,7 +100,7 @@ class DeviceKernel(Kernel):
         )
         own = StreamHandle(handle)
         own.owner = stream
-        return DeviceKernel(self.spec, self.dtype, self.tier, own)
+        return DeviceKernel(self.spec, self.dtype, self.tier, own, self.device)
 
     def choice(self, mode: str, rows: int, **sizes: int) -> Choice:
         """Which tier runs a kernel ("forward", "backward" or "infer") for so many rows and these

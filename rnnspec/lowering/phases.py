@@ -189,8 +189,9 @@ class Phases:
         results = set(self.graph.results()) | self.saved
         for name in reversed(list(self.graph.nodes)):
             node, readers = self.graph.nodes[name], self.uses[name]
-            movable = isinstance(node, Pointwise) and self.phase[name] == "before"
-            if not movable or not readers or name in self.accumulations or name in results:
+            if not isinstance(node, Pointwise) or self.phase[name] != "before" or not readers:
+                continue
+            if name in self.accumulations or name in results:
                 continue
             if all(self.is_summed_outer(r) for r in readers):
                 self.phase[name] = "after"

@@ -64,11 +64,11 @@ class Layout:
         """Where a value of the forward program lies on the tape."""
         assert self.tape is not None
         histories = {s.name: s.buffer for s in self.tape.states}
-        states_after = {value: state for state, value in reversed(self.tape.graph.states.items())}
+        states = [state for state, value in self.tape.graph.states.items() if value == node.source]
         if node.kind == "history":
             place = Place(histories[node.source], 0)
-        elif node.source in states_after:
-            place = Place(histories[states_after[node.source]], 1)
+        elif states:
+            place = Place(histories[states[0]], 1)
         else:
             place = self.tape.places[node.source]
         source = self.tape.buffers[place.buffer]
