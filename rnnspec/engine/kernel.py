@@ -14,6 +14,7 @@ import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.backends.cpu.emit.texts import texts
+from rnnspec.backends.cpu.launch.rows import Limits
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.derived import Derived
 from rnnspec.engine.initialise import initialise
@@ -123,7 +124,11 @@ class Kernel:
 
     Arrays are never written to and may have any strides; their dtype must be the kernel's. Past the
     end of a row (`lengths`) outputs are zero and states stay as they were.
+
+    limits: from where on a call is split over threads, and into chunks of steps.
     """
+
+    limits = Limits()
 
     def __init__(self, spec: Spec, dtype: np.dtype, threads: int | None, memory: str = "full"):
         self.spec, self.dtype, self.memory = spec, dtype, memory
@@ -642,14 +647,14 @@ class Kernel:
         flops, places = rows.flops(layouts[0], sizes, steps * count), None
         if pieces is not None:
             places, count, steps = pieces.places(count), len(pieces), int(pieces.length.max(initial=0))
-        blocks = rows.block_count(count, flops, self.threads)
-        parts = rows.part_count(layouts[0], sizes, steps, self.threads // blocks) if blocks == count else 1
+        blocks = rows.block_count(count, flops, self.threads, self.limits)
+        parts = rows.part_count(layouts[0], sizes, steps, self.threads // blocks, self.limits) if blocks == count else 1
         dealt = rows.split_rows(
             count,
             steps,
             lengths,
             blocks,
-            rows.chunk_rows(layouts, sizes, self.dtype.itemsize),
+            rows.chunk_rows(layouts, sizes, self.dtype.itemsize, self.limits),
             segment_steps(steps) if self.memory == "low" and "backward" in modes else None,
             places,
         )

@@ -84,7 +84,7 @@ class Phases:
         self.taps = taps_of(self.graph)
         self.rowwise = {n for n in self.graph.nodes if self.needs_whole_rows(n)}
 
-    # what a node is
+    # --- what a node is
 
     def size(self, name: str) -> str:
         return size_of(self.graph, name)
@@ -126,7 +126,7 @@ class Phases:
                 return not self.is_parameter(matrix) or len(self.graph.shapes[vector]) > 1
         return False
 
-    # the steps of `phases_of`
+    # --- the steps of `phases_of`
 
     def refuse_unsupported(self) -> None:
         """Refuses what the kernels can't do yet, by the name of the construct."""
@@ -218,7 +218,7 @@ class Phases:
         # in the graph's order again: so kernels are emitted
         self.level = {name: level[name] for name in self.graph.nodes if name in level}
 
-    # levels
+    # --- levels
 
     def arrival_level(self, name: str, phase: str) -> int:
         """The level of a phase at which an earlier step's value is there for all rows of a chunk: a

@@ -30,8 +30,8 @@ def schedule(graph: Graph, *, saved: frozenset[str] | None = None, tape: Program
 
 
 def _with_copies(graph: Graph) -> Graph:
-    """The adjoint with copies of states for the sums that read all rows of a chunk, which no state's
-    history may hold (see `read_whole`)."""
+    """The adjoint with copies of states for the sums that read all rows of a chunk, which no
+    state's history may hold (see `read_whole`)."""
     read = read_whole(graph)
     nodes: dict[str, Node] = {}
     shapes, copies = dict(graph.shapes), dict[str, str]()

@@ -23,9 +23,9 @@ class Signature:
     """What callers of a program's kernels have to know. Sizes are expressions in the spec's sizes.
 
     reverse: whether the program runs from the last step to the first. buffers: size, "rows" or
-    "history", and "taped", "saved" or "scratch", by name. inputs, outputs, states: the size of each.
-    panels: see `panel_signature`. biases: the parameters of which a value is the sum before its
-    products are added, by that value. vectors: the parameters that are read element by element.
+    "history", and "taped", "saved" or "scratch", by name. inputs, outputs, states: the size of
+    each. panels: see `panel_signature`. biases: the parameters of which a value is the sum before
+    its products are added, by that value. vectors: the parameters that are read element by element.
     gradients: the shape in which each is summed. pieces: the parameter that each piece is of, and
     which part of it. flops: pairs of sizes whose products, doubled, are the work for one row; step:
     those of the products in the loop. barriers: how often in a step parts of a block wait.

@@ -42,7 +42,7 @@ class KernelWriter(Writer, ABC):
         text = self(expanded)
         return [*self.temporaries, self.assignment(target, text, "" if expanded == expr else comment)]
 
-    # what a backend may write otherwise
+    # --- what a backend may write otherwise
 
     @abstractmethod
     def number(self, value: Value) -> str:
@@ -59,7 +59,7 @@ class KernelWriter(Writer, ABC):
     def assignment(self, target: str, text: str, comment: str) -> str:
         return f"{target} = {text}  # {comment}" if comment else f"{target} = {text}"
 
-    # the same for all
+    # --- the same for all
 
     def _write(self, expr: Value) -> tuple[str, int]:
         if expr.is_Symbol:

@@ -13,7 +13,6 @@ STAGES = ("spec", "graph", "adjoint", "program", "cpu", "cuda")
 
 
 # --- one stage
-# -------------------------------------------------------------------------------------------------------
 
 
 def _spec_text(spec: Spec) -> str:

@@ -73,8 +73,8 @@ CONSTANT = re.compile(r"U\d+")  # a whole number as an index
 
 @dataclass
 class CudaText(Text):
-    """One kernel's text. arguments: the identifier of each, by its key; constants: the whole numbers
-    that it uses as indices."""
+    """One kernel's text. arguments: the identifier of each, by its key; constants: the whole
+    numbers that it uses as indices."""
 
     words = frozenset({*FUNCTIONS, *HELPERS, *LOCALS})
     writer = ScalarWriter

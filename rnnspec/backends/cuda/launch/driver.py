@@ -2,8 +2,8 @@
 compiled.
 
 `first_device()` is the first GPU; it raises BackendUnavailable with the reason where there is none
-that will do. Who has a Device of another kind hands that to the kernel. Memory comes from the driver's pool in the order of a stream, so that what one
-call frees the next one has at once.
+that will do. Who has a Device of another kind hands that to the kernel. Memory comes from the
+driver's pool in the order of a stream, so that what one call frees the next one has at once.
 """
 
 from __future__ import annotations

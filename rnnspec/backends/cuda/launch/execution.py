@@ -157,7 +157,6 @@ class Execution:
         return found
 
     # --- the loop
-    # ----------------------------------------------------------------------------------------------------
 
     def whole_loop(self) -> None:
         """Tiers 1 and 2."""
@@ -231,7 +230,6 @@ class Execution:
         )
 
     # --- stages over rows
-    # --------------------------------------------------------------------------------------------
 
     def stage(
         self, stage: Stage, first: int, count: int, t0: int, panels: list[tuple[dict[str, int], int]] | None = None

@@ -1,5 +1,5 @@
-"""Starts kernels on one stream of a device, compiling what is missing, and makes the arrays that they
-work on."""
+"""Starts kernels on one stream of a device, compiling what is missing, and makes the arrays that
+they work on."""
 
 from __future__ import annotations
 

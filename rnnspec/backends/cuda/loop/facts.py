@@ -1,5 +1,5 @@
-"""What a loop kernel (kernel.py) keeps where: read off the Program, and, for given sizes, laid out in
-shared memory.
+"""What a loop kernel (kernel.py) keeps where: read off the Program, and, for given sizes, laid out
+in shared memory.
 
 A *tile* holds a value of every row of the block: the states, of the step before and of this one,
 and what one stage of the loop computes and another reads. Buffers that anything outside the loop

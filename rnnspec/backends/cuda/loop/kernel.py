@@ -201,7 +201,6 @@ def _steps(work: LoopText) -> None:
 
 
 # --- a stage
-# ---------------------------------------------------------------------------------------------------------
 
 
 def _stage(work: LoopText, stage: Stage, number: int) -> None:

@@ -14,7 +14,8 @@ from rnnspec.lowering.program import Place, Stage
 
 @dataclass
 class LoopText(CudaText):
-    """The text of a loop kernel. shape: of the kernel for these sizes, which are constants in it."""
+    """The text of a loop kernel. shape: of the kernel for these sizes, which are constants in
+    it."""
 
     facts: Facts = field(kw_only=True)
     shape: Shape = field(kw_only=True)
