@@ -125,7 +125,6 @@ def _elementwise(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 # --- expressions
-# -----------------------------------------------------------------------------------------------------
 
 _CONDITIONS: Mapping[str, Callable[..., Any]] = {
     "less": np.less,
@@ -190,7 +189,6 @@ def _select(condition: Any, a: Any, b: Any) -> Any:
 
 
 # --- one step
-# --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -291,7 +289,6 @@ def view(whole: Array, piece: Piece | None, sizes: Mapping[str, int]) -> Array:
 
 
 # --- a sequence
-# ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -423,7 +420,6 @@ def backward(
 
 
 # --- once per sequence
-# -----------------------------------------------------------------------------------------------
 
 
 def once(graph: Graph, params: Arrays, sizes: Mapping[str, int], numbers: Numbers = FLOAT64) -> dict[str, Array]:
