@@ -19,9 +19,10 @@ from rnnspec.errors import RnnspecError
 from rnnspec.language.functions import FUNCTIONS
 from rnnspec.language.sizes import evaluate_size, full_shape, size_names, sizes_in
 from rnnspec.language.spec import Shape, Spec
+from rnnspec.language.syntax.tree import fresh
 from rnnspec.symbolic.derive import varying
 from rnnspec.symbolic.expressions import FUNCTION_CLASSES, Condition, Value, expand_row, names
-from rnnspec.symbolic.graph import Graph, Node, Pointwise, fresh
+from rnnspec.symbolic.graph import Graph, Node, Pointwise
 
 ATTEMPTS = 40
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -192,6 +193,12 @@ class Feature:
     name: str
     args: tuple[str, ...]
     about: str
+    numbers: tuple[str, ...] = ()
+
+    def kind(self, position: int) -> Literal["operand", "number", "size"]:
+        """What the argument at a position is; all after the last are like it (`concat(a, b, ...)`)."""
+        name = self.args[min(position, len(self.args) - 1)]
+        return "size" if name.isupper() else "number" if name in self.numbers else "operand"
 
 
 FEATURES: Mapping[str, Feature] = MappingProxyType(
@@ -206,7 +213,7 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
             Feature("softmax", V, "exp(v) / sum(exp(v)), without overflow"),
             Feature("cumsum", V, "running sum, from the first element"),
             Feature("cumax", V, "cumsum(softmax(v))"),
-            Feature("layer_norm", ("v", "eps"), "(v - mean(v)) / sqrt(mean((v - mean(v))**2) + eps)"),
+            Feature("layer_norm", ("v", "eps"), "(v - mean(v)) / sqrt(mean((v - mean(v))**2) + eps)", ("eps",)),
             Feature("concat", ("a", "b", "..."), "one vector after another; a number is one element"),
             Feature("part", ("v", "FIRST", "LENGTH"), "LENGTH elements from the FIRST on, counted from 0"),
             Feature("outer", ("u", "v"), "the matrix of all products u_i * v_j"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rnnspec.language.spec import Spec
-from rnnspec.language.syntax.tree import Binary, Call, Expr, Number, Ref, Unary, walk
+from rnnspec.language.syntax.tree import Binary, Call, Expr, Number, Ref, Unary, children, walk
 
 SIGMOIDS = frozenset({"sigmoid", "hard_sigmoid"})
 SQUASHING = SIGMOIDS | {"cumax"}
@@ -45,11 +45,9 @@ def _plain(expr: Expr) -> Iterator[str]:
     match expr:
         case Ref(name):
             yield name
-        case Unary(_, arg):
-            yield from _plain(arg)
-        case Binary("+" | "-" | "*", left, right):
-            yield from _plain(left)
-            yield from _plain(right)
+        case Unary() | Binary("+" | "-" | "*"):
+            for part in children(expr):
+                yield from _plain(part)
 
 
 def bias_names(spec: Spec) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import sympy
 
 from rnnspec.language.functions import FUNCTIONS
+from rnnspec.language.syntax.tree import fresh
 from rnnspec.symbolic.expressions import FUNCTION_CLASSES, Value, Writer, expand_row
 
 
@@ -72,9 +73,7 @@ class VectorWriter(Writer):
     def _keep(self, text: str) -> str:
         if text.isidentifier():
             return text
-        name = f"{self.target}_{len(self.temporaries) + 1}_"
-        while name in self.names.values():
-            name += "_"
+        name = fresh(f"{self.target}_{len(self.temporaries) + 1}_", self.names.values())
         self.temporaries.append(f"{name} = {text}")
         return name
 

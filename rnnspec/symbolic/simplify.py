@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import sympy
 
+from rnnspec.language.syntax.tree import fresh
 from rnnspec.symbolic.expressions import Value, symbol
-from rnnspec.symbolic.graph import Graph, Node, Pointwise, Product, Read, fresh, operands, renamed
+from rnnspec.symbolic.graph import Graph, Node, Pointwise, Product, Read, operands, renamed
 
 
 def tidy(graph: Graph) -> Graph:

@@ -18,7 +18,19 @@ from rnnspec.language.reading.document import RESERVED, Document, Entry
 from rnnspec.language.sizes import SizeError, canonical_size, size_names, substituted
 from rnnspec.language.spec import Shape
 from rnnspec.language.syntax.faults import Faults, bad_name, listed
-from rnnspec.language.syntax.tree import Binary, Equation, Expr, Number, Place, Ref, Unary, to_text, walk, with_parts
+from rnnspec.language.syntax.tree import (
+    Binary,
+    Equation,
+    Expr,
+    Number,
+    Place,
+    Ref,
+    Unary,
+    fresh,
+    to_text,
+    walk,
+    with_parts,
+)
 
 MAX_ROUNDS = 64
 MAX_UNROLLED = 1000  # equations, after unrolling
@@ -244,13 +256,6 @@ class _Unroller:
 
 def _place(expr: Expr, otherwise: Place) -> Place:
     return expr.at if expr.at.line else otherwise
-
-
-def fresh(wanted: str, taken: set[str]) -> str:
-    """`wanted`, or with underscores behind it until nobody else has it."""
-    while wanted in taken:
-        wanted += "_"
-    return wanted
 
 
 # steps back

@@ -6,8 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from rnnspec.language.syntax.tree import fresh
 from rnnspec.lowering.program import Place, Program
-from rnnspec.symbolic.graph import Read, fresh
+from rnnspec.symbolic.graph import Read
 
 IMPORTS = (
     "at",

@@ -13,8 +13,9 @@ from pprint import pformat
 
 from rnnspec.backends.cuda.compile.source import Source
 from rnnspec.backends.cuda.emit.writer import ScalarWriter
+from rnnspec.language.syntax.tree import fresh
 from rnnspec.lowering.program import Place, Program, Stage
-from rnnspec.symbolic.graph import Graph, Pointwise, Read, fresh, node_text, operands, size_of
+from rnnspec.symbolic.graph import Graph, Pointwise, Read, node_text, operands, size_of
 
 FUNCTIONS = ("exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "erf", "tanh")
 OWN = {"float32": ("sin", "cos"), "float64": ()}  # functions that are ours (circular.py) and not NVIDIA's
