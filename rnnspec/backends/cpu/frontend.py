@@ -58,7 +58,8 @@ class _Target(cpu.CPUContext):
         self._internal_codegen = _Codegen("rnnspec")
 
     def load_additional_registries(self) -> None:
-        pass
+        # they register themselves
+        from numba.cpython import builtins, iterators, numbers, rangeobj, tupleobj  # noqa: F401
 
     def post_lowering(self, module: ir.Module, library: Any) -> None:
         """Numba's runtime, which counts references, is not linked."""
