@@ -14,6 +14,7 @@ from rnnspec.check.sampling import Case, NoSampleError, Shapes, draw
 from rnnspec.compare.comparison import Difference
 from rnnspec.compare.normal import Leaf
 from rnnspec.compare.pair import Pair, Proof, signed
+from rnnspec.language.functions import FUNCTIONS
 from rnnspec.language.rewrite import line
 from rnnspec.language.sizes import full_shape, sizes_in, with_default_sizes
 from rnnspec.language.slices import Piece
@@ -82,7 +83,8 @@ def negated(pair: Pair) -> str:
         turned = Proof(False, tuple(signed(zip(names, names), -1)))
         if (
             isinstance(e.value, Call)
-            and e.value.function == "sigmoid"
+            and e.value.function in FUNCTIONS
+            and FUNCTIONS[e.value.function].mirror == 1
             and names
             and not any(free_parameters(pair, turned))
             and holds(pair, turned)

@@ -6,11 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-import sympy
-
-from rnnspec.compare.normal import OPAQUE, Leaf
+from rnnspec.compare.normal import Leaf
 from rnnspec.language.spec import Shape, Spec
-from rnnspec.symbolic.graph import Graph, Pointwise
+from rnnspec.symbolic.derive import surrogates
+from rnnspec.symbolic.graph import Graph
 
 # --- declarations
 # ----------------------------------------------------------------------------------------------------
@@ -69,15 +68,7 @@ def _shown(shape: Shape) -> str:
 
 
 def notes_of(pair: Pair) -> tuple[str, ...]:
-    def special(graph: Graph) -> set[str]:
-        return {
-            type(part).__name__
-            for node in graph.nodes.values()
-            if isinstance(node, Pointwise)
-            for part in sympy.preorder_traversal(node.expr)
-        } & OPAQUE
-
-    kinds = sorted((special(pair.graph_a) | special(pair.graph_b)) - {"shifted"})
+    kinds = sorted(surrogates(pair.graph_a) | surrogates(pair.graph_b))
     notes = [f"{' and '.join(kinds)}: the values were compared, the gradients may differ"] if kinds else []
     for theirs, ours in (pair.roles("input") | {n: n for n in pair.b.parameters}).items():
         a, b = (

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from rnnspec.language.functions import PRIMITIVES
 from rnnspec.language.syntax.tree import fresh
 from rnnspec.lowering.program import Place, Program
 from rnnspec.symbolic.graph import Read
@@ -38,7 +39,6 @@ IMPORTS = (
     "suffix_sum",
     "wait",
 )
-FUNCTIONS = ("exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "erf", "tanh", "sigmoid")
 LOCALS = (
     "active",
     "barrier",
@@ -146,7 +146,7 @@ class Emission:
         if key not in self.names:
             text = "".join(c if c.isalnum() or c == "_" else "_" for c in wanted or key)
             text = f"size_{text}" if text[0].isdigit() else text  # sizes such as 1 and 2 * H
-            self.names[key] = fresh(text, {*self.names.values(), *IMPORTS, *FUNCTIONS, *LOCALS})
+            self.names[key] = fresh(text, {*self.names.values(), *IMPORTS, *PRIMITIVES, *LOCALS})
         return self.names[key]
 
     def get(self, *keys: str) -> str:

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pprint import pformat
 
-from rnnspec.backends.cpu.emit.emission import FUNCTIONS, HEADER, IMPORTS, Emission, Target, is_read, source_of
+from rnnspec.backends.cpu.emit.emission import HEADER, IMPORTS, Emission, Target, is_read, source_of
 from rnnspec.backends.cpu.emit.rowwise import rowwise
+from rnnspec.language.functions import PRIMITIVES
 from rnnspec.lowering.program import Accumulation, Panel, Place, Program, Stage
 from rnnspec.lowering.signature import barriers, gradient_name, layout
 from rnnspec.lowering.writer import VectorWriter
@@ -30,7 +31,7 @@ def emit(program: Program, target: Target, digest: str = "") -> str:
     _prologue(work)
     _chunk(work)
     text = "\n".join(work.lines)
-    used = [f for f in FUNCTIONS if f"{f}(" in text]
+    used = [f for f in PRIMITIVES if f"{f}(" in text]
     bits = {"float32": 32, "float64": 64}[target.dtype]
     own = {
         "from_int": f"from_int{bits} as from_int",

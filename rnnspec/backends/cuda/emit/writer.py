@@ -7,9 +7,11 @@ from rnnspec.lowering.writer import VectorWriter
 from rnnspec.symbolic.expressions import FUNCTION_CLASSES, Value, Writer
 
 
+WRITTEN_OUT = frozenset({"sigmoid"})  # the primitives that the CUDA math library lacks
+
+
 class ScalarWriter(VectorWriter):
-    """As on the CPU, but for conditions, which are Python's own here, and sigmoid, which the CUDA
-    math library lacks."""
+    """As on the CPU, but for conditions, which are Python's own here, and sigmoid."""
 
     infix = Writer.infix
     inverse = Writer.inverse
