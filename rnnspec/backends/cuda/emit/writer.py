@@ -6,7 +6,6 @@ from __future__ import annotations
 from rnnspec.lowering.writer import VectorWriter
 from rnnspec.symbolic.expressions import FUNCTION_CLASSES, Value, Writer
 
-
 WRITTEN_OUT = frozenset({"sigmoid"})  # the primitives that the CUDA math library lacks
 
 
