@@ -11,8 +11,7 @@ from rnnspec.language.spec import Shape, Spec
 from rnnspec.symbolic.derive import surrogates
 from rnnspec.symbolic.graph import Graph
 
-# --- declarations
-# ----------------------------------------------------------------------------------------------------
+# --- declarations ---
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,7 @@ def _plain(expr: Expr) -> object:
     raise TypeError(f"not an expression: {expr!r}")
 
 
-# files
+# --- files ---
 
 
 def _find(cell: str, beside: str | None) -> Path:

@@ -258,8 +258,7 @@ def rename(expr: Value, new: Mapping[str, str]) -> Value:
     return expr.xreplace(changed) if changed else expr
 
 
-# --- text
-# ------------------------------------------------------------------------------------------------------------
+# --- text ---
 
 _INFIX = {"less": "<", "less_equal": "<=", "equal": "==", "unequal": "!="}
 

@@ -72,7 +72,7 @@ def _is_parameter(node: Node) -> bool:
 
 
 def drop_dead(graph: Graph) -> Graph:
-    """Without the nodes that no result depends on."""
+    """The graph without the nodes that no result depends on."""
     alive = set(graph.results())
     for name in reversed(list(graph.nodes)):
         if name in alive:

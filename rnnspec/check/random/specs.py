@@ -83,7 +83,6 @@ FOLDS = ("sum({})", "mean({})", "max({})", "norm({})")
 UNDIFFERENTIABLE: tuple[str, ...] = ("stop_gradient({})", "straight_through(sign({}), {})")
 
 
-
 def _forms(rows: Iterable[Function]) -> tuple[str, ...]:
     """One form for each function that a spec can name and none of the forms above has, its argument
     within the row's interval."""

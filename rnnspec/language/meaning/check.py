@@ -103,9 +103,10 @@ def _declared(document: Document, constants: Mapping[str, Fraction], faults: Fau
 def _all_shapes(
     document: Document, equations: list[Equation], ordered: list[Equation], sizes: list[str], faults: Faults
 ) -> dict[str, Shape]:
-    """Every name's shape, in the order of what is computed, as a spec is written; others after that.
+    """The shape of every name: first what is declared, then what is computed, in its order.
 
-    ordered: the equations, each after what it reads; sizes: the names of sizes."""
+    ordered: the equations, each after what it reads; sizes: the names of sizes.
+    """
     declared = {
         name: e.value
         for section in (document.inputs, document.states, document.parameters)
@@ -116,7 +117,7 @@ def _all_shapes(
     return {n: shapes[n] for n in dict.fromkeys([*names, *shapes]) if n in shapes}
 
 
-# names
+# --- names ---
 
 
 def _kinds(document: Document, faults: Faults) -> dict[str, str]:
@@ -227,11 +228,12 @@ def _check_list(key: str, kind: str, entries: tuple[Entry[str], ...], known: lis
         seen.add(entry.value)
 
 
-# order
+# --- order ---
 
 
 def _ordered(equations: list[Equation], faults: Faults) -> list[Equation]:
-    """So that each reads only what stands above it or an earlier step; otherwise as in the file."""
+    """The equations in an order in which each reads only what stands above it or an earlier step;
+    otherwise that of the file."""
     left = {e.target: e for e in equations}
     reads = {name: [n for n in _reads_now(equation) if n in left] for name, equation in left.items()}
     ordered: list[Equation] = []
@@ -270,7 +272,7 @@ def _cycle(left: Mapping[str, Equation], reads: Mapping[str, list[str]], done: s
     return cycle[start:] + cycle[:start]
 
 
-# sizes
+# --- sizes ---
 
 
 def _sizes(document: Document, faults: Faults, mentioned: set[str]) -> dict[str, Size]:

@@ -14,8 +14,8 @@ from rnnspec.language.syntax.faults import Faults, did_you_mean, listed
 
 
 def initialisers(document: Document, faults: Faults) -> dict[str, Init]:
-    """One per parameter that has one: a full name wins over a pattern, an earlier pattern over a
-    later one."""
+    """The initialiser of each parameter that has one: a full name wins over a pattern, an earlier
+    pattern over a later one."""
     found: dict[str, Entry[Init]] = {}
     for pattern, entry in document.init.items():
         matching = [name for name in document.parameters if name == pattern or fnmatch.fnmatchcase(name, pattern)]

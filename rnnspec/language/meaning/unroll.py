@@ -91,7 +91,7 @@ def _value(expr: Expr, values: Mapping[str, Fraction | int], sizes: Iterable[str
     raise NotWholeError(f"{to_text(expr)[:60]} is not made of whole numbers, loop variables and constants{known}")
 
 
-# sizes that become constants
+# --- sizes that become constants ---
 
 
 def settle(document: Document) -> Document:
@@ -167,7 +167,7 @@ def with_numbers(document: Document, constants: Mapping[str, Fraction], faults: 
     return replace(document, sizes=sizes, **shaped), used
 
 
-# loops
+# --- loops ---
 
 
 def unroll(document: Document, kinds: Mapping[str, str], constants: Mapping[str, Fraction], faults: Faults) -> Unrolled:
@@ -258,7 +258,7 @@ def _place(expr: Expr, otherwise: Place) -> Place:
     return expr.at if expr.at.line else otherwise
 
 
-# steps back
+# --- steps back ---
 
 
 def lower_taps(equations: list[Equation], taken: set[str], faults: Faults) -> list[Equation]:

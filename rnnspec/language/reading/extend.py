@@ -61,7 +61,7 @@ def extend(document: Document, fetch: Callable[[str, str], Document], identity: 
 
 
 def join(base: Document, own: Document) -> Document:
-    """What `own` says, on top of what `base` says."""
+    """The document that says what `own` says on top of what `base` says."""
     declared = {name for section in SECTIONS if section != "sizes" for name in getattr(own, section)}
     merged: dict[str, Any] = {}
     for section in SECTIONS:
@@ -103,8 +103,8 @@ def join(base: Document, own: Document) -> Document:
 
 
 def _drop_unused(joined: Document, own: Document) -> Document:
-    """Without what was inherited and is on no way to an output, or to something that the extending
-    file itself says."""
+    """The document without what was inherited and is on no way to an output, or to something that
+    the extending file itself says."""
     reads = {name: set().union(*map(names_in_equation, group)) for name, group in joined.equations.items()}
     reads |= {name: names_in(e.value.body) for name, e in joined.functions.items()}
     reads |= {name: set(e.value) for name, e in joined.choices.items()}

@@ -52,7 +52,8 @@ def read(text: str, file: str = "<text>") -> Document:
     for key in needed:
         if key not in keys:
             faults.add(f"the key '{key}' is missing. Write {_SAMPLES[key]}", Place(0, 0, 1, file))
-    return Document(file=file, lines={file: sheet.rows}, keys=keys, problems=tuple(faults.found), **fields)  # type: ignore[arg-type]
+    found = tuple(faults.found)
+    return Document(file=file, lines={file: sheet.rows}, keys=keys, problems=found, **fields)  # type: ignore[arg-type]
 
 
 _SAMPLES = {
@@ -206,7 +207,8 @@ class Reader:
 
             apply: [layer_norm, drop_gate: i, couple_gates: [f, i], zoneout: {h: 0.1, c: 0.05}]
 
-        Names and arguments stay text: what they mean is for `transforms/apply.py`."""
+        Names and arguments stay text: what they mean is for `transforms/apply.py`.
+        """
         found: list[AppliedTransform] = []
         for item in self.values.items(node, "apply"):
             if isinstance(item, ScalarNode):

@@ -101,7 +101,8 @@ class Values:
     # names
 
     def named(self, node: Node, what: str) -> list[tuple[str, Place, Node]]:
-        """Like `pairs`, for declarations: `a, b: value` declares both; names must be names."""
+        """Name, place and value of each declaration: `a, b: value` declares both. What is no name
+        is noted and left out."""
         found: list[tuple[str, Place, Node]] = []
         seen: dict[str, Place] = {}
         for key, at, value in self.pairs(node, what):

@@ -19,8 +19,7 @@ from rnnspec.language.syntax.faults import did_you_mean, listed
 from rnnspec.language.syntax.tree import Binary, Equation, Expr, Ref, Unary, fresh, to_text, walk, with_parts
 from rnnspec.language.transforms.operands import factors
 
-# --- what depends on what
-# --------------------------------------------------------------------------------------------
+# --- what depends on what ---
 
 
 def within_step(spec: Spec, target: str) -> set[str]:
@@ -63,8 +62,7 @@ def products_in(expr: Expr) -> list[Expr]:
     return []
 
 
-# --- sums
-# ------------------------------------------------------------------------------------------------------------
+# --- sums ---
 
 
 def signed_terms(expr: Expr, sign: int = 1) -> Iterator[tuple[int, Expr]]:
