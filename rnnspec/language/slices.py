@@ -29,8 +29,8 @@ class Piece:
         return left[: self.axis] + (self.length,) + left[self.axis + 1 :] if self.length else left
 
     def to_text(self) -> str:
-        """The piece as text, R[2] or W[:, D:D + H]: numbers count from 1, as in the language, ranges
-        are NumPy's."""
+        """The piece as text, R[2] or W[:, D:D + H]: numbers count from 1, as in the language;
+        ranges are those of NumPy."""
         end = (
             self.length if self.first == "0" else canonical_size(f"{self.first} + {self.length}") if self.length else ""
         )
