@@ -34,7 +34,7 @@ from bench.timing import measure, repeats
 from rnnspec.backends.cuda.choice import DEVICES
 from rnnspec.backends.cuda.compile.build import prebuilt
 from rnnspec.backends.cuda.launch.driver import Device, standing_in
-from rnnspec.engine.cuda import DeviceKernel
+from rnnspec.engine.cuda import CudaKernel
 from rnnspec.engine.kernel import Kernel
 from rnnspec.errors import BackendUnavailable, RnnspecError
 from rnnspec.language.sizes import evaluate_size, with_default_sizes
@@ -147,8 +147,7 @@ def _compiled(job: Any, about: tuple[Any, ...]) -> str:
     return compiled(job, Recorder(*about))
 
 
-# --- right
-# -----------------------------------------------------------------------------------------------------------
+# --- right ---
 
 
 def correctness(names: list[str], end: float = float("inf")) -> Iterator[tuple[str, float | str | None]]:
@@ -222,8 +221,7 @@ def difference(name: str) -> float:
     return worst
 
 
-# --- fast
-# ------------------------------------------------------------------------------------------------------------
+# --- fast ---
 
 
 def speed(end: float) -> Iterator[dict[str, Any]]:
@@ -249,7 +247,7 @@ class Timed:
 
     def __init__(self, cell: str, shape: tuple[int, int, int]):
         kernel = rnnspec.compile(cell, backend="cuda")
-        assert isinstance(kernel, DeviceKernel)
+        assert isinstance(kernel, CudaKernel)
         self.kernel, (steps, rows, self.size), rng = kernel, shape, np.random.default_rng(0)
         params = kernel.init(D=self.size, H=self.size)
         self.gates = sum(a.shape[0] for n, a in params.items() if n.startswith("U")) // self.size

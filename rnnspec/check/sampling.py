@@ -147,8 +147,7 @@ def _lengths(rng: np.random.Generator, steps: int, rows: int) -> Array:
     return lengths
 
 
-# --- kinks
-# -----------------------------------------------------------------------------------------------------------
+# --- kinks ---
 
 
 def switches(graph: Graph, constant_inputs: tuple[str, ...] = ()) -> Graph | None:

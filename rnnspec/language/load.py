@@ -115,9 +115,14 @@ def _plain(expr: Expr) -> object:
 # --- files ---
 
 
+def is_path(cell: str) -> bool:
+    """Whether `load` takes a text for a path, and not for a cell's name."""
+    return cell.endswith(_SUFFIXES) or "/" in cell or os.sep in cell
+
+
 def _find(cell: str, beside: str | None) -> Path:
     """The file that a name or path means; a path in `extends` counts from the file that has it."""
-    if cell.endswith(_SUFFIXES) or "/" in cell or os.sep in cell:
+    if is_path(cell):
         path = Path(cell)
         if beside is not None and path.suffix not in _SUFFIXES:
             raise fail(f"extends: '{cell[:60]}' is no cell's name and no .yaml file.", beside)

@@ -14,7 +14,7 @@ from rnnspec.backends.reference import Step, Trajectory
 from rnnspec.errors import RnnspecError, UnsupportedError
 from rnnspec.language.functions import FUNCTIONS
 from rnnspec.language.syntax.tree import Call
-from rnnspec.probe.subject import Subject
+from rnnspec.probe.subject import ProbeSubject
 from rnnspec.symbolic.adjoint import adjoint, gradient_of
 from rnnspec.symbolic.build import build
 from rnnspec.symbolic.graph import Graph
@@ -83,7 +83,7 @@ class Probe:
         }
 
 
-def probe(subject: Subject, seed: int = 0) -> Probe:
+def probe(subject: ProbeSubject, seed: int = 0) -> Probe:
     """All measurements of a subject. UnsupportedError for a state of more than 1024 numbers,
     RnnspecError where one isn't finite."""
     graph = build(subject.spec)
@@ -126,7 +126,7 @@ def _check_finite(name: str, jacobians: Array, gradients: Array) -> None:
             )
 
 
-def jacobian(back: Graph, subject: Subject, run: Trajectory, t: int) -> Array:
+def jacobian(back: Graph, subject: ProbeSubject, run: Trajectory, t: int) -> Array:
     """ds[t] / ds[t-1], [B, N, N] with N numbers in all states: element [b, i, j] is of number i
     after the step to number j before it.
 
@@ -145,7 +145,7 @@ def jacobian(back: Graph, subject: Subject, run: Trajectory, t: int) -> Array:
     return np.concatenate([before[s].reshape(rows * count, -1) for s in shapes], axis=1).reshape(rows, count, count)
 
 
-def _gradients(back: Graph, subject: Subject, run: Trajectory, jacobians: Array, seed: int) -> Array:
+def _gradients(back: Graph, subject: ProbeSubject, run: Trajectory, jacobians: Array, seed: int) -> Array:
     """dL/ds[T-k] for k = 0 ... T, [T + 1, B, N]."""
     steps, rows, count = jacobians.shape[:3]
     rng = np.random.default_rng([seed, 6])
@@ -167,7 +167,7 @@ def _gradients(back: Graph, subject: Subject, run: Trajectory, jacobians: Array,
 
 def _backward_step(
     back: Graph,
-    subject: Subject,
+    subject: ProbeSubject,
     run: Trajectory,
     t: int,
     flowing: Mapping[str, Array],
@@ -192,7 +192,7 @@ def _norms(gradients: Array) -> Array:
         return np.exp(np.log(norms).mean(axis=1))
 
 
-def _gates(subject: Subject, run: Trajectory) -> tuple[Gate, ...]:
+def _gates(subject: ProbeSubject, run: Trajectory) -> tuple[Gate, ...]:
     gates = []
     for equation in subject.spec.equations:
         function = equation.value.function if isinstance(equation.value, Call) else ""

@@ -71,7 +71,7 @@ def test_what_can_not_be_measured_says_why():
     assert "no point found" in report.measurements[0].skipped and "skipped: no point" in report.to_text()
 
 
-# functions
+# --- functions ---
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """Random specs through the whole engine, and random faults in them; both by Hypothesis, with fixed
 seeds.
 
-`pytest tests/test_random_specs.py --random-specs 5000` looks at more of them; `rnnspec check
+`pytest tests/check/test_random_specs.py --random-specs 5000` looks at more of them; `rnnspec check
 --random 10000 --compiled 50` at many more.
 """
 
@@ -62,7 +62,7 @@ def test_kernels_of_random_specs_are_right(seed: int) -> None:
 
 
 def kernels_are_right(text: str, seed: int = 0) -> None:
-    not_run = [note for note in check_text(text, seed, kernel=True) if note.startswith(random_run.NOT_RUN)]
+    not_run = [note for note in check_text(text, seed, kernel=True) if note.kind is random_run.Unchecked.KERNELS]
     assert not not_run, "these kernels were to be compared with the reference: take another seed"
 
 
@@ -106,7 +106,7 @@ def test_a_random_run_says_what_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-# faults
+# --- faults ---
 
 
 def refuse(fault: str, text: str) -> None:
@@ -139,7 +139,7 @@ def test_the_same_seed_is_the_same_spec() -> None:
     assert random_spec(random.Random(5)) == random_spec(random.Random(5)) != random_spec(random.Random(6))
 
 
-# what is computed once per sequence
+# --- what is computed once per sequence ---
 
 
 @pytest.mark.parametrize(

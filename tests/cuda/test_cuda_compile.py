@@ -24,8 +24,8 @@ ALONE, TOGETHER = (1, 3), 2  # the tiers whose blocks do not wait for each other
 
 
 def compiled(name: str, capability: tuple[int, int], tier: int, dtype: str = "float32") -> dict[str, str]:
-    """The PTX of all kernels that forward, backward and infer launch, by what they are. (Those of
-    tests/test_cuda_cells.py, in part.)"""
+    """The PTX of all kernels that forward, backward and infer launch, by what they are: in part
+    those of tests/cuda/test_cuda_cells.py."""
     device = Recorder(capability, 5 if tier == TOGETHER else 1, DEVICES["sm_{}{}".format(*capability)][1])
     with standing_in(device):
         kernel = rnnspec.compile(name, backend="cuda", dtype=dtype, tier=tier)

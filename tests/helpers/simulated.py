@@ -1,9 +1,9 @@
-"""`NUMBA_ENABLE_CUDASIM=1 python tests/simulated.py CELL TIER` runs a cell's kernels, as the launch
-code starts them, in Numba's simulator: their Python text itself, a thread of Python for each of a
-GPU's. Prints the largest difference from the CPU's kernels.
+"""Runs a cell's CUDA kernels, as the launch code starts them, in Numba's simulator: their Python
+text itself, a thread of Python for each of a GPU's.
 
-It knows neither types nor a GPU's memory, so it says less than the interpreter of PTX (tests/ptx)
-does; but it is somebody else's.
+`NUMBA_ENABLE_CUDASIM=1 python tests/helpers/simulated.py CELL TIER` prints the largest difference
+from the CPU's kernels. The simulator knows neither types nor a GPU's memory, so it says less than
+the interpreter of PTX (tests/helpers/ptx) does; but it is somebody else's.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from numpy import ndarray as Array
 
 from rnnspec.backends import reference
 from rnnspec.check.accuracy.cells import DIGITS, distances, spacing
-from rnnspec.engine.kernel import compile
+from rnnspec.engine.compile import compile
 from rnnspec.language.functions import FUNCTIONS, INTERNAL
 from rnnspec.language.load import loads
 from rnnspec.language.spec import Spec

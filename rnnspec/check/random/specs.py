@@ -106,10 +106,10 @@ CHOICES = ("[tanh, relu, identity]", "[softsign, sin]", "[sigmoid]")
 def random_spec(rng: random.Random, name: str = "random") -> str:
     """The text of a valid cell. Vectors have the sizes D, H and P, and there are numbers and
     matrices."""
-    return _Writer(rng, name).text()
+    return _SpecWriter(rng, name).text()
 
 
-class _Writer:
+class _SpecWriter:
     def __init__(self, rng: random.Random, name: str):
         self.rng, self.name = rng, name
         self.parameters: dict[str, str] = {}

@@ -24,7 +24,7 @@ of 2**-10..100 (both signs where both matter), double exp, tanh and sigmoid over
           exp   expm1  log   log1p  sqrt  sin   cos   erf   tanh  sigmoid
   float   1.04  1.67   0.81  1.39   0.5   0.97  0.95  0.79  1.98  2.00
   double  0.98  1.50   0.77  0.77   0.5   1.06  1.00  1.00  1.96  1.96
-Without fma they grow by 0.4 at most and stay below 2 (tests/test_vector_math.py).
+Without fma they grow by 0.4 at most and stay below 2 (tests/cpu/test_vector_math.py).
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def up(count: int, size: int) -> int:
 
 
 @dataclass
-class Code:
+class CudaCode:
     """A program and its kernels, made when they are first needed."""
 
     program: Program
@@ -181,7 +181,7 @@ class Execution:
     first step. tape: what the forward program saved, by buffer; of a forward program that keeps
     one, filled by `run`."""
 
-    code: Code
+    code: CudaCode
     launcher: Launcher
     choice: Choice
     sizes: Mapping[str, int]
