@@ -218,10 +218,10 @@ class Capsule:
     def __dlpack__(self, stream=None):
         import ctypes
 
-        from rnnspec.backends.cuda.launch.interface import _Tensor
+        from rnnspec.backends.cuda.launch.interface import Tensor
 
         shape = (ctypes.c_int64 * self.array.ndim)(*self.array.shape)
-        self.tensor = _Tensor(
+        self.tensor = Tensor(
             self.array.address - 16,
             self.device_type,
             0,
@@ -351,7 +351,7 @@ def test_nan_in_the_padding_and_in_one_row_stays_there():
 @pytest.mark.gpu
 def test_H67_kernels_that_need_many_registers():
     try:
-        driver.device()
+        driver.first_device()
     except BackendUnavailable as error:
         pytest.skip(str(error))
     for name in ("lstm_projected", "nas"):
