@@ -14,6 +14,7 @@ from rnnspec.check.sampling import Case, NoSampleError, Shapes, draw
 from rnnspec.compare.comparison import Difference
 from rnnspec.compare.normal import Leaf
 from rnnspec.compare.pair import Pair, Proof, one_to_one
+from rnnspec.language.functions import FUNCTIONS
 from rnnspec.language.rewrite import line
 from rnnspec.language.sizes import full_shape, sizes_in, with_default_sizes
 from rnnspec.language.slices import Piece
@@ -77,7 +78,8 @@ def gate_to_negate(pair: Pair) -> str:
     """The parameters of a gate with whose signs changed both are the same, or nothing: 1 -
     sigmoid(v) is sigmoid(-v)."""
     for e in pair.a.equations:
-        if not (isinstance(e.value, Call) and e.value.function == "sigmoid"):
+        row = FUNCTIONS.get(e.value.function) if isinstance(e.value, Call) else None
+        if row is None or row.mirror != 1:
             continue
         names = sorted({n.name for n in walk(e.value) if isinstance(n, Ref)} & set(pair.shared))
         negated = Proof(False, one_to_one(zip(names, names), -1))

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-import sympy
-
-from rnnspec.compare.normal import OPAQUE, Leaf
+from rnnspec.compare.normal import Leaf
 from rnnspec.language.spec import Shape, Spec
-from rnnspec.symbolic.graph import Graph, Pointwise
+from rnnspec.symbolic.derive import surrogates
+from rnnspec.symbolic.graph import Graph
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ class Pair:
 
     def notes(self) -> tuple[str, ...]:
         """Where gradients or draws may differ although the values are the same."""
-        kinds = sorted((_functions(self.graph_a) | _functions(self.graph_b)) & OPAQUE - {"shifted"})
+        kinds = sorted(surrogates(self.graph_a) | surrogates(self.graph_b))
         notes = [f"{' and '.join(kinds)}: the values were compared, the gradients may differ"] if kinds else []
         for theirs, ours in {**self.roles["input"], **{n: n for n in self.b.parameters}}.items():
             a, b = _noise(self.a, ours), _noise(self.b, theirs)
@@ -89,12 +88,6 @@ def _declared(spec: Spec, graph: Graph) -> dict[str, dict[str, Shape]]:
 
 def _shown(shape: Shape) -> str:
     return f" [{', '.join(shape)}]" if shape else ""
-
-
-def _functions(graph: Graph) -> set[str]:
-    """The names of all that is applied in a graph's pointwise expressions."""
-    expressions = [node.expr for node in graph.nodes.values() if isinstance(node, Pointwise)]
-    return {type(part).__name__ for expr in expressions for part in sympy.preorder_traversal(expr)}
 
 
 def _noise(spec: Spec, name: str) -> str:

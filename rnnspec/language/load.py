@@ -27,7 +27,7 @@ from rnnspec.language.reading.reader import read
 from rnnspec.language.spec import Spec
 from rnnspec.language.syntax.faults import did_you_mean, listed
 from rnnspec.language.syntax.parse import decimal
-from rnnspec.language.syntax.tree import Binary, Call, Expr, Number, Ref, Unary
+from rnnspec.language.syntax.tree import Binary, Call, Expr, Number, Ref, Unary, children
 from rnnspec.language.syntax.yamltext import MAX_BYTES
 
 _SUFFIXES = (".yaml", ".yml")
@@ -105,16 +105,14 @@ def _plain(expr: Expr) -> object:
             )
         case Ref(name, time):
             return [name, time, *([] if expr.index is None else [_plain(expr.index)])]
-        case Unary(op, arg):
-            return [op, _plain(arg)]
-        case Binary(op, left, right):
-            return [op, _plain(left), _plain(right)]
+        case Unary(op) | Binary(op):
+            return [op, *(_plain(part) for part in children(expr))]
         case Call(function, args):
             return [function, [_plain(a) for a in args]]
     raise TypeError(f"not an expression: {expr!r}")
 
 
-# files
+# --- files ---
 
 
 def is_path(cell: str) -> bool:
