@@ -143,11 +143,12 @@ def compile_ahead(names: list[str], device: Device, end: float) -> None:
     about = device.capability, device.processors, device.shared
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
         jobs: list[Any] = [*((cell, shape) for cell in CELLS for shape in SHAPES), *names]
-        wait([pool.submit(_compiled, job, about) for job in jobs], timeout=max(0.0, end - time.monotonic()))
+        wait([pool.submit(compiled_by, job, about) for job in jobs], timeout=max(0.0, end - time.monotonic()))
         pool.shutdown(cancel_futures=True)
 
 
-def _compiled(job: Any, about: tuple[Any, ...]) -> str:
+def compiled_by(job: Any, about: tuple[Any, ...]) -> str:
+    """`compiled`, in a process that is told about the device."""
     return compiled(job, Recorder(*about))
 
 

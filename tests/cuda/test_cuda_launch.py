@@ -446,7 +446,7 @@ def test_bench_gpu_loses_nothing_to_a_failure_or_to_compiling(monkeypatch):
     page = bench_gpu.render({"about": about, "checked": {}, "timed": rows})
     assert page.count("BlockedError: did not come") == page.count("| inference | 2 | 5 | 1.50 |") == len(rows) // 2
     begun = []
-    monkeypatch.setattr(bench_gpu, "_compiled", lambda job, about: begun.append(job) or time.sleep(0.1))
+    monkeypatch.setattr(bench_gpu, "compiled_by", lambda job, about: begun.append(job) or time.sleep(0.1))
     monkeypatch.setattr(bench_gpu, "ProcessPoolExecutor", lambda **options: ThreadPoolExecutor(1))
     bench_gpu.compile_ahead(["rnn"] * 100, cubins.Recorder((9, 0), 2, 232448), time.monotonic())
     assert len(begun) < 5

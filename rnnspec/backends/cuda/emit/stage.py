@@ -2,9 +2,9 @@
 rows, whatever their size.
 
 Rows lie one after another in global memory, n (one for each row of the batch) to a step. Products
-were done before (runtime.py). Rows that have ended (`lengths`) are neither read nor written. What
-is summed over rows is summed in parts, one for each thread that shares a unit's rows; runtime.py's
-`add_parts` adds those in a fixed order.
+were done before (products.py). Rows that have ended (`lengths`) are neither read nor written. What
+is summed over rows is summed in parts, one for each thread that shares a unit's rows; `add_parts`
+of moves.py adds those in a fixed order.
 """
 
 from __future__ import annotations
