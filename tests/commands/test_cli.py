@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 from train_parts import TEXT, MiniLayer
 
-import rnnspec
 from rnnspec.commands.cli import main
 from rnnspec.language.load import load, loads, spec_names
 
@@ -28,7 +27,7 @@ SMALL = ("--hidden", "8", "--embed", "4", "--batch", "4", "--length", "8", "--st
 @pytest.fixture(autouse=True)
 def workplace(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(vars(rnnspec), "Recurrent", MiniLayer)
+    monkeypatch.setattr("rnnspec.train.layers.Recurrent", MiniLayer)
     Path("text.txt").write_text(TEXT)
     return tmp_path
 
@@ -429,12 +428,12 @@ def test_a_stop_saves_and_says_how_to_go_on(number, monkeypatch, capsys):
             return super().backward(dy)
 
     assert train_small("--out", "whole") == 0
-    monkeypatch.setitem(vars(rnnspec), "Recurrent", Stops)
+    monkeypatch.setattr("rnnspec.train.layers.Recurrent", Stops)
     assert train_small("--out", "part") == 128 + number
     error = capsys.readouterr().err
     assert "stopped at step 5. Go on with: rnnspec train --resume part" in error
     assert json.loads(Path("part/metrics.json").read_text())["final"]["finished"] is False
-    monkeypatch.setitem(vars(rnnspec), "Recurrent", MiniLayer)
+    monkeypatch.setattr("rnnspec.train.layers.Recurrent", MiniLayer)
     assert run("train", "--resume", "part", "--sample", "40") == 0
     whole, part = (np.load(f"{folder}/weights.npz") for folder in ("whole", "part"))
     assert all(np.array_equal(whole[name], part[name]) for name in whole.files if name != "meta")
@@ -450,7 +449,7 @@ def test_divergence_exits_1_and_keeps_finite_weights(monkeypatch, capsys):
             dx, d = super().backward(dy)
             return (dx * np.nan if Breaks.calls > 8 else dx), d
 
-    monkeypatch.setitem(vars(rnnspec), "Recurrent", Breaks)
+    monkeypatch.setattr("rnnspec.train.layers.Recurrent", Breaks)
     assert train_small() == 1
     assert "not finite for 20 steps in a row" in capsys.readouterr().err
     saved = np.load("runs/lstm/weights.npz")

@@ -328,7 +328,7 @@ def test_a_classifier_leaves_a_confusion_matrix(command):
 
 
 def test_generate_only_writes_from_a_trained_text_model(command, monkeypatch):
-    monkeypatch.setitem(vars(rnnspec), "Recurrent", MiniLayer)
+    monkeypatch.setattr("rnnspec.train.layers.Recurrent", MiniLayer)
     Path("text.txt").write_text("to be or not to be " * 300)
     assert command("rnn", "--text", "text.txt", *SMALL, "--embed", "4", "--length", "8")[0] == 0
     code, out, _ = command(
@@ -343,7 +343,7 @@ def test_generate_only_writes_from_a_trained_text_model(command, monkeypatch):
 
 def test_a_run_is_resumed_on_its_own_task(command, monkeypatch):
     """Another task starts from the weights, with what it remembers of its own data."""
-    monkeypatch.setitem(vars(rnnspec), "Recurrent", MiniLayer)
+    monkeypatch.setattr("rnnspec.train.layers.Recurrent", MiniLayer)
     Path("text.txt").write_text("to be or not to be " * 300)
     assert command("rnn", "--text", "text.txt", *SMALL, "--embed", "4", "--length", "8")[0] == 0
     code, _, err = command("--resume", "runs/rnn", "--task", "copy", "--steps", "20")
@@ -386,7 +386,7 @@ def test_a_run_that_stopped_early_is_finished_until_more_patience_is_given(comma
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no locks of folders")
 def test_a_folder_that_another_run_writes_into_is_left_alone(command, monkeypatch):
-    monkeypatch.setitem(vars(rnnspec), "Recurrent", MiniLayer)
+    monkeypatch.setattr("rnnspec.train.layers.Recurrent", MiniLayer)
     Path("text.txt").write_text("to be or not to be " * 300)
     argv = ("rnn", "--text", "text.txt", *SMALL, "--embed", "4", "--length", "8", "--out", "run")
     Path("run").mkdir()
@@ -403,7 +403,7 @@ def test_a_folder_that_another_run_writes_into_is_left_alone(command, monkeypatc
 
 def test_a_run_that_was_written_meanwhile_is_not_written_over(command, monkeypatch):
     """Two commands with one --out, begun together: both found the folder empty."""
-    monkeypatch.setitem(vars(rnnspec), "Recurrent", MiniLayer)
+    monkeypatch.setattr("rnnspec.train.layers.Recurrent", MiniLayer)
     Path("text.txt").write_text("to be or not to be " * 300)
     argv = ("rnn", "--text", "text.txt", *SMALL, "--embed", "4", "--length", "8", "--out", "run")
 
