@@ -33,7 +33,7 @@ from bench.machine import describe
 from bench.timing import measure, repeats
 from rnnspec.backends.cuda.choice import DEVICES
 from rnnspec.backends.cuda.compile.build import prebuilt
-from rnnspec.backends.cuda.launch.driver import Device, standing_in
+from rnnspec.backends.cuda.launch.driver import Device
 from rnnspec.engine.cuda import CudaKernel
 from rnnspec.engine.kernel import Kernel
 from rnnspec.errors import BackendUnavailable, RnnspecError
@@ -120,17 +120,21 @@ def build(args: argparse.Namespace) -> int:
 def compiled(job: Any, device: Recorder) -> str:
     """Compiles all that a cell's check runs, or a pair of CELLS and SHAPES; returns what went
     wrong."""
-    with standing_in(device):
-        try:
-            if isinstance(job, str):
-                kernel = rnnspec.compile(job, backend="cuda")
-                results(kernel, draw(kernel))
-            else:
-                for call in Timed(*job).calls().values():
-                    call()
-        except (RnnspecError, ValueError, RuntimeError) as error:
-            return f"{type(error).__name__}: {error}"
+    try:
+        if isinstance(job, str):
+            kernel = kernel_for(job, device)
+            results(kernel, draw(kernel))
+        else:
+            for call in Timed(*job, device).calls().values():
+                call()
+    except (RnnspecError, ValueError, RuntimeError) as error:
+        return f"{type(error).__name__}: {error}"
     return ""
+
+
+def kernel_for(cell: str, device: Device | None = None) -> CudaKernel:
+    """The kernels of a cell for a device, or for the first GPU."""
+    return CudaKernel(rnnspec.load(cell), np.dtype(np.float32), device=device)
 
 
 def compile_ahead(names: list[str], device: Device, end: float) -> None:
@@ -139,11 +143,12 @@ def compile_ahead(names: list[str], device: Device, end: float) -> None:
     about = device.capability, device.processors, device.shared
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
         jobs: list[Any] = [*((cell, shape) for cell in CELLS for shape in SHAPES), *names]
-        wait([pool.submit(_compiled, job, about) for job in jobs], timeout=max(0.0, end - time.monotonic()))
+        wait([pool.submit(compiled_by, job, about) for job in jobs], timeout=max(0.0, end - time.monotonic()))
         pool.shutdown(cancel_futures=True)
 
 
-def _compiled(job: Any, about: tuple[Any, ...]) -> str:
+def compiled_by(job: Any, about: tuple[Any, ...]) -> str:
+    """`compiled`, in a process that is told about the device."""
     return compiled(job, Recorder(*about))
 
 
@@ -245,9 +250,8 @@ def speed(end: float) -> Iterator[dict[str, Any]]:
 class Timed:
     """One cell of ours at one shape, its arrays on the device."""
 
-    def __init__(self, cell: str, shape: tuple[int, int, int]):
-        kernel = rnnspec.compile(cell, backend="cuda")
-        assert isinstance(kernel, CudaKernel)
+    def __init__(self, cell: str, shape: tuple[int, int, int], device: Device | None = None):
+        kernel = kernel_for(cell, device)
         self.kernel, (steps, rows, self.size), rng = kernel, shape, np.random.default_rng(0)
         params = kernel.init(D=self.size, H=self.size)
         self.gates = sum(a.shape[0] for n, a in params.items() if n.startswith("U")) // self.size

@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from rnnspec.backends.cpu.runtime import simd, tile
+from rnnspec.backends.cpu.runtime import tile, vectors
 
 
 def best(function: Callable[[], object], budget: float = 0.4) -> float:
@@ -30,17 +30,17 @@ def best(function: Callable[[], object], budget: float = 0.4) -> float:
 def peak(dtype: str) -> Callable[[], float]:
     """A function that measures GFLOP/s of multiply-adds on registers alone, in twelve chains, on
     one thread."""
-    vector = simd.vector_of(getattr(types, dtype))
+    vector = vectors.vector_of(getattr(types, dtype))
 
     @intrinsic
     def chains(tc, n, start):
         def codegen(context, builder, sig, args):
-            x = simd.spread(builder, args[1], vector.count)
+            x = vectors.spread(builder, args[1], vector.count)
             sums = tile.loop(
                 builder,
                 args[0],
                 [x] * 12,
-                lambda k, values: [simd.multiply_add(builder, x, x, value) for value in values],
+                lambda k, values: [vectors.multiply_add(builder, x, x, value) for value in values],
             )
             total = sums[0]
             for value in sums[1:]:

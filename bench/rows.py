@@ -17,7 +17,7 @@ from bench.peak import peak
 from bench.peers import Prepared, ours
 from bench.timing import LEAST, Call, pairs, repeats, seconds
 from bench.timing import measure as measured
-from rnnspec.backends.cpu.runtime.simd import host
+from rnnspec.backends.cpu.machine import host
 
 TOLERANCES = {"float32": 1e-4, "float64": 1e-10}  # of the largest value: sums of up to 10,000 steps, in another order
 TOO_SLOW = 20.0  # seconds of one call of a peer, from which on it is not measured

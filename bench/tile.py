@@ -20,9 +20,9 @@ import numpy as np
 from numba import njit
 
 from bench.peak import best, peak
+from rnnspec.backends.cpu.machine import host, max_vectors
 from rnnspec.backends.cpu.runtime.addresses import runtime
-from rnnspec.backends.cpu.runtime.simd import host, invoke
-from rnnspec.backends.cpu.runtime.tile import max_vectors
+from rnnspec.backends.cpu.runtime.simd import invoke
 
 REPEATS = 8  # of small products in one measurement, as in a loop over time
 

@@ -110,7 +110,7 @@ def _elementwise(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return np.frompyfunc(real, 1, 1)
 
 
-# --- expressions ---
+# --- expressions
 
 _CONDITIONS: Mapping[str, Callable[..., Any]] = {
     "less": np.less,
@@ -174,7 +174,7 @@ def _select(condition: Any, a: Any, b: Any) -> Any:
     return np.where(condition, a, b)
 
 
-# --- one step ---
+# --- one step
 
 
 @dataclass(frozen=True)
@@ -287,7 +287,7 @@ def view(whole: Array, piece: Piece | None, sizes: Mapping[str, int]) -> Array:
     return whole if piece is None else piece.of(whole, sizes)
 
 
-# --- a sequence ---
+# --- a sequence
 
 
 @dataclass(frozen=True)
@@ -418,7 +418,7 @@ def backward(
     return Gradients(sums, stacked, flowing)
 
 
-# --- once per sequence ---
+# --- once per sequence
 
 
 def once(graph: Graph, params: Arrays, sizes: Mapping[str, int], numbers: Numbers = FLOAT64) -> dict[str, Array]:

@@ -31,8 +31,8 @@ from rnnspec.language.spec import Shape, Spec
 Arrays = dict[str, Array]
 
 TOLERANCES = {"float64": 1e-10, "float32": 1e-5}
-"""Of the largest value, or of the largest gradient: both sides sum in their own order and have
-their own exp and tanh, good to some 1e-6 (float32)."""
+"""Parts of the largest value, or of the largest gradient: both sides sum in their own order and
+have their own exp and tanh, good to some 1e-6 (float32)."""
 STEPS, ROWS, PRIMES = 7, 5, (3, 5, 2, 7)
 LENGTHS = (7, 2, 5, 1, 3)  # none is 0: PyTorch refuses that, and ONNX Runtime then forgets the initial state
 

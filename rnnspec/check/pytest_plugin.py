@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,10 +65,10 @@ class SpecFile(pytest.File):
             if isinstance(variant.spec, Exception):
                 yield PropertyItem.from_parent(self, name="schema[reference]", problem=variant.spec)
                 continue
-            made, choices = Subjects(variant, 0), variant.name.removeprefix(variant.spec.name).strip(" ()")
+            subjects, choices = Subjects(variant, 0), variant.name.removeprefix(variant.spec.name).strip(" ()")
             for row, dtype in rows(dtypes):
                 name = f"{row.name}[{', '.join(filter(None, [dtype, choices]))}]"
-                yield PropertyItem.from_parent(self, name=name, row=row, dtype=dtype, made=made)
+                yield PropertyItem.from_parent(self, name=name, row=row, dtype=dtype, subjects=subjects)
 
 
 class PropertyItem(pytest.Item):
@@ -78,21 +79,20 @@ class PropertyItem(pytest.Item):
         *,
         row: Property | None = None,
         dtype: str = "",
-        made: Subjects | None = None,
+        subjects: Subjects | None = None,
         problem: Exception | None = None,
         **rest: Any,
     ):
         super().__init__(**rest)
-        self.row, self.dtype, self.made, self.problem = row, dtype, made, problem
+        self.row, self.dtype, self.subjects, self.problem = row, dtype, subjects, problem
 
     def runtest(self) -> None:
         from rnnspec.check.run import run_property
 
         if self.problem is not None:
             raise self.problem
-        assert self.row is not None and self.made is not None
-        made, dtype = self.made, self.dtype
-        result = run_property(self.row, lambda: made(dtype), dtype)
+        assert self.row is not None and self.subjects is not None
+        result = run_property(self.row, partial(self.subjects, self.dtype), self.dtype)
         if result.skipped:
             pytest.skip(result.detail)
         if not result.passed:

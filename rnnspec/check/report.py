@@ -111,7 +111,7 @@ def failure_text(name: str, result: Result) -> str:
 
 
 def _printable(text: str) -> str:
-    """Without the characters that XML can't hold."""
+    """The text with a ? for every character that XML can't hold."""
     return re.sub("[^\\n\\t -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "?", text)
 
 

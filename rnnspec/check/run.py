@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from rnnspec.check.outcome import Outcome, Sized
@@ -112,11 +113,11 @@ def check_cells(
                 CellReport(variant.name, (Result("schema", REFERENCE, False, None, None, str(variant.spec), 0.0),))
             )
             continue
-        results, made = [], Subjects(variant, seed)
+        results, subjects = [], Subjects(variant, seed)
         for row, dtype in rows(dtypes):
             if progress is not None:
                 progress(f"{variant.name}: {row.name}, {dtype}", done, total)
-            results.append(run_property(row, lambda dtype=dtype, made=made: made(dtype), dtype))  # type: ignore[misc]
+            results.append(run_property(row, partial(subjects, dtype), dtype))
             done += 1
         reports.append(CellReport(variant.name, tuple(results)))
     if progress is not None:
@@ -140,24 +141,23 @@ def check_property(
     """Checks one property of one cell, where `steps` is given at those sizes only: what a failed
     check prints to be repeated.
 
-    name, dtype: as in the report, dtype "reference" for what needs no kernel. ragged: rows have
-    lengths. number: which of the property's points. settings: choices and constants of the cell.
+    cell: a name, a path or a Spec. name, dtype: as in the report, dtype "reference" for what needs
+    no kernel. steps, rows, sizes: those of the case. ragged: rows have lengths. number: which of
+    the property's points. seed: of all that is drawn. settings: choices and constants of the cell.
     Raises ValueError for a property that there is not.
     """
-    found = [p for p in PROPERTIES if p.name == name and p.needs_kernel == (dtype != REFERENCE)]
-    if not found:
+    row = next((p for p in PROPERTIES if p.name == name and p.needs_kernel == (dtype != REFERENCE)), None)
+    if row is None:
         raise ValueError(
             f"there is no property {name!r} for {dtype}. There are: {', '.join(sorted({p.name for p in PROPERTIES}))}."
         )
     spec = cell if isinstance(cell, Spec) else load(cell, **settings)
     origin = None if isinstance(cell, Spec) else (str(cell), settings)
-    made, check = Subjects(Variant(spec.name, spec, origin), seed), found[0].check
+    known, check = partial(Subjects(Variant(spec.name, spec, origin), seed), dtype), row.check
     if steps is None or not isinstance(check, Sized):
-        return run_property(found[0], lambda: made(dtype), dtype)
+        return run_property(row, known, dtype)
     shapes = Shapes(steps, rows, dict(sizes or {}), ragged, number)
-    return run_property(
-        Property(name, lambda known: check.at(known, shapes), found[0].needs_kernel), lambda: made(dtype), dtype
-    )
+    return run_property(replace(row, check=lambda subject: check.at(subject, shapes)), known, dtype)
 
 
 @dataclass(frozen=True)
@@ -192,22 +192,22 @@ def _name(spec: Spec, chosen: dict[str, str]) -> str:
 
 
 class Subjects:
-    """The Subject of a variant for each dtype, the graphs and each kernel made once."""
+    """Gives the Subject of a variant for each dtype; the graphs and each kernel are made once."""
 
     def __init__(self, variant: Variant, seed: int):
         self.variant, self.seed = variant, seed
-        self.made: dict[str, Subject] = {}
+        self.by_dtype: dict[str, Subject] = {}
 
     def __call__(self, dtype: str) -> Subject:
-        if dtype not in self.made:
+        if dtype not in self.by_dtype:
             assert isinstance(self.variant.spec, Spec)
             reference = dtype == REFERENCE
-            self.made[dtype] = (
+            self.by_dtype[dtype] = (
                 subject(self.variant.spec, self.seed, self.variant.origin)
                 if reference
                 else with_kernel(self(REFERENCE), dtype)
             )
-        return self.made[dtype]
+        return self.by_dtype[dtype]
 
 
 def rows(dtypes: Sequence[str] = DTYPES) -> list[tuple[Property, str]]:
@@ -224,10 +224,10 @@ def run_property(row: Property, known: Callable[[], Subject], dtype: str) -> Res
     start = time.perf_counter()
     repeat = ""
     outcome = attempt(lambda: row.check(known()))
-    if not outcome.passed and (made := attempt_subject(known)) is not None:
+    if not outcome.passed and (failing := attempt_subject(known)) is not None:
         if isinstance(row.check, Sized):
-            outcome = smallest(row.check, made, outcome)
-        repeat = snippet(row.name, made, outcome)
+            outcome = smallest(row.check, failing, outcome)
+        repeat = snippet(row.name, failing, outcome)
     seconds = time.perf_counter() - start
     detail = outcome.skipped or outcome.detail
     return Result(

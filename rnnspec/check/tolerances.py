@@ -46,12 +46,12 @@ saturate has gradients of 1e-15."""
 STEP = 1e-5
 
 REORDERED = {"float64": 1e-12, "float32": 1e-6}
-"""The same sum in another order: chained gradients of a split sequence, gradients of parameters
-under other thread counts. Sums have some hundred terms of either sign, a rounding error grows by
-the root of that."""
+"""Sums of the same terms in another order: chained gradients of a split sequence, gradients of
+parameters under other thread counts. Sums have some hundred terms of either sign, a rounding error
+grows by the root of that."""
 
 REORDERED_LONG = {"float64": 4e-12, "float32": 4e-6}
-"""The same for sums of some thousand terms."""
+"""Sums of some thousand terms in another order."""
 
 EXACT = 0.0
 """Bit for bit: each row's arithmetic depends on nothing but that row."""
@@ -83,7 +83,7 @@ PACK = {
         ),
     ),
 }
-"""Of conformance packs, for other implementations: relative to the largest value of a case, for
+"""What conformance packs allow other implementations: relative to the largest value of a case, for
 gradients to its largest gradient."""
 
 PACK_MARGIN = 1e-4

@@ -52,7 +52,7 @@ def _number(text: str, what: str, good: Callable[[float], bool]) -> float:
 
 
 def name(text: str) -> str:
-    """Of a file or a folder; an empty one is a shell variable that isn't set."""
+    """The name of a file or a folder; an empty one is a shell variable that isn't set."""
     if not text:
         raise argparse.ArgumentTypeError("must not be empty")
     return text

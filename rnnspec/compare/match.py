@@ -29,7 +29,8 @@ class Binding:
 
 @dataclass
 class Matcher:
-    """`shared`: parameters of both cells that must be matched by name."""
+    """Finds which parameters of one cell are which of another. shared: those of both cells that
+    must be matched by name."""
 
     table: Table
     shared: frozenset[str] = frozenset()

@@ -18,9 +18,11 @@ import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.backends.cuda.choice import TIERS, Choice
-from rnnspec.backends.cuda.launch.driver import Device, device
-from rnnspec.backends.cuda.launch.execution import CudaCode, Execution, Launcher
+from rnnspec.backends.cuda.launch.code import CudaCode
+from rnnspec.backends.cuda.launch.driver import Device, first_device
+from rnnspec.backends.cuda.launch.execution import Execution
 from rnnspec.backends.cuda.launch.interface import on_device, shadows
+from rnnspec.backends.cuda.launch.launcher import Launcher
 from rnnspec.backends.cuda.launch.memory import DeviceArray, StreamHandle, foreign
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.call import Call, gradients, single_step
@@ -40,8 +42,8 @@ Given = Mapping[str, Any]
 
 
 class CudaKernel(Kernel):
-    """The kernels of one cell on the first GPU. Raises BackendUnavailable, with the reason, where
-    there is none that will do.
+    """The kernels of one cell on a GPU: the first one, if no device is given. Raises
+    BackendUnavailable, with the reason, where there is none that will do.
 
     tier: which kernels run the time loop (`rnnspec show NAME --stage cuda` lists them), None for
     what fits the sizes and the device. Machine code is made at the first call of each kind, that of
@@ -49,12 +51,14 @@ class CudaKernel(Kernel):
     device.
     """
 
-    def __init__(self, spec: Spec, dtype: np.dtype, tier: int | None = None, stream: int = 0):
+    def __init__(
+        self, spec: Spec, dtype: np.dtype, tier: int | None = None, stream: int = 0, device: Device | None = None
+    ):
         if tier not in (None, *TIERS):
             raise ValueError(f"tier must be {', '.join(map(str, TIERS))} or None, got {tier!r}.")
         super().__init__(spec, dtype)
         self.tier = tier
-        self.launcher = Launcher(device(), dtype, stream)
+        self.launcher = Launcher(device or first_device(), dtype, stream)
         programs, key = stages(spec), digest(spec)
         self._codes = {mode: CudaCode(getattr(programs, mode), dtype, key) for mode in MODES}
 
@@ -95,7 +99,7 @@ class CudaKernel(Kernel):
         return self._with_stream(owned)
 
     def _with_stream(self, stream: int) -> CudaKernel:
-        other = CudaKernel(self.spec, self.dtype, self.tier, stream)
+        other = CudaKernel(self.spec, self.dtype, self.tier, stream, self.device)
         other._codes = self._codes
         return other
 

@@ -192,7 +192,7 @@ def _direction(
     """Y [T, B, H] and the final states [B, H] of one direction."""
     params = unpack(form.spec(), f"onnx.{call.operator}", {name: block[number] for name, block in call.blocks.items()})
     states = {state: array[number] for state, array in call.states.items()}
-    kernel, (steps, rows, _) = _kernel(form, call.x.dtype.name, threads), call.x.shape
+    kernel, (steps, rows, _) = form_kernel(form, call.x.dtype.name, threads), call.x.shape
     if turned == "reverse":
         found = kernel.infer(params, {"x": call.x}, states, pieces=cut(steps, rows, call.lengths, None, reverse=True))
     else:
@@ -201,5 +201,6 @@ def _direction(
 
 
 @lru_cache(maxsize=64)
-def _kernel(form: Form, dtype: str, threads: int | None) -> Kernel:
+def form_kernel(form: Form, dtype: str, threads: int | None) -> Kernel:
+    """The kernel of the cell that one direction of a node is; the same for nodes alike."""
     return compile(form.spec(), dtype=dtype, threads=threads)

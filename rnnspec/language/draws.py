@@ -4,7 +4,7 @@ of it.
     noise: {keep_h: bernoulli(0.1), mask_h: dropout(0.25) per sequence, mask_U: dropout(0.5)}
 
 In: the text of one entry. Out: what it says. The kinds are one table: a new one of two values is
-one row, another needs its generator too, in `rnnspec/noise.py`, where arrays are drawn.
+one row, another needs its generator too, in `rnnspec/engine/noise.py`, where arrays are drawn.
 """
 
 from __future__ import annotations

@@ -1,5 +1,9 @@
 """Which nodes of a graph run before, inside and after the time loop, and at which level of their
-phase."""
+phase: the first half of scheduling.
+
+In: a Graph, and the values that its program has to save. Out: `Phases`, from which stages are
+drafted (stages.py).
+"""
 
 from __future__ import annotations
 
@@ -29,6 +33,21 @@ from rnnspec.symbolic.graph import (
 PHASES = ("before", "loop", "after")
 
 
+def phases_of(graph: Graph, saved: frozenset[str], keeps_tape: bool) -> Phases:
+    """The phases of a graph. saved: values that the program keeps on its tape beside the states'
+    histories; keeps_tape: whether it has one.
+
+    Raises UnsupportedError for what the kernels can't do.
+    """
+    phases = Phases(graph, saved, keeps_tape)
+    phases.refuse_unsupported()
+    phases.assign_phases()
+    phases.find_accumulations()
+    phases.sink_cheap_nodes()
+    phases.assign_levels()
+    return phases
+
+
 def read_whole(graph: Graph) -> set[str]:
     """The operands of outer products that are summed, which read all rows of a chunk: those that
     have ended must be zero there. Backwards, a row that has ended holds in a state's history the
@@ -39,41 +58,89 @@ def read_whole(graph: Graph) -> set[str]:
 
 @dataclass
 class Phases:
+    """Where the nodes of a graph run.
+
+    phase: "before", "loop" or "after", of every node that is no Read. level: how often a node waits
+    for others of its phase; nodes that run as part of another have none. absorbed: product -> the
+    accumulation that it is a term of. accumulations: value -> the products and the biases of which
+    it is the sum. sunk: nodes of the before phase that are computed where they are read. uses: node
+    -> the nodes that read it. rowwise: nodes that need whole rows.
+    """
+
     graph: Graph
     saved: frozenset[str]
     keeps_tape: bool
     phase: dict[str, str] = field(default_factory=dict)
     level: dict[str, int] = field(default_factory=dict)
-    absorbed: dict[str, str] = field(default_factory=dict)  # product -> the accumulation it is a term of
-    accumulations: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = field(
-        default_factory=dict
-    )  # value -> products, biases
-    sunk: set[str] = field(default_factory=set)  # before nodes that are computed where they are read
-    uses: dict[str, list[str]] = field(default_factory=dict)
-    rowwise: set[str] = field(default_factory=set)
+    absorbed: dict[str, str] = field(default_factory=dict)
+    accumulations: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = field(default_factory=dict)
+    sunk: set[str] = field(default_factory=set)
+    uses: dict[str, list[str]] = field(init=False)
+    rowwise: set[str] = field(init=False)
     taps: Taps = field(init=False)
 
     def __post_init__(self) -> None:
         self.uses = self.graph.uses()
         self.taps = taps_of(self.graph)
-        self.rowwise = {n for n in self.graph.nodes if self.is_rowwise(n)}
+        self.rowwise = {n for n in self.graph.nodes if self.needs_whole_rows(n)}
+
+    # --- what a node is
 
     def size(self, name: str) -> str:
         return size_of(self.graph, name)
 
-    def check(self) -> None:
+    def is_parameter(self, name: str) -> bool:
+        node = self.graph.nodes[name]
+        return isinstance(node, Read) and node.kind == "parameter"
+
+    def is_read(self, name: str) -> bool:
+        return isinstance(self.graph.nodes[name], Read)
+
+    def is_bias(self, term: str, target: str) -> bool:
+        return self.is_parameter(term) and self.graph.shapes[term] == self.graph.shapes[target]
+
+    def is_panel_product(self, name: str) -> bool:
+        return isinstance(self.graph.nodes[name], Product) and name not in self.rowwise
+
+    def is_summed_outer(self, name: str) -> bool:
+        """Whether a node is an outer product that nothing reads but a sum over all rows."""
+        return isinstance(self.graph.nodes[name], Outer) and name not in self.rowwise
+
+    def is_once_per_sequence(self, name: str) -> bool:
+        """Whether a value depends on parameters alone."""
+        node = self.graph.nodes[name]
+        if isinstance(node, Read):
+            return node.kind == "parameter"
+        return all(self.is_once_per_sequence(o) for o in operands(node))
+
+    def needs_whole_rows(self, name: str) -> bool:
+        """Whether a node needs whole rows, and so a stage of its own."""
+        node = self.graph.nodes[name]
+        match node:
+            case Reduce() | CumSum() | Concat() | Part() | Transpose() | Diag():
+                return True
+            case Outer():  # else only summed: an OuterSum
+                kept = {*self.graph.states.values(), *self.graph.outputs.values()}
+                return bool(self.uses[name]) or name in kept
+            case Product(matrix, vector):
+                return not self.is_parameter(matrix) or len(self.graph.shapes[vector]) > 1
+        return False
+
+    # --- the steps of `phases_of`
+
+    def refuse_unsupported(self) -> None:
         """Refuses what the kernels can't do yet, by the name of the construct."""
         for name, node in self.graph.nodes.items():
-            if why := self.unsupported(name, node):
+            if why := self.unsupported(node):
                 raise UnsupportedError(
                     f"{self.graph.name}: {name} = {node_text(node)} is not supported yet by the kernels ({why}); "
                     "rnnspec.backends.reference runs it"
                 )
 
-    def unsupported(self, name: str, node: Node) -> str:
+    def unsupported(self, node: Node) -> str:
         """Which construct of the language a node comes from, if the kernels can't run it."""
         match node:
-            case Product(matrix, vector) if self.per_sequence(vector) and self.is_parameter(matrix):
+            case Product(matrix, vector) if self.is_once_per_sequence(vector) and self.is_parameter(matrix):
                 return "products computed once per sequence"
             case Concat(args) if any(
                 isinstance(n, Read) and n.kind in ("step", "size") for n in (self.graph.nodes[a] for a in args)
@@ -81,35 +148,9 @@ class Phases:
                 return "concat of the step's number or of a size"
         return ""
 
-    def is_rowwise(self, name: str) -> bool:
-        """Whether a node needs whole rows, and so a stage of its own."""
-        node = self.graph.nodes[name]
-        match node:
-            case Reduce() | CumSum() | Concat() | Part() | Transpose() | Diag():
-                return True
-            case Outer():  # else only summed: an OuterSum
-                return (
-                    bool(self.uses[name]) or name in self.graph.states.values() or name in self.graph.outputs.values()
-                )
-            case Product(matrix, vector):
-                return not self.is_parameter(matrix) or len(self.graph.shapes[vector]) > 1
-        return False
-
-    def is_parameter(self, name: str) -> bool:
-        node = self.graph.nodes[name]
-        return isinstance(node, Read) and node.kind == "parameter"
-
-    def is_panel_product(self, name: str) -> bool:
-        return isinstance(self.graph.nodes[name], Product) and name not in self.rowwise
-
-    def per_sequence(self, name: str) -> bool:
-        node = self.graph.nodes[name]
-        if isinstance(node, Read):
-            return node.kind == "parameter"
-        return all(self.per_sequence(o) for o in operands(node))
-
-    def classify(self) -> None:
-        """The phase of every node that is no Read."""
+    def assign_phases(self) -> None:
+        """The phase of every node that is no Read: a node is recurrent if it depends on a recurrent
+        state, and needed if such a state depends on it."""
         nodes = self.graph.nodes
         recurrent = {
             n
@@ -142,117 +183,84 @@ class Phases:
             if self.is_panel_product(name) and name not in self.absorbed:
                 self.accumulations[name] = ((name,), ())
 
-    def is_bias(self, term: str, target: str) -> bool:
-        node = self.graph.nodes[term]
-        return (
-            isinstance(node, Read) and node.kind == "parameter" and self.graph.shapes[term] == self.graph.shapes[target]
-        )
+    def sink_cheap_nodes(self) -> None:
+        """A pointwise node of the before phase that only pointwise nodes of one other place read is
+        computed there; one that only outer products read is computed after the loop."""
+        results = set(self.graph.results()) | self.saved
+        for name in reversed(list(self.graph.nodes)):
+            node, readers = self.graph.nodes[name], self.uses[name]
+            if not isinstance(node, Pointwise) or self.phase[name] != "before" or not readers:
+                continue
+            if name in self.accumulations or name in results:
+                continue
+            if all(self.is_summed_outer(r) for r in readers):
+                self.phase[name] = "after"
+            elif all(self.computes_beside(r, name) for r in readers) and (is_cheap(node.expr) or len(readers) == 1):
+                self.sunk.add(name)
 
-    def place_nodes(self) -> None:
+    def computes_beside(self, reader: str, name: str) -> bool:
+        """Whether a node is pointwise work in which another of its size can be computed as well."""
+        pointwise = isinstance(self.graph.nodes[reader], Pointwise) and reader not in self.accumulations
+        return pointwise and self.size(reader) == self.size(name)
+
+    def assign_levels(self) -> None:
         """Levels: 0 until a product has to wait for something computed in the same phase."""
-        self.sink()
+        level = self.level
         for name in self.taps.order:
-            node = self.graph.nodes[name]
-            if (
-                isinstance(node, Read)
-                or (isinstance(node, Outer) and name not in self.rowwise)
-                or name in self.absorbed
-                or name in self.sunk
-            ):
+            if self.is_read(name) or self.is_summed_outer(name) or name in self.absorbed or name in self.sunk:
                 continue
             if name in self.accumulations:
-                phase = self.phase[name]
-                self.level[name] = max(
-                    self.term_level(p, self.term_phase(p, phase))
-                    for p in self.accumulations[name][0]
-                    if self.term_phase(p, phase) == phase
-                )
+                phase, (products, _) = self.phase[name], self.accumulations[name]
+                own = [p for p in products if self.term_phase(p, phase) == phase]
+                level[name] = max(self.term_level(p, phase) for p in own)
             else:
-                self.level[name] = max((self.wait(name, o) for o in self.resolved_operands(name)), default=0)
-        self.level = {
-            name: self.level[name] for name in self.graph.nodes if name in self.level
-        }  # in the graph's order again: so kernels are emitted
+                level[name] = max((self.reading_level(name, o) for o in self.resolved_operands(name)), default=0)
+        # in the graph's order again: so kernels are emitted
+        self.level = {name: level[name] for name in self.graph.nodes if name in level}
 
-    def arrival(self, name: str, phase: str) -> int:
+    # --- levels
+
+    def arrival_level(self, name: str, phase: str) -> int:
         """The level of a phase at which an earlier step's value is there for all rows of a chunk: a
         tap's, one after it was written."""
         node = self.graph.nodes[name]
         if not (isinstance(node, Read) and node.kind == "state" and phase == self.taps.phase(node.source)):
             return 0
         value = self.graph.states[node.source]
-        return (
-            self.written(node.source) + 1
-            if isinstance(self.graph.nodes[value], Read) or self.phase[value] == phase
-            else 0
-        )
+        return self.written_level(node.source) + 1 if self.is_read(value) or self.phase[value] == phase else 0
 
-    def written(self, state: str) -> int:
+    def written_level(self, state: str) -> int:
         """The level at which a tap is written: that of its value, or of a copy of what it reads."""
         value = self.graph.states[state]
-        return (
-            self.arrival(value, self.taps.phase(state))
-            if isinstance(self.graph.nodes[value], Read)
-            else self.level[value]
-        )
+        return self.arrival_level(value, self.taps.phase(state)) if self.is_read(value) else self.level[value]
 
     def term_phase(self, product: str, phase: str) -> str:
-        """A product inside a loop accumulation may be hoisted; in the other phases it runs with its
-        sum."""
+        """The phase in which a product runs that is a term of an accumulation: inside the loop it
+        may be hoisted; in the other phases it runs with its sum."""
         return self.phase[product] if phase == "loop" else phase
 
     def term_level(self, product: str, phase: str) -> int:
+        """The level of a phase at which a product can run: one after its operand."""
         node = self.graph.nodes[product]
         assert isinstance(node, Product)
         operand = node.vector
-        return (
-            self.level[operand] + 1
-            if self.phase.get(operand) == phase and operand not in self.sunk
-            else self.arrival(operand, phase)
-        )
+        computed = self.phase.get(operand) == phase and operand not in self.sunk
+        return self.level[operand] + 1 if computed else self.arrival_level(operand, phase)
 
-    def wait(self, name: str, operand: str) -> int:
+    def reading_level(self, name: str, operand: str) -> int:
         """The level at which `name` can read `operand`: one later if the operand has another size,
         or one of them needs whole rows."""
         if self.phase.get(operand) != self.phase[name] or operand not in self.level:
-            return self.arrival(operand, self.phase[name])
+            return self.arrival_level(operand, self.phase[name])
         apart = name in self.rowwise or operand in self.rowwise or self.size(operand) != self.size(name)
         return self.level[operand] + (1 if apart else 0)
 
     def resolved_operands(self, name: str) -> list[str]:
         """The operands of a node, those that are sunk replaced by theirs."""
-        found: list[str] = []
+        resolved: list[str] = []
         for operand in operands(self.graph.nodes[name]):
-            found += self.resolved_operands(operand) if operand in self.sunk else [operand]
-        return found
-
-    def sink(self) -> None:
-        """A pointwise node of the before phase that only pointwise nodes of one other place read is
-        computed there; one that only outer products read is computed after the loop."""
-        uses = self.uses
-        results = set(self.graph.results()) | self.saved
-        for name in reversed(list(self.graph.nodes)):
-            node = self.graph.nodes[name]
-            if (
-                not isinstance(node, Pointwise)
-                or self.phase[name] != "before"
-                or name in self.accumulations
-                or name in results
-            ):
-                continue
-            readers = uses[name]
-            if readers and all(isinstance(self.graph.nodes[r], Outer) and r not in self.rowwise for r in readers):
-                self.phase[name] = "after"
-            elif (
-                readers
-                and all(
-                    isinstance(self.graph.nodes[r], Pointwise)
-                    and r not in self.accumulations
-                    and self.size(r) == self.size(name)
-                    for r in readers
-                )
-                and (is_cheap(node.expr) or len(readers) == 1)
-            ):
-                self.sunk.add(name)
+            resolved += self.resolved_operands(operand) if operand in self.sunk else [operand]
+        return resolved
 
 
 def _sum_terms(node: Node) -> list[str]:

@@ -1,8 +1,5 @@
-"""The whole line from a spec to kernel texts, in order.
-
-A text depends on the spec, on the generator (our own sources and SymPy's version), and on the
-target. Texts are kept under the digest of all three, so that a process that finds one never imports
-SymPy.
+"""The line from a spec to programs, in order. Nothing here imports SymPy before it is asked for
+something: who finds a kernel's text on disk (backends/cpu/emit/texts.py) needs no graph.
 """
 
 from __future__ import annotations
@@ -36,17 +33,25 @@ class Stages:
     infer: Program
 
 
+def graphs(spec: Spec) -> tuple[Graph, Graph]:
+    """Spec -> Graph, and its adjoint."""
+    from rnnspec.symbolic.adjoint import adjoint
+    from rnnspec.symbolic.build import build
+    from rnnspec.symbolic.simplify import split_sums
+
+    graph = build(spec)
+    return graph, split_sums(adjoint(graph, spec.no_gradient))
+
+
 def stages(spec: Spec) -> Stages:
     """Spec -> Graph -> adjoint -> Programs."""
     from rnnspec.lowering.schedule import schedule
     from rnnspec.lowering.tape import cut
     from rnnspec.symbolic.adjoint import adjoint
-    from rnnspec.symbolic.build import build
     from rnnspec.symbolic.once import split_once
     from rnnspec.symbolic.simplify import split_sums
 
-    graph = build(spec)
-    reverse = split_sums(adjoint(graph, spec.no_gradient))
+    graph, reverse = graphs(spec)
     split = split_once(graph)
     back = split_sums(adjoint(split.step, spec.no_gradient)) if split.once.outputs else reverse
     saved, reading_tape = cut(split.step, back)

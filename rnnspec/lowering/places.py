@@ -1,8 +1,9 @@
-"""Buffers and places of the values that outlive their stage."""
+"""Buffers and places of the values that outlive their stage: the last half of scheduling."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Literal
 
 from rnnspec.language.syntax.tree import fresh
 from rnnspec.lowering.phases import Phases, read_whole
@@ -12,103 +13,126 @@ from rnnspec.symbolic.graph import Outer, Read, operands
 
 
 class Layout:
-    """Buffers and places of the values that outlive their stage."""
+    """Where a program's values lie. First `place_reads`, then `place_values`; then every draft of a
+    stage can be `finished`. tape: the program that wrote the tape, of an adjoint's."""
 
-    def __init__(self, work: Phases, tape: Program | None):
-        self.work, self.tape = work, tape
+    def __init__(self, phases: Phases, tape: Program | None):
+        self.phases, self.graph, self.tape = phases, phases.graph, tape
         self.buffers: dict[str, Buffer] = {}
         self.places: dict[str, Place] = {}
         self.inputs: dict[str, str] = {}
         self.states: list[State] = []
 
-    def add(self, wanted: str, size: str, kind: str = "rows", saved: bool = False, taped: bool = False) -> str:
-        name = wanted if taped else fresh(wanted, {**self.buffers, **(self.tape.buffers if self.tape else {})})
-        self.buffers[name] = Buffer(name, size, "history" if kind == "history" else "rows", saved, taped)
+    def new_buffer(
+        self, wanted: str, size: str, kind: Literal["rows", "history"] = "rows", *, saved: bool = False
+    ) -> str:
+        """The name of a new buffer: the wanted one, or the nearest to it that neither this program
+        nor the tape has."""
+        taken = {**self.buffers, **(self.tape.buffers if self.tape else {})}
+        name = fresh(wanted, taken)
+        self.buffers[name] = Buffer(name, size, kind, saved)
         return name
 
-    def reads(self) -> None:
+    def place_reads(self) -> None:
         """Places of inputs, states, and of what lies on the tape."""
-        work, graph = self.work, self.work.graph
-        prefix = "d_" if self.tape else ""
-        apart = read_whole(graph) if self.tape else set()
-        for state, value in graph.states.items():
-            name = self.add(f"{prefix}{state}_history", work.size(value), "history", saved=work.keeps_tape)
-            self.states.append(State(state, name, work.size(value)))
-            if not (self.places.get(value) or self._is_read(value) or value in apart):
-                self.places[value] = Place(name, 1)
+        phases = self.phases
+        self._place_states()
         histories = {s.name: s.buffer for s in self.states}
-        for name, node in graph.nodes.items():
+        for name, node in self.graph.nodes.items():
             if not isinstance(node, Read) or node.kind in ("parameter", "step", "size"):
                 continue
             if node.kind == "state":
                 self.places[name] = Place(histories[node.source], 0)
             elif node.kind == "input":
-                self.inputs[node.source] = self.add(name, work.size(name), saved=name in work.saved)
+                self.inputs[node.source] = self.new_buffer(name, phases.size(name), saved=name in phases.saved)
                 self.places[name] = Place(self.inputs[node.source])
             else:
-                self.places[name] = self._taped(node, name)
+                self.places[name] = self._taped(node)
 
-    def _is_read(self, value: str) -> bool:
-        return isinstance(self.work.graph.nodes[value], Read)
+    def _place_states(self) -> None:
+        """A history for every state, in which its next value lies too: unless it lies in another
+        one's, or is only read, or has to be zero where rows have ended."""
+        phases = self.phases
+        prefix, apart = ("d_", read_whole(self.graph)) if self.tape else ("", set())
+        for state, value in self.graph.states.items():
+            size = phases.size(value)
+            name = self.new_buffer(f"{prefix}{state}_history", size, "history", saved=phases.keeps_tape)
+            self.states.append(State(state, name, size))
+            if value not in self.places and not phases.is_read(value) and value not in apart:
+                self.places[value] = Place(name, 1)
 
-    def _taped(self, node: Read, name: str) -> Place:
+    def _taped(self, node: Read) -> Place:
+        """Where a value of the forward program lies on the tape."""
         assert self.tape is not None
+        histories = {s.name: s.buffer for s in self.tape.states}
+        states = [state for state, value in self.tape.graph.states.items() if value == node.source]
         if node.kind == "history":
-            place = Place(next(s.buffer for s in self.tape.states if s.name == node.source), 0)
-        elif node.source in self.tape.graph.states.values():
-            state = next(s for s, value in self.tape.graph.states.items() if value == node.source)
-            place = Place(next(s.buffer for s in self.tape.states if s.name == state), 1)
+            place = Place(histories[node.source], 0)
+        elif states:
+            place = Place(histories[states[0]], 1)
         else:
             place = self.tape.places[node.source]
         source = self.tape.buffers[place.buffer]
-        self.add(place.buffer, source.size, source.kind, taped=True)
+        self.buffers[place.buffer] = Buffer(place.buffer, source.size, source.kind, taped=True)
         return place
 
-    def values(self, stages: dict[Key, StageDraft]) -> None:
+    def place_values(self, drafts: dict[Key, StageDraft]) -> None:
         """A buffer for every computed value that is read outside the stage that computes it."""
-        work, graph = self.work, self.work.graph
+        phases, graph = self.phases, self.graph
         made: dict[str, Key] = {
-            n: key for key, draft in stages.items() for n in (*draft.nodes, *draft.rowwise) if n not in work.sunk
+            n: key for key, draft in drafts.items() for n in (*draft.nodes, *draft.rowwise) if n not in phases.sunk
         }
-        wanted = set(work.accumulations) | work.saved | set(graph.outputs.values()) | set(graph.states.values())
-        wanted |= work.rowwise
-        for key, draft in stages.items():
-            for part in draft.parts:
-                wanted.update(t.operand for t in part.terms)
-            for name in (*draft.nodes, *draft.rowwise):
-                wanted.update(
-                    o for o in operands(graph.nodes[name]) if made.get(o, key) != key or name in draft.rowwise
-                )
-            wanted.update(v for _, v in draft.sums if made.get(v, key) != key)
+        wanted = {*phases.accumulations, *phases.saved, *phases.rowwise}
+        wanted |= {*graph.outputs.values(), *graph.states.values()}
+        for key, draft in drafts.items():
+            wanted |= {t.operand for part in draft.accumulations for t in part.terms}
+            wanted |= {o for n in draft.rowwise for o in operands(graph.nodes[n])}
+            read = {o for n in draft.nodes for o in operands(graph.nodes[n])} | {value for _, value in draft.sums}
+            wanted |= {name for name in read if made.get(name, key) != key}
         for node in graph.nodes.values():
             if isinstance(node, Outer):
                 wanted |= {node.left, node.right}
         for name in graph.nodes:
-            if name in wanted and name not in self.places and not self._is_read(name):
-                self.places[name] = Place(self.add(name, work.size(name), saved=name in work.saved))
+            if name in wanted and name not in self.places and not phases.is_read(name):
+                self.places[name] = Place(self.new_buffer(name, phases.size(name), saved=name in phases.saved))
 
-    def stage(self, key: Key, draft: StageDraft) -> Stage:
+    def finished(self, key: Key, draft: StageDraft) -> Stage:
+        """The stage of a draft: with its panels, and with the places where it leaves its values."""
         panels: dict[tuple[str, ...], list[Accumulation]] = defaultdict(list)
-        for part in draft.parts:
+        for part in draft.accumulations:
             panels[tuple(t.operand for t in part.terms)].append(part)
-        stores: list[tuple[str, Place]] = []
-        own = {n for n in (*draft.nodes, *draft.rowwise, *draft.copies) if n not in self.work.sunk or n in draft.copies}
+        return Stage(
+            "1" if key[2] == ROWWISE else key[2],
+            tuple(Panel(tuple(parts)) for parts in panels.values()),
+            tuple(draft.nodes),
+            tuple(self._stores(key, draft)),
+            tuple(draft.sums),
+            tuple(draft.rowwise),
+        )
+
+    def _stores(self, key: Key, draft: StageDraft) -> list[tuple[str, Place]]:
+        """The values of a stage and their places, in the graph's order: their own, and the history
+        of every state whose next value they are. Products are left in their own place by their
+        panel."""
+        phases, stores = self.phases, list[tuple[str, Place]]()
+        computed = {n for n in (*draft.nodes, *draft.rowwise) if n not in phases.sunk}
         finished = {
-            p.value for p in draft.parts if self.work.phase[p.value] == key[0] and self.work.level[p.value] == key[1]
+            part.value
+            for part in draft.accumulations
+            if (phases.phase[part.value], phases.level[part.value]) == key[:2]
         }
-        for value in self.work.graph.nodes:
-            if value in own and value in self.places and value not in draft.copies:
+        for value in self.graph.nodes:
+            if value in computed and value in self.places and value not in draft.copies:
                 stores.append((value, self.places[value]))
-            if value in own | finished:
-                lies = self.places.get(value) if value in self.work.accumulations or value in draft.copies else None
+            if value in computed | finished or value in draft.copies:
+                there = self.places.get(value) if value in phases.accumulations or value in draft.copies else None
                 stores += [
                     (value, place)
-                    for place in self.state_places(value)
-                    if (value, place) not in stores and place != lies
+                    for place in self._histories_after(value)
+                    if (value, place) not in stores and place != there
                 ]
-        size = "1" if key[2] == ROWWISE else key[2]
-        ready = tuple(Panel(tuple(parts)) for parts in panels.values())
-        return Stage(size, ready, tuple(draft.nodes), tuple(stores), tuple(draft.sums), tuple(draft.rowwise))
+        return stores
 
-    def state_places(self, value: str) -> list[Place]:
-        return [Place(s.buffer, 1) for s in self.states if self.work.graph.states[s.name] == value]
+    def _histories_after(self, value: str) -> list[Place]:
+        """The histories of the states whose next value this is, one step on."""
+        return [Place(s.buffer, 1) for s in self.states if self.graph.states[s.name] == value]

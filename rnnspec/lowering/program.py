@@ -85,9 +85,13 @@ class Stage:
     sums: tuple[tuple[str, str], ...] = ()
     rowwise: tuple[str, ...] = ()
 
-    @property
-    def products(self) -> int:
-        return len(self.panels)
+    def reads(self, graph: Graph) -> list[str]:
+        """The values that the stage's nodes, stores and sums take and that it does not compute, in
+        the graph's order. What its panels multiply is not among them."""
+        made = {*self.nodes, *self.rowwise}
+        taken = {o for n in made for o in operands(graph.nodes[n])}
+        taken |= {value for value, _ in self.stores} | {value for _, value in self.sums}
+        return [n for n in graph.nodes if n in taken and n not in made]
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,8 @@ class OuterSum:
 
 @dataclass(frozen=True)
 class State:
+    """A state of the cell, or of an adjoint the gradient that flows to it, and its history."""
+
     name: str
     buffer: str
     size: str
@@ -108,9 +114,11 @@ class State:
 
 @dataclass(frozen=True)
 class Program:
-    """See the module. inputs: source -> buffer, filled at the start of a chunk; outputs: name ->
-    value, taken at its end; places: value -> where it lies; parameters that are read as vectors or
-    numbers are read where they lie."""
+    """A Graph with the order in which it is executed and the buffers that it is executed in.
+
+    inputs: source -> buffer, filled at the start of a chunk; outputs: name -> value, taken at its
+    end; places: value -> where it lies. Parameters that are read as vectors or numbers are read
+    where they lie."""
 
     name: str
     graph: Graph
@@ -129,6 +137,26 @@ class Program:
         yield from self.before
         yield from self.loop
         yield from self.after
+
+    def is_read(self, name: str, *kinds: str) -> bool:
+        """Whether a value comes from outside the step, and is of one of these kinds."""
+        node = self.graph.nodes[name]
+        return isinstance(node, Read) and node.kind in kinds
+
+    def source_of(self, name: str) -> str:
+        """What a value that comes from outside is outside: of a parameter its name, or that of a
+        piece of one."""
+        node = self.graph.nodes[name]
+        assert isinstance(node, Read)
+        return node.source
+
+    def after_step(self, place: Place) -> bool:
+        """Whether a place holds what a history has after each step, as time goes; else a history's
+        place holds what it has before the step. A history that a reversed program writes is filled
+        from its end."""
+        buffer = self.buffers[place.buffer]
+        backwards = self.reverse and not buffer.taped
+        return buffer.kind == "history" and (place.shift == 1) != backwards
 
     def sizes(self) -> tuple[str, ...]:
         """The size expressions of all buffers, in order of appearance."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rnnspec.language.syntax.tree import fresh
-from rnnspec.lowering.phases import PHASES, Phases, read_whole
+from rnnspec.lowering.phases import PHASES, Phases, phases_of, read_whole
 from rnnspec.lowering.places import Layout
 from rnnspec.lowering.program import OuterSum, Program
 from rnnspec.lowering.stages import draft_stages, stage_order
@@ -24,18 +24,15 @@ def schedule(graph: Graph, *, saved: frozenset[str] | None = None, tape: Program
     """The program of a forward graph (`saved`: values to keep for the adjoint beside the states;
     None keeps no tape) or of an adjoint cut at its tape (`tape`: the forward program that wrote
     it), which runs backwards."""
-    work = Phases(_with_copies(graph) if tape else graph, saved or frozenset(), saved is not None)
-    work.check()
-    work.classify()
-    work.find_accumulations()
-    work.place_nodes()
-    program = _assemble(work, tape)
+    phases = phases_of(_with_copies(graph) if tape else graph, saved or frozenset(), saved is not None)
+    program = _assemble(phases, tape)
     program.verify()
     return program
 
 
 def _with_copies(graph: Graph) -> Graph:
-    """An adjoint in which what sums read whole is no state, but a copy of it; see `read_whole`."""
+    """The adjoint with copies of states for the sums that read all rows of a chunk, which no
+    state's history may hold (see `read_whole`)."""
     read = read_whole(graph)
     nodes: dict[str, Node] = {}
     shapes, copies = dict(graph.shapes), dict[str, str]()
@@ -51,33 +48,33 @@ def _with_copies(graph: Graph) -> Graph:
     return replace(graph, nodes=nodes, shapes=shapes) if copies else graph
 
 
-def _assemble(work: Phases, tape: Program | None) -> Program:
-    graph = work.graph
-    layout = Layout(work, tape)
-    stages = draft_stages(work)
-    layout.reads()
-    layout.values(stages)
-    by_phase = {
-        phase: tuple(layout.stage(key, stages[key]) for key in sorted(stages, key=stage_order) if key[0] == phase)
+def _assemble(phases: Phases, tape: Program | None) -> Program:
+    graph = phases.graph
+    drafts = draft_stages(phases)
+    layout = Layout(phases, tape)
+    layout.place_reads()
+    layout.place_values(drafts)
+    stages = {
+        phase: tuple(layout.finished(key, drafts[key]) for key in sorted(drafts, key=stage_order) if key[0] == phase)
         for phase in PHASES
     }
     outers = tuple(
-        OuterSum(p, node.left, node.right)
-        for p, group in graph.sums.items()
+        OuterSum(parameter, node.left, node.right)
+        for parameter, group in graph.sums.items()
         for node in (graph.nodes[n] for n in group)
         if isinstance(node, Outer)
     )
     return Program(
-        graph.name,
-        graph,
-        tape is not None,
-        layout.buffers,
-        layout.places,
-        layout.inputs,
-        tuple(layout.states),
-        dict(graph.outputs),
-        by_phase["before"],
-        by_phase["loop"],
-        by_phase["after"],
-        outers,
+        name=graph.name,
+        graph=graph,
+        reverse=tape is not None,
+        buffers=layout.buffers,
+        places=layout.places,
+        inputs=layout.inputs,
+        states=tuple(layout.states),
+        outputs=dict(graph.outputs),
+        before=stages["before"],
+        loop=stages["loop"],
+        after=stages["after"],
+        outers=outers,
     )

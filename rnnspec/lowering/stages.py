@@ -1,4 +1,4 @@
-"""Which nodes run together: the stages of a program, as drafts."""
+"""Which nodes run together: the stages of a program, as drafts whose values have no places yet."""
 
 from __future__ import annotations
 
@@ -19,68 +19,80 @@ def stage_order(key: Key) -> tuple[int, int, str]:
 
 @dataclass
 class StageDraft:
-    """A stage while it is put together."""
+    """A stage while it is put together. copies: values that it only reads, to be stored in the
+    history of a state."""
 
-    parts: list[Accumulation] = field(default_factory=list)
+    accumulations: list[Accumulation] = field(default_factory=list)
     nodes: list[str] = field(default_factory=list)
     rowwise: list[str] = field(default_factory=list)
-    copies: list[str] = field(default_factory=list)  # values that are only read here, to be stored elsewhere
+    copies: list[str] = field(default_factory=list)
     sums: list[tuple[str, str]] = field(default_factory=list)
 
 
-def draft_stages(work: Phases) -> dict[Key, StageDraft]:
-    graph = work.graph
-    stages: dict[Key, StageDraft] = defaultdict(StageDraft)
-    for value in work.accumulations:
-        for key, part in _parts(work, value):
-            stages[key].parts.append(part)
-    for name in work.level:
-        key = (work.phase[name], work.level[name], work.size(name))
-        if name in work.rowwise:
-            stages[(key[0], key[1], ROWWISE)].rowwise.append(name)
-        elif name not in work.accumulations:
-            stages[key].nodes.append(name)
-    for state, node_name in graph.states.items():
-        if isinstance(graph.nodes[node_name], Read):
-            phase, level = (work.taps.phase(state), work.written(state)) if work.taps.phase(state) else ("loop", 0)
-            stages[(phase, level, work.size(node_name))].copies.append(node_name)
+def draft_stages(phases: Phases) -> dict[Key, StageDraft]:
+    """The stages of a program: a node runs with those of its phase, level and size."""
+    drafts: dict[Key, StageDraft] = defaultdict(StageDraft)
+    for value in phases.accumulations:
+        for key, part in _parts(phases, value):
+            drafts[key].accumulations.append(part)
+    for name, level in phases.level.items():
+        if name in phases.rowwise:
+            drafts[phases.phase[name], level, ROWWISE].rowwise.append(name)
+        elif name not in phases.accumulations:
+            drafts[phases.phase[name], level, phases.size(name)].nodes.append(name)
+    _draft_copies(phases, drafts)
+    _draft_sums(phases, drafts)
+    for draft in drafts.values():
+        draft.nodes = _with_sunk(phases, draft)
+    return dict(drafts)
+
+
+def _draft_copies(phases: Phases, drafts: dict[Key, StageDraft]) -> None:
+    """States whose next value is only read: a stage copies it into their history."""
+    for state, value in phases.graph.states.items():
+        if isinstance(phases.graph.nodes[value], Read):
+            phase = phases.taps.phase(state)
+            level = phases.written_level(state) if phase else 0
+            drafts[phase or "loop", level, phases.size(value)].copies.append(value)
+
+
+def _draft_sums(phases: Phases, drafts: dict[Key, StageDraft]) -> None:
+    """Values that are summed over all rows, and are no outer products: with the stage that computes
+    them, if it runs after the loop."""
+    graph = phases.graph
     for parameter, group in graph.sums.items():
-        for node_name in group:
-            if not isinstance(graph.nodes[node_name], Outer):
-                own = work.phase.get(node_name) == "after" and node_name in work.level
-                level = work.level[node_name] + (node_name in work.rowwise) if own else 0
-                stages[("after", level, work.size(node_name))].sums.append((parameter, node_name))
-    for draft in stages.values():
-        draft.nodes = _with_sunk(work, draft)
-    return dict(stages)
+        for name in group:
+            if not isinstance(graph.nodes[name], Outer):
+                computed_there = phases.phase.get(name) == "after" and name in phases.level
+                level = phases.level[name] + (name in phases.rowwise) if computed_there else 0
+                drafts["after", level, phases.size(name)].sums.append((parameter, name))
 
 
-def _with_sunk(work: Phases, draft: StageDraft) -> list[str]:
+def _with_sunk(phases: Phases, draft: StageDraft) -> list[str]:
     """The nodes of a stage in the graph's order, with the sunk nodes they read."""
-    wanted = {*draft.nodes, *(v for v in draft.copies if v in work.sunk), *(v for _, v in draft.sums if v in work.sunk)}
+    read = {*draft.copies, *(value for _, value in draft.sums)}
+    wanted = {*draft.nodes, *(read & phases.sunk)}
     open_nodes = list(wanted)
     while open_nodes:
-        for operand in operands(work.graph.nodes[open_nodes.pop()]):
-            if operand in work.sunk and operand not in wanted:
+        for operand in operands(phases.graph.nodes[open_nodes.pop()]):
+            if operand in phases.sunk and operand not in wanted:
                 wanted.add(operand)
                 open_nodes.append(operand)
-    return [n for n in work.graph.nodes if n in wanted]
+    return [n for n in phases.graph.nodes if n in wanted]
 
 
-def _parts(work: Phases, value: str) -> list[tuple[Key, Accumulation]]:
+def _parts(phases: Phases, value: str) -> list[tuple[Key, Accumulation]]:
     """An accumulation, split by the stages in which its products can run."""
-    products, biases = work.accumulations[value]
-    own = work.phase[value]
+    products, biases = phases.accumulations[value]
     groups: dict[tuple[str, int], list[Term]] = defaultdict(list)
     for product in products:
-        node = work.graph.nodes[product]
+        node = phases.graph.nodes[product]
         assert isinstance(node, Product)
-        phase = work.term_phase(product, own)
-        groups[(phase, work.term_level(product, phase))].append(Term(node.matrix, node.vector, node.transposed))
+        phase = phases.term_phase(product, phases.phase[value])
+        groups[phase, phases.term_level(product, phase)].append(Term(node.matrix, node.vector, node.transposed))
     parts = []
     for number, (phase, level) in enumerate(sorted(groups, key=lambda g: (PHASES.index(g[0]), g[1]))):
-        terms = tuple(groups[(phase, level)])
-        parts.append(
-            ((phase, level, work.size(value)), Accumulation(value, terms, biases if number == 0 else (), number == 0))
-        )
+        first, terms = number == 0, tuple(groups[phase, level])
+        part = Accumulation(value, terms, biases if first else (), first)
+        parts.append(((phase, level, phases.size(value)), part))
     return parts

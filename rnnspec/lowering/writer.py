@@ -1,24 +1,33 @@
-"""Expressions as text over vectors: every operand is a vector, every number a vector of that
-number."""
+"""Pointwise expressions as lines of a kernel's text, for every backend: operands and numbers are of
+one kind, be it a vector or a single number, and all that SymPy's trees hold is written as calls and
+operators.
+
+A backend says how a number is written, and what else its language has otherwise: operators of
+conditions, calls, selects, assignments.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 
 import sympy
 
 from rnnspec.language.functions import FUNCTIONS
 from rnnspec.language.syntax.tree import fresh
-from rnnspec.symbolic.expressions import FUNCTION_CLASSES, Value, Writer, expand_row
+from rnnspec.symbolic.expressions import FUNCTION_CLASSES, Value, Writer, expand_row, select
+
+QUOTIENT, NAME = 2, 3  # how tightly a text binds, as Writer counts it
 
 
-class VectorWriter(Writer):
-    """Writes `name = expression` lines. Functions that the table writes in the language are written
-    out; a power's base and a repeated argument get lines of their own."""
+class KernelWriter(Writer, ABC):
+    """Writes `name = expression` lines, in Python's syntax unless told otherwise. Functions that
+    the table writes in the language are written out; a power's base and a repeated argument get
+    lines of their own.
 
-    infix = {**Writer.infix, "both": "&", "either": "|"}
-    inverse = "~"
-    select = "select"
+    names: the identifiers of the values that expressions read.
+    """
+
     divides = False
 
     def __init__(self, names: Mapping[str, str]):
@@ -27,23 +36,42 @@ class VectorWriter(Writer):
         self.target = ""
 
     def assign(self, target: str, expr: Value, comment: str) -> list[str]:
-        """The lines that compute `expr`."""
+        """The lines that compute `expr`; the comment stands where they show less than it."""
         self.temporaries, self.target = [], target
         expanded = expand(expr)
         text = self(expanded)
-        shown = "" if expanded == expr else f"  # {comment}"
-        return [*self.temporaries, f"{target} = {text}{shown}"]
+        return [*self.temporaries, self.assignment(target, text, "" if expanded == expr else comment)]
 
+    # --- what a backend may write otherwise
+
+    @abstractmethod
     def number(self, value: Value) -> str:
-        return f"number({float(value)!r})"
+        """The text of a constant."""
+
+    def call(self, function: str, args: Sequence[Value]) -> tuple[str, int]:
+        """The text of a primitive function, or of min and the like, and how tightly it binds."""
+        return f"{function}({', '.join(self(a) for a in args)})", NAME
+
+    def choice(self, condition: str, yes: str, no: str) -> str:
+        """The text of a select, which binds like a name."""
+        return f"select({condition}, {yes}, {no})"
+
+    def assignment(self, target: str, text: str, comment: str) -> str:
+        return f"{target} = {text}  # {comment}" if comment else f"{target} = {text}"
+
+    # --- the same for all
 
     def _write(self, expr: Value) -> tuple[str, int]:
         if expr.is_Symbol:
-            return self.names[expr.name], 3
+            return self.names[expr.name], NAME
         if expr.is_Number and expr < 0:
-            return self.number(expr), 3
+            return self.number(expr), NAME
         if isinstance(expr, sympy.Abs):
             return self._write(expand(FUNCTION_CLASSES["abs"](expr.args[0])))
+        if isinstance(expr, select):
+            return self.choice(*(self(a) for a in expr.args)), NAME
+        if type(expr).__name__ in FUNCTION_CLASSES:
+            return self.call(type(expr).__name__, expr.args)
         return super()._write(expr)
 
     def _inside(self, expr: Value, binding: int) -> str:
@@ -54,7 +82,7 @@ class VectorWriter(Writer):
     def _pow(self, expr: Value) -> tuple[str, int]:
         base, exponent = expr.args
         if exponent.is_Number and not exponent.is_Integer and exponent != sympy.Rational(1, 2) and exponent > 0:
-            return f"exp({self.number(exponent)} * log({self(base)}))", 3
+            return f"exp({self.number(exponent)} * log({self(base)}))", NAME
         return super()._pow(expr)
 
     def power(self, base: str, exponent: Value) -> str:
@@ -71,10 +99,11 @@ class VectorWriter(Writer):
         return f"({result})"
 
     def _keep(self, text: str) -> str:
+        """A name for a text that is needed more than once."""
         if text.isidentifier():
             return text
         name = fresh(f"{self.target}_{len(self.temporaries) + 1}_", self.names.values())
-        self.temporaries.append(f"{name} = {text}")
+        self.temporaries.append(self.assignment(name, text, ""))
         return name
 
 

@@ -67,7 +67,12 @@ def initial(
 def complete(
     name: str, spec: Spec, sizes: Mapping[str, int], params: Mapping[str, Array], given: Mapping[str, Array]
 ) -> ProbeSubject:
-    """With inputs that have a default, and noise at its mean, as in an evaluation."""
+    """The subject of given inputs: those with a default have it, and noise is at its mean, as in an
+    evaluation.
+
+    name: what the figures call it. sizes: every size. params: by the cell's own names. given: the
+    inputs that have no default, [T, B, ...].
+    """
     steps, rows = next(iter(given.values())).shape[:2]
     expected = mean(spec, sizes, steps, rows, np.float64)
     inputs = dict(given) | {n: a for n, a in expected.items() if n in spec.inputs}

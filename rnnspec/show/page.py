@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from rnnspec.language.spec import Shape, Spec
+from rnnspec.lowering.pipeline import graphs
 from rnnspec.show.equations import shape_text
-from rnnspec.show.stages import STAGE_TEXTS, STAGES, graphs
+from rnnspec.show.stages import STAGE_TEXTS, STAGES
 
 STAGES_NOTE = "products that wait for one another in a step; 0 means elementwise recurrence"
 

@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from rnnspec.language.sizes import with_default_sizes
 from rnnspec.language.spec import Spec
+from rnnspec.lowering.pipeline import graphs
 from rnnspec.show.equations import spec_text
 
-if TYPE_CHECKING:
-    from rnnspec.symbolic.graph import Graph
-
 DTYPE = "float32"  # of the kernels that are shown
-
-
-def graphs(spec: Spec) -> tuple[Graph, Graph]:
-    """The Graph of a step and its adjoint, sums split as a person would write them."""
-    from rnnspec.symbolic.adjoint import adjoint
-    from rnnspec.symbolic.build import build
-    from rnnspec.symbolic.simplify import split_sums
-
-    graph = build(spec)
-    return graph, split_sums(adjoint(graph, spec.no_gradient))
 
 
 def _program_text(spec: Spec) -> str:

@@ -45,8 +45,8 @@ def adam(arrays: Sequence[tuple[np.ndarray, ...]], numbers: Sequence[float], thr
 
 
 def check(arrays: Sequence[tuple[np.ndarray, ...]]) -> None:
-    """Of each parameter: itself, its gradient and its moments. TrainError unless an optimiser can
-    change them element by element."""
+    """Raises TrainError unless an optimiser can change every parameter element by element. arrays:
+    each parameter with its gradient and its moments."""
     for p, g, *moments in arrays:
         if any(a.shape != p.shape for a in (g, *moments)):
             raise TrainError(

@@ -177,8 +177,8 @@ def token_cross_entropy(
 
 
 def token_losses(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """As `token_cross_entropy`, without the gradient: logits [..., C], labels [...]; returns
-    [...]."""
+    """The loss of each token as `token_cross_entropy` has it, without the gradient: logits
+    [..., C], labels [...]; returns [...]."""
     z = logits - logits.max(axis=-1, keepdims=True)
     at_label = np.take_along_axis(z, labels[..., None], axis=-1)[..., 0]
     return np.log(np.exp(z, out=z).sum(axis=-1)) - at_label

@@ -121,7 +121,7 @@ class AdamW(Adam):
 def _arrays(
     params: Mapping[str, np.ndarray], grads: Mapping[str, np.ndarray], state: Arrays, moments: str
 ) -> list[tuple[np.ndarray, ...]]:
-    """Of every parameter: itself, its gradient and its moments."""
+    """Every parameter with its gradient and its moments."""
     for name in params:
         if name not in grads:
             raise TrainError(f"the parameter {name} has no gradient")

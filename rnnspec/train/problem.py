@@ -45,7 +45,7 @@ class TrainingProblem(Protocol):
 
     @property
     def digest(self) -> str:
-        """Of the data."""
+        """The digest of the data."""
 
     @property
     def memory(self) -> Mapping[str, Any]:
@@ -67,8 +67,8 @@ class TrainingProblem(Protocol):
         """The next batch and where to go on; the cursor {} is the start."""
 
     def score(self, model: Any, quick: bool) -> dict[str, float]:
-        """Of held-out data: what `metric` names and other numbers; quick: a part of the data is
-        enough."""
+        """The scores on held-out data: what `metric` names and other numbers. quick: a part of the
+        data is enough."""
 
     def sample(self, model: Any, length: int, temperature: float) -> str:
         """Something to read that the model made; "" where there is nothing. `length` and

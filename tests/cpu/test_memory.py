@@ -105,10 +105,13 @@ def test_layers_keep_tapes_and_not_what_they_gave_one_another(monkeypatch):
 
 
 def test_idle_memory_has_a_limit():
-    pool = memory._Pool()
+    pool = memory.Pool(most_bytes=80 * MB, most_pieces=64)
     for _ in range(200):
         pool.give(np.empty(MB, np.uint8))
-    assert len(pool.idle) <= memory.KEPT_PIECES
+    assert len(pool.idle) == 64
+    pool.most_bytes = 10 * MB
+    pool.give(np.empty(MB, np.uint8))
+    assert len(pool.idle) == 10
     assert pool.take(MB).size >= MB
 
 

@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 from numba import njit
 
+from rnnspec.backends.cpu.machine import host, max_vectors
 from rnnspec.backends.cpu.runtime import simd
 from rnnspec.backends.cpu.runtime.addresses import runtime
-from rnnspec.backends.cpu.runtime.simd import host
-from rnnspec.backends.cpu.runtime.tile import max_vectors
 
 DTYPES = ["float32", "float64"]
 GUARD = 64
@@ -331,7 +330,7 @@ def test_other_machines(name: str, features: str, lanes: int, registers: int) ->
     if sys.platform == "darwin" or "x86" not in os.uname().machine:
         pytest.skip("not an x86 machine")
     environment = {**os.environ, "NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features}
-    probe = "from rnnspec.backends.cpu.runtime.simd import host; print(host().lanes['float32'], host().registers)"
+    probe = "from rnnspec.backends.cpu.machine import host; print(host().lanes['float32'], host().registers)"
     found = subprocess.run([sys.executable, "-c", probe], env=environment, capture_output=True, text=True)
     assert found.stdout.split() == [str(lanes), str(registers)]
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not slow", __file__]

@@ -14,15 +14,16 @@ from cells import CORE, case, kernel
 from forms import FORMS
 
 import rnnspec
-from rnnspec.backends.cpu.launch import mailbox, pool, rows
+from rnnspec.backends.cpu.launch import mailbox, pool
+from rnnspec.backends.cpu.launch.rows import Limits
+from rnnspec.engine.cpu import CpuKernel
 
 CELLS = [n for n in CORE if n not in ("lstm_cifg", "lstm_1997")] + list(FORMS.values())
 
 
 @pytest.fixture
 def every_block_is_worth_it(monkeypatch):
-    monkeypatch.setattr(rows, "FLOPS_PER_THREAD", 1)
-    monkeypatch.setattr(rows, "FLOPS_PER_BARRIER", 1)
+    monkeypatch.setattr(CpuKernel, "limits", Limits(flops_per_thread=1, flops_per_barrier=1))
 
 
 def results(name, threads, c):
@@ -154,7 +155,7 @@ def test_interrupts_leave_no_worker_and_no_mailbox_behind(every_block_is_worth_i
     own = rnnspec.compile("lstm", dtype="float64", threads=3)
     c = case(own, 60, 1, H=64)
     wanted, caught = own.infer(c.params, c.inputs).outputs["h"], 0
-    workers = len(pool._workers.boxes)
+    workers = len(pool.workers.boxes)
     for trial in range(40):
         timer = threading.Timer(0.001 * (trial % 8), lambda: os.kill(os.getpid(), signal.SIGINT))
         try:
@@ -166,9 +167,9 @@ def test_interrupts_leave_no_worker_and_no_mailbox_behind(every_block_is_worth_i
         except KeyboardInterrupt:
             caught += 1
     time.sleep(0.1)
-    assert caught > 20 and pool._workers.open <= 3
+    assert caught > 20 and pool.workers.open <= 3
     assert (
-        all(box[0] in (mailbox.OPEN, mailbox.CLOSED) for box, _ in pool._workers.boxes)
-        and len(pool._workers.boxes) <= workers + 3
+        all(box[0] in (mailbox.OPEN, mailbox.CLOSED) for box, _ in pool.workers.boxes)
+        and len(pool.workers.boxes) <= workers + 3
     )
     np.testing.assert_array_equal(own.infer(c.params, c.inputs).outputs["h"], wanted)

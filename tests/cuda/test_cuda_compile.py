@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cells import case
 from cuda_sources import faults
@@ -17,7 +18,7 @@ import rnnspec
 from bench.cubins import Recorder
 from rnnspec.backends.cuda.choice import DEVICES
 from rnnspec.backends.cuda.compile.build import ARCHITECTURES
-from rnnspec.backends.cuda.launch.driver import standing_in
+from rnnspec.engine.cuda import CudaKernel
 
 needs_compiler()
 ALONE, TOGETHER = (1, 3), 2  # the tiers whose blocks do not wait for each other, and that whose do
@@ -27,11 +28,10 @@ def compiled(name: str, capability: tuple[int, int], tier: int, dtype: str = "fl
     """The PTX of all kernels that forward, backward and infer launch, by what they are: in part
     those of tests/cuda/test_cuda_cells.py."""
     device = Recorder(capability, 5 if tier == TOGETHER else 1, DEVICES["sm_{}{}".format(*capability)][1])
-    with standing_in(device):
-        kernel = rnnspec.compile(name, backend="cuda", dtype=dtype, tier=tier)
-        c = case(kernel, 2, 3, lengths=(1, 2, 0))
-        c.backward(c.forward())
-        kernel.infer(c.params, c.inputs, c.states, c.lengths)
+    kernel = CudaKernel(rnnspec.load(name), np.dtype(dtype), tier, device=device)
+    c = case(kernel, 2, 3, lengths=(1, 2, 0))
+    c.backward(c.forward())
+    kernel.infer(c.params, c.inputs, c.states, c.lengths)
     return {f"{source.name} {number}": ptx.decode() for number, (source, ptx) in enumerate(device.made.items())}
 
 

@@ -218,10 +218,10 @@ class Capsule:
     def __dlpack__(self, stream=None):
         import ctypes
 
-        from rnnspec.backends.cuda.launch.interface import _Tensor
+        from rnnspec.backends.cuda.launch.interface import Tensor
 
         shape = (ctypes.c_int64 * self.array.ndim)(*self.array.shape)
-        self.tensor = _Tensor(
+        self.tensor = Tensor(
             self.array.address - 16,
             self.device_type,
             0,
@@ -351,7 +351,7 @@ def test_nan_in_the_padding_and_in_one_row_stays_there():
 @pytest.mark.gpu
 def test_H67_kernels_that_need_many_registers():
     try:
-        driver.device()
+        driver.first_device()
     except BackendUnavailable as error:
         pytest.skip(str(error))
     for name in ("lstm_projected", "nas"):
@@ -446,7 +446,7 @@ def test_bench_gpu_loses_nothing_to_a_failure_or_to_compiling(monkeypatch):
     page = bench_gpu.render({"about": about, "checked": {}, "timed": rows})
     assert page.count("BlockedError: did not come") == page.count("| inference | 2 | 5 | 1.50 |") == len(rows) // 2
     begun = []
-    monkeypatch.setattr(bench_gpu, "_compiled", lambda job, about: begun.append(job) or time.sleep(0.1))
+    monkeypatch.setattr(bench_gpu, "compiled_by", lambda job, about: begun.append(job) or time.sleep(0.1))
     monkeypatch.setattr(bench_gpu, "ProcessPoolExecutor", lambda **options: ThreadPoolExecutor(1))
     bench_gpu.compile_ahead(["rnn"] * 100, cubins.Recorder((9, 0), 2, 232448), time.monotonic())
     assert len(begun) < 5

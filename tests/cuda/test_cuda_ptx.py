@@ -22,7 +22,7 @@ import rnnspec
 from bench.cubins import assemble, ptxas
 from rnnspec.backends.cuda.compile.build import build
 from rnnspec.backends.cuda.emit import products
-from rnnspec.backends.cuda.launch import execution as launch
+from rnnspec.backends.cuda.launch import launcher
 
 needs_compiler()
 REGISTERS, MOST = 65536, 255
@@ -118,7 +118,7 @@ def test_a_dropped_barrier_is_found(monkeypatch, number):
             entry,
         )
 
-    monkeypatch.setattr(launch, "build", planted)
+    monkeypatch.setattr(launcher, "build", planted)
     with pytest.raises((AssertionError, PtxError)):
         for seed in range(3):
             runs_clean(seed)

@@ -12,7 +12,8 @@ from cells import case, kernel
 from tolerances import assert_same
 
 import rnnspec
-from rnnspec.backends.cpu.launch import pool, rows
+from rnnspec.backends.cpu.launch import pool
+from rnnspec.backends.cpu.launch.rows import Limits
 from rnnspec.engine.cpu import CpuKernel
 from rnnspec.engine.cuda import CudaKernel
 
@@ -70,8 +71,7 @@ def test_the_same_kernel_with_other_threads_or_memory_is_not_made_again(monkeypa
 
 def test_a_step_uses_no_more_threads_than_its_kernel_has(monkeypatch):
     """Kernels with the same Weights borrowed each other's steps, planned for other threads."""
-    monkeypatch.setattr(rows, "FLOPS_PER_THREAD", 1)
-    monkeypatch.setattr(rows, "FLOPS_PER_BARRIER", 1)
+    monkeypatch.setattr(CpuKernel, "limits", Limits(flops_per_thread=1, flops_per_barrier=1))
     several = kernel("lstm").like(threads=3)
     one = case(several, 1, 3, H=40)
     weights, x = several.pack(one.params), {"x": one.inputs["x"][0]}

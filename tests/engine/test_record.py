@@ -12,7 +12,7 @@ from tolerances import assert_same
 
 import rnnspec
 from rnnspec import ShapeError
-from rnnspec.backends.cpu.launch.memory import _POOL
+from rnnspec.backends.cpu.launch.memory import POOL
 
 KINDS = ("params", "inputs", "states")
 
@@ -54,7 +54,7 @@ def test_the_memory_of_a_tape_lives_as_long_as_its_array():
     gc.collect()
     assert any(
         p.__array_interface__["data"][0] <= where < p.__array_interface__["data"][0] + p.size
-        for p in _POOL.idle.values()
+        for p in POOL.idle.values()
     )
 
 

@@ -12,7 +12,9 @@ from cells import CORE, DTYPES, LINEAR, Case, case, expected, kernel, reference_
 from tolerances import HAND, REFERENCE, assert_close, assert_same
 
 from rnnspec.backends import reference
-from rnnspec.backends.cpu.launch import memory, rows
+from rnnspec.backends.cpu.launch import memory
+from rnnspec.backends.cpu.launch.rows import Limits
+from rnnspec.engine.cpu import CpuKernel
 
 KINDS = ("params", "inputs", "states")
 LENGTHS = np.array([7, 3, 5, 1, 0, 7, 2])
@@ -175,8 +177,8 @@ def check(one: Case, name: str) -> None:
 @pytest.fixture
 def dirty_memory(monkeypatch) -> Iterator[None]:
     """All memory that a call gets is full of NaN."""
-    monkeypatch.setattr(memory._Pool, "take", lambda self, size: np.full(size, 255, np.uint8))
-    monkeypatch.setattr(memory._Pool, "give", lambda self, piece: None)
+    monkeypatch.setattr(memory.Pool, "take", lambda self, size: np.full(size, 255, np.uint8))
+    monkeypatch.setattr(memory.Pool, "give", lambda self, piece: None)
     yield
 
 
@@ -194,9 +196,7 @@ def test_H09_H12_no_memory_is_read_before_it_is_written(name, ragged, dirty_memo
 def test_chunks_and_blocks_leave_no_seam(name, ragged, monkeypatch):
     """A chunk of one step at most, then of a few, and rows dealt out to three threads."""
     for smallest in (1, 11):
-        monkeypatch.setattr(rows, "LEAST_ROWS", smallest)
-        monkeypatch.setattr(rows, "CACHE_BYTES", 1)
-        monkeypatch.setattr(rows, "block_count", lambda batch, flops, threads: max(1, min(threads, batch)))
+        monkeypatch.setattr(CpuKernel, "limits", Limits(flops_per_thread=1, cache_bytes=1, least_rows=smallest))
         fresh = kernel(name).like(threads=3)
         one = case(fresh, 7, len(LENGTHS), lengths=LENGTHS if ragged else None)
         check(one, name)

@@ -18,7 +18,8 @@ from tiny import cell
 from tolerances import assert_same
 
 import rnnspec
-from rnnspec.backends.cpu.launch import rows
+from rnnspec.backends.cpu.launch.rows import Limits
+from rnnspec.engine.cpu import CpuKernel
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("params", "inputs", "states")
@@ -142,7 +143,7 @@ def test_a_warm_process_compiles_nothing_and_imports_no_sympy_and_no_numba(recor
 @pytest.fixture
 def spread(monkeypatch) -> Iterator[None]:
     """Every call with more rows than one uses all its threads."""
-    monkeypatch.setattr(rows, "block_count", lambda batch, flops, threads: max(1, min(threads, batch)))
+    monkeypatch.setattr(CpuKernel, "limits", Limits(flops_per_thread=1))
     yield
 
 

@@ -94,7 +94,7 @@ def test_slope_of_a_root_of_float32_at_its_ends(value: float, expected: float) -
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs POSIX timers")
 def test_an_interrupt_does_not_leave_the_pool_locked() -> None:
-    """Ctrl-C between `acquire` and `try` in `_Pool.give`: the lock stays taken, and every later
+    """Ctrl-C between `acquire` and `try` in `Pool.give`: the lock stays taken, and every later
     call of the process hangs in `take`."""
     script = textwrap.dedent("""
         import faulthandler, random, signal, time

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from typing import Any
+from unittest import mock
 
 import pytest
 from ptx.driver import FakeLibrary
@@ -15,8 +16,7 @@ from ptx.driver import FakeLibrary
 from rnnspec.backends.cuda.compile.build import build
 from rnnspec.backends.cuda.compile.source import Source
 from rnnspec.backends.cuda.emit.moves import runtime_source
-from rnnspec.backends.cuda.launch import execution as launch
-from rnnspec.backends.cuda.launch.driver import open_device, standing_in
+from rnnspec.backends.cuda.launch import driver, launcher
 from rnnspec.errors import BackendUnavailable
 
 
@@ -40,7 +40,7 @@ def needs_compiler() -> None:
 def gpu(**options: Any) -> Iterator[FakeLibrary]:
     """In here `backend="cuda"` finds this device. options: as of FakeLibrary."""
     library = FakeLibrary(**options)
-    with standing_in(open_device(library)):
+    with mock.patch.object(driver, "load_library", lambda: library):
         yield library
 
 
@@ -55,7 +55,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, argument: str, before: str, after: st
             source = replace(source, text=source.text.replace(before, after))
         return build(source, target)
 
-    monkeypatch.setattr(launch, "build", planted)
+    monkeypatch.setattr(launcher, "build", planted)
 
 
 def assert_clean(library: FakeLibrary) -> None:

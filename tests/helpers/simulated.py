@@ -19,7 +19,8 @@ from numba import cuda
 
 import rnnspec
 from rnnspec.backends.cuda.compile.source import Source
-from rnnspec.backends.cuda.launch.driver import Device, standing_in
+from rnnspec.backends.cuda.launch.driver import Device
+from rnnspec.engine.cuda import CudaKernel
 from rnnspec.storage.sources import import_source
 
 
@@ -107,8 +108,8 @@ def difference(cell: str, tier: int) -> tuple[float, int]:
     """The largest, of values and gradients of a small ragged batch; and how many kernels were
     launched."""
     device = SimulatedDevice()
-    with standing_in(device):
-        kernel, cpu = rnnspec.compile(cell, backend="cuda", tier=tier), rnnspec.compile(cell)
+    kernel = CudaKernel(rnnspec.load(cell), np.dtype(np.float32), tier, device=device)
+    cpu = rnnspec.compile(cell)
     c = case(kernel, 2, 2, lengths=[2, 1], D=2, H=2)
     runs = [k.forward(c.params, c.inputs, c.states, c.lengths) for k in (kernel, cpu)]
     grads = [k.backward(run, c.dy, final=c.dfinal) for k, run in zip((kernel, cpu), runs)]

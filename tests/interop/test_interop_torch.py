@@ -449,7 +449,7 @@ def test_the_number_of_threads_is_torchs_and_changes_nothing():
 
 
 def test_backward_runs_as_often_as_asked_and_tapes_are_freed():
-    from rnnspec.backends.cpu.launch.memory import _POOL
+    from rnnspec.backends.cpu.launch.memory import POOL
 
     ours, _ = pair("lstm", 32, 64, **DOUBLE)
     x = normal(60, 8, 32).requires_grad_()
@@ -462,7 +462,7 @@ def test_backward_runs_as_often_as_asked_and_tapes_are_freed():
     where = [t.data_ptr() for t in kept]
     assert len(where) == 1
     del y, kept
-    assert any(0 <= where[0] - p.__array_interface__["data"][0] < p.size for p in _POOL.idle.values())
+    assert any(0 <= where[0] - p.__array_interface__["data"][0] < p.size for p in POOL.idle.values())
 
 
 def test_saved_tensors_may_be_moved_and_checkpoints_taken():

@@ -161,7 +161,7 @@ def combinations(op: str) -> list[tuple[Any, ...]]:
 def test_every_attribute_is_the_operators_text(op, part, monkeypatch):
     """The same, for combinations of all there is, the cells that the nodes are made into run by the
     reference instead of kernels."""
-    monkeypatch.setattr(interop, "_kernel", lambda form, dtype, threads: ByReference(form))
+    monkeypatch.setattr(interop, "form_kernel", lambda form, dtype, threads: ByReference(form))
     for names, direction, clip, layout, flag, lengths in combinations(op)[part]:
         more = with_activations(names * (2 if direction == "bidirectional" else 1)) if names else {}
         more |= {FLAG[op]: flag} if op in FLAG else {}

@@ -13,11 +13,12 @@ from tiny import cell
 from rnnspec.language.functions import FEATURES, FUNCTIONS
 from rnnspec.language.load import load, loads, spec_names
 from rnnspec.language.sizes import SizeError
+from rnnspec.lowering.pipeline import graphs
 from rnnspec.show.adjoint import backward_equations
 from rnnspec.show.counts import counts, parameter_count, parameter_formula
 from rnnspec.show.facts import facts
 from rnnspec.show.page import show
-from rnnspec.show.stages import STAGES, graphs
+from rnnspec.show.stages import STAGES
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,2 @@
-"""Kernels for the CPU: texts for Numba, compiled once for all sizes, run on threads of the library's own."""
+"""Kernels for the CPU: texts for Numba, compiled once for all sizes, run on the library's own
+threads."""

@@ -111,7 +111,6 @@ def _block(facts: Facts, sizes: Mapping[str, int], item: int, most: int, shared:
 
 
 # --- several blocks to a tile
-# ----------------------------------------------------------------------------------------
 
 
 def _grid(

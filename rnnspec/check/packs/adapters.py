@@ -13,8 +13,8 @@ import numpy as np
 
 
 def numpy_step(step):
-    """Of a function of one step: step(params, inputs, states) -> outputs, states; dicts by the
-    cell's names, arrays [B, ...]."""
+    """An adapter of a function of one step: step(params, inputs, states) -> outputs, states; dicts
+    by the cell's names, arrays [B, ...]."""
 
     def adapter(case):
         params, inputs, states = (part(case, group) for group in ("params", "inputs", "states"))
@@ -37,8 +37,8 @@ def numpy_step(step):
 
 
 def torch_module(make, layout):
-    """Of a module with the call of torch.nn.LSTM, GRU or RNN: make(sizes) -> module of one layer
-    and direction; layout: how the pack names it."""
+    """An adapter of a module with the call of torch.nn.LSTM, GRU or RNN: make(sizes) -> module of
+    one layer and direction; layout: how the pack names it."""
 
     def adapter(case):
         import torch
@@ -75,9 +75,9 @@ def torch_module(make, layout):
 
 
 def onnx_model(model, feeds, fetches):
-    """Of a model for ONNX Runtime (a path, or bytes): feeds names a key of the case for each input,
-    like {"X": "inputs/x"}, fetches one of the expected values for each output. A leading axis is
-    added where the model wants one more; states that a case leaves out are zeros.
+    """An adapter of a model for ONNX Runtime (a path, or bytes): feeds names a key of the case for
+    each input, like {"X": "inputs/x"}, fetches one of the expected values for each output. A
+    leading axis is added where the model wants one more; states that a case leaves out are zeros.
     """
 
     def adapter(case):

@@ -1,15 +1,16 @@
-"""One text of a kernel under construction: the names in use, the fields of the table, what the
-launcher has to pack."""
+"""The text of a CPU kernel while it is written: what the common Text has, and the fields of the
+table that the launcher fills in."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
+from rnnspec.backends.cpu.emit.writer import VectorWriter
 from rnnspec.language.functions import PRIMITIVES
-from rnnspec.language.syntax.tree import fresh
-from rnnspec.lowering.program import Place, Program
-from rnnspec.symbolic.graph import Read
+from rnnspec.lowering.program import Place
+from rnnspec.lowering.signature import signature
+from rnnspec.lowering.text import Text
 
 IMPORTS = (
     "at",
@@ -125,29 +126,16 @@ class Target:
 
 
 @dataclass
-class Emission:
-    """One text under construction: the names in use, the table's fields in order, and what the
-    launcher has to pack."""
+class Emission(Text):
+    """One kernel's text. fields: of the table, in order; panels: as the launcher has to pack
+    them."""
 
-    program: Program
+    words = frozenset({*IMPORTS, *PRIMITIVES, *LOCALS})
+    writer = VectorWriter
+
     target: Target
-    lines: list[str] = field(default_factory=list)
-    fields: list[str] = field(default_factory=lambda: list(HEADER))
-    names: dict[str, str] = field(default_factory=dict)
-    panels: list[dict[str, Any]] = field(default_factory=list)
-    indent: int = 1
-
-    def line(self, text: str = "") -> None:
-        self.lines.append("    " * self.indent + text if text else "")
-
-    def name(self, key: str, wanted: str | None = None) -> str:
-        """The identifier of something; `key` tells things apart, `wanted` is what it would like to
-        be called."""
-        if key not in self.names:
-            text = "".join(c if c.isalnum() or c == "_" else "_" for c in wanted or key)
-            text = f"size_{text}" if text[0].isdigit() else text  # sizes such as 1 and 2 * H
-            self.names[key] = fresh(text, {*self.names.values(), *IMPORTS, *PRIMITIVES, *LOCALS})
-        return self.names[key]
+    fields: list[str] = field(default_factory=lambda: list(HEADER), init=False)
+    panels: list[dict[str, Any]] = field(default_factory=list, init=False)
 
     def get(self, *keys: str) -> str:
         """Text that reads fields of the table."""
@@ -161,8 +149,8 @@ class Emission:
         return self.name(f"padded {size}", f"{size}_row")
 
     def share(self, size: str, blocks: int = 1) -> tuple[str, str]:
-        """Of the unit blocks of a size, `blocks` vectors each: the first that is this part's, and
-        the first that is the next one's."""
+        """The unit blocks of a size that are this part's, `blocks` vectors each: the first of them,
+        and the first that is the next part's."""
         key, text = f"share {size} {blocks}", f"{size}_group{blocks}" if blocks > 1 else f"{size}_block"
         return self.name(f"{key} first", f"{text}_first"), self.name(f"{key} end", f"{text}_end")
 
@@ -172,25 +160,29 @@ class Emission:
         return f"range({first} * lanes, {end} * lanes, lanes)"
 
     def barrier(self) -> None:
-        self.line("if parts > 1:")
-        self.line("    wait(barrier, parts, yielding)")
+        with self.block("if parts > 1:"):
+            self.line("wait(barrier, parts, yielding)")
 
     def address(self, place: Place) -> str:
-        return self.name(
-            f"address {place.buffer} {place.shift}", f"{place.buffer}{'_next' if place.shift else ''}_address"
-        )
+        return self._place("address", place)
 
     def rows(self, place: Place) -> str:
-        return self.name(f"rows {place.buffer} {place.shift}", f"{place.buffer}{'_next' if place.shift else ''}_rows")
+        return self._place("rows", place)
+
+    def _place(self, what: str, place: Place) -> str:
+        return self.name(
+            f"{what} {place.buffer} {place.shift}", f"{place.buffer}{'_next' if place.shift else ''}_{what}"
+        )
+
+    def layout(self) -> dict[str, Any]:
+        """What the launcher has to know of the kernel, as literals: the program's signature, with
+        the fields of the table, and panels and biases as this text reads them."""
+        known = vars(signature(self.program))
+        biases = {bias_field(names): list(names) for names in known["biases"].values()}
+        head = {"fields": tuple(self.fields), "reverse": known["reverse"], "lanes": self.target.lanes}
+        return {**head, **known, "panels": tuple(self.panels), "biases": biases}
 
 
-def is_read(program: Program, name: str, kind: str) -> bool:
-    node = program.graph.nodes[name]
-    return isinstance(node, Read) and node.kind == kind
-
-
-def source_of(program: Program, name: str) -> str:
-    """What a node reads: a parameter's name, or that of a piece of one."""
-    node = program.graph.nodes[name]
-    assert isinstance(node, Read)
-    return node.source
+def bias_field(names: tuple[str, ...]) -> str:
+    """The field with the address of a sum of parameters."""
+    return f"bias {' + '.join(names)}"

@@ -4,8 +4,7 @@ by vectors."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from rnnspec.backends.cpu.emit.emission import Emission
 from rnnspec.lowering.program import Stage
 from rnnspec.symbolic.graph import (
     Concat,
@@ -14,43 +13,29 @@ from rnnspec.symbolic.graph import (
     Outer,
     Part,
     Product,
-    Read,
     Reduce,
     Transpose,
     node_text,
     size_of,
 )
 
-if TYPE_CHECKING:
-    from rnnspec.backends.cpu.emit.emission import Emission
-
 
 def rowwise(work: Emission, stage: Stage) -> None:
     """All nodes of a stage, and the further places that their values are stored in."""
     for name in stage.rowwise:
-        work.line(
-            f"for row in range(first + count * part // parts, first + count * (part + 1) // parts):  # {name} ="
-            f" {_text(work, name)}"
-        )
-        work.indent += 1
-        _node(work, name)
-        for value, place in stage.stores:
-            if value == name and place != work.program.places[name]:
-                size = work.program.buffers[place.buffer].size
+        text = node_text(work.graph.nodes[name])
+        share = "first + count * part // parts, first + count * (part + 1) // parts"
+        with work.block(f"for row in range({share}):  # {name} = {text}"):
+            _node(work, name)
+            place = work.program.places[name]
+            for other in (p for value, p in stage.stores if value == name and p != place):
+                size = work.program.buffers[other.buffer].size
                 row = f"row * {work.pad(size)}"
-                work.line(
-                    f"copy(at({work.rows(place)}, {row}), at({work.rows(work.program.places[name])}, {row}),"
-                    f" {_number(work, size)})"
-                )
-        work.indent -= 1
-
-
-def _text(work: Emission, name: str) -> str:
-    return node_text(work.program.graph.nodes[name])
+                work.line(f"copy(at({work.rows(other)}, {row}), at({work.rows(place)}, {row}), {_number(work, size)})")
 
 
 def _node(work: Emission, name: str) -> None:
-    node = work.program.graph.nodes[name]
+    node = work.graph.nodes[name]
     match node:
         case Reduce(op, arg):
             _reduce(work, name, op, arg)
@@ -59,7 +44,7 @@ def _node(work: Emission, name: str) -> None:
         case Concat(args):
             start = ["0"]
             for arg in args:
-                width = _number(work, size_of(work.program.graph, arg))
+                width = _number(work, size_of(work.graph, arg))
                 work.line(f"copy({_source(work, name, ' + '.join(start))}, {_source(work, arg)}, {width})")
                 start.append(width)
         case Part(arg, first, length):
@@ -72,7 +57,7 @@ def _node(work: Emission, name: str) -> None:
             _transpose(work, name, arg)
         case Diag(arg):
             _diagonal(work, name, arg)
-        case Product(matrix, right, transposed) if len(work.program.graph.shapes[right]) > 1:
+        case Product(matrix, right, transposed) if len(work.graph.shapes[right]) > 1:
             _matrix_product(work, name, matrix, right, transposed)
         case Product(matrix, vector, transposed):
             (_transposed_product if transposed else _product)(work, name, matrix, vector)
@@ -88,101 +73,85 @@ def _number(work: Emission, size: str) -> str:
 def _source(work: Emission, name: str, offset: str = "0") -> str:
     """Pointer to a row of a value, read or written, `offset` elements on."""
     program = work.program
-    node = program.graph.nodes[name]
-    if isinstance(node, Read) and node.kind == "parameter":
-        return f"at({work.name(f'vector {node.source}')}, {offset})"
+    if program.is_read(name, "parameter"):
+        return f"at({work.name(f'vector {program.source_of(name)}')}, {offset})"
     return f"at({work.rows(program.places[name])}, row * {work.pad(size_of(program.graph, name))} + {offset})"
 
 
 def _reduce(work: Emission, name: str, op: str, arg: str) -> None:
-    size = _number(work, size_of(work.program.graph, arg))
+    size = _number(work, size_of(work.graph, arg))
     neutral = "number(0.0)" if op == "sum" else "number(-1e999)"
     work.line(f"source, total = {_source(work, arg)}, {neutral}")
-    work.line(f"for p in range(0, {size}, lanes):")
-    work.line("    piece = load(source, p)")
-    kept = f"select(first_lanes({size} - p, piece), piece, {neutral})"
-    work.line(f"    total = {f'total + {kept}' if op == 'sum' else f'larger(total, {kept})'}")
+    with work.block(f"for p in range(0, {size}, lanes):"):
+        work.line("piece = load(source, p)")
+        inside = f"select(first_lanes({size} - p, piece), piece, {neutral})"
+        work.line(f"total = {f'total + {inside}' if op == 'sum' else f'larger(total, {inside})'}")
     work.line(f"store_one({_source(work, name)}, 0, {'horizontal_sum' if op == 'sum' else 'horizontal_max'}(total))")
 
 
 def _running_sum(work: Emission, name: str, arg: str, reverse: bool) -> None:
-    size = _number(work, size_of(work.program.graph, arg))
+    size = _number(work, size_of(work.graph, arg))
     work.line(f"source, dest, total = {_source(work, arg)}, {_source(work, name)}, number(0.0)")
-    work.line(
-        f"for p in range(({size} - 1) // lanes * lanes, -1, -lanes):"
-        if reverse
-        else f"for p in range(0, {size}, lanes):"
-    )
-    work.indent += 1
-    work.line("piece = load(source, p)")
-    work.line(
-        f"piece = {'suffix_sum' if reverse else 'prefix_sum'}(select(first_lanes({size} - p, piece), piece,"
-        " number(0.0))) + total"
-    )
-    work.line("store(dest, p, piece)")
-    work.line(f"total = spread_lane(piece, {'0' if reverse else 'lanes - 1'})")
-    work.indent -= 1
+    vectors = f"({size} - 1) // lanes * lanes, -1, -lanes" if reverse else f"0, {size}, lanes"
+    with work.block(f"for p in range({vectors}):"):
+        work.line("piece = load(source, p)")
+        inside = f"select(first_lanes({size} - p, piece), piece, number(0.0))"
+        work.line(f"piece = {'suffix_sum' if reverse else 'prefix_sum'}({inside}) + total")
+        work.line("store(dest, p, piece)")
+        work.line(f"total = spread_lane(piece, {'0' if reverse else 'lanes - 1'})")
 
 
 def _outer(work: Emission, name: str, left: str, right: str) -> None:
-    graph = work.program.graph
-    height, width = _number(work, size_of(graph, left)), _number(work, size_of(graph, right))
+    height, width = _number(work, size_of(work.graph, left)), _number(work, size_of(work.graph, right))
     work.line(f"left, right, dest = {_source(work, left)}, {_source(work, right)}, {_source(work, name)}")
-    work.line(f"for unit in range({height}):")
-    work.line(f"    for p in range(0, {width}, lanes):")
-    work.line(f"        store_first(dest, unit * {width} + p, load_splat(left, unit) * load(right, p), {width} - p)")
+    with work.block(f"for unit in range({height}):"), work.block(f"for p in range(0, {width}, lanes):"):
+        work.line(f"store_first(dest, unit * {width} + p, load_splat(left, unit) * load(right, p), {width} - p)")
 
 
 def _product(work: Emission, name: str, matrix: str, vector: str) -> None:
-    graph = work.program.graph
-    height, width = _number(work, size_of(graph, name)), _number(work, size_of(graph, vector))
+    height, width = _number(work, size_of(work.graph, name)), _number(work, size_of(work.graph, vector))
     work.line(f"source, right, dest = {_source(work, matrix)}, {_source(work, vector)}, {_source(work, name)}")
-    work.line(f"for unit in range({height}):")
-    work.indent += 1
-    work.line("total = number(0.0)")
-    work.line(f"for p in range(0, {width}, lanes):")
-    work.line(f"    piece = load(source, unit * {width} + p) * load(right, p)")
-    work.line(f"    total = total + select(first_lanes({width} - p, piece), piece, number(0.0))")
-    work.line("store_one(dest, unit, horizontal_sum(total))")
-    work.indent -= 1
+    with work.block(f"for unit in range({height}):"):
+        work.line("total = number(0.0)")
+        with work.block(f"for p in range(0, {width}, lanes):"):
+            work.line(f"piece = load(source, unit * {width} + p) * load(right, p)")
+            work.line(f"total = total + select(first_lanes({width} - p, piece), piece, number(0.0))")
+        work.line("store_one(dest, unit, horizontal_sum(total))")
 
 
 def _transposed_product(work: Emission, name: str, matrix: str, vector: str) -> None:
-    graph = work.program.graph
-    height, width = _number(work, size_of(graph, vector)), _number(work, size_of(graph, name))
+    height, width = _number(work, size_of(work.graph, vector)), _number(work, size_of(work.graph, name))
     work.line(f"source, left, dest = {_source(work, matrix)}, {_source(work, vector)}, {_source(work, name)}")
-    work.line(f"for p in range(0, {width}, lanes):")
-    work.line("    total = number(0.0)")
-    work.line(f"    for unit in range({height}):")
-    work.line(f"        total = total + load_splat(left, unit) * load(source, unit * {width} + p)")
-    work.line("    store(dest, p, total)")
+    with work.block(f"for p in range(0, {width}, lanes):"):
+        work.line("total = number(0.0)")
+        with work.block(f"for unit in range({height}):"):
+            work.line(f"total = total + load_splat(left, unit) * load(source, unit * {width} + p)")
+        work.line("store(dest, p, total)")
 
 
 def _matrix_product(work: Emission, name: str, matrix: str, right: str, transposed: bool) -> None:
-    shapes = work.program.graph.shapes
+    shapes = work.graph.shapes
     height, width, inner = (_number(work, size) for size in (*shapes[name], shapes[right][0]))
     element = f"k * {height} + unit" if transposed else f"unit * {inner} + k"
     work.line(f"source, right, dest = {_source(work, matrix)}, {_source(work, right)}, {_source(work, name)}")
-    work.line(f"for unit in range({height}):")
-    work.line(f"    for p in range(0, {width}, lanes):")
-    work.line("        total = number(0.0)")
-    work.line(f"        for k in range({inner}):")
-    work.line(f"            total = total + load_splat(source, {element}) * load(right, k * {width} + p)")
-    work.line(f"        store_first(dest, unit * {width} + p, total, {width} - p)")
+    with work.block(f"for unit in range({height}):"), work.block(f"for p in range(0, {width}, lanes):"):
+        work.line("total = number(0.0)")
+        with work.block(f"for k in range({inner}):"):
+            work.line(f"total = total + load_splat(source, {element}) * load(right, k * {width} + p)")
+        work.line(f"store_first(dest, unit * {width} + p, total, {width} - p)")
 
 
 def _transpose(work: Emission, name: str, arg: str) -> None:
-    height, width = (_number(work, size) for size in work.program.graph.shapes[arg])
+    height, width = (_number(work, size) for size in work.graph.shapes[arg])
     work.line(f"source, dest = {_source(work, arg)}, {_source(work, name)}")
-    work.line(f"for unit in range({height}):")
-    work.line(f"    for k in range({width}):")
-    work.line(f"        store_one(dest, k * {height} + unit, load_one(source, unit * {width} + k))")
+    with work.block(f"for unit in range({height}):"), work.block(f"for k in range({width}):"):
+        work.line(f"store_one(dest, k * {height} + unit, load_one(source, unit * {width} + k))")
 
 
 def _diagonal(work: Emission, name: str, arg: str) -> None:
-    width = _number(work, size_of(work.program.graph, arg))
+    width = _number(work, size_of(work.graph, arg))
     work.line(f"source, dest = {_source(work, arg)}, {_source(work, name)}")
-    work.line(f"for unit in range({width}):")
-    work.line(f"    for p in range(0, {width}, lanes):")
-    work.line(f"        store_first(dest, unit * {width} + p, number(0.0), {width} - p)")
-    work.line(f"    store_one(dest, unit * {width} + unit, load_one(source, unit))")
+    with work.block(f"for unit in range({width}):"):
+        with work.block(f"for p in range(0, {width}, lanes):"):
+            work.line(f"store_first(dest, unit * {width} + p, number(0.0), {width} - p)")
+        work.line(f"store_one(dest, unit * {width} + unit, load_one(source, unit))")

@@ -12,13 +12,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rnnspec.language.load import digest
 from rnnspec.language.spec import Spec
-
-if TYPE_CHECKING:
-    pass
 from rnnspec.lowering.pipeline import MODES, Keyed, stages
 
 

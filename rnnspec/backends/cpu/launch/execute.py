@@ -1,8 +1,8 @@
 """Runs emitted kernels: a Plan says where everything lies for one set of sizes, `execute` fills in
 the arrays of a call.
 
-In: a kernel's LAYOUT (see emit.py), sizes, and the caller's arrays. Out: arrays. Nothing here knows
-a cell, and nothing does arithmetic on values but the sum of the threads' weight gradients.
+In: a kernel's LAYOUT (emit/kernel.py), sizes, and the caller's arrays. Out: arrays. Nothing here
+knows a cell, and nothing does arithmetic on values but the sum of the threads' weight gradients.
 """
 
 from __future__ import annotations

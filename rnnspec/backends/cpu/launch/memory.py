@@ -12,8 +12,6 @@ import weakref
 import numpy as np
 from numpy import ndarray as Array
 
-KEPT_BYTES = 1 << 30  # what may lie idle; beyond that memory goes back to the system
-KEPT_PIECES = 64
 LINE = 64
 STAGGER = 3 * LINE  # between neighbouring buffers, so that equal offsets in them do not meet in one cache set
 
@@ -46,8 +44,8 @@ class Memory:
         where they don't start at a cache line."""
         self.size = size
         if given is None or address(given) % LINE:
-            self.bytes = _POOL.take(size + LINE)
-            weakref.finalize(self, _POOL.give, self.bytes).atexit = False
+            self.bytes = POOL.take(size + LINE)
+            weakref.finalize(self, POOL.give, self.bytes).atexit = False
         else:
             self.bytes = given
         self.offset = -address(self.bytes) % LINE
@@ -75,12 +73,16 @@ def address(array: Array) -> int:
         return int(array.__array_interface__["data"][0])
 
 
-class _Pool:
-    """Idle pieces by identity. Without a lock, for `give` is run by the garbage collector, at any
-    point and in any thread, and an interrupt there must not leave one taken: single operations on a
-    dict are atomic."""
+class Pool:
+    """Pieces of memory that nobody uses, by identity. Without a lock, for `give` is run by the
+    garbage collector, at any point and in any thread, and an interrupt there must not leave one
+    taken: single operations on a dict are atomic.
 
-    def __init__(self) -> None:
+    most_bytes, most_pieces: what may lie idle; beyond that the oldest go back to the system.
+    """
+
+    def __init__(self, most_bytes: int = 1 << 30, most_pieces: int = 64) -> None:
+        self.most_bytes, self.most_pieces = most_bytes, most_pieces
         self.idle: dict[int, Array] = {}
 
     def take(self, size: int) -> Array:
@@ -98,15 +100,16 @@ class _Pool:
                 return piece
 
     def give(self, piece: Array) -> None:
+        """Takes a piece back."""
         self.idle[id(piece)] = piece
         waiting = list(self.idle.items())
-        kept = sum(p.size for _, p in waiting)
+        idle = sum(p.size for _, p in waiting)
         for key, oldest in waiting:
-            if kept <= KEPT_BYTES and len(waiting) <= KEPT_PIECES:
+            if idle <= self.most_bytes and len(waiting) <= self.most_pieces:
                 break
             if self.idle.pop(key, None) is not None:
-                kept -= oldest.size
+                idle -= oldest.size
             waiting = waiting[1:]
 
 
-_POOL = _Pool()
+POOL = Pool()  # the process's

@@ -48,10 +48,8 @@ class _Job:
         self.kernel, self.table, self.keep = kernel, table, keep
         self.error: BaseException | None = None
         self.counted = False
-        self.box, self.word = (
-            0,
-            ctypes.c_int64(mailbox.WAITING),
-        )  # the mailbox it was offered to, and what became of that
+        # the mailbox it was offered to, and what became of that
+        self.box, self.word = 0, ctypes.c_int64(mailbox.WAITING)
         self.claim = threading.RLock()  # of the thread that runs it, or calls it off; never given back
         self.done = threading.Event()
 
@@ -65,7 +63,7 @@ class _Job:
             self.done.set()
 
 
-class _Workers:
+class Workers:
     """Threads that live as long as the process, never fewer than there are jobs: those of one call
     may wait for each other.
 
@@ -86,9 +84,8 @@ class _Workers:
                 box = np.zeros(2 * mailbox.WORDS, np.int64)
                 box = box[-(address(box) // 8) % mailbox.WORDS :]
                 threading.Thread(target=self.work, args=(box,), name=f"rnnspec-{len(self.boxes)}", daemon=True).start()
-                self.boxes.append(
-                    (box, address(box))
-                )  # after the start, which may fail: a mailbox without a thread would keep its job for ever
+                # after the start, which may fail: a mailbox without a thread would keep its job
+                self.boxes.append((box, address(box)))
         if not self.post(job):
             self.queue.put(job)
 
@@ -125,7 +122,7 @@ class _Workers:
             linger(address(box), mailbox.SPINS, yield_address())
 
 
-_workers = _Workers()
+workers = Workers()  # the process's
 
 
 def run_blocks(
@@ -148,7 +145,7 @@ def run_blocks(
     interrupted: BaseException | None = None
     try:
         for job in jobs:
-            _workers.hand(job)
+            workers.hand(job)
         if tables:
             kernel(tables[0])
     except BaseException as error:
@@ -158,7 +155,7 @@ def run_blocks(
         try:  # the workers can't be stopped, and they write to the caller's arrays: Ctrl-C waits
             if interrupted is not None:
                 release()
-            _workers.settle(left[-1], stopping=interrupted is not None)
+            workers.settle(left[-1], stopping=interrupted is not None)
             left.pop()
         except BaseException as error:
             interrupted = error
@@ -170,8 +167,8 @@ def run_blocks(
 def _start_again() -> None:
     """In the child of a fork: threads do not survive it, and whoever held the lock is not here to
     release it."""
-    global _workers
-    _workers = _Workers()
+    global workers
+    workers = Workers()
 
 
 if hasattr(os, "register_at_fork"):

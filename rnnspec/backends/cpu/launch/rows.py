@@ -14,19 +14,34 @@ from numpy import ndarray as Array
 from rnnspec.backends.cpu.launch.memory import padded
 from rnnspec.language.sizes import evaluate_size
 
-CACHE_BYTES = 1 << 20  # scratch of one chunk: what stays in a core's cache between the phases
-LEAST_ROWS = 128  # rows of a chunk, where there are so many: shorter sums make the weight gradients wait for memory
-FLOPS_PER_THREAD = 2_000_000  # below this a second thread costs more than it brings
-FLOPS_PER_BARRIER = 100_000  # of each thread, in a step
+
+@dataclass(frozen=True)
+class Limits:
+    """From where on splitting work up is worth its cost, as measured on some machines.
+
+    flops_per_thread: of a call; below this a second thread costs more than it brings.
+    flops_per_barrier: of each thread in a step, where threads share a row.
+    cache_bytes: scratch of one chunk: what stays in a core's cache between the phases.
+    least_rows: of a chunk, where there are so many: shorter sums make the weight gradients wait for
+        memory.
+    """
+
+    flops_per_thread: int = 2_000_000
+    flops_per_barrier: int = 100_000
+    cache_bytes: int = 1 << 20
+    least_rows: int = 128
 
 
 @dataclass(frozen=True)
 class Block:
-    """The rows of one thread. order: which of the call's rows they are, longest first; places:
-    where the first step of each lies in the caller's arrays, as the kernel reads them; active: how
-    many are live at each step; chunks: first step, steps, rows at its first step, rows before it,
-    history rows before it (a history has a step more), where "before" means within its segment;
-    segments: the first chunk of each and how many it has."""
+    """The rows of one thread.
+
+    order: which of the call's rows they are, longest first. places: where the first step of each
+    lies in the caller's arrays, as the kernel reads them. active: how many are live at each step.
+    chunks: first step, steps, rows at its first step, rows before it, history rows before it (a
+    history has a step more), where "before" means within its segment. segments: the first chunk of
+    each and how many it has.
+    """
 
     order: Array  # [n] int64
     places: Array  # [n] int64
@@ -40,21 +55,23 @@ class Block:
     most_history_rows: int
 
 
-def block_count(rows: int, flops: float, threads: int) -> int:
+def block_count(rows: int, flops: float, threads: int, limits: Limits = Limits()) -> int:
     """How many threads are worth their cost."""
-    return max(1, min(threads, rows, int(flops // FLOPS_PER_THREAD)))
+    return max(1, min(threads, rows, int(flops // limits.flops_per_thread)))
 
 
-def part_count(layout: Mapping[str, Any], sizes: Mapping[str, int], steps: int, threads: int) -> int:
+def part_count(
+    layout: Mapping[str, Any], sizes: Mapping[str, int], steps: int, threads: int, limits: Limits = Limits()
+) -> int:
     """How many threads share the units of one row, where there are fewer rows than threads.
 
     They have to meet at every stage of every step, which costs some 0.3 microseconds: the products
     of a step must be worth it.
     """
-    enough = flops(layout, sizes, steps) // FLOPS_PER_THREAD
+    enough = flops(layout, sizes, steps) // limits.flops_per_thread
     if layout["barriers"]:
         step = 2.0 * sum(evaluate_size(a, sizes) * evaluate_size(b, sizes) for a, b in layout["step"])
-        enough = min(enough, step // (FLOPS_PER_BARRIER * layout["barriers"]))
+        enough = min(enough, step // (limits.flops_per_barrier * layout["barriers"]))
     return max(1, min(threads, int(enough)))
 
 
@@ -67,9 +84,16 @@ def split_rows(
     segment: int | None = None,
     places: Array | None = None,
 ) -> tuple[Block, ...]:
-    """Rows dealt out so that all blocks have about the same work. segment: the steps of a segment;
-    None for one of all steps. places: of the rows in the caller's arrays, where they are not the
-    rows of a batch (with lengths)."""
+    """Deals rows out so that all blocks have about the same work.
+
+    rows, steps: of the call.
+    lengths: of the rows, None where all run through.
+    blocks: how many there are to be.
+    chunk_rows: of a chunk, see `chunk_rows`.
+    segment: the steps of a segment; None for one of all steps.
+    places: of the rows in the caller's arrays, where they are not the rows of a batch (with
+        lengths).
+    """
     segment = max(1, steps if segment is None else segment)
     if lengths is None:
         cuts = [rows * i // blocks for i in range(blocks + 1)]
@@ -117,9 +141,11 @@ def _block(
     )
 
 
-def chunk_rows(layouts: Sequence[Mapping[str, Any]], sizes: Mapping[str, int], item: int) -> int:
+def chunk_rows(
+    layouts: Sequence[Mapping[str, Any]], sizes: Mapping[str, int], item: int, limits: Limits = Limits()
+) -> int:
     """Rows of a chunk: as many as fit the cache in the hungriest of the kernels that share the
-    tape, but no fewer than LEAST_ROWS."""
+    tape, but no fewer than the least."""
     widest = 1
     for layout in layouts:
         lanes = layout["lanes"]
@@ -127,7 +153,7 @@ def chunk_rows(layouts: Sequence[Mapping[str, Any]], sizes: Mapping[str, int], i
             padded(evaluate_size(s, sizes), lanes) for s, _, life in layout["buffers"].values() if life == "scratch"
         )
         widest = max(widest, row * item)
-    return max(LEAST_ROWS, CACHE_BYTES // widest)
+    return max(limits.least_rows, limits.cache_bytes // widest)
 
 
 def flops(layout: Mapping[str, Any], sizes: Mapping[str, int], rows: int) -> float:

@@ -28,8 +28,11 @@ def segment_steps(steps: int) -> int:
 
 
 class Segments:
-    """See the module. The caller's inputs are kept as they are, not copied; where `forward` was
-    told to watch them, every later call raises if they were changed since."""
+    """A forward run that keeps the states at the start of each segment, and the tape of one
+    segment.
+
+    The caller's inputs are kept as they are, not copied; where `forward` was told to watch them,
+    every later call raises if they were changed since."""
 
     def __init__(self, forward: Plan, packed: Packed, inputs: Mapping[str, Array]):
         self.inputs, self.sums = dict(inputs), dict[str, int]()
@@ -55,7 +58,7 @@ class Segments:
         """All segments from the first to the last; returns the states after the last step, [B,
         width]. watch: the inputs, at one pass over them here and one in each later call; of no use
         where the caller goes on with `kept`."""
-        self.sums = _checksums(self.inputs) if watch else {}
+        self.sums = checksums(self.inputs) if watch else {}
         self.bound.point(self.inputs, outputs)
         self.bound.load(states)
         for segment in range(self.count):
@@ -71,7 +74,8 @@ class Segments:
         outputs: Mapping[str, Array],
         states: Mapping[str, Array],
     ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """As `launch.execute` does with a whole tape."""
+        """Runs a backward kernel over all segments, the last one first; returns what
+        `execute` does with a whole tape."""
         with self.lock:
             self._check()
             bound = Bound(plan)
@@ -108,7 +112,7 @@ class Segments:
             self._run(segment, {})
 
     def _check(self) -> None:
-        now = _checksums(self.inputs) if self.sums else {}
+        now = checksums(self.inputs) if self.sums else {}
         if changed := [name for name in now if now[name] != self.sums[name]]:
             raise ValueError(
                 f"input {', '.join(map(repr, changed))} was changed after forward(...). With memory='low' the kernel"
@@ -118,7 +122,7 @@ class Segments:
 
 
 def restored(forward: Plan, packed: Packed, inputs: Mapping[str, Array], kept: Array) -> Segments:
-    """The Segments whose `kept` this is, of a run with these inputs and weights."""
+    """The Segments whose `kept` this is, for a run with these inputs and weights."""
     found, item = Segments(forward, packed, inputs), forward.code.dtype.itemsize
     row = sum(forward.widths.values()) * forward.rows * item
     if kept.shape != (row * found.count,):
@@ -137,7 +141,8 @@ def restored(forward: Plan, packed: Packed, inputs: Mapping[str, Array], kept: A
     return found
 
 
-def _checksums(arrays: Mapping[str, Array]) -> dict[str, int]:
+def checksums(arrays: Mapping[str, Array]) -> dict[str, int]:
+    """A number for each array that tells of nearly every change to it."""
     return {
         name: zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data) for name, array in arrays.items()
     }

@@ -1,5 +1,5 @@
 """The runtime as generated kernels and the launcher see it: addresses of the C functions of
-tile.py, moves.py and steps.py."""
+tile.py, moves.py and training.py."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Runtime:
 
 @dataclass(frozen=True)
 class Steps:
-    """Addresses of the C functions of steps.py."""
+    """Addresses of the C functions of training.py."""
 
     adam: int
     squares: int

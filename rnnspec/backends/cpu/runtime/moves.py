@@ -1,7 +1,7 @@
 """Moving numbers, in the runtime: weights into panels, rows of the caller's arrays into buffers and
 back.
 
-As tile.py says of its own: texts that are compiled for each dtype, and intrinsics that they call.
+As in tile.py these are texts that are compiled for each dtype, and intrinsics that they call.
 """
 
 from __future__ import annotations
@@ -15,24 +15,12 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from rnnspec.backends.cpu.machine import JOB
-from rnnspec.backends.cpu.runtime import simd, tile
-from rnnspec.backends.cpu.runtime.simd import (
-    I32,
-    I64,
-    at,
-    copy,
-    erase,
-    get,
-    host,
-    load,
-    load_vector,
-    pointer_int,
-    store,
-    store_vector,
-)
+from rnnspec.backends.cpu.machine import ITEMSIZE, JOB, host, max_vectors
+from rnnspec.backends.cpu.runtime import tile
+from rnnspec.backends.cpu.runtime.simd import at, copy, erase, get, load, pointer_int, store
 from rnnspec.backends.cpu.runtime.simd import pointer32 as pointer
-from rnnspec.backends.cpu.runtime.tile import loop, max_vectors
+from rnnspec.backends.cpu.runtime.tile import loop
+from rnnspec.backends.cpu.runtime.vectors import I32, I64, load_vector, store_vector, vector_of
 
 # what the texts below see, with `pointer` above: as they stand they are for float32
 LANES = host().lanes["float32"]
@@ -45,7 +33,7 @@ def transpose(tc, dest, dest_row, source, source_row):
 
     def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
         dest, dest_row, source, source_row = args
-        vector = simd.vector_of(sig.args[0].dtype)
+        vector = vector_of(sig.args[0].dtype)
         n = vector.count
         values = [
             load_vector(builder, builder.gep(source, [builder.mul(source_row, I64(i))]), vector) for i in range(n)
@@ -72,11 +60,8 @@ def copy_steps(tc, dest, dest_step, source, source_step, live, count):
         )
         if not function.blocks:
             function.linkage = "internal"
-            for attribute in (
-                "noinline",
-                "optsize",
-                "nounwind",
-            ):  # LLVM would spend a tenth of a second on versions of these loops
+            # LLVM would spend a tenth of a second on versions of these loops
+            for attribute in ("noinline", "optsize", "nounwind"):
                 function.attributes.add(attribute)
             inner = ir.IRBuilder(function.append_basic_block("entry"))
             dest, dest_step, source, source_step, live, count = function.args
@@ -179,11 +164,12 @@ def source(dtype: str, functions: Sequence[str]) -> str:
     """The text of a module with some of the runtime's functions for "float32" or "float64"
     (compiled by addresses.py)."""
     written = {**vars(tile), **globals()}
-    bits = 8 * simd.ITEMSIZE[dtype]
+    bits = 8 * ITEMSIZE[dtype]
     header = f'''"""The CPU runtime for {dtype}: functions of rnnspec.backends.cpu.runtime.tile and moves."""
 from numba import njit
 from rnnspec.backends.cpu.runtime.moves import JOB, copy_steps, transpose
-from rnnspec.backends.cpu.runtime.simd import at, copy, erase, get, load, max, min, pointer_int, store, pointer{bits} as pointer
+from rnnspec.backends.cpu.runtime.simd import at, copy, erase, get, load, max, min, pointer_int, store
+from rnnspec.backends.cpu.runtime.simd import pointer{bits} as pointer
 from rnnspec.backends.cpu.runtime.tile import BLOCK_K, BLOCK_M, BLOCK_N, PRODUCT_K, most_rows, outer_tile, product_tile
 LANES, MAX_VECTORS = {host().lanes[dtype]}, {max_vectors(host())}
 '''

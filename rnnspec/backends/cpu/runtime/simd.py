@@ -1,14 +1,8 @@
-"""Explicit SIMD for Numba: vector and mask values, typed pointers, and the operations generated
-kernels are made of.
+"""Explicit SIMD for Numba: the operations that generated kernels and the runtime are made of.
 
-In: the machine as Numba sees it (NUMBA_CPU_NAME and NUMBA_CPU_FEATURES included). Out: `host()` and
-intrinsics, which cost a kernel's compilation next to nothing. float32 and float64; a vector fills
-one register. No matrix products (tile.py) and no function bodies (vector_math.py).
-
-Arithmetic carries `contract arcp nsz` and never `nnan` or `ninf`: NaN and infinity must survive.
-Nor `reassoc`: in a loop over rows that LLVM unrolls it may write (a * b) * c otherwise from one
-copy of the body to the next, and a row's bits must not depend on its place. Loads and stores assume
-no more alignment than one element's.
+In: typed pointers, and vectors (vectors.py) of float32 or float64. Out: intrinsics, which cost a
+kernel's compilation next to nothing. No matrix products (tile.py) and no function bodies
+(vector_math.py).
 
 Why not plain loops: LLVM's vectoriser gives up on the gate arithmetic (possible aliasing,
 math.exp), which made an LSTM 1.3 to 2.5 times slower.
@@ -16,7 +10,6 @@ math.exp), which made an LSTM 1.3 to 2.5 times slower.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -24,110 +17,27 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.core.datamodel import models
-from numba.core.typing.templates import AbstractTemplate, infer_global, signature
-from numba.extending import intrinsic, lower_builtin, register_model
+from numba.extending import intrinsic
 
-from rnnspec.backends.cpu.machine import ITEMSIZE, Host, host  # noqa: F401  also for those who import them from here
 from rnnspec.backends.cpu.runtime.vector_math import PRIMITIVES
+from rnnspec.backends.cpu.runtime.vectors import (
+    I32,
+    I64,
+    SCALARS,
+    VecType,
+    element,
+    element_bytes,
+    lanes_moved,
+    larger_of,
+    load_vector,
+    mask,
+    spread,
+    store_vector,
+    vec,
+    vector_of,
+)
 
-I1, I32, I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
-FLAGS = ("contract", "arcp", "nsz")
-SCALARS = {"float32": ir.FloatType(), "float64": ir.DoubleType()}
-
-
-def multiply_add(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-    """a * b + c, rounded once where the machine can."""
-    vector = a.type
-    name = f"llvm.fmuladd.v{vector.count}f{8 * _element_bytes(vector)}"
-    return builder.call(
-        cgutils.get_or_insert_function(builder.module, ir.FunctionType(vector, [vector] * 3), name), [a, b, c]
-    )
-
-
-def _element_bytes(vector: ir.VectorType) -> int:
-    return 4 if vector.element == SCALARS["float32"] else 8
-
-
-# Types
-
-
-class VecType(types.Type):
-    def __init__(self, dtype: types.Float):
-        self.dtype, self.lanes = dtype, host().lanes[dtype.name]
-        super().__init__(name=f"Vec({dtype.name} x {self.lanes})")
-
-
-class MaskType(types.Type):
-    """One truth value for each lane of Vec(dtype)."""
-
-    def __init__(self, dtype: types.Float):
-        self.dtype, self.lanes = dtype, host().lanes[dtype.name]
-        super().__init__(name=f"Mask({dtype.name} x {self.lanes})")
-
-
-def vec(dtype: types.Float) -> VecType:
-    return VecType(dtype)
-
-
-def mask(dtype: types.Float) -> MaskType:
-    return MaskType(dtype)
-
-
-def vector_of(dtype: types.Float) -> ir.VectorType:
-    return ir.VectorType(SCALARS[dtype.name], host().lanes[dtype.name])
-
-
-@register_model(VecType)
-class _VecModel(models.PrimitiveModel):
-    def __init__(self, dmm: Any, fe_type: VecType):
-        super().__init__(dmm, fe_type, vector_of(fe_type.dtype))
-
-
-@register_model(MaskType)
-class _MaskModel(models.PrimitiveModel):
-    def __init__(self, dmm: Any, fe_type: MaskType):
-        super().__init__(dmm, fe_type, ir.VectorType(I1, fe_type.lanes))
-
-
-# Operators
-
-
-def _operator(op: Callable, cls: type, arity: int, result: Callable, emit: Callable) -> None:
-    """Give `op` the meaning `emit(builder, *values)` on `arity` operands of one type of class
-    `cls`."""
-
-    @infer_global(op)
-    class _Typing(AbstractTemplate):
-        def generic(self, args: tuple, kws: dict) -> Any:
-            if len(args) == arity and isinstance(args[0], cls) and all(a == args[0] for a in args):
-                return signature(result(args[0].dtype), *args)
-
-    @lower_builtin(op, *[cls] * arity)
-    def _lower(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
-        return emit(builder, *args)
-
-
-for _op, _name in [(operator.add, "fadd"), (operator.sub, "fsub"), (operator.mul, "fmul")]:
-    _operator(_op, VecType, 2, vec, lambda builder, a, b, name=_name: getattr(builder, name)(a, b, flags=FLAGS))
-# no flags: with arcp LLVM (20) makes 1 / sqrt(v) an estimate that is NaN at 0 and infinity
-_operator(operator.truediv, VecType, 2, vec, lambda builder, a, b: builder.fdiv(a, b))
-_operator(operator.neg, VecType, 1, vec, lambda builder, a: builder.fneg(a))
-for _op, _sign in [
-    (operator.lt, "<"),
-    (operator.le, "<="),
-    (operator.gt, ">"),
-    (operator.ge, ">="),
-    (operator.eq, "=="),
-]:
-    _operator(_op, VecType, 2, mask, lambda builder, a, b, sign=_sign: builder.fcmp_ordered(sign, a, b))
-_operator(operator.ne, VecType, 2, mask, lambda builder, a, b: builder.fcmp_unordered("!=", a, b))
-_operator(operator.and_, MaskType, 2, mask, lambda builder, a, b: builder.and_(a, b))
-_operator(operator.or_, MaskType, 2, mask, lambda builder, a, b: builder.or_(a, b))
-_operator(operator.invert, MaskType, 1, mask, lambda builder, a: builder.not_(a))
-
-
-# Pointers and memory
+# --- pointers and memory
 
 
 def _pointer_to(dtype: types.Type) -> Callable:
@@ -159,27 +69,6 @@ def pointer_int(tc, address):
 def at(tc, pointer, offset):
     """The pointer moved by `offset` elements."""
     return pointer(pointer, types.int64), lambda context, builder, sig, args: builder.gep(args[0], [args[1]])
-
-
-def element(builder: ir.IRBuilder, pointer: ir.Value, offset: ir.Value) -> ir.Value:
-    return builder.load(builder.gep(pointer, [offset]))
-
-
-def load_vector(builder: ir.IRBuilder, pointer: ir.Value, vector: ir.VectorType) -> ir.Value:
-    return builder.load(builder.bitcast(pointer, vector.as_pointer()), align=_element_bytes(vector))
-
-
-def store_vector(builder: ir.IRBuilder, value: ir.Value, pointer: ir.Value) -> None:
-    builder.store(value, builder.bitcast(pointer, value.type.as_pointer()), align=_element_bytes(value.type))
-
-
-def spread(builder: ir.IRBuilder, scalar: ir.Value, lanes: int) -> ir.Value:
-    """A vector with `scalar` in every lane."""
-    vector = ir.VectorType(scalar.type, lanes)
-    if isinstance(scalar, ir.Constant):
-        return ir.Constant(vector, [scalar.constant] * lanes)
-    undefined, zeros = ir.Constant(vector, ir.Undefined), ir.Constant(ir.VectorType(I32, lanes), [0] * lanes)
-    return builder.shuffle_vector(builder.insert_element(undefined, scalar, I32(0)), undefined, zeros)
 
 
 @intrinsic
@@ -270,7 +159,7 @@ def erase(tc, dest, count):
     return types.void(dest, types.int64), codegen
 
 
-# Constants and conversions
+# --- constants and conversions
 
 
 def _number(dtype: types.Float, value: types.Type) -> tuple:
@@ -319,7 +208,7 @@ def from_int64(tc, value):
     return _from_int(types.float64)
 
 
-# Lanes
+# --- lanes
 
 
 @intrinsic
@@ -356,39 +245,11 @@ def horizontal_sum(tc, value):
     return value.dtype(value), codegen
 
 
-# Integers
-
-
-@intrinsic
-def min(tc, a, b):
-    """The smaller of two integers: Python's own would make Numba compile a function for it."""
-    return types.int64(types.int64, types.int64), lambda context, builder, sig, args: builder.select(
-        builder.icmp_signed("<", *args), *args
-    )
-
-
-@intrinsic
-def max(tc, a, b):
-    """The larger of two integers."""
-    return types.int64(types.int64, types.int64), lambda context, builder, sig, args: builder.select(
-        builder.icmp_signed(">", *args), *args
-    )
-
-
-def _lanes_moved(builder: ir.IRBuilder, value: ir.Value, by: int) -> ir.Value:
-    """Lane i is lane i - by of the value, or 0 where there is none."""
-    lanes = value.type.count
-    sources = [i - by if 0 <= i - by < lanes else lanes for i in range(lanes)]
-    return builder.shuffle_vector(
-        value, ir.Constant(value.type, [0.0] * lanes), ir.Constant(ir.VectorType(I32, lanes), sources)
-    )
-
-
 def _scan(value: VecType, direction: int) -> tuple:
     def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
         total, by = args[0], 1
         while by < value.lanes:
-            total = builder.fadd(total, _lanes_moved(builder, total, direction * by))
+            total = builder.fadd(total, lanes_moved(builder, total, direction * by))
             by *= 2
         return total
 
@@ -420,12 +281,7 @@ def spread_lane(tc, value, lane):
 @intrinsic
 def larger(tc, a, b):
     """The larger of two, lane by lane; NaN if either is."""
-    return a(a, a), lambda context, builder, sig, args: _larger(builder, *args)
-
-
-def _larger(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
-    keep = builder.or_(builder.fcmp_ordered(">=", a, b), builder.fcmp_unordered("!=", a, a))
-    return builder.select(keep, a, b)
+    return a(a, a), lambda context, builder, sig, args: larger_of(builder, *args)
 
 
 @intrinsic
@@ -437,7 +293,7 @@ def horizontal_max(tc, value):
         while lanes > 1:
             lanes //= 2
             halves = [ir.Constant(ir.VectorType(I32, lanes), list(range(s, s + lanes))) for s in (0, lanes)]
-            top = _larger(builder, *[builder.shuffle_vector(top, top, half) for half in halves])
+            top = larger_of(builder, *[builder.shuffle_vector(top, top, half) for half in halves])
         return builder.extract_element(top, I32(0))
 
     return value.dtype(value), codegen
@@ -456,16 +312,35 @@ def store_first(tc, pointer, offset, value, count):
             spread(builder, count, kind.count),
         )
         place = builder.bitcast(builder.gep(pointer, [offset]), kind.as_pointer())
-        name = f"llvm.masked.store.v{kind.count}f{8 * _element_bytes(kind)}.p0"
+        name = f"llvm.masked.store.v{kind.count}f{8 * element_bytes(kind)}.p0"
         arguments = [kind, kind.as_pointer(), I32, lanes.type]
         function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(ir.VoidType(), arguments), name)
-        builder.call(function, [vector, place, I32(_element_bytes(kind)), lanes])
+        builder.call(function, [vector, place, I32(element_bytes(kind)), lanes])
         return context.get_dummy_value()
 
     return types.void(pointer, types.int64, vec(pointer.dtype), types.int64), codegen
 
 
-# Calls
+# --- integers
+
+
+@intrinsic
+def min(tc, a, b):
+    """The smaller of two integers: Python's own would make Numba compile a function for it."""
+    return types.int64(types.int64, types.int64), lambda context, builder, sig, args: builder.select(
+        builder.icmp_signed("<", *args), *args
+    )
+
+
+@intrinsic
+def max(tc, a, b):
+    """The larger of two integers."""
+    return types.int64(types.int64, types.int64), lambda context, builder, sig, args: builder.select(
+        builder.icmp_signed(">", *args), *args
+    )
+
+
+# --- calls
 
 
 @intrinsic
@@ -483,7 +358,9 @@ def invoke(tc, address, *arguments):
 
 @intrinsic
 def wait(tc, barrier, parts, yielding):
-    """Wait until `parts` threads are here. barrier: address of zeros (BARRIER in launch.py): how
+    """Wait until `parts` threads are here.
+
+    barrier: address of zeros (BARRIER_BYTES in launch/plan.py): how
     many have come, and one and two cache lines on the number of the round and whether somebody
     never will; yielding: address of `void f(void)` that gives the processor away.
 
@@ -530,7 +407,7 @@ def wait(tc, barrier, parts, yielding):
     return types.void(types.int64, types.int64, types.int64), codegen
 
 
-# The functions of the language
+# --- the functions of the language
 
 
 def _primitive(name: str, emit: Callable) -> Callable:

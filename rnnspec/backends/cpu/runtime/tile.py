@@ -1,7 +1,7 @@
 """The CPU runtime: matrix products on register tiles; moves.py has the rest. Generated kernels call
 it by address.
 
-In: nothing but int64 arguments (addresses, counts, strides in elements). Out: memory. runtime.py
+In: nothing but int64 arguments (addresses, counts, strides in elements). Out: memory. addresses.py
 has the functions compiled once for a dtype and machine and gives their addresses. It knows nothing
 of cells, steps in time or threads.
 
@@ -21,24 +21,18 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from rnnspec.backends.cpu.machine import BLOCK_K, BLOCK_M, BLOCK_N, max_vectors
-from rnnspec.backends.cpu.runtime import simd
-from rnnspec.backends.cpu.runtime.simd import (
+from rnnspec.backends.cpu.machine import BLOCK_K, BLOCK_M, BLOCK_N, Host, host, max_vectors
+from rnnspec.backends.cpu.runtime.simd import at, copy, get, load, pointer_int, store
+from rnnspec.backends.cpu.runtime.simd import pointer32 as pointer
+from rnnspec.backends.cpu.runtime.vectors import (
     I32,
     I64,
-    at,
-    copy,
-    get,
-    host,
-    load,
     load_vector,
     multiply_add,
-    pointer_int,
     spread,
-    store,
     store_vector,
+    vector_of,
 )
-from rnnspec.backends.cpu.runtime.simd import pointer32 as pointer
 
 Body = Callable[[ir.Value, list[ir.Value]], list[ir.Value]]
 # of `product`: terms of a panel that all rows pass before the next ones; at K = 4096 blocks of 128
@@ -46,7 +40,7 @@ Body = Callable[[ir.Value, list[ir.Value]], list[ir.Value]]
 PRODUCT_K = 512
 
 
-def row_tile(machine: simd.Host, vectors: int) -> int:
+def row_tile(machine: Host, vectors: int) -> int:
     """Rows of a full tile: accumulators, one row of the panel and one element of A must fit the
     registers."""
     return (8, 8, 8, 6)[vectors - 1] if machine.registers == 32 else (8, 6, 4)[vectors - 1]
@@ -56,7 +50,7 @@ def row_tile(machine: simd.Host, vectors: int) -> int:
 LANES, MAX_VECTORS = host().lanes["float32"], max_vectors(host())
 
 
-# Tiles, as LLVM functions
+# --- tiles, as LLVM functions
 
 
 def loop(builder: ir.IRBuilder, count: ir.Value, values: list[ir.Value], body: Body) -> list[ir.Value]:
@@ -229,7 +223,7 @@ def tiles(dtype: str, functions: Sequence[str]) -> ir.Module:
 
     They are loops over registers already, and LLVM need not go over them again.
     """
-    module, vector = ir.Module("tiles"), simd.vector_of(getattr(types, dtype))
+    module, vector = ir.Module("tiles"), vector_of(getattr(types, dtype))
     data = vector.element.as_pointer()
     called = {
         "product": (_product_tile, _product_sizes(), [I64.as_pointer(), data, *[I64] * 7, data, I64]),
@@ -315,9 +309,11 @@ def product(desc, group, row, rows):
     LANES], for one group of vectors.
 
     desc: int64 fields, strides in elements.
-      0 segments, 1 panels, 2 their group stride, 3 V of every group but the last, 4 V of the last, 5 the last group,
+      0 segments, 1 panels, 2 their group stride, 3 V of every group but the last,
+      4 V of the last, 5 the last group,
       6 C, 7 its row stride, 8 its step from group to group (also that of init)
-      16 + 4 j: offset of vector j in C; 17: its init (may be C itself), 18: its row stride (0: one bias for all rows)
+      16 + 4 j: offset of vector j in C; 17: its init (may be C itself), 18: its row stride (0: one
+      bias for all rows)
       48 + 4 s: A of segment s, 49: its row stride, 50: K_s
     Panels of a group: one segment after the other, each K_s rows of V * LANES elements.
     """
@@ -328,9 +324,8 @@ def product(desc, group, row, rows):
     most = most_rows(vectors)
     tiles = (rows + most - 1) // most
     segments, s, k0, more, width = get(fields, 0), 0, 0, 0, vectors * LANES
-    while (
-        s < segments or more == 0
-    ):  # one block of K after another: of a long segment, or as many segments as are short
+    # one block of K after another: of a long segment, or as many segments as are short
+    while s < segments or more == 0:
         K = get(fields, 50 + 4 * s) - k0 if s < segments else 0
         whole, count = min(1, segments), 0
         if tiles > 2 and K > PRODUCT_K + PRODUCT_K // 2:
@@ -375,10 +370,8 @@ def outer(a, a_row, b, b_row, rows, M, N, c, c_row, scratch):
                 live = min(BLOCK_M, M - m0)
                 piece, piece_row = at(pointer(a), k0 * a_row + m0), a_row
                 if N > MAX_VECTORS * LANES or live % most_rows(N // LANES) != 0:
-                    copied, piece_row = (
-                        at(pointer(scratch), BLOCK_K * BLOCK_N),
-                        1 * BLOCK_M,
-                    )  # a constant alone would be its type
+                    copied = at(pointer(scratch), BLOCK_K * BLOCK_N)
+                    piece_row = 1 * BLOCK_M  # a constant alone would be its type
                     for k in range(K):
                         copy(at(copied, k * BLOCK_M), at(piece, k * a_row), live)
                     piece = copied
@@ -396,14 +389,6 @@ def outer(a, a_row, b, b_row, rows, M, N, c, c_row, scratch):
                                 store(panel, k * vectors * LANES + j, load(pointer(b), (k0 + k) * b_row + n + j))
                     most = most_rows(vectors)
                     for m in range(0, live, most):
-                        outer_tile(
-                            vectors,
-                            at(piece, m),
-                            piece_row,
-                            panel,
-                            K,
-                            at(pointer(c), (m0 + m) * c_row + n),
-                            c_row,
-                            live - m,
-                        )
+                        target = at(pointer(c), (m0 + m) * c_row + n)
+                        outer_tile(vectors, at(piece, m), piece_row, panel, K, target, c_row, live - m)
                     n += vectors * LANES

@@ -1,9 +1,9 @@
 """What a training step does beside the recurrence, in the runtime: Adam, sums of squares, rows
 added to a table.
 
-As moves.py: texts that are compiled for each dtype, and intrinsics that they call. NumPy takes ten
-passes over an optimiser's arrays and sorts rows to add them up, which was more than half of a step
-of a small network with an embedding.
+As in moves.py these are texts that are compiled for each dtype, and intrinsics that they call.
+NumPy takes ten passes over an optimiser's arrays and sorts rows to add them up, which was more than
+half of a step of a small network with an embedding.
 """
 
 from __future__ import annotations
@@ -16,17 +16,15 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from rnnspec.backends.cpu.machine import ITEMSIZE, host
 from rnnspec.backends.cpu.runtime import simd
 from rnnspec.backends.cpu.runtime.simd import (
-    I64,
     at,
     copy,
     get,
-    host,
     load,
     load_one,
     load_splat,
-    load_vector,
     min,
     pointer_int,
     store,
@@ -34,6 +32,7 @@ from rnnspec.backends.cpu.runtime.simd import (
 )
 from rnnspec.backends.cpu.runtime.simd import pointer32 as pointer
 from rnnspec.backends.cpu.runtime.tile import loop
+from rnnspec.backends.cpu.runtime.vectors import I64, load_vector, vector_of
 
 # what the texts below see, with `pointer` above: as they stand they are for float32
 LANES, sqrt = host().lanes["float32"], vars(simd)["sqrt"]
@@ -47,7 +46,7 @@ def put_squares(tc, result, source, count):
 
     def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
         result, source, count = args
-        vector = simd.vector_of(sig.args[1].dtype)
+        vector = vector_of(sig.args[1].dtype)
         wide = ir.VectorType(DOUBLE, vector.count)
 
         def widened(value: ir.Value, kind: ir.Type) -> ir.Value:
@@ -135,10 +134,11 @@ def scatter_add(dest, ids, source, rows, width):
 def source(dtype: str, functions: Sequence[str]) -> str:
     """The text of a module with `functions` for "float32" or "float64" (compiled by
     addresses.py)."""
-    bits = 8 * simd.ITEMSIZE[dtype]
-    header = f'''"""What a training step does beside the recurrence, for {dtype}: functions of rnnspec.backends.cpu.runtime.training."""
+    bits = 8 * ITEMSIZE[dtype]
+    header = f'''"""Training beside the recurrence, for {dtype}: functions of rnnspec.backends.cpu.runtime.training."""
 from numba import njit
-from rnnspec.backends.cpu.runtime.simd import at, copy, get, load, load_one, load_splat, min, pointer_int, sqrt, store, store_one, pointer{bits} as pointer
+from rnnspec.backends.cpu.runtime.simd import at, copy, get, load, load_one, load_splat, min, pointer_int, sqrt
+from rnnspec.backends.cpu.runtime.simd import store, store_one, pointer{bits} as pointer
 from rnnspec.backends.cpu.runtime.training import put_squares
 LANES = {host().lanes[dtype]}
 '''

@@ -9,18 +9,19 @@ AVX2, NEON, plain SSE2) is LLVM's.
   sum where it has not. So no constant may rely on an unrounded product: those multiplied by a whole
   number have enough zero bits at the end.
 - No fast-math flags: `reassoc` would merge the constants that are split in two, `nnan` and `ninf`
-would lose NaN and inf.
+  would lose NaN and inf.
 - Clamps are selects that keep NaN (`llvm.minnum` and `maxnum` swallow it), and x86 has one
-instruction for them.
+  instruction for them.
 - Whole numbers are found by adding 1.5 * 2**(mantissa bits), not by fptosi, which is undefined for
-NaN.
+  NaN.
 - Coefficients: least squares on 150 Chebyshev nodes, reweighted towards the largest error (Lawson),
   in mpmath with 50 digits, error relative to the function; each is rounded to the dtype in turn,
   lowest power first, and the rest fitted again. A comment gives the largest error of the fit
   itself.
 
-Largest errors seen, in units in the last place, with fma: float exp, expm1, log, log1p, tanh and sigmoid over half of all floats
-of 2**-10..100 (both signs where both matter), double exp, tanh and sigmoid over 5 * 10**6 arguments, the others over 25,000 to 250,000:
+Largest errors seen, in units in the last place, with fma: float exp, expm1, log, log1p, tanh and
+sigmoid over half of all floats of 2**-10..100 (both signs where both matter), double exp, tanh and
+sigmoid over 5 * 10**6 arguments, the others over 25,000 to 250,000:
           exp   expm1  log   log1p  sqrt  sin   cos   erf   tanh  sigmoid
   float   1.04  1.67   0.81  1.39   0.5   0.97  0.95  0.79  1.98  2.00
   double  0.98  1.50   0.77  0.77   0.5   1.06  1.00  1.00  1.96  1.96

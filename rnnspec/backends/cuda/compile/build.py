@@ -68,7 +68,6 @@ def _compile(source: Source, target: tuple[int, int], name: str) -> bytes:
 
 
 # --- kernels from elsewhere
-# ------------------------------------------------------------------------------------------
 
 _FOLDERS: list[Path] = []
 
@@ -98,7 +97,8 @@ def _found(source: Source, target: tuple[int, int]) -> bytes | None:
 
 
 def _file(source: Source, target: tuple[int, int]) -> str:
-    return f"{source.name}_sm{target[0]}{target[1]}_{source.dtype}_{hashlib.sha256(_key(source).encode()).hexdigest()[:16]}.cubin"
+    digest = hashlib.sha256(_key(source).encode()).hexdigest()[:16]
+    return f"{source.name}_sm{target[0]}{target[1]}_{source.dtype}_{digest}.cubin"
 
 
 def _key(source: Source) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from rnnspec.backends.cuda.emit.text import Text
+from rnnspec.backends.cuda.emit.text import CudaText
 from rnnspec.lowering.program import Stage
 from rnnspec.symbolic.graph import Concat, CumSum, Diag, Outer, Part, Product, Reduce, Transpose, node_text, size_of
 
@@ -37,12 +37,12 @@ class Group:
     apart: int
 
 
-def waiting(stage: Stage, work: Text) -> list[str]:
+def waiting(stage: Stage, work: CudaText) -> list[str]:
     """The nodes of a stage that go in two phases."""
     return [n for n in stage.rowwise if isinstance(work.graph.nodes[n], Reduce | CumSum)]
 
 
-def first_phase(work: Text, stage: Stage, access: Access, group: Group) -> None:
+def first_phase(work: CudaText, stage: Stage, access: Access, group: Group) -> None:
     """Each thread's part of the nodes that wait."""
     for number, name in enumerate(waiting(stage, work)):
         node = work.graph.nodes[name]
@@ -58,7 +58,7 @@ def first_phase(work: Text, stage: Stage, access: Access, group: Group) -> None:
         work.line(f"sh[{work.u(group.parts + number * group.apart)} + thread] = total")
 
 
-def _span(work: Text, node: Reduce | CumSum, group: Group) -> tuple[str, str, str]:
+def _span(work: CudaText, node: Reduce | CumSum, group: Group) -> tuple[str, str, str]:
     """First, end and step of a thread's elements: a running sum needs neighbours."""
     size = work.size(size_of(work.graph, node.arg))
     if isinstance(node, Reduce):
@@ -69,7 +69,7 @@ def _span(work: Text, node: Reduce | CumSum, group: Group) -> tuple[str, str, st
     return "low", "high", work.u(1)
 
 
-def second_phase(work: Text, stage: Stage, access: Access, group: Group) -> None:
+def second_phase(work: CudaText, stage: Stage, access: Access, group: Group) -> None:
     """All the rest."""
     waits = waiting(stage, work)
     for name in stage.rowwise:
@@ -82,7 +82,7 @@ def second_phase(work: Text, stage: Stage, access: Access, group: Group) -> None
             _moved(work, name, access, group)
 
 
-def _reduced(work: Text, name: str, access: Access, group: Group, parts: str) -> None:
+def _reduced(work: CudaText, name: str, access: Access, group: Group, parts: str) -> None:
     node = work.graph.nodes[name]
     assert isinstance(node, Reduce)
     work.line(f"if {group.lane} == {work.u(0)}:")
@@ -96,7 +96,7 @@ def _reduced(work: Text, name: str, access: Access, group: Group, parts: str) ->
     work.indent -= 1
 
 
-def _running(work: Text, name: str, access: Access, group: Group, parts: str) -> None:
+def _running(work: CudaText, name: str, access: Access, group: Group, parts: str) -> None:
     node = work.graph.nodes[name]
     assert isinstance(node, CumSum)
     one = work.u(1)
@@ -119,7 +119,7 @@ def _running(work: Text, name: str, access: Access, group: Group, parts: str) ->
 
 
 @contextlib.contextmanager
-def _elements(work: Text, group: Group, size: str) -> Iterator[None]:
+def _elements(work: CudaText, group: Group, size: str) -> Iterator[None]:
     """A loop in which `e` is each of a thread's elements."""
     work.line(f"e = {group.lane}")
     work.line(f"while e < {size}:")
@@ -129,7 +129,7 @@ def _elements(work: Text, group: Group, size: str) -> Iterator[None]:
     work.indent -= 1
 
 
-def _moved(work: Text, name: str, access: Access, group: Group) -> None:
+def _moved(work: CudaText, name: str, access: Access, group: Group) -> None:
     graph = work.graph
     size, shape = work.size(size_of(graph, name)), graph.shapes[name]
     match graph.nodes[name]:
@@ -164,7 +164,7 @@ def _moved(work: Text, name: str, access: Access, group: Group) -> None:
             raise TypeError(f"{name} = {node!r} is not computed row by row")
 
 
-def _product(work: Text, name: str, operands: tuple[str, str, bool], access: Access, group: Group) -> None:
+def _product(work: CudaText, name: str, operands: tuple[str, str, bool], access: Access, group: Group) -> None:
     """Each thread sums whole elements of the product, of a vector (one column) or a matrix."""
     matrix, right, transposed = operands
     shapes = work.graph.shapes

@@ -2,9 +2,9 @@
 rows, whatever their size.
 
 Rows lie one after another in global memory, n (one for each row of the batch) to a step. Products
-were done before (runtime.py). Rows that have ended (`lengths`) are neither read nor written. What
-is summed over rows is summed in parts, one for each thread that shares a unit's rows; runtime.py's
-`add_parts` adds those in a fixed order.
+were done before (products.py). Rows that have ended (`lengths`) are neither read nor written. What
+is summed over rows is summed in parts, one for each thread that shares a unit's rows; `add_parts`
+of moves.py adds those in a fixed order.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from rnnspec.backends.cuda.compile.source import Source
 from rnnspec.backends.cuda.emit.rowwise import Group, first_phase, second_phase, waiting
-from rnnspec.backends.cuda.emit.text import Text
+from rnnspec.backends.cuda.emit.text import CudaText
 from rnnspec.lowering.program import Program, Stage
-from rnnspec.lowering.signature import gradient_name
-from rnnspec.symbolic.graph import Graph, size_of
+from rnnspec.lowering.signature import gradient_sums
+from rnnspec.symbolic.graph import size_of
 
 THREADS = 128
 ROW_THREADS = 64  # of a row, where whole rows are needed
@@ -29,7 +29,7 @@ def has_work(stage: Stage) -> bool:
 
 def stage_source(program: Program, stage: Stage, dtype: str, digest: str = "") -> Source:
     """The module of a stage's kernel."""
-    work = Text(program, dtype)
+    work = CudaText(program, dtype)
     work.line("thread = uint64(cuda.threadIdx.x)")
     work.line("block = uint64(cuda.blockIdx.x)")
     if stage.rowwise:
@@ -40,12 +40,7 @@ def stage_source(program: Program, stage: Stage, dtype: str, digest: str = "") -
     return work.source("a stage over rows", digest, threads, ROW_THREADS * len(waiting(stage, work)), size=stage.size)
 
 
-def sums(graph: Graph, stage: Stage) -> list[tuple[str, str]]:
-    """What the values of a stage are summed for, under the names of gradients, and the values."""
-    return [(gradient_name(graph, parameter, value), value) for parameter, value in stage.sums]
-
-
-def _pointwise(work: Text, stage: Stage) -> None:
+def _pointwise(work: CudaText, stage: Stage) -> None:
     """A thread owns one unit, and of a chunk of rows every down-th."""
     work.header("lengths", "first", "count", "t0", "n", "chunk", "across")
     size, one = work.size(stage.size), work.u(1)
@@ -56,12 +51,12 @@ def _pointwise(work: Text, stage: Stage) -> None:
     work.line("end = part * chunk + chunk if part * chunk + chunk < count else count")
     work.line(f"if u < {size}:")
     work.indent += 1
-    for name in work.outside(stage):
-        if not work.is_read(name, "step") and (text := work.fixed(name, "u", "")):
+    for name in stage.reads(work.graph):
+        if not work.program.is_read(name, "step") and (text := work.fixed(name, "u", "")):
             work.line(f"{work.value(name)} = {text}")
     totals = {
         number: work.name(f"sum {number}", f"d_{parameter}_sum")
-        for number, (parameter, _) in enumerate(sums(work.graph, stage))
+        for number, (parameter, _) in enumerate(gradient_sums(work.graph, stage))
     }
     for total in totals.values():
         work.line(f"{total} = real(0.0)")
@@ -77,17 +72,17 @@ def _pointwise(work: Text, stage: Stage) -> None:
     work.line("    while b >= n:")
     work.line("        b -= n")
     work.line(f"        t += {one}")
-    for number, (parameter, _) in enumerate(sums(work.graph, stage)):
+    for number, (parameter, _) in enumerate(gradient_sums(work.graph, stage)):
         parts = work.argument(f"parts {number}", f"d_{parameter}_parts")
         work.line(f"{parts}[(part * down + thread // across) * {size} + u] = {totals[number]}")
     work.indent -= 1
 
 
-def _row(work: Text, stage: Stage, totals: dict[int, str]) -> None:
+def _row(work: CudaText, stage: Stage, totals: dict[int, str]) -> None:
     work.line("row = first + k")
     work.line(f"at = row * {work.size(stage.size)} + u")
-    for name in work.outside(stage):
-        if work.is_read(name, "step"):
+    for name in stage.reads(work.graph):
+        if work.program.is_read(name, "step"):
             work.line(f"{work.value(name)} = {work.fixed(name, 'u', 't')}")
         elif not work.fixed(name, "u", "t"):
             work.line(
@@ -97,7 +92,7 @@ def _row(work: Text, stage: Stage, totals: dict[int, str]) -> None:
     work.compute(stage.nodes)
     for value, place in dict.fromkeys(stage.stores):
         work.line(f"{work.pointer(place)}[at] = {work.value(value)}")
-    for number, (_, value) in enumerate(sums(work.graph, stage)):
+    for number, (_, value) in enumerate(gradient_sums(work.graph, stage)):
         work.line(f"{totals[number]} = {totals[number]} + {work.value(value)}")
 
 
@@ -105,7 +100,7 @@ def _row(work: Text, stage: Stage, totals: dict[int, str]) -> None:
 class _Rows:
     """Elements of the row `row` in global memory."""
 
-    work: Text
+    work: CudaText
     stage: Stage
 
     def read(self, name: str, index: str) -> str:
@@ -121,7 +116,7 @@ class _Rows:
             work.line(f"{work.pointer(place)}[row * {work.size(size_of(work.graph, name))} + {index}] = {text}")
 
 
-def _rowwise(work: Text, stage: Stage) -> None:
+def _rowwise(work: CudaText, stage: Stage) -> None:
     """A block works on one row at a time."""
     work.header("lengths", "first", "count", "t0", "n")
     access, group = _Rows(work, stage), Group(work.u(ROW_THREADS), "thread", 0, ROW_THREADS)

@@ -3,22 +3,21 @@ promotes another."""
 
 from __future__ import annotations
 
-from rnnspec.lowering.writer import VectorWriter
-from rnnspec.symbolic.expressions import FUNCTION_CLASSES, Value, Writer
+from collections.abc import Sequence
+
+from rnnspec.lowering.writer import NAME, QUOTIENT, KernelWriter
+from rnnspec.symbolic.expressions import Value
 
 WRITTEN_OUT = frozenset({"sigmoid"})  # the primitives that the CUDA math library lacks
 
 
-class ScalarWriter(VectorWriter):
-    """As on the CPU, but for conditions, which are Python's own here, and sigmoid."""
-
-    infix = Writer.infix
-    inverse = Writer.inverse
+class ScalarWriter(KernelWriter):
+    """Python's own text, but for sigmoid, which the CUDA math library lacks."""
 
     def number(self, value: Value) -> str:
         return f"real({float(value)!r})"
 
-    def _write(self, expr: Value) -> tuple[str, int]:
-        if isinstance(expr, FUNCTION_CLASSES["sigmoid"]):
-            return f"real(1.0) / (real(1.0) + exp(-{self._inside(expr.args[0], 3)}))", 2
-        return super()._write(expr)
+    def call(self, function: str, args: Sequence[Value]) -> tuple[str, int]:
+        if function == "sigmoid":
+            return f"real(1.0) / (real(1.0) + exp(-{self._inside(args[0], NAME)}))", QUOTIENT
+        return super().call(function, args)

@@ -1,19 +1,18 @@
 """The CUDA driver, through ctypes: nothing but libcuda is needed to run a kernel that has been
 compiled.
 
-`device()` is the process's first device; it raises BackendUnavailable with the reason where there
-is none that will do. Memory comes from the driver's pool in the order of a stream, so that what one
-call frees the next one has at once.
+`first_device()` is the first GPU; it raises BackendUnavailable with the reason where there is none
+that will do. Who has a Device of another kind hands that to the kernel. Memory comes from the
+driver's pool in the order of a stream, so that what one call frees the next one has at once.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import sys
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
 from functools import lru_cache
 from typing import Any
@@ -47,7 +46,8 @@ class BlockedError(RnnspecError, RuntimeError):
     """Blocks that wait for each other did not all come."""
 
 
-def _library() -> Any:
+def load_library() -> Any:
+    """The system's CUDA driver. Raises BackendUnavailable where it has none."""
     name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
     try:
         return ctypes.CDLL(name)
@@ -59,7 +59,7 @@ def _library() -> Any:
 
 
 class Driver:
-    """Calls that raise."""
+    """A driver library whose calls raise CudaError where they fail."""
 
     def __init__(self, library: Any):
         self.library = library
@@ -155,7 +155,7 @@ class Device:
     def launch_together(
         self, function: c_void_p, blocks: int, threads: int, shared: int, stream: int, values: Sequence[int]
     ) -> None:
-        """The same with all blocks at once, or not at all: they may wait for each other (a
+        """Starts a kernel with all blocks at once, or not at all: they may wait for each other (a
         cooperative launch)."""
         self.call("cuLaunchCooperativeKernel", function, *_extent(blocks, threads, shared, stream), _pointers(values))
 
@@ -170,8 +170,8 @@ class Device:
         return address.value
 
     def free(self, address: int, stream: int) -> None:
-        """Whatever context this thread has, which is left to it: the garbage collector may come at
-        any time, in any thread."""
+        """Gives memory back, whatever context this thread has, which is left to it: the garbage
+        collector may come at any time, in any thread."""
         if os.getpid() == self.process:
             self.call("cuCtxPushCurrent_v2", self.context)
             try:
@@ -189,7 +189,7 @@ class Device:
         return None if code else value.value
 
     def to_device(self, address: int, array: np.ndarray, stream: int) -> None:
-        """array: contiguous; it may be changed as soon as this returns."""
+        """Copies a contiguous array, which may be changed as soon as this returns."""
         if array.nbytes:
             host = array.ctypes.data
             self.call(
@@ -199,7 +199,7 @@ class Device:
                 self.synchronise(stream)
 
     def to_host(self, array: np.ndarray, address: int, stream: int) -> None:
-        """Waits for all that the stream has to do before."""
+        """Copies to an array, and waits for all that the stream has to do before."""
         if array.nbytes:
             self.call(
                 "cuMemcpyDtoHAsync_v2",
@@ -254,36 +254,22 @@ def open_device(library: Any) -> Device:
             f"backend 'cuda' needs a driver for CUDA {LEAST_DRIVER // 1000} or later; this one is for CUDA "
             f"{version.value // 1000}.{version.value % 1000 // 10}. Update it, or use backend='cpu'."
         )
-    found = Device(driver)
-    if found.capability < LEAST:
+    gpu = Device(driver)
+    if gpu.capability < LEAST:
         raise BackendUnavailable(
-            "backend 'cuda' needs a GPU of compute capability {}.{} or more; this one has {}.{}. Use backend='cpu'.".format(
-                *LEAST, *found.capability
-            )
+            "backend 'cuda' needs a GPU of compute capability {}.{} or more; this one has {}.{}."
+            " Use backend='cpu'.".format(*LEAST, *gpu.capability)
         )
-    found.open()
-    return found
+    gpu.open()
+    return gpu
 
 
-_STANDING_IN: list[Device] = []
-
-
-@contextlib.contextmanager
-def standing_in(found: Device) -> Iterator[None]:
-    """In here `device()` is this one, in all threads: one that only records what it is asked to
-    run, say."""
-    _STANDING_IN.append(found)
-    try:
-        yield
-    finally:
-        _STANDING_IN.remove(found)
-
-
-def device() -> Device:
-    """The first GPU. Raises BackendUnavailable, again at every call until there is one."""
-    return _STANDING_IN[-1] if _STANDING_IN else _first()
+def first_device() -> Device:
+    """The first GPU that the system's driver has, opened once. Raises BackendUnavailable, again at
+    every call until there is one."""
+    return _opened(load_library())
 
 
 @lru_cache(maxsize=1)
-def _first() -> Device:
-    return open_device(_library())
+def _opened(library: Any) -> Device:
+    return open_device(library)

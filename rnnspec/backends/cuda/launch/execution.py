@@ -1,177 +1,35 @@
-"""Runs programs on a device: compiles what is missing, lays buffers out, launches stage after
-stage, all on one stream.
+"""Runs a program on a device: lays buffers out and launches stage after stage, all on one stream.
 
-In: a Program, arrays on the device, sizes. Out: arrays on the device. Buffers hold all steps, n
-rows to a step (n: rows of the batch); what the forward program saves is the tape.
+In: a program's kernels, arrays on the device, sizes. Out: arrays on the device. Buffers hold all
+steps, n rows to a step (n: rows of the batch); what the forward program saves is the tape.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from math import prod
-from typing import Any
 
 import numpy as np
 from numpy import ndarray as Array
 
-from rnnspec.backends.cuda.choice import Choice, choose
-from rnnspec.backends.cuda.compile.build import architecture, build
+from rnnspec.backends.cuda.choice import Choice
 from rnnspec.backends.cuda.compile.source import Source
 from rnnspec.backends.cuda.emit import products
-from rnnspec.backends.cuda.emit.moves import THREADS, runtime_source
-from rnnspec.backends.cuda.emit.stage import THREADS as STAGE_THREADS
-from rnnspec.backends.cuda.emit.stage import has_work, stage_source, sums
-from rnnspec.backends.cuda.launch.driver import BlockedError, Device
-from rnnspec.backends.cuda.launch.memory import DeviceArray, new_array
-from rnnspec.backends.cuda.loop.facts import Facts, Shape
+from rnnspec.backends.cuda.emit.stage import THREADS, has_work
+from rnnspec.backends.cuda.launch.code import CudaCode
+from rnnspec.backends.cuda.launch.driver import BlockedError
+from rnnspec.backends.cuda.launch.launcher import Launcher, up
+from rnnspec.backends.cuda.launch.memory import DeviceArray
+from rnnspec.backends.cuda.loop.facts import Shape
 from rnnspec.backends.cuda.loop.grid import APART
-from rnnspec.backends.cuda.loop.kernel import loop_source
 from rnnspec.language.sizes import evaluate_size
-from rnnspec.lowering.program import Panel, Place, Program, Stage, State
-from rnnspec.lowering.signature import layout
-from rnnspec.symbolic.graph import Read, operands, size_of
+from rnnspec.lowering.program import Panel, Place, Stage, State
+from rnnspec.lowering.signature import gradient_sums
+from rnnspec.symbolic.graph import size_of
 
 BLOCKS = 8  # of a stage's kernel, for each processor, at most
 OUTER_ROWS = 256  # of one part of a sum of outer products, at least
 PATIENCE = 1 << 24  # how often a block looks whether the others have come: some seconds, and a step takes microseconds
-
-
-def up(count: int, size: int) -> int:
-    """How many pieces of a size it takes."""
-    return -(-count // size)
-
-
-@dataclass
-class CudaCode:
-    """A program and its kernels, made when they are first needed."""
-
-    program: Program
-    dtype: np.dtype
-    digest: str
-    sources: dict[Any, Source] = field(default_factory=dict)
-    choices: dict[Any, Choice] = field(default_factory=dict)
-
-    @cached_property
-    def facts(self) -> Facts:
-        return Facts(self.program)
-
-    @cached_property
-    def layout(self) -> dict[str, Any]:
-        """As of a CPU kernel (backends/cpu/layout.py): what is read, carried, emitted and
-        summed."""
-        graph, stages = self.program.graph, list(self.program.stages())
-
-        def source(name: str) -> str:
-            node = graph.nodes[name]
-            return node.source if isinstance(node, Read) and node.kind == "parameter" else ""
-
-        accumulations = [acc for stage in stages for panel in stage.panels for acc in panel.accumulations]
-        biases = [f"bias {' + '.join(source(b) for b in acc.biases)}" for acc in accumulations if acc.biases]
-        panels = (
-            [{"matrices": tuple(tuple((source(t.matrix), t.transposed) for t in acc.terms) for acc in accumulations)}]
-            if accumulations
-            else []
-        )
-        read = {o for stage in stages for n in (*stage.nodes, *stage.rowwise) for o in operands(graph.nodes[n])}
-        read |= {v for stage in stages for v, _ in (*stage.stores, *stage.sums)}
-        vectors = [f"vector {source(n)}" for n in graph.nodes if n in read and source(n)]
-        return layout(self.program, 1, list(dict.fromkeys([*biases, *vectors])), panels)
-
-    def stage(self, stage: Stage) -> Source:
-        if id(stage) not in self.sources:
-            self.sources[id(stage)] = stage_source(self.program, stage, self.dtype.name, self.digest)
-        return self.sources[id(stage)]
-
-    def texts(self) -> str:
-        """The texts of its stages' kernels."""
-        return "\n".join(self.stage(stage).text for stage in self.program.stages() if has_work(stage))
-
-    def choice(self, device: Device, rows: int, sizes: Mapping[str, int], tier: int | None) -> Choice:
-        """Which kernels run the loop (choice.py)."""
-        key = (device, rows, tuple(sizes.items()), tier)
-        if key not in self.choices:
-            together = device.processors if device.cooperative else 1
-            self.choices[key] = choose(
-                self.facts, sizes, self.dtype.itemsize, rows, device.processors, device.shared, tier, together
-            )
-        return self.choices[key]
-
-    def loop(self, choice: Choice, sizes: Mapping[str, int]) -> Source:
-        assert choice.shape is not None
-        key = (choice.shape.rows, choice.shape.blocks, choice.shape.threads, choice.shape.weights, tuple(sizes.items()))
-        if key not in self.sources:
-            self.sources[key] = loop_source(self.program, self.facts, choice.shape, sizes, self.dtype.name, self.digest)
-        return self.sources[key]
-
-
-@dataclass(frozen=True)
-class Launcher:
-    """A device and a stream, for one kind of number."""
-
-    device: Device
-    dtype: np.dtype
-    stream: int
-
-    def __call__(self, source: Source, blocks: int, values: Mapping[str, int], *, together: bool = False) -> None:
-        """Starts a kernel; none, if it has no blocks. values: by the keys of its arguments;
-        together: all blocks have to run at once."""
-        if blocks:
-            shared = source.shared * self.dtype.itemsize
-            function = self.device.function(source, lambda: build(source, architecture(self.device.capability)), shared)
-            launch = self.device.launch_together if together else self.device.launch
-            launch(function, blocks, source.threads, shared, self.stream, [values[k] for k in source.arguments])
-
-    def move(self, name: str, numbers: int, /, **values: int) -> None:
-        """Starts a kernel of runtime.py with a thread for each of so many numbers."""
-        self(runtime_source(name, self.dtype.name), up(numbers, THREADS), values)
-
-    def new(self, *shape: int) -> DeviceArray:
-        return new_array(self.device, shape, self.dtype, self.stream)
-
-    def zeros(self, *shape: int) -> DeviceArray:
-        array = self.new(*shape)
-        self.device.zero(array.address, prod(shape) * self.dtype.itemsize, self.stream)
-        return array
-
-    def counters(self, count: int) -> DeviceArray:
-        array = new_array(self.device, (count,), np.dtype(np.uint64), self.stream)
-        self.device.zero(array.address, 8 * count, self.stream)
-        return array
-
-    def upload(self, array: Array) -> DeviceArray:
-        self.device.use()
-        host = np.ascontiguousarray(array)
-        found = new_array(self.device, array.shape, host.dtype, self.stream)
-        self.device.to_device(found.address, host, self.stream)
-        return found
-
-    def indices(self, values: Any) -> DeviceArray:
-        return self.upload(np.asarray(values, np.uint64))
-
-    def packed(self, array: DeviceArray, *, copy: bool = False) -> DeviceArray:
-        """The array with its numbers one after another. copy: even if they are."""
-        if array.contiguous and not copy:
-            return array
-        item, found = self.dtype.itemsize, self.new(*array.shape)
-        shape, strides = (1, 1, 1, *array.shape), (0, 0, 0, *array.strides)
-        height, middle, width = shape[-3:]
-        for number, index in enumerate(np.ndindex(shape[3:-3])):  # arrays of up to three axes go at once
-            start = sum(i * s for i, s in zip(index, strides[3:-3]))
-            self.move(
-                "copy",
-                height * middle * width,
-                target=found.address + number * height * middle * width * item,
-                source=array.address + start,
-                height=height,
-                middle=middle,
-                width=width,
-                by_first=strides[-3] // item,
-                by_second=strides[-2] // item,
-                by_third=strides[-1] // item,
-            )
-        return found
 
 
 @dataclass
@@ -271,11 +129,9 @@ class Execution:
 
     def address(self, place: Place) -> int:
         """Where the rows of a place begin: of a history, those before each step or after it."""
-        buffer, program = self.code.program.buffers[place.buffer], self.code.program
-        later = buffer.kind == "history" and (place.shift == 1) != (program.reverse and not buffer.taped)
-        return self.buffer(place.buffer).address + (
-            self.n * self.size(buffer.size) * self.launcher.dtype.itemsize if later else 0
-        )
+        program, start = self.code.program, self.buffer(place.buffer).address
+        step = self.n * self.size(program.buffers[place.buffer].size) * self.launcher.dtype.itemsize
+        return start + step if program.after_step(place) else start
 
     def values(self, source: Source, **given: int) -> dict[str, int]:
         """The arguments of a kernel by key."""
@@ -301,7 +157,6 @@ class Execution:
         return found
 
     # --- the loop
-    # ----------------------------------------------------------------------------------------------------
 
     def whole_loop(self) -> None:
         """Tiers 1 and 2."""
@@ -375,7 +230,6 @@ class Execution:
         )
 
     # --- stages over rows
-    # --------------------------------------------------------------------------------------------
 
     def stage(
         self, stage: Stage, first: int, count: int, t0: int, panels: list[tuple[dict[str, int], int]] | None = None
@@ -395,13 +249,14 @@ class Execution:
             self.launcher(source, min(count, processors * 2 * BLOCKS), self.values(source, **common))
             return
         size = self.size(stage.size)
-        across = min(STAGE_THREADS, 1 << max(0, size - 1).bit_length())
-        down, groups = STAGE_THREADS // across, up(size, across)
+        across = min(THREADS, 1 << max(0, size - 1).bit_length())
+        down, groups = THREADS // across, up(size, across)
         parts = min(up(count, down), max(1, BLOCKS * processors // max(1, groups)))
         chunk = up(up(count, parts), down) * down
         parts = up(count, chunk)
         summed = [
-            (parameter, self.launcher.new(parts * down, size)) for parameter, _ in sums(self.code.program.graph, stage)
+            (parameter, self.launcher.new(parts * down, size))
+            for parameter, _ in gradient_sums(self.code.program.graph, stage)
         ]
         given = (
             common
@@ -427,7 +282,7 @@ class Execution:
         matrices, strides, targets, starts, modes = [], [], [], [], []
         for acc in gates:
             for term, depth in zip(acc.terms, inner):
-                matrices.append(self.params[_parameter(program, term.matrix)].address)
+                matrices.append(self.params[program.source_of(term.matrix)].address)
                 strides += [1, units] if term.transposed else [depth, 1]
             targets.append(self.address(program.places[acc.value]))
             bias = self.bias(acc.biases) if acc.first and acc.biases else None
@@ -456,7 +311,7 @@ class Execution:
 
     def bias(self, names: tuple[str, ...]) -> DeviceArray:
         """The sum of some vectors."""
-        vectors = [self.params[_parameter(self.code.program, name)] for name in names]
+        vectors = [self.params[self.code.program.source_of(name)] for name in names]
         if len(vectors) == 1:
             return vectors[0]
         key = f"bias {' + '.join(names)}"
@@ -493,9 +348,3 @@ class Execution:
             },
         )
         self.add(parameter, parts)
-
-
-def _parameter(program: Program, name: str) -> str:
-    node = program.graph.nodes[name]
-    assert isinstance(node, Read)
-    return node.source

@@ -19,8 +19,8 @@ CUDA = 2  # kDLCUDA, from dlpack.h
 KINDS = {0: "i", 1: "u", 2: "f", 5: "c"}  # DLDataTypeCode
 
 
-class _Tensor(ctypes.Structure):
-    """DLTensor, from dlpack.h."""
+class Tensor(ctypes.Structure):
+    """What a DLPack capsule points to: DLTensor, from dlpack.h."""
 
     _fields_ = [
         ("data", ctypes.c_void_p),
@@ -47,7 +47,7 @@ def on_device(value: Any) -> bool:
 
 
 def interface(value: Any) -> dict[str, Any]:
-    """See the module; of an array that is `on_device`."""
+    """Where an array that is `on_device` lies, in the words of `__cuda_array_interface__`."""
     value = _detached(value)
     if not hasattr(value, "__cuda_array_interface__"):
         return _from_dlpack(value)
@@ -76,7 +76,7 @@ def _detached(value: Any) -> Any:
 
 
 def packed_strides(shape: tuple[int, ...], item: int) -> tuple[int, ...]:
-    """In bytes, of an array whose numbers lie one after another."""
+    """The strides in bytes of an array whose numbers lie one after another."""
     return tuple(item * prod(shape[i + 1 :]) for i in range(len(shape)))
 
 
@@ -85,7 +85,7 @@ def _from_dlpack(value: Any) -> dict[str, Any]:
     capsule = value.__dlpack__(stream=1)  # 1: CUDA's default stream
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    tensor = ctypes.cast(pointer(capsule, b"dltensor"), ctypes.POINTER(_Tensor)).contents
+    tensor = ctypes.cast(pointer(capsule, b"dltensor"), ctypes.POINTER(Tensor)).contents
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     item = tensor.bits // 8
     strides = (

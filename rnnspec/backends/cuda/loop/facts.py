@@ -1,5 +1,5 @@
-"""What a loop kernel (loop.py) keeps where: read off the Program, and, for given sizes, laid out in
-shared memory.
+"""What a loop kernel (kernel.py) keeps where: read off the Program, and, for given sizes, laid out
+in shared memory.
 
 A *tile* holds a value of every row of the block: the states, of the step before and of this one,
 and what one stage of the loop computes and another reads. Buffers that anything outside the loop
@@ -33,7 +33,8 @@ VECTOR_BYTES = 16
 
 @dataclass(frozen=True)
 class Tile:
-    """whole: whether something reads other units than its own."""
+    """A value of every row of a block. copies: 2 of a state, for the step before and this one;
+    whole: whether something reads other units than its own."""
 
     size: str
     copies: int
@@ -42,13 +43,13 @@ class Tile:
 
 @dataclass(frozen=True)
 class Facts:
-    """Of the loop of a program."""
+    """What stages of a program's loop hand on to each other, and to what runs outside it."""
 
     program: Program
 
     @cached_property
     def states(self) -> Mapping[str, State]:
-        """By buffer."""
+        """The states by the buffers of their histories."""
         return {s.buffer: s for s in self.program.states}
 
     @cached_property
@@ -124,10 +125,9 @@ class Facts:
         return [key for key in dict.fromkeys(keys) if key in self.tiles and self.tiles[key].whole]
 
     def _read(self, stage: Stage) -> set[str]:
-        nodes = self.program.graph.nodes
-        found = {o for panel in stage.panels for o in panel.operands}
-        found |= {o for n in (*stage.nodes, *stage.rowwise) for o in operands(nodes[n])}
-        return found | {v for v, _ in stage.stores if v not in stage.rowwise} | {v for _, v in stage.sums}
+        """What a stage reads or leaves, but for what it computes of whole rows."""
+        read = {o for panel in stage.panels for o in panel.operands} | set(stage.reads(self.program.graph))
+        return read | {v for v, _ in stage.stores if v not in stage.rowwise}
 
     @cached_property
     def outside(self) -> frozenset[str]:

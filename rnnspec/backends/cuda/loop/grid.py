@@ -1,4 +1,4 @@
-"""What a loop kernel (loop.py) has beside where several blocks share the units of a tile of rows
+"""What a loop kernel (kernel.py) has beside where several blocks share the units of a tile of rows
 (tier 2).
 
 Blocks come in groups, one group to a tile. What a stage computes of a whole tile, each block leaves

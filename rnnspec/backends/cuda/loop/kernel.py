@@ -1,5 +1,5 @@
 """Program -> text of the kernel that runs the whole time loop: one block for each tile of batch
-rows (tier 1), or several, each with a part of the units (tier 2; loop_grid.py has what that takes
+rows (tier 1), or several, each with a part of the units (tier 2; grid.py has what that takes
 beside).
 
 Everything that lives from stage to stage lies in shared memory, recurrent weights in registers or
@@ -153,13 +153,13 @@ def _leave(work: LoopText) -> None:
 def _fixed(work: LoopText, stage: Stage) -> list[str]:
     """Parameters and sizes that the pointwise work of a stage reads."""
     biases = {b for panel in stage.panels for acc in panel.accumulations if acc.first for b in acc.biases}
-    wanted = biases | {n for n in work.outside(stage) if work.is_read(n, "parameter", "size")}
+    wanted = biases | {n for n in work.outside(stage) if work.program.is_read(n, "parameter", "size")}
     return [n for n in work.graph.nodes if n in wanted]
 
 
 def _hoist(work: LoopText, stage: Stage) -> None:
-    fixed = _fixed(work, stage)
-    if len(fixed) * len(work.items(stage.size)) <= HOISTED:
+    """What is the same in every step, read before the first one if that is little."""
+    if not stage.rowwise and len(_fixed(work, stage)) * len(work.items(stage.size)) <= HOISTED:
         _load_fixed(work, stage, work.items(stage.size))
 
 
@@ -201,7 +201,6 @@ def _steps(work: LoopText) -> None:
 
 
 # --- a stage
-# ---------------------------------------------------------------------------------------------------------
 
 
 def _stage(work: LoopText, stage: Stage, number: int) -> None:
@@ -263,7 +262,7 @@ def _item(work: LoopText, stage: Stage, number: int, item: int) -> None:
     for name in work.outside(stage):
         if name in own or work.in_global(name):
             continue
-        if work.is_read(name, "step"):
+        if work.program.is_read(name, "step"):
             work.line(f"{work.value(name, str(item))} = {work.fixed(name, u, 't')}")
         elif not work.fixed(name, u, "t"):
             work.line(

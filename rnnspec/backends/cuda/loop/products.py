@@ -1,4 +1,4 @@
-"""The products of a loop kernel (loop.py): each thread sums columns, for all rows of the tile.
+"""The products of a loop kernel (kernel.py): each thread sums columns, for all rows of the tile.
 
 A column is a unit of one accumulation of a panel. Where a block has threads to spare, several share
 a column's terms, and their sums are added where they are read. Weights are read once, before the

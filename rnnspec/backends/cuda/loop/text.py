@@ -1,4 +1,4 @@
-"""The text of a loop kernel (loop.py): its constants, and the places of values in the block's
+"""The text of a loop kernel (kernel.py): its constants, and the places of values in the block's
 shared memory."""
 
 from __future__ import annotations
@@ -6,14 +6,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from rnnspec.backends.cuda.emit.text import Text
+from rnnspec.backends.cuda.emit.text import CudaText
 from rnnspec.backends.cuda.loop.facts import Facts, Shape, own_units
 from rnnspec.language.sizes import evaluate_size
 from rnnspec.lowering.program import Place, Stage
 
 
 @dataclass
-class LoopText(Text):
+class LoopText(CudaText):
+    """The text of a loop kernel. shape: of the kernel for these sizes, which are constants in
+    it."""
+
     facts: Facts = field(kw_only=True)
     shape: Shape = field(kw_only=True)
     sizes: Mapping[str, int] = field(kw_only=True)
@@ -90,7 +93,8 @@ class LoopText(Text):
         return " + ".join([*([copy] if copy else []), *terms, self.u(known)])
 
     def outside(self, stage: Stage) -> list[str]:
-        return [*super().outside(stage), *(v for v, _ in self.facts.carried(stage))]
+        """The values that the pointwise work of a stage takes from elsewhere."""
+        return [*stage.reads(self.graph), *(v for v, _ in self.facts.carried(stage))]
 
     def tile_of(self, name: str) -> int:
         """Where the tile of a value that lies in shared memory begins."""
@@ -99,7 +103,7 @@ class LoopText(Text):
     def in_global(self, name: str) -> bool:
         """Whether a value is read from global memory alone."""
         return (
-            not self.is_read(name, "parameter", "step", "size")
+            not self.program.is_read(name, "parameter", "step", "size")
             and name not in self.facts.made
             and self.facts.state_of(name) is None
         )

@@ -1,0 +1,173 @@
+"""The text of a stage: its panels' products, then the pointwise work that follows, for the rows
+`first` to `first + count`."""
+
+from __future__ import annotations
+
+from rnnspec.backends.cpu.emit.emission import Emission
+from rnnspec.backends.cpu.emit.panels import descriptor, split
+from rnnspec.backends.cpu.emit.rowwise import rowwise
+from rnnspec.lowering.program import Stage
+from rnnspec.lowering.signature import barriers, gradient_sums
+from rnnspec.symbolic.graph import operands, size_of
+
+
+def gradient(work: Emission, parameter: str) -> str:
+    """The variable that points to where a gradient is summed."""
+    return work.name(f"gradient {parameter}", f"d_{parameter}_total")
+
+
+def loop(work: Emission, stages: tuple[Stage, ...], number: int) -> int:
+    """The stages of the loop, step by step. number: of their first panel; returns that of the next
+    one."""
+    with work.block(f"for s in range({'steps - 1, -1, -1' if work.program.reverse else 'steps'}):"):
+        work.line("first, t = s * n, t0 + s")
+        _live(work, "t")
+        for stage in stages:
+            number = _stage(work, stage, number)
+            if barriers(work.program):
+                work.barrier()
+    if not barriers(work.program):
+        work.barrier()
+    return number
+
+
+def whole(work: Emission, stage: Stage, number: int) -> int:
+    """A stage over all rows of a chunk: at once if all are live and none needs to know its step,
+    else step by step."""
+    program = work.program
+    by_step = any(program.is_read(o, "step") for n in stage.nodes for o in operands(program.graph.nodes[n]))
+    work.line(f"spans = {'steps' if by_step else '1 if full else steps'}")
+    with work.block("for span in range(spans):"):
+        work.line("first, count, t = 0, rows, t0")
+        with work.block("if spans > 1 or steps == 1:"):
+            work.line("first, t = span * n, t0 + span")
+            _live(work, "t")
+        number = _stage(work, stage, number)
+    work.barrier()
+    return number
+
+
+def _live(work: Emission, t: str) -> None:
+    work.line(f"count = n if active == 0 else min(n, get(pointer_int(active), {t}))")
+
+
+def _stage(work: Emission, stage: Stage, number: int) -> int:
+    if stage.panels:
+        number = _products(work, stage, number)
+    elif stage.rowwise:
+        rowwise(work, stage)
+    elif stage.sums:
+        with work.block(f"for p in {work.units(stage.size)}:"):
+            _unit_block(work, stage)
+    elif _is_pointwise(stage):
+        _row_by_row(work, stage)
+    _clear_holes(work, stage)
+    return number
+
+
+def _is_pointwise(stage: Stage) -> bool:
+    """Whether a stage does anything beside products."""
+    return bool(stage.nodes or stage.stores or stage.sums)
+
+
+def _products(work: Emission, stage: Stage, number: int) -> int:
+    """Every other step takes the panels from the last to the first, and finds in the cache what the
+    step before used last."""
+    panels, blocks = split(stage, work.target)
+    padded, width = work.pad(stage.size), f"{blocks} * lanes" if blocks > 1 else "lanes"
+    first, end = work.share(stage.size, blocks)
+    with work.block(f"for turn in range({first}, {end}):"):
+        work.line(f"group = turn if t % 2 == 0 else {first} + {end} - 1 - turn")
+        for panel in panels:
+            values = ", ".join(a.value for a in panel.accumulations)
+            work.line(f"invoke(product, {descriptor(work, number)}, group, first, count)  # {values}")
+            number += 1
+        if _is_pointwise(stage):
+            with work.block(f"for p in range(group * {width}, min({padded}, (group + 1) * {width}), lanes):"):
+                _unit_block(work, stage)
+    return number
+
+
+def _unit_block(work: Emission, stage: Stage) -> None:
+    """The pointwise work of one block of units, over the rows."""
+    padded, sums = work.pad(stage.size), gradient_sums(work.graph, stage)
+    inner, hoisted = _loads(work, stage)
+    for text in hoisted:
+        work.line(text)
+    for parameter, _ in sums:
+        work.line(f"{_running(work, parameter)} = load({gradient(work, parameter)}, p)")
+    with work.block("for row in range(first, first + count):"):
+        work.line(f"offset = row * {padded} + p")
+        _compute(work, stage, inner)
+        for parameter, value in sums:
+            work.line(f"{_running(work, parameter)} = {_running(work, parameter)} + {work.value(value)}")
+    for parameter, _ in sums:
+        work.line(f"store({gradient(work, parameter)}, p, {_running(work, parameter)})")
+
+
+def _row_by_row(work: Emission, stage: Stage) -> None:
+    """The pointwise work of a stage without products, in the order in which the rows lie in
+    memory."""
+    with (
+        work.block("for row in range(first, first + count):"),
+        work.block(f"for p in {work.units(stage.size)}:"),
+    ):
+        work.line(f"offset = row * {work.pad(stage.size)} + p")
+        inner, hoisted = _loads(work, stage)
+        _compute(work, stage, hoisted + inner)
+
+
+def _compute(work: Emission, stage: Stage, loads: list[str]) -> None:
+    """Loads, one equation a line, stores: for the vector at `offset`."""
+    for text in loads:
+        work.line(text)
+    work.compute(stage.nodes)
+    for value in dict.fromkeys(v for v, _ in stage.stores):
+        for place in dict.fromkeys(p for v, p in stage.stores if v == value):
+            work.line(f"store({work.rows(place)}, offset, {work.value(value)})")
+
+
+def _running(work: Emission, parameter: str) -> str:
+    return work.name(f"running {parameter}", f"d_{parameter}_sum")
+
+
+def _loads(work: Emission, stage: Stage) -> tuple[list[str], list[str]]:
+    """Texts that load what the pointwise nodes read: row by row, and what is the same for all
+    rows."""
+    program, graph = work.program, work.graph
+    inner, hoisted = [], []
+    for name in stage.reads(graph):
+        value = work.value(name)
+        alone = size_of(graph, name) == "1" and stage.size != "1"
+        if program.is_read(name, "step"):
+            hoisted.append(f"{value} = from_int(t)")
+        elif program.is_read(name, "size"):
+            hoisted.append(f"{value} = from_int({work.get(f'size {program.source_of(name)}')})")
+        elif program.is_read(name, "parameter"):
+            vector = work.name(f"vector {program.source_of(name)}")
+            hoisted.append(
+                f"{value} = load_splat({vector}, 0)" if graph.shapes[name] == () else f"{value} = load({vector}, p)"
+            )
+        elif alone:
+            inner.append(f"{value} = load_splat({work.rows(program.places[name])}, row * {work.pad('1')})")
+        else:
+            inner.append(f"{value} = load({work.rows(program.places[name])}, offset)")
+    return inner, hoisted
+
+
+def _clear_holes(work: Emission, stage: Stage) -> None:
+    """Rows that have ended become zero wherever a product over all rows of the chunk will read
+    them."""
+    program = work.program
+    read_whole = {program.places[v].buffer for o in program.outers for v in (o.left, o.right)}
+    written = [place for _, place in stage.stores] + [
+        program.places[a.value] for p in stage.panels for a in p.accumulations
+    ]
+    written = [p for p in dict.fromkeys(written) if program.buffers[p.buffer].saved or p.buffer in read_whole]
+    if not written:
+        return
+    with work.block("if part == 0 and count < n and first + count < rows:"):
+        for place in written:
+            padded = work.pad(program.buffers[place.buffer].size)
+            with work.block(f"for k in range((first + count) * {padded}, (first // n + 1) * n * {padded}, lanes):"):
+                work.line(f"store({work.rows(place)}, k, number(0.0))")
