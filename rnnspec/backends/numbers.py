@@ -54,8 +54,8 @@ def _erf(v: Array) -> Array:
     return real if not np.iscomplexobj(v) else real + 1j * v.imag * (2 / math.sqrt(math.pi)) * np.exp(-(v.real**2))
 
 
-_OWN = {"sigmoid": _sigmoid, "erf": _erf}  # NumPy has neither
-_NUMPY: dict[str, Callable[[Any], Any]] = {name: _OWN.get(name) or getattr(np, name) for name in PRIMITIVES}
+_NOT_IN_NUMPY = {"sigmoid": _sigmoid, "erf": _erf}
+_NUMPY: dict[str, Callable[[Any], Any]] = {name: _NOT_IN_NUMPY.get(name) or getattr(np, name) for name in PRIMITIVES}
 
 FLOAT64 = Numbers(np.float64, float, _NUMPY)
 COMPLEX128 = Numbers(np.complex128, float, _NUMPY)
@@ -75,8 +75,9 @@ def mpmath_numbers() -> Numbers:
     ...`)."""
     import mpmath
 
-    own = {"sigmoid": lambda v: 1 / (1 + mpmath.exp(-v)), "log1p": lambda v: mpmath.log(1 + v)}  # not in every mpmath
-    functions = {name: _elementwise(getattr(mpmath, name, None) or own[name]) for name in PRIMITIVES}
+    # what not every mpmath has
+    missing = {"sigmoid": lambda v: 1 / (1 + mpmath.exp(-v)), "log1p": lambda v: mpmath.log(1 + v)}
+    functions = {name: _elementwise(getattr(mpmath, name, None) or missing[name]) for name in PRIMITIVES}
     return Numbers(object, lambda q: mpmath.mpf(int(q.p)) / int(q.q), functions)
 
 

@@ -1,5 +1,4 @@
-"""Conformance packs: a cell with expected values, in a folder that needs nothing of rnnspec to be
-used.
+"""Conformance packs: a cell with expected values, in a folder that needs nothing of rnnspec.
 
     write_pack(rnnspec.load("lstm"), Path("lstm_pack"))
     results = verify(Path("lstm_pack"), adapter)
