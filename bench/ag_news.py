@@ -134,7 +134,7 @@ def kept(path: Path) -> dict[tuple[Any, ...], dict[str, Any]]:
     return found
 
 
-# one run
+# --- one run ---
 
 
 def measure(path: str, trials: list[dict[str, Any]], threads: int) -> Iterator[dict[str, Any]]:
@@ -271,7 +271,7 @@ class Theirs:
         return self.head(y[torch.from_numpy(batch.lengths) - 1, torch.arange(y.shape[1])])
 
 
-# what it says
+# --- what it says ---
 
 
 def group(rows: Iterable[dict[str, Any]], *fields: str) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
@@ -428,7 +428,7 @@ def agreement(rows: list[dict[str, Any]]) -> list[str]:
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
     """Accuracy over epochs for each max_length, a panel a cell; PyTorch dashed."""
     from rnnspec.show.figure import dress, new_figure
-    from rnnspec.storage.atomic import write_atomic
+    from rnnspec.storage import atomic
 
     colours = ("#4c78a8", "#e4572e", "#54a24b", "#b279a2")
     cells = list(group([r for r in rows if r["batch"] == FEW], "cell").items())
@@ -449,4 +449,4 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         fontsize=10,
     )
     save: Callable[[Any], object] = lambda file: figure.savefig(file, format="png")  # noqa: E731
-    write_atomic(path, save)
+    atomic.write(path, save)

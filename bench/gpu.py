@@ -34,7 +34,7 @@ from bench.timing import measure, repeats
 from rnnspec.backends.cuda.choice import DEVICES
 from rnnspec.backends.cuda.compile.build import prebuilt
 from rnnspec.backends.cuda.launch.driver import Device
-from rnnspec.engine.cuda import DeviceKernel
+from rnnspec.engine.cuda import CudaKernel
 from rnnspec.engine.kernel import Kernel
 from rnnspec.errors import BackendUnavailable, RnnspecError
 from rnnspec.language.sizes import evaluate_size, with_default_sizes
@@ -132,9 +132,9 @@ def compiled(job: Any, device: Recorder) -> str:
     return ""
 
 
-def kernel_for(cell: str, device: Device | None = None) -> DeviceKernel:
+def kernel_for(cell: str, device: Device | None = None) -> CudaKernel:
     """The kernels of a cell for a device, or for the first GPU."""
-    return DeviceKernel(rnnspec.load(cell), np.dtype(np.float32), device=device)
+    return CudaKernel(rnnspec.load(cell), np.dtype(np.float32), device=device)
 
 
 def compile_ahead(names: list[str], device: Device, end: float) -> None:
@@ -151,8 +151,7 @@ def _compiled(job: Any, about: tuple[Any, ...]) -> str:
     return compiled(job, Recorder(*about))
 
 
-# --- right
-# -----------------------------------------------------------------------------------------------------------
+# --- right ---
 
 
 def correctness(names: list[str], end: float = float("inf")) -> Iterator[tuple[str, float | str | None]]:
@@ -226,8 +225,7 @@ def difference(name: str) -> float:
     return worst
 
 
-# --- fast
-# ------------------------------------------------------------------------------------------------------------
+# --- fast ---
 
 
 def speed(end: float) -> Iterator[dict[str, Any]]:

@@ -183,8 +183,8 @@ def render(report: dict[str, Any], as_markdown: bool = False) -> str:
         [
             machine.line(report),
             (
-                "Forward and backward, one thread, float32. peak: the rise of the peak resident set over that after a tiny"
-                " case."
+                "Forward and backward, one thread, float32."
+                " peak: the rise of the peak resident set over that after a tiny case."
             ),
             table(head, lines, as_markdown),
         ]

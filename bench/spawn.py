@@ -32,18 +32,16 @@ def processors(threads: int) -> list[int]:
 
 
 def environment(threads: int) -> dict[str, str]:
-    found = os.environ | dict.fromkeys(THREAD_VARIABLES, str(threads))
-    found[
-        "OPENBLAS_NUM_THREADS"
-        # NumPy's, as `rnnspec train` sets it: its other threads go on spinning, and take the cores from
-        # whoever is next
-    ] = "1"
-    found["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    """The environment of a process that may use so many threads."""
+    variables = os.environ | dict.fromkeys(THREAD_VARIABLES, str(threads))
+    # NumPy's, as `rnnspec train` sets it: its other threads go on spinning, and take the cores from
+    # whoever is next
+    variables["OPENBLAS_NUM_THREADS"] = "1"
+    variables["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     if threads == 1:
-        found["XLA_FLAGS"] = (
-            f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1".strip()
-        )
-    return found
+        flags = (os.environ.get("XLA_FLAGS"), "--xla_cpu_multi_thread_eigen=false", "intra_op_parallelism_threads=1")
+        variables["XLA_FLAGS"] = " ".join(filter(None, flags))
+    return variables
 
 
 def records(function: str, arguments: Mapping[str, Any], threads: int) -> Iterator[dict[str, Any]]:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from rnnspec.compare.comparison import Comparison
     from rnnspec.compare.verdict import diff
     from rnnspec.engine import noise
-    from rnnspec.engine.kernel import Kernel, compile
+    from rnnspec.engine.compile import compile
+    from rnnspec.engine.kernel import Kernel
     from rnnspec.engine.results import Gradients, Inference, Run
     from rnnspec.errors import BackendUnavailable, DtypeError, RnnspecError, ShapeError, SpecError, UnsupportedError
     from rnnspec.language.load import load, loads, spec_names
@@ -36,7 +37,7 @@ _HOME = {
     "loads": "language.load",
     "spec_names": "language.load",
     "Spec": "language.spec",
-    "compile": "engine.kernel",
+    "compile": "engine.compile",
     "Kernel": "engine.kernel",
     "Run": "engine.results",
     "Gradients": "engine.results",

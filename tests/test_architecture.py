@@ -52,7 +52,7 @@ MODULES = {name_of(path): path for path in ALL_FILES}
 
 
 def imported(node: ast.AST) -> Iterator[tuple[str, str]]:
-    """(module, name) of every import of ours that a statement makes; name is "" for a module as a whole."""
+    """(module, name) of every import that a statement makes; name is "" for a module as a whole."""
     if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
         for alias in node.names:
             whole = f"{node.module}.{alias.name}"

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 from numpy import ndarray as Array
 
-from rnnspec.engine.kernel import Kernel, compile
+from rnnspec.engine.compile import compile
+from rnnspec.engine.kernel import Kernel
 from rnnspec.language.layouts import pack, pack_gradients
 from rnnspec.language.sizes import full_shape, sizes_in
 from rnnspec.language.spec import Shape, Spec

@@ -14,7 +14,8 @@ from numpy import ndarray as Array
 from rnnspec.backends import reference
 from rnnspec.check.sampling import Case, Shapes, awkward, draw
 from rnnspec.check.tolerances import REFERENCE
-from rnnspec.engine.kernel import Kernel, compile
+from rnnspec.engine.compile import compile
+from rnnspec.engine.kernel import Kernel
 from rnnspec.language.spec import Spec
 from rnnspec.symbolic.adjoint import adjoint
 from rnnspec.symbolic.build import build
@@ -68,15 +69,6 @@ def subject(spec: Spec, seed: int = 0, origin: str = "") -> Subject:
 
 def with_kernel(known: Subject, dtype: str) -> Subject:
     return replace(known, dtype=dtype, kernel=compile(known.spec, dtype=dtype))
-
-
-def variant(kernel: Kernel, threads: int | None = None, memory: str = "full") -> Kernel:
-    """The same machine code on another number of threads, or keeping less of a run."""
-    for mode in ("forward", "backward", "infer"):
-        kernel._code(mode)
-    other = Kernel(kernel.spec, kernel.dtype, threads or kernel._threads, memory)
-    other._codes.update(kernel._codes)
-    return other
 
 
 # --- runs

@@ -67,9 +67,9 @@ def _battery(args: argparse.Namespace, cells: Sequence[str]) -> int:
     else:
         print(report.to_text())
     if junit:
-        from rnnspec.storage.atomic import write_atomic
+        from rnnspec.storage import atomic
 
-        write_atomic(junit, lambda file: file.write(report.to_junit().encode()))
+        atomic.write(junit, report.to_junit().encode())
     return 0 if report.passed else 1
 
 

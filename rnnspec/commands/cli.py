@@ -329,10 +329,10 @@ def _run_show(args: argparse.Namespace) -> int:
     if args.stage or args.latex or args.json:
         raise RnnspecError("--svg draws a picture and prints nothing: give it without --stage, --latex and --json")
     from rnnspec.show.diagram import svg
-    from rnnspec.storage.atomic import write_atomic
+    from rnnspec.storage import atomic
 
     text = svg(load(args.cell))
-    write_atomic(args.svg, lambda file: file.write(text.encode()))
+    atomic.write(args.svg, text.encode())
     print(f"written {args.svg}", file=sys.stderr)
     return 0
 

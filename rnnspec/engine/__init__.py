@@ -1,1 +1,1 @@
-"""Kernels as objects that are called: arrays are checked, noise is drawn, weights packed, results named."""
+"""Kernels as objects that are called: arrays are checked, noise is drawn, weights are packed."""

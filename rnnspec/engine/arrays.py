@@ -156,6 +156,11 @@ def infer_sizes(spec: Spec, dims: list[tuple[str, Shape, tuple[int, ...]]]) -> d
     return sizes
 
 
+def numbers(shape: Shape, sizes: Mapping[str, int]) -> Shape:
+    """A declared shape with the value of every size in its place, as `infer_sizes` takes it."""
+    return tuple(str(n) for n in full_shape(shape, sizes))
+
+
 def _shown(shape: tuple[int | None, ...]) -> str:
     return "(" + ", ".join("?" if n is None else str(n) for n in shape) + ("," if len(shape) == 1 else "") + ")"
 

@@ -1,5 +1,5 @@
-"""Kernels on an NVIDIA GPU: `rnnspec.compile(cell, backend="cuda")` gives a DeviceKernel, which is
-called like any Kernel.
+"""The kernels of one cell on an NVIDIA GPU: `rnnspec.compile(cell, backend="cuda")` gives a
+CudaKernel, which is called like any Kernel.
 
 NumPy arrays are copied to the device and results back. Arrays that lie on the device already (torch
 and CuPy tensors, whatever has `__cuda_array_interface__` or DLPack) are read where they are; if any
@@ -12,38 +12,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.backends.cuda.choice import TIERS, Choice
-from rnnspec.backends.cuda.launch.driver import Device, first_device
 from rnnspec.backends.cuda.launch.code import CudaCode
+from rnnspec.backends.cuda.launch.driver import Device, first_device
 from rnnspec.backends.cuda.launch.execution import Execution
-from rnnspec.backends.cuda.launch.interface import interface, on_device
+from rnnspec.backends.cuda.launch.interface import on_device, shadows
 from rnnspec.backends.cuda.launch.launcher import Launcher
 from rnnspec.backends.cuda.launch.memory import DeviceArray, StreamHandle, foreign
 from rnnspec.engine import arrays as checked
-from rnnspec.engine.kernel import Kernel, _Call
+from rnnspec.engine.call import Call, gradients, single_step
+from rnnspec.engine.kernel import Kernel, known_memory
+from rnnspec.engine.noise import Seed
 from rnnspec.engine.results import Gradients, Inference, Run, State
-from rnnspec.engine.spans import Pieces
-from rnnspec.engine.stream import Stream
+from rnnspec.engine.spans import Pieces, gathered, scattered
+from rnnspec.engine.stream import step_arrays
 from rnnspec.engine.weights import Weights
 from rnnspec.errors import UnsupportedError
 from rnnspec.language.load import digest
 from rnnspec.language.sizes import full_shape
 from rnnspec.language.spec import Spec
-from rnnspec.lowering.pipeline import stages
-
-if TYPE_CHECKING:
-    from rnnspec.engine.noise import Seed
-
+from rnnspec.lowering.pipeline import MODES, stages
 
 Given = Mapping[str, Any]
 
 
-class DeviceKernel(Kernel):
+class CudaKernel(Kernel):
     """The kernels of one cell on a GPU: the first one, if no device is given. Raises
     BackendUnavailable, with the reason, where there is none that will do.
 
@@ -58,16 +56,14 @@ class DeviceKernel(Kernel):
     ):
         if tier not in (None, *TIERS):
             raise ValueError(f"tier must be {', '.join(map(str, TIERS))} or None, got {tier!r}.")
-        super().__init__(spec, dtype, None)
+        super().__init__(spec, dtype)
         self.tier = tier
         self.launcher = Launcher(device or first_device(), dtype, stream)
-        made, own = stages(spec), digest(spec)
-        self._device_codes = {
-            mode: CudaCode(getattr(made, mode), dtype, own) for mode in ("forward", "backward", "infer")
-        }
+        programs, key = stages(spec), digest(spec)
+        self._codes = {mode: CudaCode(getattr(programs, mode), dtype, key) for mode in MODES}
 
     def __repr__(self) -> str:
-        return f"DeviceKernel({self.spec.name}, {self.dtype})"
+        return f"Kernel({self.spec.name}, {self.dtype}, backend='cuda')"
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.launcher.stream:
@@ -75,22 +71,22 @@ class DeviceKernel(Kernel):
                 "a kernel on a CUDA stream can't be pickled or copied, for the stream can't: take the kernel that `on`"
                 " was called of."
             )
-        return (DeviceKernel, (self.spec, self.dtype, self.tier))
+        return (CudaKernel, (self.spec, self.dtype, self.tier))
 
     @property
     def device(self) -> Device:
         return self.launcher.device
 
     @property
-    def _place(self) -> tuple[Any, ...]:
-        return self.device, self.launcher.stream  # streams do not wait for each other
-
-    @property
     def threads(self) -> int:
-        """Of the host: 1."""
+        """A call uses one thread of the CPU: 1."""
         return 1
 
-    def on(self, stream: Any) -> DeviceKernel:
+    def like(self, *, threads: int | None = None, memory: str | None = None) -> CudaKernel:
+        check_settings(threads, self.memory if memory is None else known_memory(memory))
+        return self._with_stream(self.launcher.stream)
+
+    def on(self, stream: Any) -> CudaKernel:
         """The same kernel on another CUDA stream: its handle as a number, or a stream of torch's or
         CuPy's. Calls on it return before the device is done, unless results are copied to the host:
         until then the arrays on the device that they read have to live and stay as they are, and
@@ -98,28 +94,36 @@ class DeviceKernel(Kernel):
         handle = next(
             (getattr(stream, name) for name in ("cuda_stream", "ptr", "handle") if hasattr(stream, name)), stream
         )
-        own = StreamHandle(handle)
-        own.owner = stream
-        return DeviceKernel(self.spec, self.dtype, self.tier, own, self.device)
+        owned = StreamHandle(handle)
+        owned.owner = stream
+        return self._with_stream(owned)
+
+    def _with_stream(self, stream: int) -> CudaKernel:
+        other = CudaKernel(self.spec, self.dtype, self.tier, stream, self.device)
+        other._codes = self._codes
+        return other
 
     def choice(self, mode: str, rows: int, **sizes: int) -> Choice:
         """Which tier runs a kernel ("forward", "backward" or "infer") for so many rows and these
         sizes, and why."""
-        return self._device_codes[mode].choice(self.device, rows, sizes, self.tier)
+        return self._codes[mode].choice(self.device, rows, sizes, self.tier)
 
     def source(self, mode: str = "forward") -> str:
-        """The texts of a mode's kernels that do not depend on sizes, one after the other."""
-        if mode not in self._device_codes:
-            raise ValueError(f"mode must be one of {', '.join(map(repr, self._device_codes))}; got {mode!r}.")
-        return self._device_codes[mode].texts()
+        if mode not in MODES:
+            raise ValueError(f"mode must be one of {', '.join(map(repr, MODES))}; got {mode!r}.")
+        return self._codes[mode].texts()
 
-    def _code(self, mode: str) -> Any:
-        return self._device_codes[mode]
+    def layout(self, mode: str) -> Mapping[str, Any]:
+        return self._codes[mode].layout
 
     # --- calls
-    # -------------------------------------------------------------------------------------------------------
 
-    def forward(
+    def pack(self, params: Given | Weights, noise: Seed | str = "mean") -> Weights:
+        if not isinstance(params, Weights):
+            params = {n: self._host(f"parameter '{n}'", a) for n, a in params.items()}
+        return super().pack(params, noise)
+
+    def call(
         self,
         params: Given | Weights,
         inputs: Given,
@@ -128,121 +132,121 @@ class DeviceKernel(Kernel):
         *,
         noise: Seed | str | None = None,
         pieces: Pieces | None = None,
-        out: Mapping[str, Array] | None = None,
-    ) -> Run:
-        call = self._check(params, inputs, states, lengths, noise, pieces=pieces)
-        done, outputs, final = self._forward("forward", call, out)
-        shapes = {name: array.shape for name, array in call.inputs.items()}
-        tape: Any = DeviceTape(done, call.pieces)
-        return Run(
-            outputs,
-            final,
-            call.sizes,
-            call.steps,
-            call.rows,
-            self,
-            tape,
-            done.choice,
-            self._packed("backward", call.sizes, call.params),  # type: ignore[arg-type]
-            shapes,
-            self._kept(call.params),
-            call.pieces,
+    ) -> Call:
+        """See `Kernel.call`; of arrays on the device shapes and dtypes are checked, and they stay
+        where they are."""
+        if pieces is not None and any(map(on_device, inputs.values())):
+            raise UnsupportedError(
+                "rows that run in pieces (resets, the reverse direction with lengths) are cut on the host: give them"
+                " NumPy arrays."
+            )
+        call = super().call(shadows(params), shadows(inputs), shadows(states), lengths, noise=noise, pieces=pieces)
+        return self._with_arrays(call, params, inputs, states)
+
+    def _with_arrays(self, call: Call, params: Given | Weights, inputs: Given, states: Given | None) -> Call:
+        """A Call of shadows with what they stood for in their place."""
+        return replace(
+            call,
+            params=call.params if isinstance(params, Weights) else self._restored(call.params, params),
+            inputs=self._restored(call.inputs, inputs),
+            states=self._restored(call.states, states),
         )
 
-    def infer(
-        self,
-        params: Given | Weights,
-        inputs: Given,
-        states: Given | None = None,
-        lengths: Any = None,
-        *,
-        noise: Seed | str | None = "mean",
-        pieces: Pieces | None = None,
-        out: Mapping[str, Array] | None = None,
-    ) -> Inference:
-        call = self._check(params, inputs, states, lengths, noise, pieces=pieces)
-        return Inference(*self._forward("infer", call, out)[1:])
+    def _restored(self, arrays: Any, given: Given | None) -> dict[str, Any]:
+        """The checked arrays, in place of shadows what they stood for."""
+        on_gpu = {} if given is None else {n: a for n, a in given.items() if on_device(a)}
+        return {
+            n: foreign(f"'{n}'", on_gpu[n], self.dtype, self.device, self.launcher.stream) if n in on_gpu else a
+            for n, a in arrays.items()
+        }
+
+    def run_forward(self, call: Call, out: Mapping[str, Array] | None = None) -> Run:
+        execution, stay = self._execution("forward", call), _stay(call)
+        saved = CudaTape(
+            execution=execution,
+            packed=self._packed("backward", call),
+            params=self._parameters(call.params) if self.derived.once else {},
+            inputs={name: array.shape for name, array in call.inputs.items()},
+            pieces=call.pieces,
+        )
+        return Run(
+            outputs=self._outputs(execution, call, stay, out),
+            final=self._states(execution, call.sizes, stay),
+            sizes=call.sizes,
+            steps=call.steps,
+            rows=call.rows,
+            owner=self,
+            saved=saved,
+            shapes=self.states,
+        )
+
+    def run_infer(self, call: Call, out: Mapping[str, Array] | None = None) -> Inference:
+        execution, stay = self._execution("infer", call), _stay(call)
+        return Inference(self._outputs(execution, call, stay, out), self._states(execution, call.sizes, stay))
+
+    def record(self, *args: Any, **options: Any) -> NoReturn:
+        raise UnsupportedError("on a GPU the tape stays on the device: use forward(...) and keep the Run.")
+
+    resume = run_record = run_resume = record
 
     def step(self, params: Given | Weights, inputs: Given, states: Given | None = None) -> State:
-        call = self._check(params, inputs, states, None, "mean", lead=("B",))
-        given: dict[str, Any] = {
-            n: self._rows(f"input '{n}'", a).reshape(1, *a.shape) if on_device(a) else a[None]
-            for n, a in call.inputs.items()
+        call = single_step(self.cell, shadows(params), shadows(inputs), shadows(states))
+        call = self._with_arrays(call, params, inputs, states)
+        x = {
+            n: self._rows(f"input '{n}'", a).reshape(1, *a.shape) if on_device(a) else a for n, a in call.inputs.items()
         }
-        grown = checked.with_defaults(self.spec, given, (1, call.rows), call.sizes, self.dtype)
-        _, outputs, final = self._forward("infer", replace(call, inputs=grown), None)
-        state = State(final)
-        state.outputs = {n: a.reshape(*a.shape[1:]) for n, a in outputs.items()}
+        found = self.run_infer(replace(call, inputs=x))
+        state = State(found.final)
+        state.outputs = {n: a.reshape(*a.shape[1:]) for n, a in found.outputs.items()}
         return state
 
-    def _stream(self, weights: Weights, rows: int, sizes: Mapping[str, int], states: Given | None) -> Stream:
-        return DeviceStream(self, weights, rows, sizes, states)
+    def _stepper(self, weights: Weights, rows: int, sizes: Mapping[str, int]) -> CudaStepper:
+        return CudaStepper(self, weights, rows, sizes)
 
-    def record(self, *args: Any, **options: Any) -> Any:
-        raise UnsupportedError("on a GPU the tape stays on the device: use forward(...) and keep the Run.")
-
-    def resume(self, *args: Any, **options: Any) -> Any:
-        raise UnsupportedError("on a GPU the tape stays on the device: use forward(...) and keep the Run.")
-
-    def backward(
-        self,
-        run: Run,
-        outputs: Given | None = None,
-        *,
-        final: Given | None = None,
-        out: Mapping[str, Array] | None = None,
+    def _backward(
+        self, run: Run, outputs: Given | None, final: Given | None, out: Mapping[str, Array] | None
     ) -> Gradients:
-        dy, dfinal = self._checked_gradients(run, _shadows(outputs), _shadows(final))
+        saved = run.saved
+        assert isinstance(saved, CudaTape), "a run of this kernel"
+        before, pieces, sizes = saved.execution, saved.pieces, run.sizes
+        dy, dfinal = gradients(self.cell, sizes, shadows(outputs), shadows(final), (run.steps, run.rows), before.n)
         dy, dfinal = self._restored(dy, outputs), self._restored(dfinal, final)
-        before: Execution = run._tape.execution  # type: ignore[union-attr]
         stay = any(map(on_device, (*dy.values(), *dfinal.values())))
-        given = {f"gradient of {o}": self._rows(f"the gradient of output '{o}'", a, run._pieces) for o, a in dy.items()}
+        inputs = {f"gradient of {o}": self._rows(f"the gradient of output '{o}'", a, pieces) for o, a in dy.items()}
         starts = {s: self._rows(f"the gradient of final state '{s}'", a) for s, a in dfinal.items()}
-        params: Any = run._packed
-        done = self._execute(
-            "backward", params, run.sizes, (before.steps, before.n), before.lengths, given, starts, before.tape
-        )
-        full = {i: run._inputs[i] for i in done.outputs}
-        dx = self._results(
-            {i: a.reshape(before.steps, before.n, *full[i][2:]) for i, a in done.outputs.items()},
-            stay,
-            full,
-            out,
-            run._pieces,
-        )
-        sums = {n: a.numpy() for n, a in done.gradients.items()}
-        gradients = self._derived.gradients(
-            {n: a.reshape(self._stored(n, run.sizes)) for n, a in sums.items()}, run._params, run.sizes
-        )
-        if stay:
-            gradients = {n: self.launcher.upload(a) for n, a in gradients.items()}  # type: ignore[misc]
-        return Gradients(gradients, dx, self._states(done, run.sizes, stay))
+        extent = before.steps, before.n
+        done = self._execute("backward", saved.packed, sizes, extent, before.lengths, inputs, starts, before.tape)
+        full = {i: saved.inputs[i] for i in done.outputs}
+        shaped = {i: a.reshape(*extent, *full[i][2:]) for i, a in done.outputs.items()}
+        dx = self._results(shaped, stay, full, out, pieces)
+        return Gradients(self._parameter_gradients(done, saved, sizes, stay), dx, self._states(done, sizes, stay))
 
-    def _stored(self, name: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        return full_shape(self._device_codes["backward"].layout["gradients"][name], sizes)
+    def _parameter_gradients(
+        self, done: Execution, saved: CudaTape, sizes: Mapping[str, int], stay: bool
+    ) -> dict[str, Any]:
+        shapes = self.layout("backward")["gradients"]
+        sums = {n: a.numpy().reshape(full_shape(shapes[n], sizes)) for n, a in done.gradients.items()}
+        found = self.derived.gradients(sums, saved.params, sizes)
+        return {n: self.launcher.upload(a) for n, a in found.items()} if stay else found
 
-    def _forward(
-        self, mode: str, call: _Call, out: Mapping[str, Array] | None, first_step: int = 0
-    ) -> tuple[Execution, dict[str, Any], dict[str, Any]]:
-        arrays = (*call.inputs.values(), *call.states.values())
-        stay = any(map(on_device, arrays))
-        program = self._device_codes[mode].program
+    # --- executions
+
+    def _execution(self, mode: str, call: Call, first_step: int = 0) -> Execution:
+        """A run of a kernel that reads no tape. first_step: the number of its first step."""
+        program = self._codes[mode].program
         saved = {source for source, buffer in program.inputs.items() if program.buffers[buffer].saved}
         inputs = {n: self._rows(f"input '{n}'", a, call.pieces, copy=n in saved) for n, a in call.inputs.items()}
         states = {s: self._rows(f"state '{s}'", a) for s, a in call.states.items()}
-        steps, rows = call.steps, call.rows
+        extent = call.steps, call.rows
         if call.pieces is not None:
-            steps, rows = int(call.pieces.length.max(initial=0)), len(call.pieces)
-        params: Any = self._packed(mode, call.sizes, call.params)
-        done = self._execute(mode, params, call.sizes, (steps, rows), call.lengths, inputs, states, {}, first_step)
-        full = {o: (call.steps, call.rows, *full_shape(self.spec.shapes[o], call.sizes)) for o in self.spec.outputs}
-        shaped = {o: done.outputs[o].reshape(steps, rows, *full[o][2:]) for o in full}
-        return done, self._results(shaped, stay, full, out, call.pieces), self._states(done, call.sizes, stay)
+            extent = int(call.pieces.length.max(initial=0)), len(call.pieces)
+        packed = self._packed(mode, call)
+        return self._execute(mode, packed, call.sizes, extent, call.lengths, inputs, states, {}, first_step)
 
     def _execute(
         self,
         mode: str,
-        params: Mapping[str, DeviceArray],
+        packed: Mapping[str, DeviceArray],
         sizes: Mapping[str, int],
         extent: tuple[int, int],
         lengths: Array | None,
@@ -251,96 +255,47 @@ class DeviceKernel(Kernel):
         tape: dict[str, DeviceArray],
         first_step: int = 0,
     ) -> Execution:
+        """A run of a kernel. extent: its steps and rows; the others are those of Execution."""
         self.device.use()
-        choice = self.choice(mode, extent[1], **sizes)
-        done = Execution(
-            self._device_codes[mode],
-            self.launcher,
-            choice,
-            sizes,
-            *extent,
-            lengths,
-            params,
-            inputs,
-            states,
-            tape,
-            first_step,
+        choice, code = self.choice(mode, extent[1], **sizes), self._codes[mode]
+        execution = Execution(
+            code, self.launcher, choice, sizes, *extent, lengths, packed, inputs, states, tape, first_step
         )
-        done.run()
-        return done
+        execution.run()
+        return execution
 
     # --- arrays
-    # ------------------------------------------------------------------------------------------------------
-
-    def _check(
-        self,
-        params: Given | Weights,
-        inputs: Given,
-        states: Given | None,
-        lengths: Any,
-        noise: Any,
-        lead: tuple[str, ...] = ("T", "B"),
-        pieces: Pieces | None = None,
-    ) -> _Call:
-        """As for the CPU; of arrays on the device shapes and dtypes are checked, and they come back
-        as they are."""
-        if pieces is not None and any(map(on_device, inputs.values())):
-            raise UnsupportedError(
-                "rows that run in pieces (resets, the reverse direction with lengths) are cut on the host: give them"
-                " NumPy arrays."
-            )
-        own = params if isinstance(params, Weights) else _shadows(params)
-        call = super()._check(own, _shadows(inputs), _shadows(states), lengths, noise, lead, pieces)
-        kept = (
-            call.params
-            if isinstance(call.params, Weights) or isinstance(params, Weights)
-            else self._restored(call.params, params)
-        )
-        return replace(
-            call, params=kept, inputs=self._restored(call.inputs, inputs), states=self._restored(call.states, states)
-        )
-
-    def _restored(self, arrays: Any, given: Given | None) -> dict[str, Any]:
-        """The checked arrays, in place of shadows what they stood for."""
-        found = {} if given is None else {n: a for n, a in given.items() if on_device(a)}
-        return {
-            n: foreign(f"'{n}'", found[n], self.dtype, self.device, self.launcher.stream) if n in found else a
-            for n, a in arrays.items()
-        }
-
-    def pack(self, params: Given | Weights, noise: Seed | str = "mean") -> Weights:
-        return super().pack(
-            (
-                params
-                if isinstance(params, Weights)
-                else {n: self._host(f"parameter '{n}'", a) for n, a in params.items()}
-            ),
-            noise,
-        )
 
     def _host(self, what: str, array: Any) -> Any:
+        """An array where the host can read it; others than those on the device as they are."""
         self.device.use()
-        return (
-            self.launcher.packed(foreign(what, array, self.dtype, self.device, self.launcher.stream)).numpy()
-            if on_device(array)
-            else array
-        )
+        if not on_device(array):
+            return array
+        return self.launcher.packed(foreign(what, array, self.dtype, self.device, self.launcher.stream)).numpy()
 
-    def _pack(self, key: tuple[Any, ...], mode: str, sizes: Mapping[str, int], params: Given) -> Any:
+    def _packed(self, mode: str, call: Call) -> Mapping[str, DeviceArray]:
+        if not isinstance(call.params, Weights):
+            return self._pack(mode, call.sizes, call.params)
+        # of the device and of the stream too, for streams do not wait for each other
+        key = (self.device, self.launcher.stream, mode, *call.sizes.items())
+        return call.params.packed(key, lambda params: self._pack(mode, call.sizes, params))
+
+    def _pack(self, mode: str, sizes: Mapping[str, int], params: Given) -> Mapping[str, DeviceArray]:
         """The parameters that a kernel reads, on the device. Those that are cut or computed once
         per sequence go through the host; those that a later `backward` reads are copied, for the
         caller may change his own before it."""
         self.device.use()
-        if self._derived.pieces or self._derived.once:
+        if self.derived.pieces or self.derived.once:
             params = {n: self._host(f"parameter '{n}'", a) for n, a in params.items()}
         return {
             n: self._placed(f"parameter '{n}'", a, copy=mode == "backward")
-            for n, a in self._derived.values(params, sizes).items()
+            for n, a in self.derived.values(params, sizes).items()
         }
 
-    def _kept(self, params: Any) -> dict[str, Array]:
+    def _parameters(self, params: Given | Weights) -> dict[str, Array]:
+        """Copies of the parameters on the host."""
         arrays = params.params if isinstance(params, Weights) else params
-        return {n: np.array(self._host(f"parameter '{n}'", a)) for n, a in arrays.items()} if self._derived.once else {}
+        return {n: np.array(self._host(f"parameter '{n}'", a)) for n, a in arrays.items()}
 
     def _placed(self, what: str, array: Any, copy: bool = False) -> DeviceArray:
         """An array on the device, its numbers one after another. copy: into memory of ours,
@@ -350,14 +305,20 @@ class DeviceKernel(Kernel):
         return self.launcher.upload(array)
 
     def _rows(self, what: str, array: Any, pieces: Pieces | None = None, copy: bool = False) -> DeviceArray:
+        """An array of rows on the device; with pieces a row for each of them."""
         self.device.use()
-        return self._placed(
-            what, array if pieces is None else gathered(np.asarray(self._host(what, array)), pieces), copy
-        )
+        if pieces is not None:
+            array = gathered(np.asarray(self._host(what, array)), pieces)
+        return self._placed(what, array, copy)
+
+    def _outputs(self, done: Execution, call: Call, stay: bool, out: Mapping[str, Array] | None) -> dict[str, Any]:
+        full = {o: (call.steps, call.rows, *full_shape(self.spec.shapes[o], call.sizes)) for o in self.spec.outputs}
+        shaped = {o: done.outputs[o].reshape(done.steps, done.n, *full[o][2:]) for o in full}
+        return self._results(shaped, stay, full, out, call.pieces)
 
     def _results(
         self,
-        found: dict[str, DeviceArray],
+        found: Mapping[str, DeviceArray],
         stay: bool,
         shapes: Mapping[str, tuple[int, ...]],
         out: Mapping[str, Array] | None,
@@ -382,11 +343,19 @@ class DeviceKernel(Kernel):
         return dict(shaped) if stay else {s: a.numpy() for s, a in shaped.items()}
 
 
-@dataclass
-class DeviceTape:
-    """What a forward run leaves for its backward run."""
+@dataclass(frozen=True, kw_only=True)
+class CudaTape:
+    """What a forward run on a GPU leaves for its backward run.
+
+    execution: of the forward kernel, which has the tape. packed: the parameters that the backward
+    kernel reads. params: copies of the parameters on the host, where something is computed of them
+    once per sequence. inputs: the shapes of all inputs. pieces: of the call.
+    """
 
     execution: Execution
+    packed: Mapping[str, DeviceArray]
+    params: Mapping[str, Array]
+    inputs: Mapping[str, tuple[int, ...]]
     pieces: Pieces | None
 
     @property
@@ -394,7 +363,6 @@ class DeviceTape:
         return sum(a.size * a.dtype.itemsize for a in self.execution.tape.values())
 
     def histories(self, steps: int, rows: int) -> dict[str, Array]:
-        """Every state after every step, [T, B, width], zero past a row's end."""
         done = self.execution
         done.launcher.device.use()
         found = {name: array.numpy() for name, array in done.histories().items()}
@@ -404,84 +372,43 @@ class DeviceTape:
         }
 
 
-class DeviceStream(Stream):
-    """As Stream; the states stay on the device, inputs and outputs are NumPy arrays, and every step
-    is a call of its own."""
+class CudaStepper:
+    """Single steps on a GPU: the states stay on it, inputs and outputs are NumPy arrays, and every
+    step is a call of its own."""
 
-    def __init__(
-        self,
-        kernel: DeviceKernel,
-        weights: Weights,
-        rows: int,
-        sizes: Mapping[str, int],
-        states: Mapping[str, Any] | None,
-    ):
-        self._own, self._device_states = kernel, dict[str, DeviceArray]()
-        super().__init__(kernel, weights, rows, sizes, states)
+    def __init__(self, kernel: CudaKernel, weights: Weights, rows: int, sizes: Mapping[str, int]):
+        self.kernel = kernel
+        self.inputs, self.outputs = step_arrays(kernel.cell, sizes, rows)
+        self._call = Call(weights, {n: a[None] for n, a in self.inputs.items()}, {}, None, sizes, 1, rows)
 
-    def _bind(self) -> None:
-        pass
-
-    def _run(self, t: int) -> None:
-        call = _Call(
-            self.weights,
-            {n: a[None] for n, a in self._inputs.items()},
-            self._device_states,
-            None,
-            self.sizes,
-            1,
-            self.rows,
-            None,
-        )  # type: ignore[arg-type]
-        done, _, _ = self._own._forward("infer", call, None, t)
+    def run(self, t: int) -> None:
+        done = self.kernel._execution("infer", self._call, t)
         for name, array in self.outputs.items():
             array[...] = done.outputs[name].numpy().reshape(array.shape)
-        self._device_states = done.final
+        self._call = replace(self._call, states=done.final)
 
-    def _restart(self, states: Mapping[str, Array]) -> None:
-        self._device_states = {s: self._own._rows(f"state '{s}'", a) for s, a in states.items()}
-        self._t = 0
+    def load(self, states: Mapping[str, Array]) -> None:
+        on_gpu = {s: self.kernel._rows(f"state '{s}'", a) for s, a in states.items()}
+        self._call = replace(self._call, states=on_gpu)
 
-    def _current(self) -> dict[str, Array]:
-        own = self._own
+    def states(self) -> dict[str, Array]:
+        call, cell = self._call, self.kernel.cell
         return {
-            s: (
-                self._device_states[s].numpy()
-                if s in self._device_states
-                else np.zeros((self.rows, *full_shape(shape, self.sizes)), own.dtype)
-            )
-            for s, shape in own.states.items()
+            s: call.states[s].numpy()
+            if s in call.states
+            else np.zeros((call.rows, *full_shape(shape, call.sizes)), cell.dtype)
+            for s, shape in cell.states.items()
         }
 
 
-def _shadows(arrays: Given | None) -> Any:
-    """The same arrays, those on the device as empty ones of their shape and dtype."""
-    if not isinstance(arrays, Mapping):
-        return arrays
-    return {n: _shadow(interface(a)) if on_device(a) else a for n, a in arrays.items()}
+def check_settings(threads: int | None, memory: str) -> None:
+    """Raises ValueError or UnsupportedError for settings of `compile` that are the CPU's alone."""
+    if threads is not None:
+        raise ValueError("threads are the CPU's: leave them out with backend='cuda'.")
+    if memory != "full":
+        raise UnsupportedError("memory='low' is not offered on a GPU: use memory='full', or backend='cpu'.")
 
 
-def _shadow(told: Mapping[str, Any]) -> Array:
-    return np.broadcast_to(np.zeros((), np.dtype(told["typestr"])), told["shape"])
-
-
-def _steps_of(pieces: Pieces) -> tuple[Array, Array]:
-    """Of each step [L, R] of each piece: which step of the batch it is, and whether the piece has
-    it."""
-    s = np.arange(int(pieces.length.max(initial=0)))[:, None]
-    has = s < pieces.length
-    return np.where(has, pieces.start - s if pieces.reverse else pieces.start + s, 0), has
-
-
-def gathered(array: Array, pieces: Pieces) -> Array:
-    """[T, B, ...] as [L, R, ...], a row for each piece."""
-    t, _ = _steps_of(pieces)
-    return array[t, np.broadcast_to(pieces.row, t.shape)]
-
-
-def scattered(array: Array, pieces: Pieces, shape: tuple[int, ...]) -> Array:
-    """[L, R, ...] back to [T, B, ...]; zero where no piece is."""
-    t, has = _steps_of(pieces)
-    found = np.zeros(shape, array.dtype)
-    found[t[has], np.broadcast_to(pieces.row, t.shape)[has]] = array[has]
-    return found
+def _stay(call: Call) -> bool:
+    """Whether results stay on the device: where an argument lies there."""
+    return any(map(on_device, (*call.inputs.values(), *call.states.values())))

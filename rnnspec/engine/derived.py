@@ -20,8 +20,8 @@ from rnnspec.language.spec import Spec
 
 
 class Derived:
-    """Of one cell, for the kernels with these layouts. `once`: the values computed once per
-    sequence."""
+    """The pieces of parameters and the values computed once per sequence (`once`) that the kernels of
+    a cell read, by what their layouts name."""
 
     def __init__(self, spec: Spec, dtype: np.dtype, layouts: list[Mapping[str, Any]]):
         self.spec, self.dtype = spec, dtype

@@ -130,8 +130,8 @@ def _hits(chance: float, rows: int, each: int, key: int, first: int) -> Array:
     more, so that the chance is right to 2**-40."""
     whole = int(chance * 256)
     random = np.empty((rows, -(-each // 8)), np.uint64)
-    for row, words in enumerate(_words(key, first, [random.shape[1]] * rows, 0)):
-        random[row] = words
+    for row, drawn in enumerate(words(key, first, [random.shape[1]] * rows, 0)):
+        random[row] = drawn
     bytes_ = random.astype("<u8", copy=False).view(np.uint8)[:, :each]
     hits = bytes_ < whole
     rest = int((chance * 256 - whole) * 2**32)
@@ -139,15 +139,18 @@ def _hits(chance: float, rows: int, each: int, key: int, first: int) -> Array:
         ties = bytes_ == whole
         counts = ties.sum(axis=1).tolist()
         more = [
-            words.astype("<u8", copy=False).view(np.uint32)[:n]
-            for n, words in zip(counts, _words(key, first, [-(-n // 2) for n in counts], 1))
+            drawn.astype("<u8", copy=False).view(np.uint32)[:n]
+            for n, drawn in zip(counts, words(key, first, [-(-n // 2) for n in counts], 1))
         ]
         hits[ties] = np.concatenate([np.zeros(0, np.uint32), *more]) < rest
     return hits
 
 
-def _words(key: int, first: int, counts: list[int], lane: int) -> Iterable[Array]:
-    """For each row in turn so many random 64-bit words."""
+def words(key: int, first: int, counts: list[int], lane: int) -> Iterable[Array]:
+    """Draws so many random 64-bit words for each row in turn: uint64 [count].
+
+    key, lane: what tells one stream of numbers from another; first: the number of the first row.
+    """
     for count, stream in zip(counts, _streams(key, first, len(counts), lane)):
         yield stream.random_raw(count)
 

@@ -2,41 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from numpy import ndarray as Array
 
 from rnnspec.language.sizes import full_shape
-
-if TYPE_CHECKING:
-    from rnnspec.backends.cpu.launch.pack import Packed
-    from rnnspec.backends.cpu.launch.plan import Plan
-    from rnnspec.backends.cpu.launch.segments import Segments
-    from rnnspec.backends.cpu.launch.tape import Tape
-    from rnnspec.engine.kernel import Kernel
-    from rnnspec.engine.spans import Pieces
+from rnnspec.language.spec import Shape
 
 
-@dataclass
+class Saved(Protocol):
+    """What a forward run leaves for its backward run; only the kernel that made it looks further
+    into it."""
+
+    @property
+    def tape_bytes(self) -> int:
+        """The size of the tape."""
+
+    def histories(self, steps: int, rows: int) -> dict[str, Array]:
+        """Every state after every step, [T, B, width]; zero past a row's end."""
+
+
+@dataclass(kw_only=True)
 class Run:
     """A forward run. outputs, states: name -> [T, B, ...], every step; final: name -> [B, ...], the
     states after each row's last step. tape_bytes: what it keeps for `backward` beside these and the
-    weights."""
+    weights. sizes: the value of every size; steps, rows: T and B.
+
+    owner: the kernel that made it, whose `backward` takes it; saved: what that needs; shapes: those
+    of the states, in sizes.
+    """
 
     outputs: dict[str, Array]
     final: dict[str, Array]
-    sizes: dict[str, int]
+    sizes: Mapping[str, int]
     steps: int
     rows: int
-    _kernel: Kernel = field(repr=False)
-    _tape: Tape | Segments = field(repr=False)
-    _backward: Plan = field(repr=False)
-    _packed: Packed = field(repr=False)
-    _inputs: dict[str, tuple[int, ...]] = field(repr=False)
-    _params: dict[str, Array] = field(repr=False)  # of cells that compute something of them once per sequence
-    _pieces: Pieces | None = field(repr=False)
+    owner: object = field(repr=False)
+    saved: Saved = field(repr=False)
+    shapes: Mapping[str, Shape] = field(repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError(
@@ -48,18 +54,15 @@ class Run:
     def states(self) -> dict[str, Array]:
         """Every state at every step, [T, B, ...]; zero past a row's end. Taken from the tape when
         first asked for."""
-        from rnnspec.backends.cpu.launch.tape import Tape, new_histories, read_history
-
-        if isinstance(self._tape, Tape):
-            found = new_histories(self._tape, self.steps, self.rows)
-            read_history(self._tape, found)
-        else:
-            found = self._tape.histories(self.steps, self.rows)
-        return {s: v.reshape(v.shape[:2] + full_shape(self._kernel.states[s], self.sizes)) for s, v in found.items()}
+        histories = self.saved.histories(self.steps, self.rows)
+        return {
+            name: array.reshape(array.shape[:2] + full_shape(self.shapes[name], self.sizes))
+            for name, array in histories.items()
+        }
 
     @property
     def tape_bytes(self) -> int:
-        return self._tape.tape_bytes
+        return self.saved.tape_bytes
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ class Gradients:
 
 @dataclass(frozen=True)
 class Inference:
-    """outputs: name -> [T, B, ...]; final: name -> [B, ...]."""
+    """What a run without a tape gives. outputs: name -> [T, B, ...]; final: name -> [B, ...]."""
 
     outputs: dict[str, Array]
     final: dict[str, Array]
@@ -82,8 +85,8 @@ class Inference:
 
 @dataclass(frozen=True)
 class Taped(Inference):
-    """tape: [n] uint8, all that `resume` needs beside the arguments of the call. Its memory is used
-    again once the array is gone."""
+    """A forward run whose tape is the caller's. tape: [n] uint8, all that `resume` needs beside the
+    arguments of the call. Its memory is used again once the array is gone."""
 
     tape: Array
 

@@ -86,3 +86,25 @@ def cut(steps: int, rows: int, lengths: Array | None, resets: Array | None, reve
     fresh[last] = False
     order = np.lexsort((-start, row))
     return Pieces(True, row[order], np.maximum(stop - 1, 0)[order], (stop - start)[order], fresh[order], first, last)
+
+
+def gathered(array: Array, pieces: Pieces) -> Array:
+    """[T, B, ...] as [L, R, ...], a row for each piece."""
+    t, _ = _steps(pieces)
+    return array[t, np.broadcast_to(pieces.row, t.shape)]
+
+
+def scattered(array: Array, pieces: Pieces, shape: tuple[int, ...]) -> Array:
+    """[L, R, ...] back to [T, B, ...]; zero where no piece is."""
+    t, has = _steps(pieces)
+    whole = np.zeros(shape, array.dtype)
+    whole[t[has], np.broadcast_to(pieces.row, t.shape)[has]] = array[has]
+    return whole
+
+
+def _steps(pieces: Pieces) -> tuple[Array, Array]:
+    """For each step [L, R] of each piece, which step of the batch it is, and whether the piece has
+    it."""
+    s = np.arange(int(pieces.length.max(initial=0)))[:, None]
+    has = s < pieces.length
+    return np.where(has, pieces.start - s if pieces.reverse else pieces.start + s, 0), has

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.engine import arrays as checked
+from rnnspec.engine.call import Cell, Named, sizes_of
 from rnnspec.engine.noise import mean
 from rnnspec.errors import ShapeError
 from rnnspec.language.sizes import check_size_value, full_shape, sizes_in, with_default_sizes
-
-if TYPE_CHECKING:
-    from rnnspec.engine.kernel import Kernel
-    from rnnspec.engine.weights import Weights
-
+from rnnspec.language.spec import Shape
 
 INTERRUPTED = -1  # in place of the step's number
+
+
+class Stepper(Protocol):
+    """What runs single steps of some rows, and holds their states. inputs, outputs: the arrays that
+    a step reads and writes, name -> [B, ...], always the same."""
+
+    inputs: Named
+    outputs: Named
+
+    def run(self, t: int) -> None:
+        """Runs step t."""
+
+    def states(self) -> Named:
+        """Copies of the states now, [B, width]."""
+
+    def load(self, states: Mapping[str, Array]) -> None:
+        """Puts the states at those given, [B, ...]; zero where left out."""
 
 
 class Stream:
@@ -31,38 +45,19 @@ class Stream:
     """
 
     def __init__(
-        self, kernel: Kernel, weights: Weights, rows: int, sizes: Mapping[str, int], states: Mapping[str, Any] | None
+        self, cell: Cell, rows: int, sizes: Mapping[str, int], stepper: Stepper, states: Mapping[str, Any] | None
     ):
-        self.kernel, self.weights, self.rows = kernel, weights, rows
-        spec, self.sizes = kernel.spec, _sizes(kernel, weights, sizes)
-        self._inputs = {
-            n: np.zeros((rows, *full_shape(shape, self.sizes)), kernel.dtype) for n, shape in spec.inputs.items()
-        }
-        self._mean = {
-            n: a[0]
-            for n, a in mean(
-                spec, self.sizes, 1, rows, kernel.dtype, [n for n in spec.noise if n in spec.inputs]
-            ).items()
-        }
-        self.outputs = {
-            o: np.zeros((rows, *full_shape(spec.shapes[o], self.sizes)), kernel.dtype) for o in spec.outputs
-        }
-        self._t: int = 0
-        self._bind()
+        self.cell, self.rows, self.sizes, self.stepper = cell, rows, sizes, stepper
+        self.outputs = stepper.outputs
+        spec = cell.spec
+        noise = mean(spec, sizes, 1, rows, cell.dtype, [n for n in spec.noise if n in spec.inputs])
+        self._mean = {name: array[0] for name, array in noise.items()}
+        self._inputs, self._run = stepper.inputs, stepper.run
+        self._t = 0
         self.reset(states)
 
-    def _bind(self) -> None:
-        """Plans, packs and allocates."""
-        from rnnspec.backends.cpu.launch.execute import Bound
-
-        plan = self.kernel._new_plans(("infer",), self.sizes, 1, self.rows, None)[0]
-        self._bound = Bound(plan)
-        self._bound.use(self.kernel._packed("infer", self.sizes, self.weights), None)
-        self._bound.point(*({n: _steps(a) for n, a in group.items()} for group in (self._inputs, self.outputs)))
-        self._clocks = [block.chunks for block in plan.blocks]
-
     def __repr__(self) -> str:
-        return f"Stream({self.kernel.spec.name}, rows={self.rows}, t={self.t})"
+        return f"Stream({self.cell.spec.name}, rows={self.rows}, t={self.t})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError(
@@ -88,7 +83,7 @@ class Stream:
         return self.outputs
 
     def _take(self, inputs: Mapping[str, Array], t: int) -> None:
-        own, defaults = self._inputs, self.kernel.spec.defaults
+        own, defaults = self._inputs, self.cell.spec.defaults
         if self._mean and isinstance(inputs, Mapping):
             inputs = self._mean | {n: a for n, a in inputs.items() if a is not None}
         given = inputs if type(inputs) is dict and inputs.keys() == own.keys() else self._checked(inputs)
@@ -103,16 +98,6 @@ class Stream:
             array[...] = value
         self._run(t)
 
-    def _run(self, t: int) -> None:
-        """Step t, from `_inputs` to `outputs`."""
-        for chunks in self._clocks:
-            chunks[:, 0] = t
-        self._bound.run()
-
-    def _current(self) -> dict[str, Array]:
-        """The states, [B, width]."""
-        return self._bound.states()
-
     @property
     def t(self) -> int:
         """How many steps were taken since the start or the last `reset`."""
@@ -121,51 +106,53 @@ class Stream:
     @property
     def states(self) -> dict[str, Array]:
         """Copies of the states now, name -> [B, ...]."""
+        shapes = self.cell.states
         return {
-            s: a.reshape(self.rows, *full_shape(self.kernel.states[s], self.sizes)) for s, a in self._current().items()
+            name: array.reshape(self.rows, *full_shape(shapes[name], self.sizes))
+            for name, array in self.stepper.states().items()
         }
 
     def reset(self, states: Mapping[str, Any] | None = None) -> None:
         """Back to step 0, from these states, zero where left out."""
-        given = checked.named("state", states, self.kernel.states, self.kernel.dtype, required=False)
-        kernel, lead = self.kernel, (str(self.rows),)
-        checked.infer_sizes(
-            kernel.spec,
-            [(f"state '{n}'", lead + kernel._sized(kernel.states[n], self.sizes), a.shape) for n, a in given.items()],
-        )
-        self._restart(given)
-
-    def _restart(self, states: Mapping[str, Array]) -> None:
-        self._bound.load(states)
+        cell = self.cell
+        arrays = checked.named("state", states, cell.states, cell.dtype, required=False)
+        self._fit("state", cell.states, arrays)
+        self.stepper.load(arrays)
         self._t = 0
 
     def _checked(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
         """The inputs as arrays that fit, or the error that says what does not."""
-        kernel = self.kernel
-        arrays = checked.named(
-            "input", inputs, kernel.spec.inputs, kernel.dtype, required=True, optional=kernel.spec.defaults
-        )
-        lead = (str(self.rows),)
+        spec, dtype = self.cell.spec, self.cell.dtype
+        arrays = checked.named("input", inputs, spec.inputs, dtype, required=True, optional=spec.defaults)
+        self._fit("input", spec.inputs, arrays)
+        return arrays
+
+    def _fit(self, kind: str, shapes: Mapping[str, Shape], arrays: Mapping[str, Array]) -> None:
+        """Raises ShapeError unless each array is [rows, ...] of the sizes of this stream."""
         checked.infer_sizes(
-            kernel.spec,
+            self.cell.spec,
             [
-                (f"input '{n}'", lead + kernel._sized(kernel.spec.inputs[n], self.sizes), a.shape)
+                (f"{kind} '{n}'", (str(self.rows), *checked.numbers(shapes[n], self.sizes)), a.shape)
                 for n, a in arrays.items()
             ],
         )
-        return arrays
 
 
-def _steps(array: Array) -> Array:
-    """One step [B, ...] as all steps of a sequence [T, B, ...], for whatever T."""
-    flat = array if array.ndim < 3 else array.reshape(array.shape[0], -1)
-    return np.lib.stride_tricks.as_strided(flat[None], strides=(0, *flat.strides))
+def step_arrays(cell: Cell, sizes: Mapping[str, int], rows: int) -> tuple[Named, Named]:
+    """Zeros for the inputs and outputs of one step, name -> [B, ...]."""
+    shapes = {name: cell.spec.shapes[name] for name in cell.spec.outputs}
+    inputs, outputs = (
+        {name: np.zeros((rows, *full_shape(shape, sizes)), cell.dtype) for name, shape in group.items()}
+        for group in (cell.spec.inputs, shapes)
+    )
+    return inputs, outputs
 
 
-def _sizes(kernel: Kernel, weights: Weights, given: Mapping[str, int]) -> dict[str, int]:
-    """The value of every size, from the shapes of the weights and from those given by name."""
-    spec = kernel.spec
-    sizes = kernel._sizes_of(weights.params, {}, {}, ("T", "B"))
+def all_sizes(cell: Cell, params: Mapping[str, Array], given: Mapping[str, int]) -> dict[str, int]:
+    """The value of every size, from the shapes of the parameters and from those given by name.
+    Raises ShapeError for a size that there is not, that has two values, or that has none."""
+    spec = cell.spec
+    sizes = sizes_of(cell, (params, {}, {}), ("T", "B"), "B")
     names = sizes_in(spec.shapes.values())
     for name, value in given.items():
         if name not in names:

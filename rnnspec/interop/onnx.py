@@ -1,8 +1,8 @@
-"""Runs an ONNX RNN, GRU or LSTM node through our kernels, with every attribute of the operator's
-text.
+"""Runs an ONNX RNN, GRU or LSTM node through our kernels, with every attribute that the operator's
+text has.
 
-    outputs = run(node, {"X": x, "W": w, "R": r, ...})     # node: an onnx.NodeProto
-    outputs["Y"]                                           # [T, directions, B, H]; layout 1: [B, T, directions, H]
+    outputs = run(node, {"X": x, "W": w, "R": r, ...})  # node: an onnx.NodeProto
+    outputs["Y"]  # [T, directions, B, H]; with layout 1 [B, T, directions, H]
 
 Nothing of the package `onnx` is needed for it. Where ONNX Runtime and the operator's text differ,
 this follows the text.
@@ -19,7 +19,8 @@ import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.engine.arrays import as_array, check_lengths
-from rnnspec.engine.kernel import Kernel, compile
+from rnnspec.engine.compile import compile
+from rnnspec.engine.kernel import Kernel
 from rnnspec.engine.spans import cut
 from rnnspec.errors import DtypeError, ShapeError
 from rnnspec.interop.onnx_cells import DIRECTIONS, OPERATORS, Form, NodeError, Operator, forms_of, read_attributes

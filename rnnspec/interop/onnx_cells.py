@@ -254,7 +254,7 @@ def _activation_texts(
             f"{op} has {per} activations ({listed(own.activations)}) in each direction: 'activations' must have"
             f" {per * directions} names, not {len(names)}."
         )
-    rest = {key: [float(v) for v in attributes.get(f"activation_{key}", ())] for key in ("alpha", "beta")}  # type: ignore[attr-defined]
+    rest = {key: _numbers(attributes.get(f"activation_{key}", ())) for key in ("alpha", "beta")}
     texts = [_activation_text(op, name, rest) for name in names]
     for key, left in rest.items():
         if left:
@@ -264,6 +264,11 @@ def _activation_texts(
                 " their order."
             )
     return [tuple(texts[d * per : (d + 1) * per]) for d in range(directions)]
+
+
+def _numbers(values: object) -> list[float]:
+    assert isinstance(values, Sequence)
+    return [float(value) for value in values]
 
 
 def _activation_text(op: str, name: str, rest: Mapping[str, list[float]]) -> str:

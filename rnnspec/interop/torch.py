@@ -2,136 +2,32 @@
 
     from rnnspec.interop.torch import Recurrent
 
-    layer = Recurrent("lstm", 16, 32, num_layers=2, bidirectional=True)     # in place of torch.nn.LSTM(16, 32, num_layers=2, bidirectional=True)
-    y, (h, c) = layer(x)                                                    # x [T, B, 16], y [T, B, 64], h and c [4, B, 32]
+    # in place of torch.nn.LSTM(16, 32, num_layers=2, bidirectional=True)
+    layer = Recurrent("lstm", 16, 32, num_layers=2, bidirectional=True)
+    y, (h, c) = layer(x)  # x [T, B, 16], y [T, B, 64], h and c [4, B, 32]
 
 `describe` and `recurrent` are the same without a module. Both run on operators of torch.library
-(see _torch_ops.py), so that autograd, torch.compile, torch.export and torch.func.functional_call
+(see torch_ops.py), so that autograd, torch.compile, torch.export and torch.func.functional_call
 know them. CPU, float32 and float64.
 """
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from rnnspec.errors import BackendUnavailable, DtypeError, ShapeError, UnsupportedError
-from rnnspec.interop import torch_ops as _torch_ops
-from rnnspec.language.rewrite import to_yaml
-from rnnspec.layers.stack import Cell, Stack
+from rnnspec.interop import torch_ops
+from rnnspec.interop.torch_config import OPTIONS, Config, config_of, describe, dtype_name, take_backend
+from rnnspec.layers.description import Cell
+from rnnspec.layers.stack import Stack
 
 __all__ = ["Config", "Recurrent", "describe", "recurrent"]
-
-DTYPES = {torch.float32: "float32", torch.float64: "float64"}
-OPTIONS = [
-    n
-    for n, p in inspect.signature(Stack).parameters.items()
-    if p.kind is p.KEYWORD_ONLY and n not in ("dtype", "threads", "backend")
-]
-Shapes = tuple[tuple[str, tuple[int, ...]], ...]
-
-
-@dataclass(frozen=True)
-class Config:
-    """What the layers are, as plain data: made by `describe`, taken by `recurrent`.
-
-    text: all of it, the equations of the cells included. weights: (name, shape) in torch's order.
-    inputs, outputs, recorded: (name, shape of a step); states: (name, shape without the axis of
-    rows). required: the inputs that have no default. random: whether training draws numbers
-    (dropout, noise).
-    """
-
-    text: str
-    weights: Shapes
-    inputs: Shapes
-    outputs: Shapes
-    states: Shapes
-    recorded: Shapes
-    required: tuple[str, ...]
-    random: bool
-
-    def init(self, seed: int = 0, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
-        """Initial weights by name, as the cells' `init` says."""
-        found = _torch_ops.stack_of(self.text, _dtype_name(dtype), None).init(seed)
-        return {name: torch.from_numpy(array) for name, array in found.items()}
-
-
-def describe(
-    cell: Cell | Sequence[Cell],
-    input_size: int,
-    hidden_size: int,
-    num_layers: int | None = None,
-    bias: bool = True,
-    dropout: float = 0.0,
-    bidirectional: bool = False,
-    proj_size: int = 0,
-    **options: Any,
-) -> Config:
-    """The Config of layers. Arguments, and errors, as of rnnspec.Recurrent, but for batch_first,
-    dtype, threads and seed, which are no part of it; UnsupportedError for another backend than the
-    CPU."""
-    given: dict[str, Any] = {
-        "input_size": input_size,
-        "hidden_size": hidden_size,
-        "bias": bias,
-        "dropout": dropout,
-        "bidirectional": bidirectional,
-        "proj_size": proj_size,
-    }
-    if unwanted := [n for n in ("dtype", "threads") if n in options]:
-        raise TypeError(
-            f"{' and '.join(unwanted)}: a Config has none; the dtype is that of the weights, and `recurrent` takes"
-            " threads."
-        )
-    _no_other_backend(options)
-    return _config(Stack(cell, num_layers=num_layers, **given, **options), given, options)
-
-
-def _no_other_backend(options: dict[str, Any]) -> None:
-    """Takes `backend` out of the options, which may say what is so anyway."""
-    if (backend := options.pop("backend", "cpu")) != "cpu":
-        raise UnsupportedError(
-            f"backend={backend!r}: the operators of torch have kernels for the CPU alone. Leave it out here; for a GPU "
-            "rnnspec.compile(cell, backend='cuda') takes torch's tensors."
-        )
-
-
-def _config(stack: Stack, given: Mapping[str, Any], options: Mapping[str, Any]) -> Config:
-    """The Config of a Stack that was made with these arguments."""
-    specs = [replace(layer.spec, outputs=tuple(emitted)) for layer, emitted in zip(stack.layers, stack.emitted)]
-    texts = [to_yaml(spec) for spec in specs]
-    cells = list(dict.fromkeys(texts))
-    own = {name: value for name, value in options.items() if name in OPTIONS}
-    dropout = (
-        {} if stack.num_layers > 1 else {"dropout": 0.0}
-    )  # it would do nothing, and warn each time that a Stack is made
-    text = json.dumps(
-        {"cells": cells, "layers": [cells.index(t) for t in texts]} | dict(given) | own | dropout, default=_plain
-    )
-    random = (stack.num_layers > 1 and stack.dropout > 0) or any(spec.noise for spec in specs)
-    made = _torch_ops.stack_of(
-        text, str(stack.dtype), None
-    )  # the one whose kernels run, of equations in the order of the text
-    weights, inputs, outputs, states, recorded = (
-        tuple(g.items()) for g in (made.shapes, made.inputs, made.outputs, made.states, made.steps)
-    )
-    return Config(
-        text, weights, inputs, outputs, states, recorded, tuple(n for n in made.inputs if n in made.required), random
-    )
-
-
-def _plain(value: Any) -> Any:
-    return (
-        value.item() if isinstance(value, np.generic) else list(value) if isinstance(value, Sequence) else dict(value)
-    )
 
 
 def recurrent(
@@ -174,11 +70,11 @@ def recurrent(
     tensors = [list(group.values()) for group in (params, inputs, states)]
     again = None if resets is None else _time_first(_own(resets), single, batch_first)
     seed = torch.randint(2**63 - 1, ()) if training and config.random else None
-    fed, given = _torch_ops.bits(dict(config.inputs), inputs), _torch_ops.bits(dict(config.states), states)
-    found = _operator(tensors, training)(
+    fed, given = torch_ops.bits(dict(config.inputs), inputs), torch_ops.bits(dict(config.states), states)
+    results = _operator(tensors, training)(
         config.text, *tensors, fed, given, _lengths(lengths, single), again, seed, threads or 0
     )
-    return _results(config, found, single, batch_first)
+    return _results(config, results, single, batch_first)
 
 
 def _operator(groups: list[list[Tensor]], training: bool) -> Any:
@@ -190,7 +86,7 @@ def _operator(groups: list[list[Tensor]], training: bool) -> Any:
     )  # before torch 2.7 such a program keeps a tape that nobody reads
     if not wanted or (exporting() and not training):
         return torch.ops.rnnspec.infer
-    return _torch_ops.transformed if torch._C._are_functorch_transforms_active() else torch.ops.rnnspec.forward
+    return torch_ops.transformed if torch._C._are_functorch_transforms_active() else torch.ops.rnnspec.forward
 
 
 # --- tensors in
@@ -266,11 +162,12 @@ def _given(config: Config, hx: Any, rows: tuple[int, ...] | None) -> dict[str, T
     """The states that are given, by name, and checked against the axis of rows, where it is known
     here and not only to the operator."""
     given = _by_name(hx, [n for n, _ in config.states], "state")
-    found = {n: _tensor(f"state {n!r}", t) for n, t in given.items() if t is not None}
+    tensors = {n: _tensor(f"state {n!r}", t) for n, t in given.items() if t is not None}
     for name, (first, *rest) in config.states:
-        if rows is not None and name in found and tuple(found[name].shape) != (first, *rows, *rest):
-            raise ShapeError(f"state {name!r} must have shape {(first, *rows, *rest)}, got {tuple(found[name].shape)}.")
-    return found
+        shape = (first, *(rows or ()), *rest)
+        if rows is not None and name in tensors and tuple(tensors[name].shape) != shape:
+            raise ShapeError(f"state {name!r} must have shape {shape}, got {tuple(tensors[name].shape)}.")
+    return tensors
 
 
 def _lengths(lengths: Any, single: bool) -> Tensor | None:
@@ -297,15 +194,15 @@ def _tensor(what: str, value: Any) -> Tensor:
 def _check(tensors: Mapping[str, Tensor]) -> None:
     """All are dense, of one supported dtype, and on one device that has kernels."""
     (head, first), *_ = tensors.items()
-    name = _dtype_name(first.dtype, head)
-    if first.device.type not in (*_torch_ops.DEVICES, "meta"):
+    name = dtype_name(first.dtype, head)
+    if first.device.type not in (*torch_ops.DEVICES, "meta"):
         raise BackendUnavailable(
-            f"{head} is on {first.device}, and in this version there are kernels for {', '.join(_torch_ops.DEVICES)}"
+            f"{head} is on {first.device}, and in this version there are kernels for {', '.join(torch_ops.DEVICES)}"
             " alone: move the module and its inputs there with .to('cpu')."
         )
     for what, tensor in tensors.items():
         if tensor.dtype != first.dtype:
-            _dtype_name(tensor.dtype, what)
+            dtype_name(tensor.dtype, what)
             raise DtypeError(
                 f"{what} has dtype {tensor.dtype}, but {head} has {first.dtype}: nothing is cast. Convert it with"
                 f" .to(torch.{name}), or the module with .to({tensor.dtype})."
@@ -320,15 +217,6 @@ def _check(tensors: Mapping[str, Tensor]) -> None:
             )
 
 
-def _dtype_name(dtype: torch.dtype, what: str = "dtype") -> str:
-    if dtype not in DTYPES:
-        raise DtypeError(
-            f"{what}: {dtype} is not supported: kernels are made for {' and '.join(map(str, DTYPES))}. Under"
-            " torch.autocast run these layers in `with torch.autocast(..., enabled=False)` and give them x.float()."
-        )
-    return DTYPES[dtype]
-
-
 # --- axes
 
 
@@ -336,9 +224,9 @@ def _time_first(tensor: Tensor, single: bool, batch_first: bool) -> Tensor:
     return tensor.unsqueeze(1) if single else tensor.transpose(0, 1) if batch_first and tensor.dim() > 1 else tensor
 
 
-def _results(config: Config, found: list[Tensor], single: bool, batch_first: bool) -> Any:
+def _results(config: Config, tensors: list[Tensor], single: bool, batch_first: bool) -> Any:
     """What an operator gave, with the axes of the input."""
-    left = iter(found)
+    left = iter(tensors)
 
     def ready(tensor: Tensor) -> Tensor:
         return tensor.select(1, 0) if single else tensor.transpose(0, 1) if batch_first else tensor
@@ -432,13 +320,15 @@ class Recurrent(torch.nn.Module):
             "bidirectional": bidirectional,
             "proj_size": proj_size,
         }
-        _no_other_backend(options)
-        stack = Stack(cell, num_layers=num_layers, dtype=_dtype_name(kind), threads=threads, **given, **options)
-        self.config = _config(stack, given, options)
+        take_backend(options)
+        layers = Stack(
+            cell, num_layers=num_layers, dtype=dtype_name(kind), threads=threads, **given, **options
+        ).description
+        self.config = config_of(layers, given, options)
         self.batch_first, self.threads = batch_first, threads
         self._settings: dict[str, Any] = given | {
-            "num_layers": stack.num_layers,
-            "cells": [layer.spec.name for layer in stack.layers],
+            "num_layers": layers.num_layers,
+            "cells": [layer.spec.name for layer in layers.layers],
         }
         for name, shape in self.config.weights:
             self.register_parameter(name, torch.nn.Parameter(torch.empty(shape, device=device, dtype=kind)))

@@ -27,7 +27,9 @@ from torch import Tensor
 
 from rnnspec.errors import UnsupportedError
 from rnnspec.language.load import loads
-from rnnspec.layers import tapes as kept_by
+from rnnspec.layers import tapes
+from rnnspec.layers.description import Layers
+from rnnspec.layers.runs import StackCall
 from rnnspec.layers.stack import Stack
 
 DEVICES = (
@@ -98,7 +100,7 @@ def _split(tensors: Sequence[Any], counts: Sequence[int]) -> list[list[Any]]:
     return [list(tensors[a:b]) for a, b in zip([0, *ends], ends)]
 
 
-def _arguments(
+def _call(
     stack: Stack,
     params: Sequence[Tensor],
     inputs: Sequence[Tensor],
@@ -106,23 +108,20 @@ def _arguments(
     fed: int,
     given: int,
     lengths: Tensor | None,
-) -> tuple[Any, Any, Any, Any]:
-    """params, x, state and lengths as a Stack takes them."""
+    resets: Tensor | None,
+    seed: Tensor | None,
+) -> StackCall:
+    """The arguments of an operator, as a Stack takes them."""
     before = _arrays(stack.states, given, states)
-    return (
+    return stack.call(
         dict(zip(stack.shapes, map(_array, params), strict=True)),
         _arrays(stack.inputs, fed, inputs),
         [before.get(n) for n in stack.states],
         None if lengths is None else _array(lengths),
+        resets=None if resets is None else _array(resets),
+        training=seed is not None,
+        seed=0 if seed is None else int(seed),
     )
-
-
-def _options(resets: Tensor | None, seed: Tensor | None) -> dict[str, Any]:
-    return {
-        "resets": None if resets is None else _array(resets),
-        "training": seed is not None,
-        "seed": 0 if seed is None else int(seed),
-    }
 
 
 @torch.library.custom_op(
@@ -133,8 +132,9 @@ def forward(config, params, inputs, states, fed, given, lengths, resets, seed, t
     `backward`."""
     threads = threads or torch.get_num_threads()
     stack = _stack(config, params, inputs, threads)
-    run, kept = stack.record(*_arguments(stack, params, inputs, states, fed, given, lengths), **_options(resets, seed))
-    return _tensors([*run.outputs.values(), *run.final, *run.steps.values(), np.array([threads], np.int64), *kept])
+    call = _call(stack, params, inputs, states, fed, given, lengths, resets, seed)
+    run, rows = stack.run_record(call)
+    return _tensors([*run.outputs.values(), *run.final, *run.steps.values(), np.array([threads], np.int64), *rows])
 
 
 @torch.library.custom_op(
@@ -143,7 +143,7 @@ def forward(config, params, inputs, states, fed, given, lengths, resets, seed, t
 def infer(config, params, inputs, states, fed, given, lengths, resets, seed, threads):  # type: ignore[no-untyped-def]
     """Outputs, final states, recorded values."""
     stack = _stack(config, params, inputs, threads or torch.get_num_threads())
-    run = stack.infer(*_arguments(stack, params, inputs, states, fed, given, lengths), **_options(resets, seed))
+    run = stack.run_infer(_call(stack, params, inputs, states, fed, given, lengths, resets, seed))
     return _tensors([*run.outputs.values(), *run.final, *run.steps.values()])
 
 
@@ -153,77 +153,83 @@ def infer(config, params, inputs, states, fed, given, lengths, resets, seed, thr
     device_types=DEVICES,
     schema=f"({ARGUMENTS}, Tensor[] kept, Tensor[] grads, int which) -> Tensor[]",
 )
-def backward(config, params, inputs, states, fed, given, lengths, resets, seed, kept, grads, which):  # type: ignore[no-untyped-def]
+def backward(  # type: ignore[no-untyped-def]
+    config, params, inputs, states, fed, given, lengths, resets, seed, kept, grads, which
+):
     """Gradients of params, of the inputs that have one, and of the given states. kept: of
     `forward`; grads: of its results for which a bit of `which` is set, the others count as zero."""
     stack = _stack(config, params, inputs, int(kept[0]))
-    arguments = _arguments(stack, params, inputs, states, fed, given, lengths)
-    run = stack.resume(*arguments, [_array(k) for k in kept[1:]], **_options(resets, seed))
+    call = _call(stack, params, inputs, states, fed, given, lengths, resets, seed)
+    run = stack.run_resume(call, [_array(k) for k in kept[1:]])
     outputs, states_, steps = list(stack.outputs), list(stack.states), list(stack.steps)
-    found = _arrays(range(len(outputs + states_ + steps)), which, grads)
-    dy, dstate, dsteps = _split([found.get(i) for i in range(values(stack))], (len(outputs), len(states_)))
+    arrays = _arrays(range(len(outputs + states_ + steps)), which, grads)
+    count = values(stack.description)
+    dy, dstate, dsteps = _split([arrays.get(i) for i in range(count)], (len(outputs), len(states_)))
     result = stack.backward(run, dict(zip(outputs, dy)), dstate, dict(zip(steps, dsteps)))
     before = dict(zip(states_, result.states))
     return _tensors(
         [
             *(result.params[n] for n in stack.shapes),
-            *(result.inputs[n] for n in differentiable(stack, fed)),
+            *(result.inputs[n] for n in differentiable(stack.description, fed)),
             *(before[n] for n in _chosen(states_, given)),
         ]
     )
 
 
-def values(stack: Stack) -> int:
+def values(layers: Layers) -> int:
     """How many results there are beside what is kept."""
-    return len(stack.outputs) + len(stack.states) + len(stack.steps)
+    return len(layers.outputs) + len(layers.states) + len(layers.steps)
 
 
-def differentiable(stack: Stack, fed: int) -> list[str]:
+def differentiable(layers: Layers, fed: int) -> list[str]:
     """The inputs that are given and have a gradient."""
-    first = stack.layers[0]
-    found = {
+    first = layers.layers[0]
+    names = {
         n
-        for layer in stack.layers
+        for layer in layers.layers
         for n in (*layer.others, *([first.main] if layer is first else []))
         if n not in layer.spec.no_gradient
     }
-    return [n for n in _chosen(stack.inputs, fed) if n in found]
+    return [n for n in _chosen(layers.inputs, fed) if n in names]
 
 
 # --- shapes, for tracing
 
 
-def _empty(stack: Stack, like: Tensor) -> list[Tensor]:
+def _empty(layers: Layers, like: Tensor) -> list[Tensor]:
     """The results of a call on inputs like this one."""
     steps, rows = like.shape[:2]
-    shapes = [(steps, rows, *s) for s in stack.outputs.values()] + [(s[0], rows, *s[1:]) for s in stack.states.values()]
-    return [like.new_empty(shape) for shape in (*shapes, *((steps, rows, *s) for s in stack.steps.values()))]
+    shapes = [(steps, rows, *s) for s in layers.outputs.values()]
+    shapes += [(s[0], rows, *s[1:]) for s in layers.states.values()]
+    return [like.new_empty(shape) for shape in (*shapes, *((steps, rows, *s) for s in layers.steps.values()))]
 
 
 @infer.register_fake
 def _(config, params, inputs, states, fed, given, lengths, resets, seed, threads):  # type: ignore[no-untyped-def]
-    return _empty(_stack(config, params, inputs), inputs[0])
+    return _empty(_stack(config, params, inputs).description, inputs[0])
 
 
 @forward.register_fake
 def _(config, params, inputs, states, fed, given, lengths, resets, seed, threads):  # type: ignore[no-untyped-def]
-    stack = _stack(config, params, inputs)
-    count = kept_by.count(stack, seed is not None)
+    layers = _stack(config, params, inputs).description
+    count = tapes.count(layers, seed is not None)
     if inputs[0].device.type == "meta":  # has no sizes that depend on data
         sizes = [0] * count
     else:  # the size of a tape depends on how rows are dealt out to threads, and on lengths
         sizes = [torch.library.get_ctx().new_dynamic_size() for _ in range(count)]
     return [
-        *_empty(stack, inputs[0]),
+        *_empty(layers, inputs[0]),
         inputs[0].new_empty(1, dtype=torch.int64),
         *(inputs[0].new_empty(n, dtype=torch.uint8) for n in sizes),
     ]
 
 
 @backward.register_fake
-def _(config, params, inputs, states, fed, given, lengths, resets, seed, kept, grads, which):  # type: ignore[no-untyped-def]
-    stack = _stack(config, params, inputs)
-    with_gradient = [x for n, x in zip(_chosen(stack.inputs, fed), inputs) if n in differentiable(stack, fed)]
+def _(  # type: ignore[no-untyped-def]
+    config, params, inputs, states, fed, given, lengths, resets, seed, kept, grads, which
+):
+    layers = _stack(config, params, inputs).description
+    with_gradient = [x for n, x in zip(_chosen(layers.inputs, fed), inputs) if n in differentiable(layers, fed)]
     return [x.new_empty(x.shape) for x in (*params, *with_gradient, *states)]
 
 
@@ -232,10 +238,11 @@ def _(config, params, inputs, states, fed, given, lengths, resets, seed, kept, g
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
     config, params, x, states, fed, given, lengths, resets, seed, _ = inputs
-    stack = _stack(config, params, x)
+    layers = _stack(config, params, x).description
     ctx.set_materialize_grads(False)
     ctx.config, ctx.given, ctx.counts = config, (fed, given), (len(params), len(x), len(states), 3)
-    ctx.with_gradient, ctx.values = [n in differentiable(stack, fed) for n in _chosen(stack.inputs, fed)], values(stack)
+    ctx.with_gradient = [n in differentiable(layers, fed) for n in _chosen(layers.inputs, fed)]
+    ctx.values = values(layers)
     ctx.save_for_backward(*params, *x, *states, lengths, resets, seed, *output[ctx.values :])
 
 
@@ -258,7 +265,7 @@ def _gradients(
             None,
         )
     operator = operator or torch.ops.rnnspec.backward
-    found = iter(
+    results = iter(
         operator(
             ctx.config,
             params,
@@ -271,9 +278,9 @@ def _gradients(
             sum(1 << i for i in present),
         )
     )
-    dparams = [next(found) for _ in params]
-    dinputs = [next(found) if has else None for has in ctx.with_gradient]
-    return None, dparams, dinputs, list(found), None, None, None, None, None, None
+    dparams = [next(results) for _ in params]
+    dinputs = [next(results) if has else None for has in ctx.with_gradient]
+    return None, dparams, dinputs, list(results), None, None, None, None, None, None
 
 
 def _refuse(text: str) -> Callable[..., Any]:

@@ -1,67 +1,78 @@
-"""The backward pass of a Stack: the last layer first.
+"""The backward pass of layers: the last layer first.
 
-Arrays are [T, B, ...]. A direction that runs from the end reads and writes them in place: by
-negative strides where all rows have all steps, else as spans (engine/spans.py).
+Arrays are [T, B, ...]. A direction that runs from the end reads and writes them in place, as in the
+forward pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-from rnnspec.engine.results import Run
-from rnnspec.engine.spans import Pieces
-from rnnspec.layers.layer import Layer
-
-if TYPE_CHECKING:
-    from rnnspec.layers.stack import Stack
 from numpy import ndarray as Array
 
-from rnnspec.layers.forward import started, turned
-from rnnspec.layers.runs import LayerRun, Named, StackRun
+from rnnspec.engine.results import Gradients, Run
+from rnnspec.engine.spans import Pieces
+from rnnspec.layers.calls import states_of, turned, turns
+from rnnspec.layers.description import Layers
+from rnnspec.layers.layer import Layer
+from rnnspec.layers.runs import Named, StackGradients, StackRun
 
 
 def backward(
-    stack: Stack, run: StackRun, outputs: Named, final: tuple[Array | None, ...], steps: Named
-) -> tuple[Named, Named, tuple[Array, ...]]:
-    """Gradients of weights, inputs and initial states. See `Stack.backward`."""
+    layers: Layers, run: StackRun, outputs: Named, final: tuple[Array | None, ...], steps: Named
+) -> StackGradients:
+    """Gradients of weights, inputs and initial states of a run of `forward`.
+
+    outputs: gradients of outputs by name, [T, B, ...]; final: of the states after the last step,
+    one for each of `Layers.states`; steps: of recorded values by name. What is left out counts as
+    zero. Raises TypeError for a run that keeps its tapes as bytes.
+    """
     params: Named = {}
     inputs: Named = {}
-    before = tuple(np.zeros((shape[0], run.rows, *shape[1:]), stack.dtype) for shape in stack.states.values())
+    states = tuple(np.zeros((shape[0], run.rows, *shape[1:]), layers.dtype) for shape in layers.states.values())
     dy = outputs
-    for depth in reversed(range(stack.num_layers)):
-        layer, own = stack.layers[depth], run.kept[depth]
+    for depth in reversed(range(layers.num_layers)):
+        layer, layer_run = layers.layers[depth], run.layers[depth]
         total: Named = {}
-        for d, direction in enumerate(stack.directions):
-            split = run.pieces[direction.reverse]
-            turn = direction.reverse and split is None
-            given = _direction_gradients(stack, depth, d, dy, own, steps)
-            taken = own.runs[d]
-            if not isinstance(taken, Run):
-                raise TypeError("what `record` returns is for `resume`; give backward the run that this returns.")
-            gradients = layer.kernel.backward(
-                taken, turned(given, turn), final=_final(layer, started(stack, final, depth, d), split)
-            )
-            for name, array in turned(gradients.inputs, turn).items():
+        for d in range(len(layers.directions)):
+            given = _output_gradients(layers, run, depth, d, dy, steps)
+            gradients = _one_direction(layers, run, depth, d, given, final)
+            for name, array in gradients.inputs.items():
                 _add(total, name, array)
-            end = stack.suffix(depth, 0 if stack.share_directions else d)
+            end = layers.weight_suffix(depth, d)
             for name, array in layer.weights(gradients.params, gradients=True).items():
                 _add(params, f"{name}{end}", array)
-            _state_gradients(stack, depth, d, gradients.states, own.given[d], split, params, before)
+            _file_states(layers, run, depth, d, gradients.states, params, states)
         below = total.pop(layer.main, None)
         for name, array in total.items():
             _add(inputs, name, array)
-        if below is not None and own.mask is not None:
-            below = np.multiply(below, own.mask, order="C")
-        if stack.residual and depth and (above := dy.get(stack.emitted[depth][0])) is not None:
+        if below is not None and layer_run.mask is not None:
+            below = np.multiply(below, layer_run.mask, order="C")
+        if layers.residual and depth and (above := dy.get(layers.emitted[depth][0])) is not None:
             below = above if below is None else below + above
         if depth:
-            dy = {} if below is None else {stack.emitted[depth - 1][0]: below}
+            dy = {} if below is None else {layers.emitted[depth - 1][0]: below}
         elif below is not None:
             _add(inputs, layer.main, below)  # a layer above may read it too, beside what comes from below
-    return {n: params[n] for n in stack.shapes}, {n: inputs[n] for n in run.given if n in inputs}, before
+    return StackGradients(
+        {n: params[n] for n in layers.shapes}, {n: inputs[n] for n in run.inputs if n in inputs}, states
+    )
+
+
+def _one_direction(
+    layers: Layers, run: StackRun, depth: int, d: int, outputs: Named, final: tuple[Array | None, ...]
+) -> Gradients:
+    """The gradients of a layer in one direction; those of inputs by step, from the first to the
+    last."""
+    layer, turn = layers.layers[depth], turns(layers, run.pieces, d)
+    cell_run = run.layers[depth].runs[d]
+    if not isinstance(cell_run, Run):
+        raise TypeError("what `record` returns is for `resume`; give backward the run that this returns.")
+    pieces = run.pieces[layers.directions[d].reverse]
+    after = _final(layer, states_of(layers, final, depth, d), pieces)
+    gradients = layer.kernel.backward(cell_run, turned(outputs, turn), final=after)
+    return Gradients(gradients.params, turned(gradients.inputs, turn), gradients.states) if turn else gradients
 
 
 def _add(sums: Named, name: str, array: Array) -> None:
@@ -72,62 +83,61 @@ def _add(sums: Named, name: str, array: Array) -> None:
         sums[name] = array
 
 
-def _direction_gradients(stack: Stack, depth: int, d: int, dy: Named, own: LayerRun, steps: Named) -> Named:
+def _output_gradients(layers: Layers, run: StackRun, depth: int, d: int, dy: Named, steps: Named) -> Named:
     """The gradients of the outputs of a direction's kernel, from those of the layer's merged
     outputs and of recorded values."""
-    layer, found = stack.layers[depth], Named()
+    layer, gradients = layers.layers[depth], Named()
     for name, array in dy.items():
-        if len(stack.directions) == 1 or stack.merge == "sum":
-            found[name] = array
-        elif stack.merge == "concat":
+        if len(layers.directions) == 1 or layers.merge == "sum":
+            gradients[name] = array
+        elif layers.merge == "concat":
             width = layer.outputs[name][0]
-            found[name] = array[..., d * width : (d + 1) * width]
-        elif stack.merge == "mean":
-            found[name] = array * stack.dtype.type(0.5)
+            gradients[name] = array[..., d * width : (d + 1) * width]
+        elif layers.merge == "mean":
+            gradients[name] = array * layers.dtype.type(0.5)
         else:
-            found[name] = array * own.parts[1 - d][name]
-    for name in stack.recorded[depth]:
-        more = steps.get(f"{name}{stack.suffix(depth, d)}")
+            gradients[name] = array * run.layers[depth].parts[1 - d][name]
+    for name in layers.recorded[depth]:
+        more = steps.get(f"{name}{layers.suffix(depth, d)}")
         if more is not None:
-            found[name] = found[name] + more if name in found else more
-    return found
+            gradients[name] = gradients[name] + more if name in gradients else more
+    return gradients
 
 
-def _final(layer: Layer, given: Named, split: Pieces | None) -> Named:
+def _final(layer: Layer, given: Named, pieces: Pieces | None) -> Named:
     """The gradients of the states after every row's last step, as the kernel takes them."""
-    if split is None:
+    if pieces is None:
         return given
-    found = {}
+    gradients: Named = {}
     for name, array in given.items():
-        found[name] = np.zeros((len(split), *layer.states[name]), array.dtype)
-        found[name][split.last] = array
-    return found
+        gradients[name] = np.zeros((len(pieces), *layer.states[name]), array.dtype)
+        gradients[name][pieces.last] = array
+    return gradients
 
 
-def _state_gradients(
-    stack: Stack,
+def _file_states(
+    layers: Layers,
+    run: StackRun,
     depth: int,
     d: int,
-    found: Mapping[str, Array],
-    given: frozenset[str],
-    split: Pieces | None,
+    gradients: Mapping[str, Array],
     params: Named,
-    before: tuple[Array, ...],
+    states: tuple[Array, ...],
 ) -> None:
     """Files the gradients of the states before the first steps: with what each row began with, and
     with the learned initial state."""
-    for name, array in found.items():
-        index, at = stack.state_place(depth, d, name)
-        if split is None:
-            before[index][at] = array
-            learned = array[:0] if name in given else array
+    pieces, places = run.pieces[layers.directions[d].reverse], layers.state_places[layers.place(depth, d)]
+    for name, array in gradients.items():
+        index, at = places[name]
+        if pieces is None:
+            states[index][at] = array
+            learned = array[:0] if run.states[index] else array
         else:
-            fresh = split.fresh.copy()
-            before[index][at] = np.where(
-                fresh[split.first].reshape(-1, *(1,) * (array.ndim - 1)), 0, array[split.first]
-            )
-            if name not in given:
-                fresh[split.first] = True
+            fresh = pieces.fresh.copy()
+            restarted = fresh[pieces.first].reshape(-1, *(1,) * (array.ndim - 1))
+            states[index][at] = np.where(restarted, 0, array[pieces.first])
+            if not run.states[index]:
+                fresh[pieces.first] = True
             learned = array[fresh]
-        if stack.learn_initial:
-            params[f"initial_{name}{stack.suffix(depth, d)}"] = learned.sum(axis=0)
+        if layers.learn_initial:
+            params[f"initial_{name}{layers.suffix(depth, d)}"] = learned.sum(axis=0)

@@ -61,10 +61,12 @@ class Layer:
 
     @cached_property
     def states(self) -> dict[str, Full]:
-        """Asked for late: what a cell carries from step to step is known when it is compiled."""
+        """The states, asked for late: what a cell carries from step to step is known when it is
+        compiled."""
         return {name: self.full(shape) for name, shape in self.kernel.states.items()}
 
     def full(self, shape: Shape) -> Full:
+        """A declared shape as numbers."""
         return full_shape(shape, self.sizes)
 
     def _slots(self) -> tuple[dict[str, list[Slot]], dict[str, Full]]:
@@ -79,40 +81,37 @@ class Layer:
             like = parameters[next(n for n in names if n != ZERO)]
             row = 0
             for name in names:
-                own = parameters.get(name, like)
-                count = own[0] if own else 1
+                shape = parameters.get(name, like)
+                count = shape[0] if shape else 1
                 if name != ZERO:
-                    slots[name].append(
-                        Slot(block, row, row + count, len(names) == 1 and (self.layout is None or bool(own)))
-                    )
+                    whole = len(names) == 1 and (self.layout is None or bool(shape))
+                    slots[name].append(Slot(block, row, row + count, whole))
                 row += count
             shapes[block] = like if self.layout is None else (row, *like[1:])
         return slots, shapes
 
     def parameters(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """The cell's parameters, from the layer's weights by name: views, but for sums of two."""
-        found = {}
+        parameters = {}
         for name, slots in self.slots.items():
             shape = self.full(self.spec.parameters[name])
             parts = [arrays[s.array] if s.whole else arrays[s.array][s.first : s.last].reshape(shape) for s in slots]
-            found[name] = sum(parts[1:], parts[0]) if parts else np.zeros(shape, self.kernel.dtype)
-        return found
+            parameters[name] = sum(parts[1:], parts[0]) if parts else np.zeros(shape, self.kernel.dtype)
+        return parameters
 
     def weights(self, values: Mapping[str, Array], *, gradients: bool = False) -> dict[str, Array]:
         """The layer's weights from the cell's parameters. Of one in two places the first has it
         all; of its gradient both have."""
-        found = {
-            name: np.zeros(shape, self.kernel.dtype) for name, shape in self.shapes.items()
-        }  # what no parameter fills stays zero
+        # what no parameter fills stays zero
+        weights = {name: np.zeros(shape, self.kernel.dtype) for name, shape in self.shapes.items()}
         for name, slots in self.slots.items():
             for number, slot in enumerate(slots if gradients else slots[:1]):
                 if slot.whole:  # two biases must not be one array: whoever scales gradients in place would do so twice
-                    found[slot.array] = values[name].copy() if number else values[name]
+                    weights[slot.array] = values[name].copy() if number else values[name]
                 else:
-                    found[slot.array][slot.first : slot.last] = values[name].reshape(
-                        (slot.last - slot.first, *values[name].shape[1:])
-                    )
-        return found
+                    rows = values[name].reshape((slot.last - slot.first, *values[name].shape[1:]))
+                    weights[slot.array][slot.first : slot.last] = rows
+        return weights
 
     def init(self, seed: int) -> dict[str, Array]:
         """Initial weights, as the spec's `init` says."""

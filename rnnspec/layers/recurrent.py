@@ -15,12 +15,15 @@ from numpy import ndarray as Array
 
 from rnnspec.engine.arrays import as_array, as_resets, check_lengths
 from rnnspec.engine.kernel import Kernel
-from rnnspec.engine.noise import Seed
+from rnnspec.engine.noise import Seed, seeds
 from rnnspec.errors import ShapeError
 from rnnspec.language.spec import Spec
-from rnnspec.layers.runs import StackRun
-from rnnspec.layers.stack import Cell, Stack, resets_in
-from rnnspec.storage.atomic import write_atomic
+from rnnspec.layers.arguments import check_inputs, check_resets, check_rows, check_states, check_steps
+from rnnspec.layers.backward import backward
+from rnnspec.layers.description import Cell
+from rnnspec.layers.runs import StackCall, StackRun
+from rnnspec.layers.stack import Stack
+from rnnspec.storage import atomic
 
 
 @dataclass(frozen=True)
@@ -95,15 +98,15 @@ class Recurrent:
         self._run: tuple[StackRun, bool] | None = None
 
     def __repr__(self) -> str:
-        stack = self.stack
-        names = [layer.spec.name for layer in stack.layers]
+        layers = self.stack.description
+        names = [layer.spec.name for layer in layers.layers]
         cells = repr(names[0]) if len(set(names)) == 1 else repr(names)
         more = {
-            "num_layers": (stack.num_layers, 1 if len(set(names)) == 1 else len(names)),
-            "bidirectional": (len(stack.directions) == 2, False),
+            "num_layers": (layers.num_layers, 1 if len(set(names)) == 1 else len(names)),
+            "bidirectional": (len(layers.directions) == 2, False),
         }
         shown = "".join(f", {name}={value!r}" for name, (value, usual) in more.items() if value != usual)
-        return f"Recurrent({cells}, {stack.input_size}, {stack.hidden_size}{shown}, dtype={str(stack.dtype)!r})"
+        return f"Recurrent({cells}, {layers.input_size}, {layers.hidden_size}{shown}, dtype={str(layers.dtype)!r})"
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies and pickles: the weights, not the tape of the last call."""
@@ -111,22 +114,23 @@ class Recurrent:
 
     @property
     def spec(self) -> Spec:
-        """Of the first layer."""
+        """The Spec of the first layer."""
         return self.stack.layers[0].spec
 
     @property
     def kernel(self) -> Kernel:
-        """Of the first layer."""
+        """The kernel of the first layer."""
         return self.stack.layers[0].kernel
 
     @property
     def input_size(self) -> int:
         """The width of x."""
-        return self.stack.input_size
+        return self.stack.description.input_size
 
     @property
     def hidden_size(self) -> int:
-        return self.stack.hidden_size
+        """The width of the cells, as it was given."""
+        return self.stack.description.hidden_size
 
     @property
     def output_size(self) -> int:
@@ -153,22 +157,19 @@ class Recurrent:
         state, before that step (an episode ends). seed: of dropout and noise; None for other
         numbers at every call.
         """
-        inputs, single = self._inputs(x)
         drawn = (self.seed, self.calls) if seed is None else seed
-        beside, again = self._beside(inputs, single, state, lengths), self._resets(resets, single)
+        call, single = self._call(x, state, lengths, resets, drawn, self.training)
         self._run = None  # its tape is memory that this call can use
-        run = self.stack.forward(self.params, inputs, *beside, resets=again, training=self.training, seed=drawn)
+        run = self.stack.run_forward(call)
         self.calls += self.training
         self._run = (run, single)
         return self._results(run, single)
 
     def infer(self, x: Any, state: Any = None, lengths: Any = None, *, resets: Any = None) -> Any:
-        """The same without a tape, and without dropout: evaluation."""
-        inputs, single = self._inputs(x)
-        run = self.stack.infer(
-            self.params, inputs, *self._beside(inputs, single, state, lengths), resets=self._resets(resets, single)
-        )
-        return self._results(run, single)
+        """Runs a sequence without a tape, and without dropout: evaluation. Arguments and results as
+        of a call."""
+        call, single = self._call(x, state, lengths, resets, 0, False)
+        return self._results(self.stack.run_infer(call), single)
 
     def backward(self, dy: Any = None, dstate: Any = None, dsteps: Mapping[str, Any] | None = None) -> tuple[Any, Any]:
         """Gradients of the last call, from those of y, of the final state and of recorded values
@@ -181,22 +182,20 @@ class Recurrent:
             raise RuntimeError(
                 "backward needs a call first: layer(x, ...) keeps the tape, layer.infer(x, ...) does not."
             )
-        (run, single), names = self._run, list(self.stack.outputs)
-        outputs = (
-            {}
-            if dy is None
-            else {
-                o: self._time_first(f"gradient of output {o!r}", a, single)
-                for o, a in zip(names, _as_many(dy, names, "dy"))
-                if a is not None
-            }
-        )
-        steps = {n: self._time_first(f"gradient of {n!r}", a, single) for n, a in (dsteps or {}).items()}
-        final = self.stack.states_in(dstate, None if single else run.rows, "dstate")
-        found = self.stack.backward(run, outputs, final, steps)
-        self.grads = found.params
-        inputs = {n: self._as_given(a, single) for n, a in found.inputs.items()}
-        return next(iter(inputs.values())) if len(inputs) == 1 else inputs, self._state(found.states, single)
+        (run, single), layers = self._run, self.stack.description
+        names, lead = list(layers.outputs), (run.steps_taken, run.rows)
+        arrays = {} if dy is None else dict(zip(names, _as_many(dy, names, "dy")))
+        arrays = {
+            n: self._time_first(f"gradient of output {n!r}", a, single) for n, a in arrays.items() if a is not None
+        }
+        outputs = check_steps(layers, "gradient of output", arrays, layers.outputs, lead)
+        arrays = {n: self._time_first(f"gradient of {n!r}", a, single) for n, a in (dsteps or {}).items()}
+        steps = check_steps(layers, "gradient of step value", arrays, layers.steps, lead)
+        final = check_states(layers, dstate, None if single else run.rows, "dstate")
+        gradients = backward(layers, run, outputs, final, steps)
+        self.grads = gradients.params
+        inputs = {n: self._as_given(a, single) for n, a in gradients.inputs.items()}
+        return next(iter(inputs.values())) if len(inputs) == 1 else inputs, self._state(gradients.states, single)
 
     def windows(
         self, x: Any, steps: int, state: Any = None, lengths: Any = None, *, resets: Any = None
@@ -217,14 +216,13 @@ class Recurrent:
         inputs, single = self._inputs(x)
         total, rows = next(iter(inputs.values())).shape[:2]
         ends = check_lengths(_lengths(lengths, single), total, rows)
-        again = resets_in(
-            self._resets(resets, single), total, rows
-        )  # all of them: a window would take its part of too many
+        # all of them are checked here: a window would take its part of too many
+        restarts = check_resets(self._resets(resets, single), total, rows)
         for start in range(0, total, steps):
             part = slice(start, min(start + steps, total))
             given = {n: self._as_given(a[part], single) for n, a in inputs.items()}
             left = None if ends is None else np.clip(ends - start, 0, part.stop - start)
-            window = None if again is None else again[part]
+            window = None if restarts is None else restarts[part]
             y, state, *recorded = self(
                 given, state, left, resets=None if window is None else self._as_given(window, single)
             )
@@ -249,7 +247,7 @@ class Recurrent:
         """Writes the weights to an .npz file, one array for each name. What stands under the path
         is always whole: the file is renamed when done."""
         weights = self.stack.check(self.params)
-        write_atomic(path, lambda file: np.savez(file, **weights))  # type: ignore[arg-type]
+        atomic.write(path, lambda file: np.savez(file, **weights))  # type: ignore[arg-type]
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Replaces all weights by those of a file that `save` wrote; errors as of
@@ -272,19 +270,19 @@ class Recurrent:
 
     def _inputs(self, x: Any) -> tuple[dict[str, Array], bool]:
         """Inputs by name, time first, and whether they came without a batch axis."""
-        known = self.stack.inputs
-        needed = [n for n in known if n in self.stack.required] or list(known)
-        expected = (
-            list(known) if isinstance(x, tuple) and len(x) == len(known) else needed
-        )  # what has a default may be left out
+        layers = self.stack.description
+        known = layers.inputs
+        needed = [n for n in known if n in layers.required] or list(known)
+        # what has a default may be left out
+        expected = list(known) if isinstance(x, tuple) and len(x) == len(known) else needed
         given = dict(x) if isinstance(x, Mapping) else dict(zip(expected, _as_many(x, expected, "x")))
         if unknown := [n for n in given if n not in known]:
             raise ShapeError(f"unknown input {', '.join(map(repr, unknown))}. This cell has: {', '.join(known)}.")
-        found: dict[str, Array] = {}
+        arrays: dict[str, Array] = {}
         single: bool | None = None
         for name, array in given.items():
             shape = known[name]
-            value = as_array(f"input {name!r}", array, self.stack.dtype)
+            value = as_array(f"input {name!r}", array, layers.dtype)
             rank = len(shape) + 2
             if value.ndim not in (rank, rank - 1):
                 raise ShapeError(
@@ -298,13 +296,22 @@ class Recurrent:
                 raise ShapeError(
                     f"input {name!r} has {value.shape[-1]} features, expected {shape[-1]}; its shape is {value.shape}."
                 )
-            found[name] = self._swapped(value, single)
-        return found, bool(single)
+            arrays[name] = self._swapped(value, single)
+        return arrays, bool(single)
 
-    def _beside(self, inputs: Mapping[str, Array], single: bool, state: Any, lengths: Any) -> tuple[Any, Any]:
-        """State and lengths, as the stack takes them."""
+    def _call(
+        self, x: Any, state: Any, lengths: Any, resets: Any, seed: Seed, training: bool
+    ) -> tuple[StackCall, bool]:
+        """The arguments of a call, checked and time first, and whether they came without a batch
+        axis."""
+        layers, (inputs, single) = self.stack.description, self._inputs(x)
         rows = next(iter(inputs.values())).shape[1] if inputs else 0
-        return self.stack.states_in(state, None if single else rows), _lengths(lengths, single)
+        before = check_states(layers, state, None if single else rows, "state")
+        restarts, weights = self._resets(resets, single), self.stack.weights(self.params)
+        steps, rows = check_inputs(layers, inputs)
+        ends, pieces = check_rows(layers, _lengths(lengths, single), restarts, steps, rows)
+        numbers = seeds(seed)
+        return StackCall(weights, inputs, before, ends, pieces, steps, rows, numbers if training else None), single
 
     def _resets(self, resets: Any, single: bool) -> Array | None:
         return None if resets is None else self._swapped(np.atleast_1d(as_resets(resets)), single)
@@ -343,5 +350,5 @@ def _as_many(value: Any, names: list[str], what: str) -> tuple[Any, ...]:
 
 
 def _lengths(lengths: Any, single: bool) -> Any:
-    """Of one row without a batch axis a plain number will do."""
+    """Lengths as a Stack takes them: of one row without a batch axis a plain number will do."""
     return [lengths] if single and isinstance(lengths, int | np.integer) and not isinstance(lengths, bool) else lengths

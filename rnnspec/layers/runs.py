@@ -1,4 +1,4 @@
-"""What the passes of a Stack give and keep."""
+"""What the passes of a Stack take, give and keep, as plain data."""
 
 from __future__ import annotations
 
@@ -23,16 +23,48 @@ class Direction:
     reverse: bool
 
 
+@dataclass(frozen=True)
+class StackWeights:
+    """The weights of layers by place (layer by layer, in each direction): `cells` the parameters of
+    each cell, `initial` its learned initial states.
+
+    Those that `Stack.pack` makes are packed for the kernels, and go where params go. layers: the
+    Layers that they were made for.
+    """
+
+    cells: tuple[Mapping[str, Array] | Weights, ...]
+    initial: tuple[Mapping[str, Array], ...]
+    layers: object = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class StackCall:
+    """All that a pass over a sequence reads, checked: made by `Stack.call`.
+
+    inputs: name -> [T, B, ...], those that the caller gave; state: the states before the first
+    step, one array for each of `Layers.states`, [L * D, B, ...], or None; lengths: [B] int64, or
+    None where every row takes all steps; pieces: by direction, False forward, True reverse; steps,
+    rows: T and B; seed: of dropout and noise, None at evaluation.
+    """
+
+    weights: StackWeights
+    inputs: Named
+    state: tuple[Array | None, ...]
+    lengths: Array | None
+    pieces: Mapping[bool, Pieces | None]
+    steps: int
+    rows: int
+    seed: tuple[int, ...] | None
+
+
 @dataclass
 class LayerRun:
     """What a layer keeps for its backward pass. runs: of each direction; parts: its outputs in each
-    direction, where merge='product' needs them; given: the states that the caller gave; mask: what
-    its input was multiplied by (dropout), or None; main: its input, where it comes from a layer
-    below and memory="low" reads it again."""
+    direction, where merge='product' needs them; mask: what its input was multiplied by (dropout),
+    or None; main: its input, where it comes from a layer below and memory="low" reads it again."""
 
     runs: list[Run | Taped] = field(default_factory=list)
     parts: list[Named] = field(default_factory=list)
-    given: list[frozenset[str]] = field(default_factory=list)
     mask: Array | None = None
     main: Array | None = None
 
@@ -41,9 +73,9 @@ class LayerRun:
 class StackRun:
     """outputs: name -> [T, B, ...]; final: the states after the last step, one array for each of
     `Stack.states`, [L * D, B, ...]; steps: recorded values, name -> [T, B, ...], at the step they
-    belong to in either direction. kept: the tapes, layer by layer; none of `infer`. given: the
-    inputs that were, and were not left at their defaults. pieces: by direction, False forward, True
-    reverse.
+    belong to in either direction. layers: the tapes, layer by layer; none of `infer`. inputs: the
+    names of the inputs that were given; states: for each state whether it was. pieces: by
+    direction, False forward, True reverse.
     """
 
     outputs: Named
@@ -51,14 +83,15 @@ class StackRun:
     steps: Named
     steps_taken: int
     rows: int
-    given: tuple[str, ...]
-    kept: tuple[LayerRun, ...] = field(repr=False)
+    inputs: tuple[str, ...]
+    states: tuple[bool, ...]
+    layers: tuple[LayerRun, ...] = field(repr=False)
     pieces: Mapping[bool, Pieces | None] = field(repr=False)
 
     @property
     def tape_bytes(self) -> int:
         """What the tapes take, beside outputs and weights."""
-        return sum(run.tape_bytes for layer in self.kept for run in layer.runs)
+        return sum(run.tape_bytes for layer in self.layers for run in layer.runs)
 
 
 @dataclass(frozen=True)
@@ -69,12 +102,3 @@ class StackGradients:
     params: dict[str, Array]
     inputs: dict[str, Array]
     states: tuple[Array, ...]
-
-
-@dataclass(frozen=True)
-class StackWeights:
-    """Weights packed for the kernels, for many calls: made by `Stack.pack`, and goes where params
-    go."""
-
-    cells: tuple[Mapping[str, Array] | Weights, ...]
-    initial: tuple[Mapping[str, Array], ...]

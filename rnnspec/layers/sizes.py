@@ -64,7 +64,7 @@ def check_sizes(more: Mapping[str, int], specs: list[Spec]) -> None:
                 f"the cell {', '.join(dict.fromkeys(repr(s.name) for s in specs))} has no size {name!r}; it has"
                 f" {', '.join(sorted(known))}."
             )
-        whole(f"sizes[{name!r}]", value)
+        check_whole(f"sizes[{name!r}]", value)
 
 
 def projects(spec: Spec) -> bool:
@@ -78,13 +78,13 @@ def check_projection(proj_size: int, hidden_size: int, specs: list[Spec]) -> Non
         return
     if not any(projects(spec) for spec in specs):
         raise ValueError(f"proj_size: the cell {specs[0].name!r} has no projection (size P); 'lstm_projected' has one.")
-    whole("proj_size", proj_size)
+    check_whole("proj_size", proj_size)
     if proj_size >= hidden_size:
         raise ValueError(f"proj_size must be smaller than hidden_size ({hidden_size}), got {proj_size}.")
 
 
-def whole(name: str, value: object) -> None:
-    """Raises unless the value is a whole number of at least 1."""
+def check_whole(name: str, value: object) -> None:
+    """Raises TypeError or ValueError unless the value is a whole number of at least 1."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be a whole number, got {value!r}.")
     if value < 1:

@@ -1,103 +1,88 @@
-"""What a Stack keeps for backward as plain bytes: for who owns that memory himself, as torch's
-autograd does.
+"""The tapes of layers as plain bytes, for a caller that owns that memory, as torch's autograd does.
 
-A run is a function of the arguments of the call and of these arrays alone, so that another Stack of
-the same layers, in another process even, can run it backwards.
+A run is a function of the call and of these arrays alone, so that another Stack of the same layers,
+in another process even, can run it backwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.engine.results import Taped
-from rnnspec.engine.spans import Pieces
 from rnnspec.errors import ShapeError
-from rnnspec.layers.forward import call_inputs, read_by, started
-from rnnspec.layers.runs import LayerRun, Named, StackRun
-
-if TYPE_CHECKING:
-    from rnnspec.layers.runs import StackWeights
-    from rnnspec.layers.stack import Stack
+from rnnspec.layers.calls import cell_call, inputs_of
+from rnnspec.layers.description import Layers
+from rnnspec.layers.runs import LayerRun, StackCall, StackRun
 
 
-def count(stack: Stack, training: bool) -> int:
-    """How many arrays `pack` gives."""
-    return sum(len(stack.directions) + len(_shapes(stack, depth, 0, 0, training)) for depth in range(stack.num_layers))
+def count(layers: Layers, training: bool) -> int:
+    """How many arrays `to_bytes` gives."""
+    return sum(
+        len(layers.directions) + len(_shapes(layers, depth, 0, 0, training)) for depth in range(layers.num_layers)
+    )
 
 
-def pack(stack: Stack, run: StackRun) -> list[Array]:
-    """Rows of bytes, uint8 [n]: of each layer the tape of each direction, and what else is kept.
-    `run` comes from `Stack.record`."""
-    found: list[Array] = []
-    for depth, own in enumerate(run.kept):
-        found += [taped.tape for taped in own.runs if isinstance(taped, Taped)]
-        more = [a for a in (own.mask, own.main) if a is not None]
-        more += [part[name] for part in own.parts for name in stack.emitted[depth]]
-        found += [np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in more]
-    return found
+def to_bytes(layers: Layers, run: StackRun) -> list[Array]:
+    """Rows of bytes, uint8 [n]: of each layer the tape of each direction, and what else backward
+    reads. The cells of the run were run by `run_record`."""
+    rows: list[Array] = []
+    for depth, layer_run in enumerate(run.layers):
+        rows += [taped.tape for taped in layer_run.runs if isinstance(taped, Taped)]
+        arrays = [a for a in (layer_run.mask, layer_run.main) if a is not None]
+        arrays += [part[name] for part in layer_run.parts for name in layers.emitted[depth]]
+        rows += [np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in arrays]
+    return rows
 
 
-def unpack(
-    stack: Stack,
-    kept: list[Array],
-    weights: StackWeights,
-    inputs: Named,
-    state: tuple[Array | None, ...],
-    lengths: Array | None,
-    pieces: Mapping[bool, Pieces | None],
-    *,
-    training: bool,
-    seed: tuple[int, ...],
-) -> StackRun:
-    """The StackRun for `Stack.backward`, from what was kept and the arguments of the call."""
-    if len(kept) != count(stack, training):
-        raise ShapeError(f"{len(kept)} arrays were kept, but these layers keep {count(stack, training)}.")
-    steps, rows = next(iter(inputs.values())).shape[:2]
-    left, layers = iter(kept), []
-    for depth, layer in enumerate(stack.layers):
-        tapes = [next(left) for _ in stack.directions]
-        own = _layer_run(stack, depth, steps, rows, left, training)
-        if stack.memory == "low":
-            main = own.main if depth else inputs.get(layer.main)
+def from_bytes(layers: Layers, call: StackCall, rows: list[Array]) -> StackRun:
+    """The StackRun for `backward`, without outputs, from the call and what `to_bytes` gave.
+
+    The rows of bytes are not copied. Raises ShapeError where they are not those of these layers.
+    """
+    training = call.seed is not None
+    if len(rows) != count(layers, training):
+        raise ShapeError(f"{len(rows)} arrays were kept, but these layers keep {count(layers, training)}.")
+    left, layer_runs = iter(rows), []
+    for depth, layer in enumerate(layers.layers):
+        tapes = [next(left) for _ in layers.directions]
+        layer_run = _layer_run(layers, depth, call, left)
+        if layers.memory == "low":
+            main = layer_run.main if depth else call.inputs.get(layer.main)
         else:  # of inputs the shapes alone are read
-            main = np.broadcast_to(stack.dtype.type(0), (steps, rows, *layer.full(layer.spec.inputs[layer.main])))
-        given = read_by(layer, main, inputs)
-        for d, (direction, tape) in enumerate(zip(stack.directions, tapes)):
-            split, place = pieces[direction.reverse], depth * len(stack.directions) + d
-            turn = direction.reverse and split is None
-            params, streams = call_inputs(
-                layer, weights.cells[place], given, (steps, rows), turn, (*seed, depth, d) if training else None
-            )
-            own.runs.append(
-                layer.kernel.resume(params, streams, tape, None if split is not None else lengths, pieces=split)
-            )
-            own.given.append(frozenset(started(stack, state, depth, d)))
-        layers.append(own)
-    return StackRun({}, (), {}, steps, rows, tuple(inputs), tuple(layers), pieces)
+            shape = layer.full(layer.spec.inputs[layer.main])
+            main = np.broadcast_to(layers.dtype.type(0), (call.steps, call.rows, *shape))
+        inputs = inputs_of(layer, main, call.inputs)
+        for d, tape in enumerate(tapes):
+            layer_run.runs.append(layer.kernel.run_resume(cell_call(layers, call, depth, d, inputs), tape))
+        layer_runs.append(layer_run)
+    given = tuple(array is not None for array in call.state)
+    return StackRun({}, (), {}, call.steps, call.rows, tuple(call.inputs), given, tuple(layer_runs), call.pieces)
 
 
-def _shapes(stack: Stack, depth: int, steps: int, rows: int, training: bool) -> list[tuple[int, ...]]:
+def _shapes(layers: Layers, depth: int, steps: int, rows: int, training: bool) -> list[tuple[int, ...]]:
     """The shapes of what a layer keeps beside tapes: the mask and the input, and the outputs of
     each direction."""
-    layer = stack.layers[depth]
-    read = [layer.full(layer.spec.inputs[layer.main])] if depth else []
-    found = read * bool(training and stack.dropout) + read * (stack.memory == "low")
-    if stack.merge == "product":
-        found += [layer.outputs[name] for _ in stack.directions for name in stack.emitted[depth]]
-    return [(steps, rows, *shape) for shape in found]
+    layer = layers.layers[depth]
+    main = [layer.full(layer.spec.inputs[layer.main])] if depth else []
+    shapes = main * bool(training and layers.dropout) + main * (layers.memory == "low")
+    if layers.merge == "product":
+        shapes += [layer.outputs[name] for _ in layers.directions for name in layers.emitted[depth]]
+    return [(steps, rows, *shape) for shape in shapes]
 
 
-def _layer_run(stack: Stack, depth: int, steps: int, rows: int, left: Iterator[Array], training: bool) -> LayerRun:
-    arrays = [next(left).view(stack.dtype).reshape(shape) for shape in _shapes(stack, depth, steps, rows, training)]
-    own = LayerRun()
-    if depth and training and stack.dropout:
-        own.mask = arrays.pop(0)
-    if depth and stack.memory == "low":
-        own.main = arrays.pop(0)
+def _layer_run(layers: Layers, depth: int, call: StackCall, left: Iterator[Array]) -> LayerRun:
+    """What a layer keeps beside tapes, from the next rows of bytes."""
+    training = call.seed is not None
+    shapes = _shapes(layers, depth, call.steps, call.rows, training)
+    arrays = [next(left).view(layers.dtype).reshape(shape) for shape in shapes]
+    layer_run = LayerRun()
+    if depth and training and layers.dropout:
+        layer_run.mask = arrays.pop(0)
+    if depth and layers.memory == "low":
+        layer_run.main = arrays.pop(0)
     while arrays:
-        own.parts.append({name: arrays.pop(0) for name in stack.emitted[depth]})
-    return own
+        layer_run.parts.append({name: arrays.pop(0) for name in layers.emitted[depth]})
+    return layer_run

@@ -10,7 +10,7 @@ import numpy as np
 
 from rnnspec.probe.measure import Probe
 from rnnspec.show.figure import INK, QUIET, dress, new_figure
-from rnnspec.storage.atomic import write_atomic
+from rnnspec.storage import atomic
 
 COLOURS = ("#4c78a8", "#e4572e", "#54a24b", "#b279a2", "#f2a541", "#72b7b2", "#9d755d", "#ff9da6")
 DASHES = ("-", "--", "-.", (0, (1, 1)))
@@ -34,7 +34,7 @@ def draw(probes: Sequence[Probe], base: str | Path) -> list[Path]:
         _gates(figure.add_subplot(bottom[i]), probe, first=i == 0)
     paths = [Path(f"{base}.png"), Path(f"{base}.svg")]
     for path in paths:
-        write_atomic(path, lambda file, kind=path.suffix[1:]: figure.savefig(file, format=kind))  # type: ignore[misc]
+        atomic.write(path, lambda file, kind=path.suffix[1:]: figure.savefig(file, format=kind))  # type: ignore[misc]
     return paths
 
 

@@ -47,28 +47,28 @@ class Box:
 
 def svg(spec: Spec) -> str:
     """The picture of a cell's step."""
-    boxes = _boxes(spec)
-    columns = _columns(boxes)
-    _order(boxes, columns)
+    boxes, columns = layout(spec)
     return _drawn(spec, boxes, columns)
 
 
-# --- what there is
-# ---------------------------------------------------------------------------------------------------
+# --- what there is ---
 
 
-def _boxes(spec: Spec) -> dict[str, Box]:
-    """Boxes by name, each after what it reads: "h[t-1]" and "x[t]" for what stands before, names of
-    equations, "h[t+1]" and "out h" for what comes after."""
+def data_flow(spec: Spec) -> dict[str, Box]:
+    """The boxes of a step by name, each after what it reads, none with a place yet.
+
+    Names are "h[t-1]" and "x[t]" for what stands before, those of equations, "h[t+1]" and "out h"
+    for what comes after.
+    """
     boxes: dict[str, Box] = {}
-    made = {e.target for e in spec.equations}
+    targets = {e.target for e in spec.equations}
     for equation in spec.equations:
         reads: dict[str, bool] = {}
         for ref, product in _refs(equation.value, False):
             if ref.name in spec.parameters:
                 continue
-            key = ref.name if ref.name in made and not ref.time else f"{ref.name}[{_time(ref)}]"
-            if key not in boxes and key not in made:
+            key = ref.name if ref.name in targets and not ref.time else f"{ref.name}[{_time(ref)}]"
+            if key not in boxes and key not in targets:
                 boxes[key] = Box(key, "input" if ref.name in spec.inputs and not ref.time else "state")
             reads[key] = reads.get(key, False) or product
         name = left_side(equation)
@@ -111,13 +111,22 @@ def _children(expr: Expr) -> tuple[Expr, ...]:
     return tuple(getattr(expr, "args", ())) or ((expr.arg,) if hasattr(expr, "arg") else ())
 
 
-# --- where it stands
-# -------------------------------------------------------------------------------------------------
+# --- where it stands ---
+
+
+def layout(spec: Spec) -> tuple[dict[str, Box], list[list[str]]]:
+    """The boxes of a step where they stand, by name, and the names in each column from above.
+
+    A line over several columns has a box of no kind in each that it passes.
+    """
+    boxes = data_flow(spec)
+    columns = _columns(boxes)
+    _order(boxes, columns)
+    return boxes, columns
 
 
 def _columns(boxes: dict[str, Box]) -> list[list[str]]:
-    """Names by column. A line over several columns has a box of no kind in each that it passes,
-    which keeps the way free."""
+    """Names by column. In each column that a line passes, a box of no kind keeps its way free."""
     for box in boxes.values():
         box.column = max((boxes[r].column + 1 for r in box.reads), default=0)
     last = max(box.column for name, box in boxes.items())
@@ -185,8 +194,7 @@ def _tall(boxes: Mapping[str, Box], group: list[str]) -> float:
     return sum(boxes[n].height + SLOT for n in group)
 
 
-# --- the picture
-# -----------------------------------------------------------------------------------------------------
+# --- the picture ---
 
 
 def _drawn(spec: Spec, boxes: Mapping[str, Box], columns: list[list[str]]) -> str:
@@ -211,7 +219,8 @@ def _drawn(spec: Spec, boxes: Mapping[str, Box], columns: list[list[str]]) -> st
             ),
             f"<title>{title}</title>",
             f'<rect x="0" y="{top:.0f}" width="{total:.0f}" height="{bottom - top:.0f}" fill="white"/>',
-            f'<text x="20" y="{top + 24:.0f}" font-family="sans-serif" font-size="15" font-weight="bold">{title}</text>',
+            f'<text x="20" y="{top + 24:.0f}" font-family="sans-serif" font-size="15" font-weight="bold">'
+            f"{title}</text>",
             f'<text x="20" y="{top + 42:.0f}" font-family="sans-serif" font-size="11" fill="#555">{legend}</text>',
             *lines,
             *shapes,

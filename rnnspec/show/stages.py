@@ -41,11 +41,9 @@ def _program_text(spec: Spec) -> str:
 
 
 def _cpu_text(spec: Spec) -> str:
-    from rnnspec.engine.kernel import compile
-    from rnnspec.lowering.pipeline import MODES
+    from rnnspec.backends.cpu.emit.texts import texts
 
-    kernel = compile(spec)
-    return "\n\n".join(f"# --- {mode}, {kernel.dtype} ---\n{kernel.source(mode)}" for mode in MODES)
+    return "\n\n".join(f"# --- {mode}, float32 ---\n{text}" for mode, text in texts(spec, "float32").items())
 
 
 def _cuda_text(spec: Spec) -> str:

@@ -4,29 +4,54 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
 
-def write_atomic(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> None:
-    """Calls write(file) on a temporary file beside `path` and renames it to `path`; on any error
-    `path` is as it was."""
+def write(
+    path: str | os.PathLike[str], content: bytes | Callable[[IO[bytes]], object], *, durable: bool = True
+) -> None:
+    """Writes a file as a whole: beside its place first, then renamed; on any error `path` is as it
+    was.
+
+    content: the bytes, or what writes them to the binary file that it is given.
+    durable: the file must be there afterwards, and outlive a loss of power. With False it is a copy
+        of what can be made again, the same under this name whoever writes it: nothing waits for the
+        disk, and where Windows refuses to replace a file that another process has open, that file
+        will do.
+
+    Raises OSError, and what `content` raises.
+    """
     path = Path(path)
     if path.is_dir():  # "." too, which has no name to put anything beside
         raise IsADirectoryError(errno.EISDIR, "it is a folder, and a file was to be written", str(path))
-    temporary = path.with_name(f".{path.name}.{threading.get_ident()}.{os.getpid()}.tmp")  # its own in each thread too
+    # another one in each thread; `sweep` reads the process
+    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        sync_folder(path.parent)
+        with open(temporary, "xb") as file:
+            if isinstance(content, bytes):
+                file.write(content)
+            else:
+                content(file)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        _rename(temporary, path, durable)
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _rename(temporary: Path, path: Path, durable: bool) -> None:
+    try:
+        os.replace(temporary, path)
+    except PermissionError:
+        if durable or os.name != "nt" or not path.exists():
+            raise
+    if durable:
+        sync_folder(path.parent)
 
 
 @contextmanager
@@ -55,8 +80,8 @@ def held(folder: Path) -> Iterator[bool]:
 
 
 def sync_folder(folder: Path) -> None:
-    """So that the new name outlives a loss of power; where a folder can't be opened (Windows) the
-    system decides."""
+    """Makes the names in a folder outlive a loss of power; where a folder can't be opened (Windows)
+    the system decides."""
     with suppress(OSError):
         number = os.open(folder, os.O_RDONLY)
         try:
@@ -69,12 +94,12 @@ def sweep(path: str | Path) -> None:
     """Removes what writers of `path` that were killed have left beside it."""
     path = Path(path)
     for temporary in path.parent.glob(f".{path.name}.*.tmp"):
-        if not _alive(temporary.name.removesuffix(".tmp").rpartition(".")[2]):
+        if not alive(temporary.name.removesuffix(".tmp").rpartition(".")[2]):
             temporary.unlink(missing_ok=True)
 
 
-def _alive(process: str) -> bool:
-    """Whether there may be a process of that number."""
+def alive(process: str) -> bool:
+    """Tells whether there may be a process of that number."""
     if os.name == "nt":  # there is no such probe: signal 0 is Ctrl+C, and goes to a whole group of processes
         return True
     try:

@@ -1,13 +1,21 @@
-"""Imports generated Python source as a real module, and keeps machine code on disk.
+"""Keeps compiled machine code on disk, and knows the folder where all that is kept lies.
 
 What lies in `cache_folder()`:
-    <name>_<digest of the text>.py      a generated text, for people, tracebacks and debuggers; what runs is always the text in memory
-    <name>_<digest of the key>.kernel   machine code: sha256 of the key and the rest, then an object file
-The folder's name holds the versions of Python, Numba, llvmlite, the CPU and a digest of the runtime that generated code of
-the CPU calls (rnnspec/backends/cpu; keys of another backend hold its own `sources_digest`); a file's name holds the digest of all
-else it depends on. So nothing is ever stale. Files are written under another name and moved, and a file that isn't whole is deleted
-and made again. Numba's own cache is not used: it raises where there is no file or no space left, on truncated
-files, and two processes that compile two signatures at once may read each other's code; and reading from it means importing Numba.
+    <name>_<digest of the text>.py      a generated text (`sources`), for people, tracebacks and
+                                        debuggers; what runs is always the text in memory
+    <name>_<digest of the key>.kernel   machine code: sha256 of the key and the rest, then the
+                                        content, an object file or PTX
+    text_<name>_<digest>.py             an emitted text (`texts`), under what it was made from
+
+The folder's name holds the versions of Python, Numba, llvmlite, the CPU and a digest of the runtime
+that generated code of the CPU calls (rnnspec/backends/cpu; keys of another backend hold its own
+`sources_digest`); a file's name holds the digest of all else it depends on. So nothing is ever
+stale. Files are written beside their place and renamed, and a file that isn't whole is deleted and
+made again.
+
+Numba's own cache is not used: it raises where there is no file or no space left, on truncated
+files, and two processes that compile two signatures at once may read each other's code; and reading
+from it means importing Numba.
 
 A folder that can't be made, isn't ours, is full or read-only costs speed only: one `CacheWarning`,
 then all in memory.
@@ -20,13 +28,11 @@ import errno
 import gc
 import hashlib
 import importlib.resources
-import importlib.util
 import os
 import re
 import sys
 import threading
 import time
-import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -36,10 +42,12 @@ from pathlib import Path
 import llvmlite
 import llvmlite.binding
 
+from rnnspec.storage.atomic import write
+
 DAY = 86400.0
 KEPT_DAYS = 90
 KEPT_BYTES = 500 * 2**20
-OURS = re.compile(r"py\d+\.\d+-numba[^/]+-[0-9a-f]{16}")  # the folders that pruning and clear() may touch
+OURS = re.compile(r"py\d+\.\d+-numba[^/]+-[0-9a-f]{16}")  # the folders that prune() and clear() may touch
 SUFFIXES = (".py", ".kernel", ".tmp")
 
 
@@ -48,31 +56,31 @@ class CacheWarning(UserWarning):
     process."""
 
 
-def kept(name: str, key: str, make: Callable[[], bytes]) -> bytes:
-    """What `make()` gives, from disk if it has been made before. Raises what `make` raises, and
-    nothing else.
+def cached(name: str, key: str, make: Callable[[], bytes]) -> bytes:
+    """Returns what `make()` gives, from disk if it has been made before. Raises what `make` raises,
+    and nothing else.
 
     name: a few words for people; key: all that the content depends on, but for what the folder's
     name holds.
     """
     folder = cache_folder()
     path = folder / f"{file_stem(name, key)}.kernel" if folder else None
-    if path is not None and (found := _read(path, key)) is not None:
-        return found
+    if path is not None and (content := _read(path, key)) is not None:
+        return content
     content = make()
     if path is not None:
         try:
-            write_file(path, _seal(key, content) + content)
+            write(path, _seal(key, content) + content, durable=False)
         except OSError as error:  # no space left, read-only
             warn_uncached(str(error))
-        _prune(path.parent.parent)
+        prune(path.parent.parent)
     return content
 
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Building without the garbage collector: it would go through all of SymPy's and Numba's
-    objects again and again, a quarter of the time."""
+    """Runs its block without the garbage collector, which would go through all of SymPy's and
+    Numba's objects again and again, a quarter of the time."""
     if not gc.isenabled():
         yield
         return
@@ -100,6 +108,7 @@ def _seal(key: str, content: bytes) -> bytes:
 
 
 def file_stem(name: str, key: str) -> str:
+    """The name of a file, without its ending: a few words for people, and the digest of its key."""
     return f"{re.sub(r'[^0-9A-Za-z_]', '_', name)[:80]}_{_digest(key.encode())}"
 
 
@@ -145,21 +154,6 @@ def clear() -> int:
     return sum(removed)
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """All of the content or nothing, whoever else writes the same file at the same time."""
-    temporary = path.with_name(f"{uuid.uuid4().hex}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    except BaseException as error:
-        _remove(temporary)
-        # Windows refuses to replace a file that another process has open: then that process has it,
-        # and so have we
-        if not (os.name == "nt" and isinstance(error, PermissionError) and path.exists()):
-            raise
-
-
 def _base_folder() -> Path | None:
     if chosen := os.environ.get("RNNSPEC_CACHE_DIR"):
         return Path(os.path.expanduser(chosen)).absolute()
@@ -181,18 +175,19 @@ def _base_folder() -> Path | None:
 def _environment() -> str:
     name, features = cpu()
     versions = f"py{sys.version_info[0]}.{sys.version_info[1]}-numba{version('numba')}-llvmlite{llvmlite.__version__}"
-    key = repr((sys.implementation.cache_tag, getattr(sys, "abiflags", ""), name, features, _runtime_digest()))
+    key = repr((sys.implementation.cache_tag, getattr(sys, "abiflags", ""), name, features, runtime_digest()))
     return f"{versions}-{re.sub(r'[^0-9A-Za-z_.]', '_', name)}-{_digest(key.encode())}"
 
 
-def _runtime_digest() -> str:
-    """Of the sources that generated code of the CPU calls and that end up in its machine code."""
+def runtime_digest() -> str:
+    """The digest of the sources that generated code of the CPU calls: they end up in its machine
+    code."""
     return sources_digest("rnnspec.backends.cpu", "rnnspec.backends.polynomials")
 
 
 @lru_cache
 def sources_digest(*names: str) -> str:
-    """Digest of the sources of modules and of packages, with the packages in them."""
+    """The digest of the sources of modules and of packages, with the packages in them."""
 
     def sources(entry) -> Iterator[bytes]:
         if entry.name.endswith(".py"):
@@ -201,12 +196,12 @@ def sources_digest(*names: str) -> str:
             for inner in sorted(entry.iterdir(), key=lambda inner: inner.name):
                 yield from sources(inner)
 
-    found: list[bytes] = []
+    texts: list[bytes] = []
     for name in names:
         package, _, module = name.rpartition(".")
         folder = importlib.resources.files(package)
-        found += sources(folder / module if (folder / module).is_dir() else folder / f"{module}.py")
-    return _digest(b"\0".join(found))
+        texts += sources(folder / module if (folder / module).is_dir() else folder / f"{module}.py")
+    return _digest(b"\0".join(texts))
 
 
 def _digest(content: bytes) -> str:
@@ -225,6 +220,7 @@ def _check_owner(folder: Path) -> None:
 
 
 def mark_used(path: Path) -> None:
+    """Makes a file as young as its last use, to a day: `prune` goes by its time."""
     with contextlib.suppress(OSError):
         if time.time() - path.stat().st_mtime > DAY:
             os.utime(path)
@@ -257,9 +253,12 @@ def _remove_empty_folders(base: Path) -> None:
                     folder.rmdir()  # fails unless empty
 
 
-def _prune(base: Path, now: float | None = None) -> None:
-    """Once a day: deletes what was not used for KEPT_DAYS, then the longest unused beyond
-    KEPT_BYTES."""
+def prune(base: Path, now: float | None = None) -> None:
+    """Deletes, once a day, what was not used for KEPT_DAYS, then the longest unused beyond
+    KEPT_BYTES.
+
+    base: the folder that holds those of all versions; now: the time in seconds, else the clock's.
+    """
     now = time.time() if now is None else now
     with contextlib.suppress(OSError):
         stamp = base / ".pruned"
@@ -277,8 +276,9 @@ def _prune(base: Path, now: float | None = None) -> None:
 
 
 def warn_uncached(reason: str) -> None:
-    if not _WARNED.is_set():
-        _WARNED.set()
+    """Gives a process its one `CacheWarning`."""
+    if not WARNED.is_set():
+        WARNED.set()
         warnings.warn(
             f"compiled kernels are not kept on disk: {reason}; set RNNSPEC_CACHE_DIR to a folder of your own to keep"
             " them",
@@ -287,4 +287,4 @@ def warn_uncached(reason: str) -> None:
         )
 
 
-_WARNED = threading.Event()
+WARNED = threading.Event()  # set by the one warning of a process

@@ -1,8 +1,12 @@
-"""Imports generated Python source as a real module."""
+"""Imports generated Python source as a real module, whose text tracebacks, debuggers and Numba's
+errors can show.
+
+In: a text. Out: a module, in `sys.modules`, and the text as a file in the cache folder (`cache`
+says what lies there). What runs is the text that came in, never the file.
+"""
 
 from __future__ import annotations
 
-import importlib.resources
 import importlib.util
 import linecache
 import os
@@ -12,14 +16,16 @@ from importlib.abc import ExecutionLoader
 from pathlib import Path
 from types import ModuleType
 
-from rnnspec.storage.cache import cache_folder, file_stem, mark_used, warn_uncached, write_file
+from rnnspec.storage.atomic import write
+from rnnspec.storage.cache import cache_folder, file_stem, mark_used, warn_uncached
 
 PACKAGE = "rnnspec_generated"
 
 
 def import_source(name: str, text: str) -> ModuleType:
-    """The module made from `text`, registered in `sys.modules` as `rnnspec_generated.<name>_<digest
-    of the text>`; the same module whenever this process asks for the same name and text.
+    """Returns the module made from `text`, registered in `sys.modules` as
+    `rnnspec_generated.<name>_<digest of the text>`; the same module whenever this process asks for
+    the same name and text.
 
     name: a few words for people, part of the file's name; text: a whole Python module. Raises what
     the text raises.
@@ -70,11 +76,12 @@ def _execute(full_name: str, text: str, filename: str) -> ModuleType:
 
 
 def _keep_source(path: Path, content: bytes) -> bool:
+    """Puts a text into the cache folder, and tells whether it is there."""
     try:
         if path.exists() and path.read_bytes() == content:
             mark_used(path)
         else:
-            write_file(path, content)
+            write(path, content, durable=False)
     except OSError as error:
         warn_uncached(str(error))
         return False

@@ -1,13 +1,13 @@
-"""Keeps emitted texts on disk under the digest of what they were made from, so that a known one is
-read, not made again."""
+"""Keeps emitted texts on disk under the digest of what they were made from: a known one is read,
+not made again."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import uuid
+from pathlib import Path
 
+from rnnspec.storage.atomic import write
 from rnnspec.storage.cache import cache_folder
 
 
@@ -18,7 +18,7 @@ def recall(name: str, key: str) -> str | None:
     if folder is None:
         return None
     try:
-        content = (folder / f"text_{name}_{key[:32]}.py").read_text(encoding="utf-8")
+        content = _path(folder, name, key).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return None
     first, _, text = content.partition("\n")
@@ -30,13 +30,12 @@ def remember(name: str, key: str, text: str) -> None:
     folder = cache_folder()
     if folder is None:
         return
-    temporary = folder / f"{uuid.uuid4().hex}.tmp"
-    try:
-        temporary.write_text(f"{_seal(key, text)}\n{text}", encoding="utf-8")
-        os.replace(temporary, folder / f"text_{name}_{key[:32]}.py")
-    except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
+    with contextlib.suppress(OSError):
+        write(_path(folder, name, key), f"{_seal(key, text)}\n{text}".encode(), durable=False)
+
+
+def _path(folder: Path, name: str, key: str) -> Path:
+    return folder / f"text_{name}_{key[:32]}.py"
 
 
 def _seal(key: str, text: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnspec.storage.atomic import write_atomic
+from rnnspec.storage import atomic
 from rnnspec.train.config import Config
 from rnnspec.train.errors import TrainError
 from rnnspec.train.loop import Best, History, Run
@@ -80,7 +80,7 @@ def save(path: str | Path, run: Run) -> None:
         **{f"state/{i}": array for i, array in enumerate(states)},
     }
     text = json.dumps(meta | {"arrays": list(arrays)}).encode()
-    write_atomic(path, lambda file: np.savez(file, meta=np.frombuffer(text, np.uint8), **arrays))  # type: ignore[arg-type]
+    atomic.write(path, lambda file: np.savez(file, meta=np.frombuffer(text, np.uint8), **arrays))  # type: ignore[arg-type]
 
 
 COUNTS = ("step", "seconds", "skipped", "tokens")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rnnspec.show.figure import HELD_OUT, INK, QUIET, TRAIN, WIDE, dress, new_figure
-from rnnspec.storage.atomic import write_atomic
+from rnnspec.storage import atomic
 from rnnspec.train.loop import History
 from rnnspec.train.problem import Problem
 
@@ -33,7 +33,7 @@ def loss_curve(path: str | Path, history: History, problem: Problem, title: str)
         _limits(panels[0], loss, [problem.baseline[1]] if problem.baseline else [], [])
     panels[-1].set_xlim(left=-0.01 * len(loss), right=1.03 * max(1, len(loss)))
     dress(panels[0], title, "training step" if shared else "", f"loss ({problem.loss_unit})")
-    write_atomic(path, lambda file: figure.savefig(file, format="png"))
+    atomic.write(path, lambda file: figure.savefig(file, format="png"))
 
 
 def confusion_matrix(path: str | Path, names: list[str], counts: np.ndarray, title: str) -> None:
@@ -52,7 +52,7 @@ def confusion_matrix(path: str | Path, names: list[str], counts: np.ndarray, tit
     axes.set_ylabel("true", color=INK)
     axes.set_title(title, loc="left", color=INK, fontsize=10, pad=10)
     axes.tick_params(colors=INK, length=0)
-    write_atomic(path, lambda file: figure.savefig(file, format="png"))
+    atomic.write(path, lambda file: figure.savefig(file, format="png"))
 
 
 def _curve(axes: Any, loss: np.ndarray, problem: Problem) -> None:

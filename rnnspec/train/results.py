@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnspec.storage.atomic import write_atomic
+from rnnspec.storage import atomic
 from rnnspec.train import checkpoint, plots
 from rnnspec.train.errors import TrainError
 from rnnspec.train.loop import Report, Run, exhausted, fraction
@@ -36,7 +36,7 @@ class MetricsLog:
         self.path = path
         kept = _until(path, step) if path.exists() else b""
         try:
-            write_atomic(path, lambda file: file.write(kept))
+            atomic.write(path, kept)
             self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115, closed by __exit__
         except OSError as error:
             raise TrainError(f"can't write {path}: {error.strerror}") from None
@@ -113,7 +113,7 @@ def write_results(
         "final": final,
     }
     text = json.dumps(finite(metrics), indent=1, ensure_ascii=False, allow_nan=False)
-    write_atomic(folder / METRICS, lambda file: file.write(text.encode("utf-8", "replace")))
+    atomic.write(folder / METRICS, text.encode("utf-8", "replace"))
     return final
 
 

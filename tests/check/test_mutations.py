@@ -1,5 +1,5 @@
-"""Faults planted in the generator (tests/mutations.py): each is caught by `rnnspec check`, by the
-property that is meant to catch it."""
+"""Faults planted in the generator (tests/helpers/mutations.py): each is caught by `rnnspec check`,
+by the property that is meant to catch it."""
 
 from __future__ import annotations
 

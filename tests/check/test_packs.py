@@ -125,8 +125,7 @@ def test_what_an_engine_must_support_is_derived():
     assert set(packs.TAGS) >= {t for p in packs.PLANS for t in p.tags}
 
 
-# --- implementations
-# -------------------------------------------------------------------------------------------------
+# --- implementations ---
 
 
 def test_our_kernels_pass(lstm_pack, capsys):
@@ -309,8 +308,7 @@ def test_results_for_machines(lstm_pack, capsys):
     assert all(r["largest"] < REFERENCE["float64"] for r in found["results"])
 
 
-# --- what is left on disk
-# --------------------------------------------------------------------------------------------
+# --- what is left on disk ---
 
 
 def test_a_pack_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
@@ -433,8 +431,7 @@ def test_a_cell_without_finite_values_has_no_pack(tmp_path, capsys):
 QUICK = ("antisymmetric_rnn", "qrnn")
 
 
-# --- every cell
-# ------------------------------------------------------------------------------------------------------
+# --- every cell ---
 
 
 def by_reference(case):

@@ -1,7 +1,7 @@
 """Random specs through the whole engine, and random faults in them; both by Hypothesis, with fixed
 seeds.
 
-`pytest tests/test_random_specs.py --random-specs 5000` looks at more of them; `rnnspec check
+`pytest tests/check/test_random_specs.py --random-specs 5000` looks at more of them; `rnnspec check
 --random 10000 --compiled 50` at many more.
 """
 
@@ -106,7 +106,7 @@ def test_a_random_run_says_what_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-# faults
+# --- faults ---
 
 
 def refuse(fault: str, text: str) -> None:
@@ -139,7 +139,7 @@ def test_the_same_seed_is_the_same_spec() -> None:
     assert random_spec(random.Random(5)) == random_spec(random.Random(5)) != random_spec(random.Random(6))
 
 
-# what is computed once per sequence
+# --- what is computed once per sequence ---
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def train_small(*more):
     return run("train", "lstm", "--text", "text.txt", *SMALL, *more)
 
 
-# help, version, bad use
+# --- help, version, bad use ---
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -120,7 +120,7 @@ def loads_text():
     )
 
 
-# list, show, check
+# --- list, show, check ---
 
 
 def test_list_as_a_table(capsys):
@@ -264,7 +264,7 @@ def test_check_of_random_specs(capsys):
     assert capsys.readouterr().out.startswith("3 random specs, 0 of them compiled, 0 failed")
 
 
-# new
+# --- new ---
 
 
 def test_new_writes_a_commented_cell_that_loads(capsys):
@@ -312,7 +312,7 @@ def test_new_from_nothing_known(capsys):
     assert "Did you mean 'lstm'?" in capsys.readouterr().err and not Path("mine.yaml").exists()
 
 
-# train
+# --- train ---
 
 
 def test_train_leaves_a_run_folder(capsys):
@@ -458,7 +458,7 @@ def test_divergence_exits_1_and_keeps_finite_weights(monkeypatch, capsys):
     assert None in json.loads(Path("runs/lstm/metrics.json").read_text())["history"]["loss"]
 
 
-# as a process
+# --- as a process ---
 
 
 def test_a_reader_that_went_away():

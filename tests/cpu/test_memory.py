@@ -64,7 +64,7 @@ def test_a_run_frees_its_tape_and_is_in_no_cycle():
     gc.disable()
     try:
         run = one.forward()
-        tape = weakref.ref(run._tape)
+        tape = weakref.ref(run.saved.tape)
         one.backward(run)
         del run
         assert tape() is None
@@ -76,10 +76,10 @@ def test_a_layer_keeps_one_tape():
     layer = Recurrent("lstm", 32, 64)
     x = np.ones((16, 8, 32), np.float32)
     layer(x)
-    tape = weakref.ref(layer._run[0].kept[0].runs[0]._tape)
-    forward = layer.stack.forward
+    tape = weakref.ref(layer._run[0].layers[0].runs[0].saved.tape)
+    forward = layer.stack.run_forward
     seen = []
-    layer.stack.forward = lambda *args, **more: (gc.collect(), seen.append(tape()), forward(*args, **more))[-1]
+    layer.stack.run_forward = lambda call: (gc.collect(), seen.append(tape()), forward(call))[-1]
     layer(x)
     assert seen == [None]
 
@@ -88,11 +88,11 @@ def test_layers_keep_tapes_and_not_what_they_gave_one_another(monkeypatch):
     layer, given = Recurrent("lstm", 32, 64, 3), []
     of = layer.kernel  # that of all three
 
-    def forward(self, params, inputs, *args, _forward=type(of).forward, **more):
-        given.append(weakref.ref(inputs["x"]))
-        return _forward(self, params, inputs, *args, **more)
+    def run_forward(self, call, out, _run=type(of).run_forward):
+        given.append(weakref.ref(call.inputs["x"]))
+        return _run(self, call, out)
 
-    monkeypatch.setattr(type(of), "forward", forward)
+    monkeypatch.setattr(type(of), "run_forward", run_forward)
     layer(np.ones((16, 8, 32), np.float32))
     gc.collect()
     assert len(given) == 3 and all(x() is None for x in given)
@@ -109,12 +109,17 @@ def test_idle_memory_has_a_limit():
     assert pool.take(MB).size >= MB
 
 
-@pytest.mark.parametrize("sections", [
-    {"inputs": "{x: 9999999999999}"}, {"inputs": "{x: H}", "states": "{h: H}", "sizes": "{H: 99999999999999999999}"},
-    {"inputs": "{x: H * H * H * H}", "states": "{h: H * H * H * H}"},
-    {"inputs": "{x: 0}", "states": "{h: 0}"}, {"inputs": "{x: -1}", "states": "{h: -1}"},
-    {"inputs": "{x: 1e9}", "states": "{h: 1e9}"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"inputs": "{x: 9999999999999}"},
+        {"inputs": "{x: H}", "states": "{h: H}", "sizes": "{H: 99999999999999999999}"},
+        {"inputs": "{x: H * H * H * H}", "states": "{h: H * H * H * H}"},
+        {"inputs": "{x: 0}", "states": "{h: 0}"},
+        {"inputs": "{x: -1}", "states": "{h: -1}"},
+        {"inputs": "{x: 1e9}", "states": "{h: 1e9}"},
+    ],
+)
 def test_sizes_out_of_all_bounds_are_refused_cleanly(sections):
     """At load, or when the arrays that come do not have them, or for want of memory; quickly in any
     case."""

@@ -16,9 +16,7 @@ from rnnspec.backends.cpu.launch import segments
 
 def low(name, **settings):
     """The low-memory kernel of a cell that shares the compiled code."""
-    own = rnnspec.compile(kernel(name).spec, dtype="float64", memory="low", **settings)
-    own._codes = kernel(name)._codes
-    return own
+    return kernel(name).like(memory="low", **settings)
 
 
 @pytest.mark.parametrize("name", [*CORE, *FORMS.values()], ids=lambda n: n if "\n" not in n else "form")

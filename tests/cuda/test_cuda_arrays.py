@@ -19,6 +19,7 @@ from tolerances import CUDA, assert_close
 import rnnspec
 from rnnspec.backends.cuda.launch.driver import DEVICE_ORDINAL, HOST_MEMORY, MEMORY_TYPE, CudaError
 from rnnspec.engine.spans import cut
+from rnnspec.engine.weights import Weights
 from rnnspec.errors import DtypeError, UnsupportedError
 
 needs_compiler()
@@ -60,16 +61,19 @@ def test_changing_a_parameter_after_forward_changes_no_gradient():
         assert_close(kernel.backward(run, c.dy, final=c.dfinal).inputs, expected(c, "lstm").inputs, CUDA["float32"])
 
 
-def test_weights_serve_kernels_of_both_backends_and_of_all_streams():
+def test_weights_serve_kernels_of_both_backends_and_of_all_streams(monkeypatch):
+    plain, packed = Weights.packed, []
+    monkeypatch.setattr(Weights, "packed", lambda *args: packed.append(plain(*args)) or packed[-1])
     with gpu():
         cpu, own = rnnspec.compile("rnn"), cuda("rnn")
         c = case(own, 3, 2)
         want = cpu.infer(c.params, c.inputs).outputs
         for first in (cpu, own):
             weights = first.pack(c.params)
+            packed.clear()
             for kernel in (cpu, own, own.on(7), cpu):
                 assert_close(kernel.infer(weights, c.inputs).outputs, want, CUDA["float32"])
-            assert len({id(packed) for packed in weights._packed.values()}) == 3  # the CPU's, and one for each stream
+            assert len(packed) == 4 and len(set(map(id, packed))) == 3  # the CPU's, and one for each stream
 
 
 def in_thread(call):

@@ -18,17 +18,17 @@ import rnnspec
 from bench.cubins import Recorder
 from rnnspec.backends.cuda.choice import DEVICES
 from rnnspec.backends.cuda.compile.build import ARCHITECTURES
-from rnnspec.engine.cuda import DeviceKernel
+from rnnspec.engine.cuda import CudaKernel
 
 needs_compiler()
 ALONE, TOGETHER = (1, 3), 2  # the tiers whose blocks do not wait for each other, and that whose do
 
 
 def compiled(name: str, capability: tuple[int, int], tier: int, dtype: str = "float32") -> dict[str, str]:
-    """The PTX of all kernels that forward, backward and infer launch, by what they are. (Those of
-    tests/test_cuda_cells.py, in part.)"""
+    """The PTX of all kernels that forward, backward and infer launch, by what they are: in part those
+    of tests/cuda/test_cuda_cells.py."""
     device = Recorder(capability, 5 if tier == TOGETHER else 1, DEVICES["sm_{}{}".format(*capability)][1])
-    kernel = DeviceKernel(rnnspec.load(name), np.dtype(dtype), tier, device=device)
+    kernel = CudaKernel(rnnspec.load(name), np.dtype(dtype), tier, device=device)
     c = case(kernel, 2, 3, lengths=(1, 2, 0))
     c.backward(c.forward())
     kernel.infer(c.params, c.inputs, c.states, c.lengths)

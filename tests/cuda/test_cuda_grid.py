@@ -76,8 +76,7 @@ def test_a_standard_cell_in_float64_on_sm_80(name):
         check(name, library, cuda(name, dtype="float64"), None)
 
 
-# --- which shape
-# -----------------------------------------------------------------------------------------------------
+# --- which shape ---
 
 
 def chosen(cell: str, size: int, rows: int, arch: str = "sm_90", mode: str = "forward", **options):
@@ -115,8 +114,7 @@ def test_an_elementwise_cell_waits_for_nothing():
     assert chosen("lstm", 256, 16, tier=2).shape.exchange
 
 
-# --- the text
-# --------------------------------------------------------------------------------------------------------
+# --- the text ---
 
 
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
@@ -153,8 +151,7 @@ def test_ptxas_agrees_with_the_table_of_budgets(cell, mode, size, arch):
     )
 
 
-# --- planted faults
-# --------------------------------------------------------------------------------------------------
+# --- planted faults ---
 
 
 def runs_clean(seed: int = 1, **options) -> None:
@@ -227,8 +224,7 @@ def test_a_planted_fault_is_found(monkeypatch, before, after):
         runs_clean()
 
 
-# --- the launch
-# ------------------------------------------------------------------------------------------------------
+# --- the launch ---
 
 
 def test_blocks_that_do_not_come_are_an_error_and_no_hang(monkeypatch):
@@ -289,8 +285,7 @@ def test_an_ordinary_launch_of_blocks_that_wait_is_found(monkeypatch):
             kernel.infer(c.params, c.inputs)
 
 
-# --- the interpreter's grid barrier
-# ----------------------------------------------------------------------------------
+# --- the interpreter's grid barrier ---
 
 GRID = """
 .version 9.0

@@ -26,8 +26,8 @@ from rnnspec.backends.cuda.compile import build
 from rnnspec.backends.cuda.launch import driver
 from rnnspec.backends.cuda.launch.memory import new_array
 from rnnspec.check import check_property
-from rnnspec.engine.cuda import DeviceStream, gathered, scattered
-from rnnspec.engine.spans import cut
+from rnnspec.engine.cuda import CudaStepper
+from rnnspec.engine.spans import cut, gathered, scattered
 from rnnspec.errors import BackendUnavailable, DtypeError, UnsupportedError
 
 needs_compiler()
@@ -37,8 +37,7 @@ def cuda(name: str, **options):
     return rnnspec.compile(name, backend="cuda", **options)
 
 
-# --- which device
-# ----------------------------------------------------------------------------------------------------
+# --- which device ---
 
 
 @pytest.mark.parametrize(
@@ -77,8 +76,7 @@ def test_a_tier_that_does_not_fit_says_so():
         kernel.infer(kernel.init(D=3, H=4000), {"x": np.zeros((1, 1, 3), np.float32)})
 
 
-# --- faults of other engines
-# -----------------------------------------------------------------------------------------
+# --- faults of other engines ---
 
 
 @pytest.mark.parametrize("tier", [1, 3])
@@ -162,8 +160,7 @@ def test_pieces_go_out_and_come_back(reverse):
     np.testing.assert_array_equal(back, np.where(alive[..., None], x, 0))
 
 
-# --- arrays
-# ----------------------------------------------------------------------------------------------------------
+# --- arrays ---
 
 
 class Tensor:
@@ -290,8 +287,7 @@ def test_changing_an_input_after_forward_changes_no_gradient():
         )
 
 
-# --- the other calls
-# -------------------------------------------------------------------------------------------------
+# --- the other calls ---
 
 
 def test_steps_and_streams_go_through_a_sequence():
@@ -306,7 +302,7 @@ def test_steps_and_streams_go_through_a_sequence():
             assert_close(state.outputs["h"], whole.outputs["h"][t], CUDA["float32"])
             assert_close(stream.step({"x": c.inputs["x"][t]})["h"], whole.outputs["h"][t], CUDA["float32"])
         assert_close(stream.states, whole.final, CUDA["float32"])
-        assert stream.t == 3 and type(stream) is DeviceStream
+        assert stream.t == 3 and type(stream.stepper) is CudaStepper
         with pytest.raises(ValueError, match="rows must be a whole number of at least 0"):
             kernel.stream(weights, rows=-1)
 
@@ -403,7 +399,7 @@ def test_bench_gpu_takes_kernels_that_were_built_elsewhere(tmp_path, monkeypatch
     def no_compiler(*args):
         raise BackendUnavailable("numba-cuda is not installed")
 
-    monkeypatch.setattr(build, "kept", compiler)
+    monkeypatch.setattr(build, "cached", compiler)
     build.prebuilt([tmp_path])
     try:
         with gpu():
@@ -414,7 +410,7 @@ def test_bench_gpu_takes_kernels_that_were_built_elsewhere(tmp_path, monkeypatch
             assert "is damaged" in dict(bench_gpu.correctness(["rnn"]))["rnn"]
         for path in tmp_path.glob("*.cubin"):
             path.unlink()
-        monkeypatch.setattr(build, "kept", no_compiler)
+        monkeypatch.setattr(build, "cached", no_compiler)
         with gpu():
             assert "no kernel of" in dict(bench_gpu.correctness(["rnn"]))["rnn"]
     finally:

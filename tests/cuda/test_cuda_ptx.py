@@ -83,8 +83,7 @@ def test_H67_a_block_never_needs_more_registers_than_there_are(name):
         assert needed <= REGISTERS, about
 
 
-# --- planted faults
-# --------------------------------------------------------------------------------------------------
+# --- planted faults ---
 
 
 def runs_clean(seed: int = 1) -> None:
@@ -141,8 +140,7 @@ def test_a_planted_fault_is_found(monkeypatch, before, after):
         runs_clean()
 
 
-# --- the interpreter itself
-# ------------------------------------------------------------------------------------------
+# --- the interpreter itself ---
 
 SOURCE = """
 .version 9.0

@@ -1,5 +1,5 @@
 """A smoke run of the kernels' text, launched by the backend's own code, in Numba's simulator of
-CUDA (tests/simulated.py)."""
+CUDA (tests/helpers/simulated.py)."""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ import sys
 from emulated import gpu
 
 import rnnspec
-from rnnspec.engine.cuda import DeviceKernel
+from rnnspec.engine.cpu import CpuKernel
+from rnnspec.engine.cuda import CudaKernel
 
 
 def test_H70_without_a_gpu_the_cpu_works_and_cuda_says_why() -> None:
@@ -23,7 +24,8 @@ except rnnspec.BackendUnavailable as error:
 kernel = rnnspec.compile("rnn", backend="auto")
 kernel.infer(kernel.init(D=2, H=3), {"x": numpy.ones((1, 1, 2), numpy.float32)})
 print(type(kernel).__name__)
-print(rnnspec.compile("rnn", backend="auto", threads=1).threads, rnnspec.compile("rnn", backend="auto", memory="low").memory)
+one, low = rnnspec.compile("rnn", backend="auto", threads=1), rnnspec.compile("rnn", backend="auto", memory="low")
+print(one.threads, low.memory)
 try:
     rnnspec.compile("rnn", backend="auto", threads=1, tier=1)
 except ValueError as error:
@@ -37,7 +39,7 @@ except ValueError as error:
         env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
     )
     reason, chosen, asked, clash = done.stdout.splitlines()
-    assert "NVIDIA GPU" in reason and "backend='cpu'" in reason and chosen == "Kernel"
+    assert "NVIDIA GPU" in reason and "backend='cpu'" in reason and chosen == "CpuKernel"
     assert asked == "1 low" and "tier chooses among the kernels of a GPU" in clash
 
 
@@ -45,7 +47,7 @@ def test_auto_takes_no_gpu_whose_kernels_can_not_be_compiled(monkeypatch) -> Non
     """With a driver and a GPU, but without numba-cuda, `auto` was a kernel that failed at its first
     call."""
     with gpu():
-        monkeypatch.setattr("rnnspec.engine.kernel.find_spec", lambda name: None)
-        assert type(rnnspec.compile("rnn", backend="auto")) is rnnspec.engine.kernel.Kernel
-        monkeypatch.setattr("rnnspec.engine.kernel.find_spec", lambda name: object())
-        assert type(rnnspec.compile("rnn", backend="auto")) is DeviceKernel
+        monkeypatch.setattr("rnnspec.engine.compile.find_spec", lambda name: None)
+        assert type(rnnspec.compile("rnn", backend="auto")) is CpuKernel
+        monkeypatch.setattr("rnnspec.engine.compile.find_spec", lambda name: object())
+        assert type(rnnspec.compile("rnn", backend="auto")) is CudaKernel

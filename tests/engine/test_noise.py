@@ -20,7 +20,7 @@ import rnnspec
 from rnnspec import transform
 from rnnspec.check import check_cells
 from rnnspec.check.properties.values import examples
-from rnnspec.check.subject import subject, variant
+from rnnspec.check.subject import subject
 from rnnspec.commands.list import row
 from rnnspec.engine import noise
 from rnnspec.errors import ShapeError, SpecError
@@ -49,8 +49,7 @@ def errors(text: str, **settings) -> str:
     return str(caught.value)
 
 
-# --- how it is said
-# --------------------------------------------------------------------------------------------------
+# --- how it is said ---
 
 
 def test_what_a_file_says():
@@ -170,8 +169,7 @@ def test_all_that_is_wrong_in_apply_comes_at_once():
     )
 
 
-# --- drawing
-# ---------------------------------------------------------------------------------------------------------
+# --- drawing ---
 
 
 def test_shapes_and_strides():
@@ -211,7 +209,7 @@ def test_a_row_has_its_numbers_whatever_is_beside_and_behind_it():
 
 
 def test_ties_are_decided_by_other_bits():
-    bytes_, ties = (np.concatenate(list(noise._words(1, 0, [4, 4], lane))) for lane in (0, 1))
+    bytes_, ties = (np.concatenate(list(noise.words(1, 0, [4, 4], lane))) for lane in (0, 1))
     assert len({*bytes_.tolist(), *ties.tolist()}) == 16
 
 
@@ -289,8 +287,7 @@ def test_what_is_no_seed_is_refused(seed):
         noise.draw(loads(RNN), SIZES, 1, 1, seed)
 
 
-# --- kernels
-# ---------------------------------------------------------------------------------------------------------
+# --- kernels ---
 
 
 def noisy(of, steps=6, rows=4, seed=0, **sizes):
@@ -391,16 +388,17 @@ def test_threads_lengths_memory_and_rows_change_nothing():
     of = kernel(RNN)
     params, inputs, given = noisy(of, steps=40, rows=7, seed=3, D=67, H=131)
     lengths = np.array([40, 3, 0, 17, 40, 1, 39])
-    single = variant(of, 1).forward(params, inputs, given.states, lengths, noise=(4, 5))
-    kept = single._kernel.backward(single, given.dy, final=given.dfinal)
+    alone = of.like(threads=1)
+    single = alone.forward(params, inputs, given.states, lengths, noise=(4, 5))
+    kept = alone.backward(single, given.dy, final=given.dfinal)
     for threads in (2, 3):
-        other = variant(of, threads)
+        other = of.like(threads=threads)
         several = other.forward(params, inputs, given.states, lengths, noise=(4, 5))
         assert_same(several.outputs, single.outputs)
         grads = other.backward(several, given.dy, final=given.dfinal)
         assert_same(grads.inputs, kept.inputs)
         assert_close(grads.params, kept.params, REFERENCE["float64"])
-    low = variant(of, 1, memory="low")
+    low = of.like(threads=1, memory="low")
     again = low.forward(params, inputs, given.states, lengths, noise=(4, 5))
     assert_same(again.outputs, single.outputs)
     assert_close(low.backward(again, given.dy, final=given.dfinal).params, kept.params, REFERENCE["float64"])
@@ -448,8 +446,7 @@ def test_copies_of_kernels_draw_the_same():
     )
 
 
-# --- the commands
-# ----------------------------------------------------------------------------------------------------
+# --- the commands ---
 
 
 def test_check_passes_noise_of_every_kind():
@@ -481,8 +478,7 @@ def test_diff_compares_values_and_says_what_is_drawn_otherwise():
     assert not rnnspec.diff("zoneout_gru", "zoneout_gru").notes
 
 
-# --- the section of README
-# -------------------------------------------------------------------------------------------
+# --- the section of README ---
 
 
 def readme(heading: str, language: str) -> list[str]:

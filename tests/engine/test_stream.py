@@ -58,7 +58,7 @@ def test_packed_weights_go_wherever_parameters_go(name):
     np.testing.assert_array_equal(one.outputs["h"], plain.outputs["h"][0])
     np.testing.assert_array_equal(own.step(weights, {"x": c.inputs["x"][1]}, one).outputs["h"], plain.outputs["h"][1])
     again = pickle.loads(pickle.dumps(weights))
-    np.testing.assert_array_equal(again.kernel.infer(again, c.inputs, c.states).outputs["h"], plain.outputs["h"])
+    np.testing.assert_array_equal(own.infer(again, c.inputs, c.states).outputs["h"], plain.outputs["h"])
 
 
 def test_weights_are_a_copy_and_packed_once(monkeypatch):

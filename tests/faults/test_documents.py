@@ -82,7 +82,11 @@ def test_the_network_of_sources_000_section_2_1(over):
     x, target = rng.standard_normal((T, 1, 4)), np.tanh(rng.standard_normal((T, 1, 3)))
     network = TwoLayers()
     assert {n: a.shape for n, a in network.params.items() if n.startswith("R1")} == {
-        "R1.weight_ih_l0": (5, 4), "R1.weight_hh_l0": (5, 5), "R1.bias_ih_l0": (5,), "R1.bias_hh_l0": (5,)}  # fmt: skip
+        "R1.weight_ih_l0": (5, 4),
+        "R1.weight_hh_l0": (5, 5),
+        "R1.bias_ih_l0": (5,),
+        "R1.bias_hh_l0": (5,),
+    }
     loss, grads = network.gradients(x, target, over)
     expected, derived = plain(network.params, x[:, 0], target[:, 0], over)
     assert loss == pytest.approx(expected, rel=1e-12)

@@ -131,9 +131,12 @@ def test_H37_H38_every_name_of_generated_text_can_be_a_users():
 
 
 def test_H37_products_and_sizes_with_the_generators_names():
-    new = {"x": "number", "h": "at", "c": "chunk", "i": "row", "f": "load", "g": "store", "o": "steps", "D": "item", "H": "lanes",
-           "W_i": "kernel", "W_f": "d_f", "W_g": "a_i", "W_o": "h_prev", "U_i": "H_row", "U_f": "panel_0", "U_g": "product",
-           "U_o": "gather", "b_i": "first", "b_f": "rows", "b_g": "table", "b_o": "zeros"}  # fmt: skip
+    plain = "x h c i f g o D H W_i W_f W_g W_o U_i U_f U_g U_o b_i b_f b_g b_o"
+    names = (
+        "number at chunk row load store steps item lanes kernel d_f a_i h_prev"
+        " H_row panel_0 product gather first rows table zeros"
+    )
+    new = dict(zip(plain.split(), names.split(), strict=True))
     text = re.split(r"\n(?:layouts|same_as|notes|examples):", (specs_folder() / "lstm.yaml").read_text())[0]
     head, body = text.split("inputs:")
     renamed = (
@@ -208,7 +211,8 @@ from rnnspec.lowering.pipeline import MODES, stages
 for name in {CORE!r}:
     spec = rnnspec.load(name)
     made = stages(spec)
-    texts = [emit(getattr(made, mode), Target(dtype, 8, 12), digest(spec)) for mode in MODES for dtype in ("float32", "float64")]
+    targets = [Target(dtype, 8, 12) for dtype in ("float32", "float64")]
+    texts = [emit(getattr(made, mode), target, digest(spec)) for mode in MODES for target in targets]
     print(name, hashlib.sha256("".join(texts + [made.graph.to_text(), made.adjoint.to_text()]).encode()).hexdigest())
 """
 

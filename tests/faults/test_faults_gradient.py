@@ -15,11 +15,19 @@ KINDS = ("params", "inputs", "states")
 
 # one equation per fault, each an output of its own, so that one kernel serves them all
 EDGES = {
-    "h": "h[t-1] + v * x[t]", "signed": "sign(k[t]) * v", "cut": "clip(k[t], -1, 1)", "bounded": "maximum(-1, minimum(1, k[t]))",
-    "soft": "softsign(k[t])", "written": "k[t] / (1 + abs(k[t]))", "size": "abs(k[t])", "hinge": "relu(k[t])",
+    "h": "h[t-1] + v * x[t]",
+    "signed": "sign(k[t]) * v",
+    "cut": "clip(k[t], -1, 1)",
+    "bounded": "maximum(-1, minimum(1, k[t]))",
+    "soft": "softsign(k[t])",
+    "written": "k[t] / (1 + abs(k[t]))",
+    "size": "abs(k[t])",
+    "hinge": "relu(k[t])",
     "root": "sqrt(maximum(0, r[t]))",
-    "chosen": "where(c[t] > 0, sqrt(c[t]), 0)", "ratio": "where(c[t] == 0, 1, sin(c[t]) / c[t])", "logistic": "1 / (1 + exp(-e[t]))",
-}  # fmt: skip
+    "chosen": "where(c[t] > 0, sqrt(c[t]), 0)",
+    "ratio": "where(c[t] == 0, 1, sin(c[t]) / c[t])",
+    "logistic": "1 / (1 + exp(-e[t]))",
+}
 ALL_EDGES = cell(
     "\n".join(f"{name}[t] = {text}" for name, text in EDGES.items()),
     name="edges",
@@ -204,15 +212,22 @@ X = [-2.0, -1.0, -0.25, 0.0, 0.25, 1.0, 2.0]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("output", "values", "derivatives"), [
-    ("signed", [-2, -2, -2, 0, 2, 2, 2], [0, 0, 0, 0, 0, 0, 0]),  # H25: sign, of which SymPy makes DiracDelta
-    ("cut", [-1, -1, -0.25, 0, 0.25, 1, 1], [0, 1, 1, 1, 1, 1, 0]),  # H25: clip' = 1 on the closed interval
-    ("bounded", [-1, -1, -0.25, 0, 0.25, 1, 1], [0, 0.5, 1, 1, 1, 0.5, 0]),  # H25: a tie shares, as in PyTorch
-    ("hinge", [0, 0, 0, 0, 0.25, 1, 2], [0, 0, 0, 0, 1, 1, 1]),  # H24
-    ("size", [2, 1, 0.25, 0, 0.25, 1, 2], [-1, -1, -1, 0, 1, 1, 1]),  # H26
-    ("soft", [-2 / 3, -0.5, -0.2, 0, 0.2, 0.5, 2 / 3], [1 / 9, 0.25, 0.64, 1, 0.64, 0.25, 1 / 9]),  # H26
-    ("written", [-2 / 3, -0.5, -0.2, 0, 0.2, 0.5, 2 / 3], [1 / 9, 0.25, 0.64, 1, 0.64, 0.25, 1 / 9]),  # H26, from abs
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("output", "values", "derivatives"),
+    [
+        ("signed", [-2, -2, -2, 0, 2, 2, 2], [0, 0, 0, 0, 0, 0, 0]),  # H25: sign, of which SymPy makes DiracDelta
+        ("cut", [-1, -1, -0.25, 0, 0.25, 1, 1], [0, 1, 1, 1, 1, 1, 0]),  # H25: clip' = 1 on the closed interval
+        ("bounded", [-1, -1, -0.25, 0, 0.25, 1, 1], [0, 0.5, 1, 1, 1, 0.5, 0]),  # H25: a tie shares, as in PyTorch
+        ("hinge", [0, 0, 0, 0, 0.25, 1, 2], [0, 0, 0, 0, 1, 1, 1]),  # H24
+        ("size", [2, 1, 0.25, 0, 0.25, 1, 2], [-1, -1, -1, 0, 1, 1, 1]),  # H26
+        ("soft", [-2 / 3, -0.5, -0.2, 0, 0.2, 0.5, 2 / 3], [1 / 9, 0.25, 0.64, 1, 0.64, 0.25, 1 / 9]),  # H26
+        (
+            "written",
+            [-2 / 3, -0.5, -0.2, 0, 0.2, 0.5, 2 / 3],
+            [1 / 9, 0.25, 0.64, 1, 0.64, 0.25, 1 / 9],
+        ),  # H26, from abs
+    ],
+)
 def test_H24_H25_H26_derivatives_at_the_kinks(output, values, derivatives, dtype):
     value, derivative = edge(output, X, dtype)
     assert_close(value, values, HAND[dtype])
@@ -220,11 +235,14 @@ def test_H24_H25_H26_derivatives_at_the_kinks(output, values, derivatives, dtype
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("output", "x", "values", "derivatives"), [
-    ("root", [-1, 4], [0, 2], [0, 0.25]),
-    ("chosen", [-1, 0, 4], [0, 0, 2], [0, 0, 0.25]),
-    ("ratio", [0, np.pi], [1, 0], [0, -1 / np.pi]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("output", "x", "values", "derivatives"),
+    [
+        ("root", [-1, 4], [0, 2], [0, 0.25]),
+        ("chosen", [-1, 0, 4], [0, 0, 2], [0, 0, 0.25]),
+        ("ratio", [0, np.pi], [1, 0], [0, -1 / np.pi]),
+    ],
+)
 def test_H27_what_lies_in_the_branch_not_taken_never_multiplies(output, x, values, derivatives, dtype):
     value, derivative = edge(output, x, dtype)
     assert_close(value, values, HAND[dtype])

@@ -11,11 +11,9 @@ import pytest
 from cells import CORE, DTYPES, LINEAR, Case, case, expected, kernel, reference_stages, whole_sizes
 from tolerances import HAND, REFERENCE, assert_close, assert_same
 
-import rnnspec
 from rnnspec.backends import reference
 from rnnspec.backends.cpu.launch import memory
 from rnnspec.backends.cpu.launch.rows import Limits
-from rnnspec.engine.kernel import Kernel
 
 KINDS = ("params", "inputs", "states")
 LENGTHS = np.array([7, 3, 5, 1, 0, 7, 2])
@@ -90,11 +88,21 @@ def test_H14_no_steps_or_no_rows(name, steps, batch):
         assert_same(one.kernel.infer(one.params, one.inputs, one.states, lengths).final, one.states)
 
 
-@pytest.mark.parametrize(("lengths", "words"), [
-    ([4, 5], ["lengths[1] is 5", "4 steps"]), ([4, -1], ["lengths[1] is -1", "between 0 and 4"]), ([4], ["(2,)", "(1,)"]),
-    ([[4, 2]], ["(2,)", "(1, 2)"]), ([4.0, 2.5], ["integers", "float64"]), (4, ["(2,)", "()"]), ([True, True], ["integers", "bool"]),
-    (["4", "2"], ["integers"]), (np.array([4, 2**40]), ["lengths[1]", str(2**40)]), (np.array([4, 2**64 - 1], np.uint64), ["lengths[1]"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("lengths", "words"),
+    [
+        ([4, 5], ["lengths[1] is 5", "4 steps"]),
+        ([4, -1], ["lengths[1] is -1", "between 0 and 4"]),
+        ([4], ["(2,)", "(1,)"]),
+        ([[4, 2]], ["(2,)", "(1, 2)"]),
+        ([4.0, 2.5], ["integers", "float64"]),
+        (4, ["(2,)", "()"]),
+        ([True, True], ["integers", "bool"]),
+        (["4", "2"], ["integers"]),
+        (np.array([4, 2**40]), ["lengths[1]", str(2**40)]),
+        (np.array([4, 2**64 - 1], np.uint64), ["lengths[1]"]),
+    ],
+)
 def test_H15_lengths_out_of_range_or_of_the_wrong_kind(lengths, words):
     with pytest.raises(ValueError) as caught:
         linear(np.ones((4, 2)), lengths)
@@ -184,11 +192,11 @@ def test_H09_H12_no_memory_is_read_before_it_is_written(name, ragged, dirty_memo
 
 @pytest.mark.parametrize("name", CORE)
 @pytest.mark.parametrize("ragged", [False, True])
-def test_chunks_and_blocks_leave_no_seam(name, ragged, monkeypatch):
+def test_chunks_and_blocks_leave_no_seam(name, ragged):
     """A chunk of one step at most, then of a few, and rows dealt out to three threads."""
     for smallest in (1, 11):
-        monkeypatch.setattr(Kernel, "limits", Limits(flops_per_thread=1, cache_bytes=1, least_rows=smallest))
-        fresh = rnnspec.compile(name, dtype="float64", threads=3)
+        fresh = kernel(name).like(threads=3)
+        fresh.limits = Limits(flops_per_thread=1, cache_bytes=1, least_rows=smallest)
         one = case(fresh, 7, len(LENGTHS), lengths=LENGTHS if ragged else None)
         check(one, name)
         inferred, run = fresh.infer(one.params, one.inputs, one.states, one.lengths), one.forward()

@@ -19,7 +19,7 @@ from tolerances import assert_same
 
 import rnnspec
 from rnnspec.backends.cpu.launch.rows import Limits
-from rnnspec.engine.kernel import Kernel
+from rnnspec.engine.cpu import CpuKernel
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("params", "inputs", "states")
@@ -143,7 +143,7 @@ def test_a_warm_process_compiles_nothing_and_imports_no_sympy_and_no_numba(recor
 @pytest.fixture
 def spread(monkeypatch) -> Iterator[None]:
     """Every call with more rows than one uses all its threads."""
-    monkeypatch.setattr(Kernel, "limits", Limits(flops_per_thread=1))
+    monkeypatch.setattr(CpuKernel, "limits", Limits(flops_per_thread=1))
     yield
 
 
@@ -154,7 +154,7 @@ def test_H62_threads_lose_no_weight_gradient(width, dtype, spread):
     x, params = np.ones((1, 20000, width), dtype), {"w": np.ones(width, dtype), "u": np.ones(width, dtype)}
     for _ in range(50):
         run = of.forward(params, {"x": x})
-        assert len(run._backward.blocks) == 4
+        assert len(run.saved.plan.blocks) == 4
         back = of.backward(run, {"h": np.broadcast_to(np.ones((), dtype), x.shape)})
         assert (back.params["w"] == 20000).all() and (back.params["u"] == 0).all()
 

@@ -16,7 +16,7 @@ from tolerances import HAND, SIX_DIGITS, assert_close, assert_same
 import rnnspec
 from rnnspec import DtypeError, Recurrent
 from rnnspec.backends.cpu.launch.rows import Limits
-from rnnspec.engine.kernel import Kernel
+from rnnspec.engine.cpu import CpuKernel
 
 KINDS = ("params", "inputs", "states")
 
@@ -117,7 +117,7 @@ def test_H31_kernels_are_made_for_two_dtypes(dtype):
 @pytest.mark.parametrize("name", ["lstm", "gru"])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_H32_a_row_knows_nothing_of_its_neighbours(name, poison, threads, monkeypatch):
-    monkeypatch.setattr(Kernel, "limits", Limits(flops_per_thread=1))
+    monkeypatch.setattr(CpuKernel, "limits", Limits(flops_per_thread=1))
     one = case(kernel(name, "float32", threads), 4, 4, D=3, H=5)
     others, results = [0, 2, 3], []
     for filler in (1.0, poison):
@@ -146,7 +146,7 @@ def test_H33_exponential_gates_with_a_stabiliser(dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("threads", [1, 3])
 def test_H63_division_by_zero_is_ieee_and_raises_nothing(dtype, threads, monkeypatch):
-    monkeypatch.setattr(Kernel, "limits", Limits(flops_per_thread=1))
+    monkeypatch.setattr(CpuKernel, "limits", Limits(flops_per_thread=1))
     of = kernel(cell("h[t] = x[t] / s[t]", inputs="{x: [], s: []}"), dtype, threads)
     x = np.tile(np.array([[1, 0, -1, 4]], dtype), (1, 500))
     s = np.tile(np.array([[0, 0, 0, 2]], dtype), (1, 500))

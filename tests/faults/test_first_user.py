@@ -18,6 +18,7 @@ from tiny import cell
 
 import rnnspec
 from rnnspec.backends.cpu.launch import pool
+from rnnspec.engine.memo import Memo
 from rnnspec.errors import DtypeError, RnnspecError, ShapeError, SpecError, UnsupportedError
 
 LEAKY = """rnnspec: 1
@@ -39,7 +40,7 @@ def constant_cell(value: str) -> str:
     )
 
 
-# --- wrong numbers and memory that is used after it was given back
+# --- wrong numbers and memory that is used after it was given back ---
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs POSIX timers")
@@ -88,7 +89,7 @@ def test_slope_of_a_root_of_float32_at_its_ends(value: float, expected: float) -
     assert of.backward(run, {"h": np.ones((1, 1), np.float32)}).inputs["x"].item() == expected
 
 
-# --- crashes and hangs
+# --- crashes and hangs ---
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs POSIX timers")
@@ -173,22 +174,22 @@ def test_a_misaligned_single_number() -> None:
     assert kernel(SCALAR, "float32").infer({"w": w}, {"x": np.ones((1, 1), np.float32)}).outputs["h"].item() == 2
 
 
-def test_shapes_may_be_forgotten_while_a_call_looks_them_up() -> None:
-    """`_known` and `_planned` are cleared by one thread between another's test and its look-up:
+def test_shapes_may_be_forgotten_while_a_call_looks_them_up(monkeypatch) -> None:
+    """Shapes and plans are cleared by one thread between another's test and its look-up:
     KeyError."""
     of = rnnspec.compile(rnnspec.loads(LEAKY))
 
-    class Emptied(dict):  # type: ignore[type-arg]
-        def __setitem__(self, key: object, value: object) -> None:
-            super().__setitem__(key, value)
-            self.clear()  # what another thread does
+    def set_and_emptied(self: Memo, key: object, value: object) -> None:
+        dict.__setitem__(self, key, value)
+        self.clear()  # what another thread does
 
-        def __contains__(self, key: object) -> bool:
-            found = super().__contains__(key)
-            self.clear()
-            return found
+    def looked_up_and_emptied(self: Memo, key: object) -> bool:
+        found = dict.__contains__(self, key)
+        self.clear()
+        return found
 
-    of._known, of._planned = Emptied(), Emptied()
+    monkeypatch.setattr(Memo, "__setitem__", set_and_emptied)
+    monkeypatch.setattr(Memo, "__contains__", looked_up_and_emptied)
     params, x = of.init(D=2, H=3), {"x": np.ones((2, 1, 2), np.float32)}
     first = of.infer(params, x).outputs["h"]
     assert np.array_equal(of.infer(params, x).outputs["h"], first)
@@ -215,7 +216,7 @@ def test_sizes_called_like_arguments(name: str) -> None:
     assert of.init(**{name: 3})["w"].shape == (3,)
 
 
-# --- taken in silence
+# --- taken in silence ---
 
 
 def test_what_a_spec_extends_is_not_shown_unless_it_is_a_spec(tmp_path: Path) -> None:
@@ -257,7 +258,7 @@ def test_masked_arrays_are_not_read_through_their_mask() -> None:
         of.infer(of.init(D=2, H=3), {"x": x})
 
 
-# --- messages that blame the wrong thing
+# --- messages that blame the wrong thing ---
 
 
 def test_step_speaks_of_the_shape_that_was_given() -> None:

@@ -13,7 +13,8 @@ from tiny import cell
 
 import rnnspec
 from rnnspec.backends import reference
-from rnnspec.engine.kernel import Gradients, Kernel, Run
+from rnnspec.engine.kernel import Kernel
+from rnnspec.engine.results import Gradients, Run
 from rnnspec.language.sizes import full_shape, with_default_sizes
 from rnnspec.language.spec import Spec
 from rnnspec.lowering.pipeline import Stages, stages
@@ -22,7 +23,7 @@ Array = np.ndarray
 DTYPES = ("float32", "float64")
 PRIMES = (3, 5, 2, 7, 11, 13)
 # cells that between them have every form of stage, state and product: tests that compile run over
-# these, tests/test_all_cells.py over all
+# these, tests/cpu/test_all_cells.py over all
 CORE = (
     "gru",
     "gru_reset_before",

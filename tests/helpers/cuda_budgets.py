@@ -3,8 +3,8 @@ for the standard cells, with as many rows a block as fit (4, but where the table
 otherwise).
 
 Tests hold what they find to the table's registers, rounded up to what a thread is given, and to its
-shared memory. `python tests/cuda_budgets.py` measures anew and prints the table, to be put below;
-ptxas of CUDA 13.0, kernels by numba-cuda 0.30. Compiled, not run on a GPU.
+shared memory. `python tests/helpers/cuda_budgets.py` measures anew and prints the table, to be put
+below; ptxas of CUDA 13.0, kernels by numba-cuda 0.30. Compiled, not run on a GPU.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The list of known faults of engines like this one, and which tests stand for each: `python
-tests/faults.py` prints the table.
+"""The list of known faults of engines like this one, and which tests stand for each.
+
+`python tests/helpers/faults.py` prints the table.
 
 A test stands for a case if its name has the case's number (`test_H05_...`), or a parameter's name
 begins with it.

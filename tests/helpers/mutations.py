@@ -1,8 +1,9 @@
 """Faults planted in the generator, and the property of `rnnspec check` that catches each.
 
-`python tests/mutations.py` prints the table of all of them (Markdown): the fault, where it is
-planted, and every property that fails. Each mutant is one wrong thing: in the table of functions,
-in a graph, its adjoint or tangent, in a program, in emitted text or in what calls the kernels.
+`python tests/helpers/mutations.py` prints the table of all of them (Markdown): the fault, where it
+is planted, and every property that fails. Each mutant is one wrong thing: in the table of
+functions, in a graph, its adjoint or tangent, in a program, in emitted text or in what calls the
+kernels.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from rnnspec.backends.cpu.machine import host, max_vectors
 from rnnspec.check.run import PROPERTIES
 from rnnspec.check.shrink import attempt
 from rnnspec.check.subject import Subject, subject, with_kernel
-from rnnspec.engine.kernel import Kernel
+from rnnspec.engine.cpu import CpuKernel
 from rnnspec.language.load import load, loads
-from rnnspec.lowering.pipeline import MODES, stages
+from rnnspec.lowering.pipeline import stages
 from rnnspec.lowering.program import Accumulation, Program, Stage, Term
 from rnnspec.symbolic.expressions import symbol
 from rnnspec.symbolic.graph import Graph, Node, Pointwise, Product
@@ -92,13 +93,10 @@ def right(name: str) -> Subject:
 
 @cache
 def right_kernel(name: str) -> Subject:
-    known = with_kernel(right(name), "float64")
-    for mode in MODES:
-        known.compiled()._code(mode)
-    return known
+    return with_kernel(right(name), "float64")
 
 
-# --- the mathematics: a wrong graph; no kernel is needed to catch it
+# --- the mathematics: a wrong graph; no kernel is needed to catch it ---
 
 
 def graph_mutant(what: str, name: str, caught: str, change: Callable[[Graph], Graph], part: str = "reverse") -> Mutant:
@@ -226,10 +224,10 @@ MATHEMATICS = (
     ),
 )
 
-# --- the program: right graphs, executed wrongly
+# --- the program: right graphs, executed wrongly ---
 
 
-class Emitted(Kernel):
+class Emitted(CpuKernel):
     """A kernel of other texts; modes that are not changed run the code that is there."""
 
     changed: dict[str, str] = {}
@@ -241,7 +239,6 @@ class Emitted(Kernel):
 def with_texts(name: str, changed: dict[str, str]) -> Subject:
     known = right_kernel(name)
     kernel = type("Emitted", (Emitted,), {"changed": changed})(known.spec, DTYPE, None)
-    kernel._codes.update({m: c for m, c in known.compiled()._codes.items() if m not in changed})
     return replace(known, kernel=kernel)
 
 
@@ -344,7 +341,7 @@ PROGRAMS = (
     program_mutant("bias gradients dealt out wrongly", "lstm", "central differences", sums_exchanged, ("backward",)),
 )
 
-# --- emitted text
+# --- emitted text ---
 
 
 def text_mutant(what: str, name: str, caught: str, mode: str, old: str, new: str, count: int = -1) -> Mutant:
@@ -485,7 +482,7 @@ TEXTS = (
     ),
 )
 
-# --- what calls the kernels
+# --- what calls the kernels ---
 
 
 def patched(target: Any, name: str, make: Callable[[Any], Any]) -> Callable[[], Any]:
@@ -493,12 +490,7 @@ def patched(target: Any, name: str, make: Callable[[Any], Any]) -> Callable[[], 
 
 
 def kernel_of(name: str) -> Callable[[], Subject]:
-    def make() -> Subject:
-        known = with_kernel(right(name), "float64")
-        known.compiled()._codes.update(right_kernel(name).compiled()._codes)
-        return known
-
-    return make
+    return lambda: with_kernel(right(name), "float64")
 
 
 def unsorted(plain: Any) -> Any:

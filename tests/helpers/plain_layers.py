@@ -27,6 +27,39 @@ class Options:
     learn_initial: bool = False
 
 
+def one_direction(
+    weights: Mapping[str, Array],
+    x: Array,
+    h0: Array,
+    given: Array | None,
+    lengths: Array,
+    resets: Array | None,
+    reverse: bool,
+) -> tuple[Array, Array]:
+    """y [T, B, H] and the final state [B, H] of one layer in one direction.
+
+    h0: the state [H] where an episode begins; given: the state [B, H] before the first step.
+    """
+    (steps, rows), hidden = x.shape[:2], len(h0)
+    y, final = np.zeros((steps, rows, hidden)), np.zeros((rows, hidden))
+    for row in range(rows):
+        n = int(lengths[row])
+        h = h0 if given is None else given[row]
+        if n and not reverse and resets is not None and resets[0, row]:
+            h = h0
+        for t in reversed(range(n)) if reverse else range(n):
+            new_episode = resets is not None and (
+                resets[t + 1, row] if reverse and t + 1 < n else not reverse and t and resets[t, row]
+            )
+            h = h0 if new_episode else h
+            a = weights["weight_ih"] @ x[t, row] + weights["weight_hh"] @ h
+            if "bias_ih" in weights:
+                a = a + weights["bias_ih"] + weights["bias_hh"]
+            h = y[t, row] = np.tanh(a)
+        final[row] = h
+    return y, final
+
+
 def layers(
     o: Options,
     params: Mapping[str, Array],
@@ -50,22 +83,8 @@ def layers(
             own = f"_l{depth}" if o.share_directions else end
             h0 = params[f"initial_h{end}"] if o.learn_initial else np.zeros(o.hidden_size)
             given = None if state is None else state[depth * len(directions) + d]
-            y, final = np.zeros((steps, rows, o.hidden_size)), np.zeros((rows, o.hidden_size))
-            for row in range(rows):
-                n = int(lengths[row])
-                h = h0 if given is None else given[row]
-                if n and not reverse and resets is not None and resets[0, row]:
-                    h = h0
-                for t in reversed(range(n)) if reverse else range(n):
-                    new_episode = resets is not None and (
-                        resets[t + 1, row] if reverse and t + 1 < n else not reverse and t and resets[t, row]
-                    )
-                    h = h0 if new_episode else h
-                    a = params[f"weight_ih{own}"] @ read[t, row] + params[f"weight_hh{own}"] @ h
-                    if o.bias:
-                        a = a + params[f"bias_ih{own}"] + params[f"bias_hh{own}"]
-                    h = y[t, row] = np.tanh(a)
-                final[row] = h
+            weights = {n.removesuffix(own): params[n] for n in params if n.endswith(own)}
+            y, final = one_direction(weights, read, h0, given, lengths, resets, reverse)
             sides.append(y)
             finals.append(final)
             recorded[f"h{end}"] = y

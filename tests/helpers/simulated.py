@@ -1,9 +1,9 @@
-"""`NUMBA_ENABLE_CUDASIM=1 python tests/simulated.py CELL TIER` runs a cell's kernels, as the launch
-code starts them, in Numba's simulator: their Python text itself, a thread of Python for each of a
-GPU's. Prints the largest difference from the CPU's kernels.
+"""Runs a cell's CUDA kernels, as the launch code starts them, in Numba's simulator: their Python
+text itself, a thread of Python for each of a GPU's.
 
-It knows neither types nor a GPU's memory, so it says less than the interpreter of PTX (tests/ptx)
-does; but it is somebody else's.
+`NUMBA_ENABLE_CUDASIM=1 python tests/helpers/simulated.py CELL TIER` prints the largest difference
+from the CPU's kernels. The simulator knows neither types nor a GPU's memory, so it says less than
+the interpreter of PTX (tests/helpers/ptx) does; but it is somebody else's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numba import cuda
 import rnnspec
 from rnnspec.backends.cuda.compile.source import Source
 from rnnspec.backends.cuda.launch.driver import Device
-from rnnspec.engine.cuda import DeviceKernel
+from rnnspec.engine.cuda import CudaKernel
 from rnnspec.storage.sources import import_source
 
 
@@ -108,7 +108,7 @@ def difference(cell: str, tier: int) -> tuple[float, int]:
     """The largest, of values and gradients of a small ragged batch; and how many kernels were
     launched."""
     device = SimulatedDevice()
-    kernel = DeviceKernel(rnnspec.load(cell), np.dtype(np.float32), tier, device=device)
+    kernel = CudaKernel(rnnspec.load(cell), np.dtype(np.float32), tier, device=device)
     cpu = rnnspec.compile(cell)
     c = case(kernel, 2, 2, lengths=[2, 1], D=2, H=2)
     runs = [k.forward(c.params, c.inputs, c.states, c.lengths) for k in (kernel, cpu)]

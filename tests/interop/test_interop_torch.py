@@ -277,7 +277,7 @@ def test_the_functional_form():
         describe("lstm", 3, 4, dtype="float64")
 
 
-# --- tensors in and out
+# --- tensors in and out ---
 
 
 def test_strides_views_and_expanded_tensors_are_read_in_place():
@@ -445,7 +445,7 @@ def test_the_number_of_threads_is_torchs_and_changes_nothing():
         assert_same(a.numpy(), b.numpy())
 
 
-# --- what autograd keeps
+# --- what autograd keeps ---
 
 
 def test_backward_runs_as_often_as_asked_and_tapes_are_freed():
@@ -518,7 +518,7 @@ def test_H82_weights_changed_in_place_or_loaded_are_used_at_once():
             assert layer(x)[0].item() == expected
 
 
-# --- the module
+# --- the module ---
 
 
 def test_copies_pickles_and_files():
@@ -635,7 +635,7 @@ def test_noise_of_cells_is_drawn_by_torchs_generator():
     assert (torch.autograd.grad(layer(x)[0].sum(), x)[0] != 0).all()
 
 
-# --- errors
+# --- errors ---
 
 
 def messages(call: Any) -> str:
@@ -644,18 +644,25 @@ def messages(call: Any) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize(("args", "words"), [
-    ((normal(5, 2, 7),), ["input 'x'", "(5, 2, 7)", "3 features"]), ((normal(3),), ["input 'x'", "3 axes"]), ((normal(1, 5, 2, 3),), ["(1, 5, 2, 3)"]),
-    ((np.zeros((5, 2, 3)),), ["input 'x' must be a tensor", "ndarray", "rnnspec.Recurrent"]),
-    ((normal(5, 2, 3), (normal(1, 3, 4), normal(1, 2, 4))), ["state 'h'", "(1, 2, 4)", "(1, 3, 4)"]),
-    ((normal(5, 2, 3), (normal(2, 4), normal(1, 2, 4))), ["state 'h'", "(1, 2, 4)", "(2, 4)"]),
-    ((normal(5, 2, 3), (normal(1, 2, 4), normal(1, 2, 5))), ["state 'c'", "(1, 2, 4)", "(1, 2, 5)"]),
-    ((normal(5, 3), (normal(1, 1, 4), normal(1, 1, 4))), ["state 'h' must have shape (1, 4), got (1, 1, 4)"]),
-    ((normal(5, 2, 3), normal(1, 2, 4)), ["state must be", "tuple of 2 tensors (h, c)"]),
-    ((normal(5, 2, 3), None, [4, 6]), ["lengths[1] is 6", "between 0 and 5"]), ((normal(5, 2, 3), None, [4, -1]), ["lengths[1] is -1"]),
-    ((normal(5, 2, 3), None, [4]), ["lengths", "(2,)", "(1,)"]), ((normal(5, 2, 3), None, [4.0, 2.5]), ["lengths must be integers"]),
-    ((normal(5, 2, 3), None, [[4, 2]]), ["lengths", "(2,)", "(1, 2)"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ((normal(5, 2, 7),), ["input 'x'", "(5, 2, 7)", "3 features"]),
+        ((normal(3),), ["input 'x'", "3 axes"]),
+        ((normal(1, 5, 2, 3),), ["(1, 5, 2, 3)"]),
+        ((np.zeros((5, 2, 3)),), ["input 'x' must be a tensor", "ndarray", "rnnspec.Recurrent"]),
+        ((normal(5, 2, 3), (normal(1, 3, 4), normal(1, 2, 4))), ["state 'h'", "(1, 2, 4)", "(1, 3, 4)"]),
+        ((normal(5, 2, 3), (normal(2, 4), normal(1, 2, 4))), ["state 'h'", "(1, 2, 4)", "(2, 4)"]),
+        ((normal(5, 2, 3), (normal(1, 2, 4), normal(1, 2, 5))), ["state 'c'", "(1, 2, 4)", "(1, 2, 5)"]),
+        ((normal(5, 3), (normal(1, 1, 4), normal(1, 1, 4))), ["state 'h' must have shape (1, 4), got (1, 1, 4)"]),
+        ((normal(5, 2, 3), normal(1, 2, 4)), ["state must be", "tuple of 2 tensors (h, c)"]),
+        ((normal(5, 2, 3), None, [4, 6]), ["lengths[1] is 6", "between 0 and 5"]),
+        ((normal(5, 2, 3), None, [4, -1]), ["lengths[1] is -1"]),
+        ((normal(5, 2, 3), None, [4]), ["lengths", "(2,)", "(1,)"]),
+        ((normal(5, 2, 3), None, [4.0, 2.5]), ["lengths must be integers"]),
+        ((normal(5, 2, 3), None, [[4, 2]]), ["lengths", "(2,)", "(1, 2)"]),
+    ],
+)
 def test_H15_H75_H80_what_does_not_fit_is_named(args, words):
     layer = Recurrent("lstm", 3, 4, **DOUBLE)
     for mode in (torch.enable_grad, torch.no_grad):
@@ -711,12 +718,23 @@ def test_devices_without_kernels_and_mixed_ones():
         recurrent(config, weights, torch.zeros(5, 2, 3).as_subclass(Elsewhere))
 
 
-@pytest.mark.parametrize(("change", "error", "words"), [
-    ({"hidden_size": 0}, ValueError, "hidden_size.*0"), ({"hidden_size": 2.5}, TypeError, "hidden_size.*2.5"), ({"num_layers": 0}, ValueError, "num_layers"),
-    ({"proj_size": 2, "cell": "gru"}, ValueError, "proj_size"), ({"cell": "lstn"}, ValueError, "lstn.*lstm"), ({"dropout": 1.5}, ValueError, "dropout.*1.5"),
-    ({"dropout": True}, ValueError, "dropout"), ({"batch_first": 1}, TypeError, "batch_first"), ({"threads": 0}, ValueError, "threads"),
-    ({"phi": "relu"}, ValueError, "phi"), ({"merge": "max"}, ValueError, "merge"), ({"memory": "little"}, ValueError, "memory"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"hidden_size": 0}, ValueError, "hidden_size.*0"),
+        ({"hidden_size": 2.5}, TypeError, "hidden_size.*2.5"),
+        ({"num_layers": 0}, ValueError, "num_layers"),
+        ({"proj_size": 2, "cell": "gru"}, ValueError, "proj_size"),
+        ({"cell": "lstn"}, ValueError, "lstn.*lstm"),
+        ({"dropout": 1.5}, ValueError, "dropout.*1.5"),
+        ({"dropout": True}, ValueError, "dropout"),
+        ({"batch_first": 1}, TypeError, "batch_first"),
+        ({"threads": 0}, ValueError, "threads"),
+        ({"phi": "relu"}, ValueError, "phi"),
+        ({"merge": "max"}, ValueError, "merge"),
+        ({"memory": "little"}, ValueError, "memory"),
+    ],
+)
 def test_H81_arguments_are_checked_at_once(change, error, words):
     with pytest.raises(error, match=words):
         Recurrent(**{"cell": "lstm", "input_size": 3, "hidden_size": 4} | change)

@@ -20,7 +20,7 @@ onnx = pytest.importorskip("onnx")
 from onnx_text import ALPHA, BETA, FUNCTIONS, GATES, draw, evaluate, node_of  # noqa: E402
 
 from rnnspec.check import peers  # noqa: E402
-from rnnspec.engine.kernel import Inference  # noqa: E402
+from rnnspec.engine.results import Inference  # noqa: E402
 from rnnspec.engine.spans import Pieces  # noqa: E402
 from rnnspec.interop import onnx as interop  # noqa: E402
 from rnnspec.interop.onnx import NodeError, cells, run  # noqa: E402
@@ -280,8 +280,7 @@ def interop_attributes(op: str) -> dict[str, str]:
     return attribute_kinds(OPERATORS[op])
 
 
-# --- what is refused
-# -------------------------------------------------------------------------------------------------
+# --- what is refused ---
 
 
 @pytest.mark.parametrize(
@@ -403,8 +402,7 @@ def test_hidden_size_and_the_number_of_arrays_are_checked():
         run(node_of("LSTM"), [arrays["X"], arrays["W"]])
 
 
-# --- the known faults
-# ------------------------------------------------------------------------------------------------
+# --- the known faults ---
 
 
 def one_unit(op: str, steps: int = 1, x: float = 0.0, dtype: str = "float64", **given: Any) -> dict[str, np.ndarray]:
@@ -578,8 +576,7 @@ def test_H57_onnx_reference_evaluator_is_no_oracle():
         pytest.skip(f"onnx {onnx.__version__} computes what it once left out; still wrong: {differ or 'nothing'}")
 
 
-# --- ONNX Runtime
-# ----------------------------------------------------------------------------------------------------
+# --- ONNX Runtime ---
 
 
 def by_runtime(node: Any, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -110,7 +110,7 @@ def test_a_fault_in_an_inherited_line_is_shown_in_its_file(tmp_path):
     assert problem.file.endswith("base.yaml") and problem.source_line == "  a[t] = x[t] + h[t-1]" and problem.line == 8
 
 
-# files
+# --- files ---
 
 
 def test_names_and_paths(tmp_path):

@@ -85,8 +85,7 @@ def test_gains_are_one_number():
         )
 
 
-# --- like: the random numbers of another parameter
-# ---------------------------------------------------------------------
+# --- like: the random numbers of another parameter ---
 
 LIKE = "rnnspec: 1\nname: kept\nextends: lstm\n"
 
@@ -132,8 +131,7 @@ def test_what_another_parameter_is_like(init, message):
     assert message in str(caught.value)
 
 
-# --- seeds and sizes
-# ---------------------------------------------------------------------------------------------------
+# --- seeds and sizes ---
 
 
 @pytest.mark.parametrize("seed", [-1, True, 1.5, "7", None])

@@ -29,7 +29,7 @@ def equations_of(equations: str, **sections: str) -> dict[str, str]:
     return {e.target: to_text(e.value) for e in loads(cell(equations, **sections), **settings).equations}
 
 
-# loops
+# --- loops ---
 
 
 def test_rounds_become_equations():
@@ -143,7 +143,7 @@ def test_comments_blank_lines_and_brackets_in_a_loop():
     assert found["s_2"] == "x[t] + 2"
 
 
-# steps back
+# --- steps back ---
 
 
 def test_steps_back_are_carried():
@@ -206,7 +206,7 @@ def test_no_gradient_reaches_an_input_by_steps_back():
     assert set(known.reverse.outputs) == {"y"} and complex_step(known).passed
 
 
-# nothing runs away
+# --- nothing runs away ---
 
 
 HOSTILE = {

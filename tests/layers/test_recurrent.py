@@ -78,17 +78,20 @@ def test_H75_states_of_another_batch_are_refused():
         layer(np.ones((5, 3, 3)), state)
 
 
-@pytest.mark.parametrize(("x", "state", "words"), [
-    (X, (np.ones((1, 3, 4)), C0), ["state 'h'", "(1, 2, 4)", "(1, 3, 4)"]),
-    (X, (np.ones((2, 4)), C0), ["state 'h'", "(1, 2, 4)", "(2, 4)"]),
-    (X, (H0, np.ones((1, 2, 5))), ["state 'c'", "(1, 2, 4)", "(1, 2, 5)"]),
-    (X, H0, ["tuple of 2 arrays (h, c)", "got 1 array"]),
-    (X, (H0,), ["tuple of 2 arrays (h, c)", "got 1 array"]),
-    (X, (H0, C0, C0), ["tuple of 2 arrays (h, c)", "got 3 arrays"]),
-    (np.ones((5, 2, 7)), None, ["input 'x'", "7 features", "expected 3"]),
-    (np.ones(3), None, ["input 'x'", "3 axes", "(3,)"]),
-    (np.ones((1, 5, 2, 3)), None, ["input 'x'", "(1, 5, 2, 3)"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("x", "state", "words"),
+    [
+        (X, (np.ones((1, 3, 4)), C0), ["state 'h'", "(1, 2, 4)", "(1, 3, 4)"]),
+        (X, (np.ones((2, 4)), C0), ["state 'h'", "(1, 2, 4)", "(2, 4)"]),
+        (X, (H0, np.ones((1, 2, 5))), ["state 'c'", "(1, 2, 4)", "(1, 2, 5)"]),
+        (X, H0, ["tuple of 2 arrays (h, c)", "got 1 array"]),
+        (X, (H0,), ["tuple of 2 arrays (h, c)", "got 1 array"]),
+        (X, (H0, C0, C0), ["tuple of 2 arrays (h, c)", "got 3 arrays"]),
+        (np.ones((5, 2, 7)), None, ["input 'x'", "7 features", "expected 3"]),
+        (np.ones(3), None, ["input 'x'", "3 axes", "(3,)"]),
+        (np.ones((1, 5, 2, 3)), None, ["input 'x'", "(1, 5, 2, 3)"]),
+    ],
+)
 def test_H80_shapes_that_do_not_fit_are_named_with_what_was_expected(x, state, words):
     for call in (layer_of(), layer_of().infer):
         with pytest.raises(ValueError) as caught:
@@ -126,29 +129,50 @@ def test_H80_arrays_of_a_kernel_are_named():
         kernel("gru").backward(one.forward())
 
 
-@pytest.mark.parametrize(("change", "error", "words"), [
-    ({"hidden_size": 0}, ValueError, "hidden_size.*0"), ({"hidden_size": -1}, ValueError, "hidden_size.*-1"),
-    ({"hidden_size": 2.5}, TypeError, "hidden_size.*2.5"),
-    ({"hidden_size": True}, TypeError, "hidden_size"), ({"hidden_size": "4"}, TypeError, "hidden_size"),
-    ({"input_size": 0}, ValueError, "input_size.*0"),
-    ({"num_layers": 0}, ValueError, "num_layers.*0"), ({"num_layers": 2.0}, TypeError, "num_layers"),
-    ({"proj_size": 4, "cell": "lstm_projected"}, ValueError, "proj_size.*4"),
-    ({"proj_size": -1, "cell": "lstm_projected"}, ValueError, "proj_size"), ({"cell": "lstm_projected"}, ValueError, "proj_size"),
-    ({"proj_size": 2, "cell": "gru"}, ValueError, "proj_size.*lstm_projected"), ({"cell": "lstn"}, ValueError, "lstn.*lstm"),
-    ({"dropout": 1.5}, ValueError, "dropout.*1.5"),
-    ({"dropout": -0.1}, ValueError, "dropout.*-0.1"), ({"dropout": True}, ValueError, "dropout"),
-    ({"dtype": "float16"}, ValueError, "float16"),
-    ({"threads": 0}, ValueError, "threads.*0"), ({"phi": "relu"}, ValueError, "phi"), ({"seed": -1}, ValueError, "seed.*-1"),
-    ({"bias": 1}, TypeError, "bias.*1"), ({"batch_first": None}, TypeError, "batch_first"), ({"bidirectional": "yes"}, TypeError, "bidirectional.*yes"),
-    ({"residual": 2}, TypeError, "residual"), ({"learn_initial": 0}, TypeError, "learn_initial"), ({"go_backwards": 1}, TypeError, "go_backwards"),
-    ({"merge": "max", "bidirectional": True}, ValueError, "merge.*concat.*'max'"), ({"merge": "sum"}, ValueError, "merge='sum'.*bidirectional=True"),
-    ({"share_directions": True}, ValueError, "share_directions.*bidirectional=True"), ({"residual": True}, ValueError, "residual.*two layers"),
-    ({"go_backwards": True, "bidirectional": True}, ValueError, "go_backwards"), ({"sizes": {"K": 2}}, ValueError, "'lstm'.*'K'"),
-    ({"cell": ["lstm", "gru"], "num_layers": 3}, ValueError, "num_layers is 3.*2 cells"), ({"cell": []}, TypeError, "cell"),
-    ({"cell": 3}, TypeError, "cell.*int"), ({"cell": ["rnn", "gru"], "phi": "relu"}, TypeError, "phi.*list of cells"),
-    ({"return_all_states": ["z"]}, ValueError, "'z'.*There are: c, f, g"), ({"return_all_states": "c"}, TypeError, "return_all_states"),
-    ({"return_all_states": 3}, TypeError, "return_all_states must be .* got 3"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"hidden_size": 0}, ValueError, "hidden_size.*0"),
+        ({"hidden_size": -1}, ValueError, "hidden_size.*-1"),
+        ({"hidden_size": 2.5}, TypeError, "hidden_size.*2.5"),
+        ({"hidden_size": True}, TypeError, "hidden_size"),
+        ({"hidden_size": "4"}, TypeError, "hidden_size"),
+        ({"input_size": 0}, ValueError, "input_size.*0"),
+        ({"num_layers": 0}, ValueError, "num_layers.*0"),
+        ({"num_layers": 2.0}, TypeError, "num_layers"),
+        ({"proj_size": 4, "cell": "lstm_projected"}, ValueError, "proj_size.*4"),
+        ({"proj_size": -1, "cell": "lstm_projected"}, ValueError, "proj_size"),
+        ({"cell": "lstm_projected"}, ValueError, "proj_size"),
+        ({"proj_size": 2, "cell": "gru"}, ValueError, "proj_size.*lstm_projected"),
+        ({"cell": "lstn"}, ValueError, "lstn.*lstm"),
+        ({"dropout": 1.5}, ValueError, "dropout.*1.5"),
+        ({"dropout": -0.1}, ValueError, "dropout.*-0.1"),
+        ({"dropout": True}, ValueError, "dropout"),
+        ({"dtype": "float16"}, ValueError, "float16"),
+        ({"threads": 0}, ValueError, "threads.*0"),
+        ({"phi": "relu"}, ValueError, "phi"),
+        ({"seed": -1}, ValueError, "seed.*-1"),
+        ({"bias": 1}, TypeError, "bias.*1"),
+        ({"batch_first": None}, TypeError, "batch_first"),
+        ({"bidirectional": "yes"}, TypeError, "bidirectional.*yes"),
+        ({"residual": 2}, TypeError, "residual"),
+        ({"learn_initial": 0}, TypeError, "learn_initial"),
+        ({"go_backwards": 1}, TypeError, "go_backwards"),
+        ({"merge": "max", "bidirectional": True}, ValueError, "merge.*concat.*'max'"),
+        ({"merge": "sum"}, ValueError, "merge='sum'.*bidirectional=True"),
+        ({"share_directions": True}, ValueError, "share_directions.*bidirectional=True"),
+        ({"residual": True}, ValueError, "residual.*two layers"),
+        ({"go_backwards": True, "bidirectional": True}, ValueError, "go_backwards"),
+        ({"sizes": {"K": 2}}, ValueError, "'lstm'.*'K'"),
+        ({"cell": ["lstm", "gru"], "num_layers": 3}, ValueError, "num_layers is 3.*2 cells"),
+        ({"cell": []}, TypeError, "cell"),
+        ({"cell": 3}, TypeError, "cell.*int"),
+        ({"cell": ["rnn", "gru"], "phi": "relu"}, TypeError, "phi.*list of cells"),
+        ({"return_all_states": ["z"]}, ValueError, "'z'.*There are: c, f, g"),
+        ({"return_all_states": "c"}, TypeError, "return_all_states"),
+        ({"return_all_states": 3}, TypeError, "return_all_states must be .* got 3"),
+    ],
+)
 def test_H81_arguments_are_checked_at_once_and_by_name(change, error, words):
     given = {"cell": "lstm", "input_size": 3, "hidden_size": 4} | change
     with pytest.raises(error, match=words):

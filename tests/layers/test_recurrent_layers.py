@@ -20,10 +20,10 @@ from tolerances import DIFFERENCE_STEP, DIFFERENCES, HAND, REFERENCE, assert_clo
 
 import rnnspec
 from rnnspec import DtypeError, Recurrent, ShapeError
-from rnnspec.engine.kernel import Kernel
+from rnnspec.engine.cpu import CpuKernel
 from rnnspec.engine.spans import cut
 from rnnspec.layers.stack import Stack
-from rnnspec.storage.atomic import write_atomic
+from rnnspec.storage import atomic
 
 X = np.random.default_rng(0).normal(size=(5, 2, 3))
 TWO_INPUTS = cell(
@@ -241,6 +241,23 @@ def test_noise_of_a_cell_is_drawn_in_training_by_step_and_row():
         layer.stack.forward(packed, X)
 
 
+def test_weights_packed_for_other_layers_are_refused():
+    packed = Stack("gru", 3, 4, dtype="float64").pack(Stack("gru", 3, 4, dtype="float64").init())
+    again = Stack("gru", 3, 4, dtype="float64")
+    assert_same(
+        again.infer(pickle.loads(pickle.dumps(packed)), X).outputs["h"], again.infer(again.init(), X).outputs["h"]
+    )
+    for stack, error, words in (
+        (Stack("gru", 3, 5, dtype="float64"), ShapeError, r"'U_r_l0' has shape \(4, 4\), expected \(5, 5\)"),
+        (Stack("gru", 3, 4, 2, dtype="float64"), ShapeError, "of 1 cells, and the layers have 2"),
+        (Stack("gru", 3, 4, learn_initial=True, dtype="float64"), ShapeError, "missing 'initial_h_l0'"),
+        (Stack("lstm", 3, 4, dtype="float64"), ValueError, r"packed for Kernel\(gru"),
+        (Stack("gru", 3, 4), ValueError, r"packed for Kernel\(gru, float64"),
+    ):
+        with pytest.raises(error, match=words):
+            stack.infer(packed, X.astype(stack.dtype))
+
+
 def test_no_two_layers_or_directions_draw_the_same_noise():
     drawn = []
     for depth in (1, 2):
@@ -321,13 +338,13 @@ def test_threads_that_write_one_file_leave_a_whole_one(tmp_path):
 
     def beside(file: IO[bytes]) -> None:
         file.write(b"first ")
-        other = Thread(target=write_atomic, args=(path, lambda file: file.write(b"other")))
+        other = Thread(target=atomic.write, args=(path, b"other"))
         other.start()
         other.join()
         assert path.read_bytes() == b"other"
         file.write(b"half")
 
-    write_atomic(path, beside)
+    atomic.write(path, beside)
     assert path.read_bytes() == b"first half" and list(tmp_path.iterdir()) == [path]
 
 
@@ -386,7 +403,7 @@ def test_packed_weights_go_where_weights_go():
     assert_same(stack.forward(packed, X).outputs, run.outputs)
 
 
-# --- what layers need of kernels
+# --- what layers need of kernels ---
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -500,20 +517,20 @@ def test_layers_call_the_methods_of_their_kernels():
 
         return call
 
-    Elsewhere = type("Elsewhere", (Kernel,), {name: noted(name) for name in ("forward", "infer", "record", "backward")})
+    calls = ("run_forward", "run_infer", "run_record", "backward")
+    Elsewhere = type("Elsewhere", (CpuKernel,), {name: noted(name) for name in calls})
     stack = Stack("gru", 3, 4, dtype="float64")
     own = stack.layers[0].kernel
-    elsewhere = Elsewhere(own.spec, own.dtype, None)
-    elsewhere._codes = own._codes
+    elsewhere = Elsewhere(own.spec, own.dtype)
     params = stack.init()
     right = stack.forward(params, X)
     stack.layers[0].kernel = elsewhere
     run = stack.forward(params, X)
     assert_same(run.outputs, right.outputs)
     stack.backward(run, run.outputs["h"])
-    assert stack.infer(params, X).kept == ()
-    stack.record(params, X)
-    assert called == ["forward", "backward", "infer", "record"]
+    assert stack.infer(params, X).layers == ()
+    stack.run_record(stack.call(params, X))
+    assert called == ["run_forward", "backward", "run_infer", "run_record"]
 
 
 @pytest.mark.parametrize("lengths", [None, [5, 5], [5, 2], [0, 3]])

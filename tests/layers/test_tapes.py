@@ -1,5 +1,5 @@
-"""Stack.record and resume: another Stack of the same layers runs backwards from bytes, to the same
-bits."""
+"""Stack.run_record and run_resume: another Stack of the same layers runs backwards from bytes, to
+the same bits."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def test_another_stack_resumes(option, which):
     x, state = rng.normal(size=(5, 3, 3)), [rng.normal(size=(s[0], 3, *s[1:])) for s in first.states.values()]
     state[1] = None
     run = first.forward(params, x, state, lengths, resets=resets, seed=7)
-    taped, kept = first.record(params, x, state, lengths, resets=resets, seed=7)
+    call = first.call(params, x, state, lengths, resets=resets, seed=7)
+    taped, tapes = first.run_record(call)
     assert_same(taped.outputs, run.outputs)
     assert_same(taped.steps, run.steps)
     dy = rng.normal(size=next(iter(run.outputs.values())).shape)
@@ -51,12 +52,13 @@ def test_another_stack_resumes(option, which):
         {n: rng.normal(size=a.shape) for n, a in run.steps.items()},
     )
     right = first.backward(run, dy, dstate, dsteps)
-    assert all(a.dtype == np.uint8 and a.ndim == 1 for a in kept)
-    again = second.resume(params, x, state, lengths, [a.copy() for a in kept], resets=resets, seed=7)
+    assert all(a.dtype == np.uint8 and a.ndim == 1 for a in tapes)
+    call = second.call(params, x, state, lengths, resets=resets, seed=7)
+    again = second.run_resume(call, [a.copy() for a in tapes])
     found = second.backward(again, dy, dstate, dsteps)
     assert_same(found.params, right.params)
     assert_same(found.inputs, right.inputs)
     for mine, other in zip(found.states, right.states):
         assert_same(mine, other)
     with pytest.raises(ShapeError, match="were kept"):
-        second.resume(params, x, state, lengths, kept[1:], resets=resets, seed=7)
+        second.run_resume(call, tapes[1:])

@@ -9,7 +9,7 @@ import pytest
 
 from rnnspec.commands.cli import main
 from rnnspec.language.load import load
-from rnnspec.show.diagram import _boxes, _columns, _order, svg
+from rnnspec.show.diagram import data_flow, layout, svg
 
 
 @pytest.mark.parametrize(
@@ -37,9 +37,7 @@ def test_the_picture_has_all_of_a_step_and_no_overlaps(name):
 
 def test_lines_of_the_picture_go_around_boxes():
     """A line over several columns has a place of its own in each: c of an LSTM passes all gates."""
-    boxes = _boxes(load("lstm"))
-    columns = _columns(boxes)
-    _order(boxes, columns)
+    boxes, columns = layout(load("lstm"))
     assert any(not b.kind for b in boxes.values())
     for column in columns:
         for upper, lower in pairwise(sorted((boxes[n] for n in column), key=lambda b: b.y)):
@@ -47,7 +45,7 @@ def test_lines_of_the_picture_go_around_boxes():
 
 
 def test_products_are_thick_lines():
-    boxes = _boxes(load("lstm"))
+    boxes = data_flow(load("lstm"))
     assert boxes["i"].reads == {"x[t]": True, "h[t-1]": True} and boxes["h"].reads == {"o": False, "c": False}
     assert boxes["c"].reads == {"f": False, "c[t-1]": False, "i": False, "g": False}
 

@@ -14,13 +14,14 @@ import threading
 import traceback
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from rnnspec.backends.cpu import native
-from rnnspec.storage import cache, sources
-from rnnspec.storage.cache import CacheWarning, cache_folder, clear, kept
+from rnnspec.storage import atomic, cache, sources, texts
+from rnnspec.storage.cache import CacheWarning, cache_folder, cached, clear, runtime_digest
 from rnnspec.storage.sources import import_source
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,7 +42,7 @@ def broken():
     raise ValueError("line 14")
 """
 # the sources of the runtime may be edited while the tests run; a test of their digest stands alone
-FIXED = "import rnnspec.storage.cache\nrnnspec.storage.cache._runtime_digest = lambda: 'fixed'\n"
+FIXED = "import rnnspec.storage.cache\nrnnspec.storage.cache.runtime_digest = lambda: 'fixed'\n"
 # prints half of 6, whether that was read from the cache (then nobody imports Numba), and how many
 # warnings there were, of ours and of all
 SCRIPT = f"""
@@ -51,9 +52,9 @@ with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     import numpy as np
     from rnnspec.storage.cache import CacheWarning
-    from rnnspec.backends.cpu.native import Kernel
+    from rnnspec.backends.cpu.native import CpuText
     table = np.array([6])
-    Kernel("half", {TEXT!r}).kernel(table.ctypes.data)
+    CpuText("half", {TEXT!r}).kernel(table.ctypes.data)
     print(table[0], int("numba" not in sys.modules), sum(w.category is CacheWarning for w in caught), len(caught))
 """
 
@@ -62,8 +63,8 @@ with warnings.catch_warnings(record=True) as caught:
 def folder(tmp_path, monkeypatch):
     """An empty cache, and a process that has imported and warned nothing yet."""
     monkeypatch.setenv("RNNSPEC_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(cache, "_WARNED", threading.Event())
-    monkeypatch.setattr(cache, "_runtime_digest", lambda: "fixed")
+    monkeypatch.setattr(cache, "WARNED", threading.Event())
+    monkeypatch.setattr(cache, "runtime_digest", lambda: "fixed")
     forget()
     yield tmp_path / "cache"
     forget()
@@ -93,7 +94,7 @@ class Maker:
     def __call__(self, key="key", name="half") -> int:
         """How often it was made for this call."""
         before = self.made
-        assert kept(name, key, self.make) == b"code"
+        assert cached(name, key, self.make) == b"code"
         return self.made - before
 
 
@@ -152,40 +153,38 @@ def test_a_change_is_seen_whatever_the_clock_says():
     """H58: Numba's own cache goes by what it is told of the file."""
     module = again()
     path, before = Path(module.__file__), os.stat(module.__file__)
-    assert half(native.Kernel("half", TEXT).kernel) == 3
+    assert half(native.CpuText("half", TEXT).kernel) == 3
     other = TEXT.replace("// 2", "// 3")
     os.utime(again(other).__file__, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert half(native.Kernel("half", other).kernel) == 2 and half(native.Kernel("half", TEXT).kernel) == 3
+    assert half(native.CpuText("half", other).kernel) == 2 and half(native.CpuText("half", TEXT).kernel) == 3
     path.write_text(TEXT.replace("// 2", "// 6"))  # what runs is the text, not what became of the file
     assert again().LAYOUT == {} and path.read_text() == TEXT
-
-
-RUNTIME_DIGEST = cache._runtime_digest
 
 
 def test_kernels_of_the_cpu_do_not_depend_on_other_backends(monkeypatch):
     """Each keeps its own under keys with its own digest; the CUDA backend's texts call what lies in
     its folder."""
     asked = []
-    monkeypatch.setattr(cache, "sources_digest", lambda package: asked.append(package) or "")
-    RUNTIME_DIGEST()
-    assert asked == ["rnnspec.backends.cpu"]
+    monkeypatch.setattr(cache, "sources_digest", lambda *names: asked.extend(names) or "")
+    runtime_digest()
+    assert asked == ["rnnspec.backends.cpu", "rnnspec.backends.polynomials"]
 
 
 def test_a_change_in_the_runtime_is_seen(monkeypatch, tmp_path):
     """H58: the helpers that generated code calls end up in its machine code"""
     (tmp_path / "cpu").mkdir()
+    (tmp_path / "polynomials.py").write_text("a = 1")
     monkeypatch.setattr(cache.importlib.resources, "files", lambda package: tmp_path)
     digests = set()
     for text in ("a = 0.5", "a = 0.9", "a = 0.5\n"):
         (tmp_path / "cpu" / "simd.py").write_text(text)
         cache.sources_digest.cache_clear()
-        digests.add(RUNTIME_DIGEST())
+        digests.add(runtime_digest())
     cache.sources_digest.cache_clear()
     assert len(digests) == 3
     before, get = cache_folder(), Maker()
     assert get() == 1 and get() == 0
-    monkeypatch.setattr(cache, "_runtime_digest", lambda: "edited")
+    monkeypatch.setattr(cache, "runtime_digest", lambda: "edited")
     assert get() == 1 and cache_folder() != before
 
 
@@ -232,13 +231,40 @@ def test_a_full_disk_costs_one_warning(full, monkeypatch):
             raise OSError(errno.ENOSPC, "No space left on device")
         os.rename(source, target)
 
-    monkeypatch.setattr(cache.os, "replace", replace)
+    monkeypatch.setattr("os.replace", replace)
     with pytest.warns(CacheWarning, match="No space") as caught:
         for i in range(2):
             assert again(TEXT + "#" * i).LAYOUT == {}
             assert Maker()(str(i)) == 1
     assert len(caught) == 1
-    assert not list(cache_folder().glob("*.tmp"))
+    assert not list(cache_folder().glob(".*.tmp"))
+
+
+def test_a_file_that_another_process_has_open_will_do_if_it_can_be_made_again(monkeypatch, tmp_path):
+    """Windows refuses to replace it: what lies under this name is the same, but a user's file is
+    not."""
+    path = tmp_path / "half.kernel"
+
+    def refuse(source, target):
+        raise PermissionError(errno.EACCES, "another process has it open")
+
+    monkeypatch.setattr(atomic, "os", SimpleNamespace(**{**vars(os), "name": "nt", "replace": refuse}))
+    with pytest.raises(PermissionError):
+        atomic.write(path, b"code", durable=False)
+    path.write_bytes(b"code")
+    atomic.write(path, b"code", durable=False)
+    with pytest.raises(PermissionError):
+        atomic.write(path, b"other")
+    assert list(tmp_path.iterdir()) == [path] and path.read_bytes() == b"code"
+
+
+def test_a_text_that_cannot_be_kept_is_no_error(monkeypatch):
+    def refuse(source, target):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.replace", refuse)
+    texts.remember("emitted", "key", "text")
+    assert texts.recall("emitted", "key") is None and not list(cache_folder().iterdir())
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX limits")
@@ -253,7 +279,7 @@ def test_without_a_folder_all_stays_in_memory(monkeypatch, tmp_path):
     monkeypatch.setenv("RNNSPEC_CACHE_DIR", str(tmp_path / "file" / "cache"))
     with pytest.warns(CacheWarning) as caught:
         module = again()
-        assert half(native.Kernel("half", TEXT + "# in memory").kernel) == 3
+        assert half(native.CpuText("half", TEXT + "# in memory").kernel) == 3
         assert cache_folder() is None and clear() == 0
     assert len(caught) == 1
     assert inspect.getsource(module) == TEXT and "// 2" in inspect.getsource(module.kernel.py_func)
@@ -298,16 +324,17 @@ def test_four_processes_on_an_empty_cache(folder):
 {FIXED}
 import sys, time, warnings
 from pathlib import Path
+from types import SimpleNamespace
 warnings.simplefilter("error")
 import numpy as np
-from rnnspec.backends.cpu.native import Kernel
+from rnnspec.backends.cpu.native import CpuText
 meeting = Path(sys.argv[1])
 for i in range(5):
     (meeting / f"{{i}}.{{sys.argv[2]}}").touch()
     while len(list(meeting.glob(f"{{i}}.*"))) < 4:
         time.sleep(0.001)
     table = np.array([6])
-    Kernel("half", {TEXT!r} + "#" * i).kernel(table.ctypes.data)
+    CpuText("half", {TEXT!r} + "#" * i).kernel(table.ctypes.data)
     assert table[0] == 3
 """
     meeting = folder.parent / "meeting"
@@ -318,7 +345,7 @@ for i in range(5):
     ]
     assert [process.wait(timeout=60) for process in processes] == [0] * 4
     assert len(kernels()) == 5
-    assert not list(cache_folder().glob("*.tmp"))
+    assert not list(cache_folder().glob(".*.tmp"))
 
 
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="POSIX owners")
@@ -338,18 +365,18 @@ def test_old_files_go_and_foreign_files_stay(folder, monkeypatch):
     foreign = folder / "thesis" / "chapter.py"
     foreign.parent.mkdir()
     foreign.write_text("mine")
-    names = ["new.kernel", "older.kernel", "old.py", "ancient.kernel", "left.tmp", "fresh.tmp"]
+    names = ["new.kernel", "older.kernel", "old.py", "ancient.kernel", ".left.1.tmp", ".fresh.1.tmp"]
     now = cache.time.time()
     for name, days in zip(names, [0, 2, 50, 91, 2, 0], strict=True):
         (place / name).write_bytes(b"x" * 100)
         os.utime(place / name, (now - days * cache.DAY,) * 2)
     os.utime(foreign, (0, 0))
-    cache._prune(folder)
-    assert {path.name for path in place.iterdir()} == {"new.kernel", "older.kernel", "old.py", "fresh.tmp"}
+    cache.prune(folder)
+    assert {path.name for path in place.iterdir()} == {"new.kernel", "older.kernel", "old.py", ".fresh.1.tmp"}
     monkeypatch.setattr(cache, "KEPT_BYTES", 250)
-    cache._prune(folder)  # not twice a day
+    cache.prune(folder)  # not twice a day
     assert len(list(place.iterdir())) == 4
-    cache._prune(folder, now + 1.5 * cache.DAY)
+    cache.prune(folder, now + 1.5 * cache.DAY)
     assert "new.kernel" in {path.name for path in place.iterdir()} and len(list(place.iterdir())) <= 2
     assert clear() <= 2 and not place.exists() and foreign.exists()
 

@@ -15,7 +15,7 @@ from tiny import cell
 
 import rnnspec
 from rnnspec.backends.cpu import machine, native
-from rnnspec.storage.cache import cache_folder, kept, uncollected
+from rnnspec.storage.cache import cache_folder, cached, uncollected
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = """from numba import njit
@@ -42,7 +42,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_a_layout_is_read_without_compiling():
-    made = native.Kernel("broken", TEXT.replace("get(table, 1)", "no_such_name"))
+    made = native.CpuText("broken", TEXT.replace("get(table, 1)", "no_such_name"))
     assert made.LAYOUT == {"fields": ("a", "b")}
     with pytest.raises(Exception, match="no_such_name"):
         _ = made.kernel
@@ -63,7 +63,7 @@ def test_machine_code_that_needs_other_libraries_is_refused():
 
 def test_numbers_arrive():
     table = np.array([0, 10])
-    native.Kernel("half", TEXT).kernel(table.ctypes.data)
+    native.CpuText("half", TEXT).kernel(table.ctypes.data)
     assert table.tolist() == [5, 10]
 
 
@@ -82,7 +82,7 @@ def test_inference_makes_no_more_than_it_needs():
 def test_the_garbage_collector_is_as_it_was():
     with pytest.raises(ZeroDivisionError), uncollected():
         assert not gc.isenabled()
-        _ = kept("bad", "key", lambda: bytes(1 // 0))
+        _ = cached("bad", "key", lambda: bytes(1 // 0))
     assert gc.isenabled()
     gc.disable()
     try:

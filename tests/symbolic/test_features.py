@@ -189,7 +189,7 @@ def test_nan_is_not_swallowed():
         assert np.isnan(at_point(equation, [1, np.nan])[0]).any(), equation
 
 
-# how products are written
+# --- how products are written ---
 
 
 def graph_of(equation: str, parameters: str):

@@ -117,7 +117,7 @@ def test_a_tie_of_max_shares_the_gradient():
     assert grad.params["v"][0] == grad.params["v"][1] != 0
 
 
-# graphs that are wrong
+# --- graphs that are wrong ---
 
 
 def malformed() -> dict[str, Graph]:
@@ -149,7 +149,7 @@ def test_what_is_no_node_is_refused():
         operands("W @ x")  # type: ignore[arg-type]
 
 
-# the same text in every process
+# --- the same text in every process ---
 
 PRINT = """
 import hashlib
@@ -215,7 +215,7 @@ def test_nan_is_not_swallowed():
     assert np.isnan(value) and np.isnan(gradient)
 
 
-# where derivatives jump
+# --- where derivatives jump ---
 
 
 def test_switches_are_the_comparisons_that_can_vary():

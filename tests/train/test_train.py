@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from train_parts import TEXT, mini_config, mini_run
 
-from rnnspec.storage.atomic import write_atomic
+from rnnspec.storage import atomic
 from rnnspec.train import TrainError, checkpoint, cross_entropy, generate, make_streams, train
 from rnnspec.train.loop import next_batch
 from rnnspec.train.plots import confusion_matrix, loss_curve, running_mean
@@ -111,7 +111,7 @@ def test_sampling():
         generate(run.model, run.problem.corpus.vocabulary, 1, temperature=-1)
 
 
-# checkpoints
+# --- checkpoints ---
 
 
 def all_of(run):
@@ -243,7 +243,7 @@ def test_writing_is_atomic(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("killed")))
         with pytest.raises(OSError, match="killed"):
-            write_atomic(path, lambda file: file.write(b"new"))
+            atomic.write(path, b"new")
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
 
     def fails(file):
@@ -251,11 +251,11 @@ def test_writing_is_atomic(tmp_path, monkeypatch):
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        write_atomic(path, fails)
+        atomic.write(path, fails)
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
 
 
-# plots and imports
+# --- plots and imports ---
 
 
 def test_losses_that_are_not_finite_are_drawn_around(tmp_path):
@@ -296,7 +296,7 @@ def test_import_is_light():
     )
 
 
-# with the real layer
+# --- with the real layer ---
 
 LINEAR = """\
 rnnspec: 1

@@ -84,7 +84,7 @@ def test_default_corpus():
     assert len(corpus.train) > 300_000 and 4 < corpus.unigram_bits < 5
 
 
-# batches
+# --- batches ---
 
 
 def test_padding():
@@ -139,7 +139,7 @@ def test_the_order_follows_from_seed_and_cursor():
     assert Shuffled(lengths, 3, seed=2).next({})[0].tolist() != seen[0][0]
 
 
-# bad data: what is said has the file and the row
+# --- bad data: what is said has the file and the row ---
 
 
 def npy_header(shape):

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from train_parts import TEXT, mini_config, mini_run
 
-from rnnspec.storage import atomic as files
+from rnnspec.storage import atomic
 from rnnspec.storage.atomic import sweep
 from rnnspec.train import checkpoint, train
 from rnnspec.train.results import MetricsLog
@@ -134,10 +134,10 @@ def test_a_writer_that_is_killed_leaves_a_whole_checkpoint(tmp_path):
 
 
 def test_no_process_is_sent_a_signal_where_that_is_more_than_a_probe(monkeypatch):
-    assert files._alive(str(os.getpid()))
-    assert not files._alive("weights") and not files._alive("9" * 30)
-    monkeypatch.setattr(files, "os", SimpleNamespace(name="nt", kill=lambda *_: pytest.fail("Ctrl+C was sent")))
-    assert files._alive("1")
+    assert atomic.alive(str(os.getpid()))
+    assert not atomic.alive("weights") and not atomic.alive("9" * 30)
+    monkeypatch.setattr(atomic, "os", SimpleNamespace(name="nt", kill=lambda *_: pytest.fail("Ctrl+C was sent")))
+    assert atomic.alive("1")
 
 
 FULL = """

@@ -158,7 +158,7 @@ def test_softmax_does_not_overflow():
     np.testing.assert_allclose(softmax(np.array([[1000.0, 1000.0], [-1000.0, 0.0]])), [[0.5, 0.5], [0, 1]])
 
 
-# heads
+# --- heads ---
 
 
 def test_embedding_and_head_gradients():

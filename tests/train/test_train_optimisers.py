@@ -94,7 +94,7 @@ def test_clipping_by_value_keeps_nan():
         clip_value(grads, -1.0)
 
 
-# optimisers
+# --- optimisers ---
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ def test_two_directions_of_a_cell_with_two_outputs():
         )
 
 
-# what the batches are
+# --- what the batches are ---
 
 
 def test_adding_asks_for_the_sum_of_one_number_of_each_half():
@@ -201,8 +201,16 @@ def test_reber_strings_are_legal_and_changed_ones_are_not():
 
 
 def test_numbers_in_words():
-    for number, words in ((0, "zero"), (13, "thirteen"), (40, "forty"), (99, "ninety nine"), (312, "three hundred and twelve"),
-                          (1000, "one thousand"), (1042, "one thousand and forty two"), (99_900, "ninety nine thousand nine hundred")):  # fmt: skip
+    for number, words in (
+        (0, "zero"),
+        (13, "thirteen"),
+        (40, "forty"),
+        (99, "ninety nine"),
+        (312, "three hundred and twelve"),
+        (1000, "one thousand"),
+        (1042, "one thousand and forty two"),
+        (99_900, "ninety nine thousand nine hundred"),
+    ):
         assert translate.in_words(number) == words
     assert len({translate.in_words(n) for n in range(3000)}) == 3000
 
@@ -238,21 +246,31 @@ def test_gradients_of_encoder_and_decoder():
         )
 
 
-# gates that keep
+# --- gates that keep ---
 
 
-@pytest.mark.parametrize("cell, gate, sign, writers", [("lstm", "f", 1, ("i",)), ("gru", "z", 1, ()), ("gru_other_polarity", "z", -1, ()),
-                                                       ("lstm_cifg", "i", -1, ())])  # fmt: skip
+@pytest.mark.parametrize(
+    "cell, gate, sign, writers",
+    [("lstm", "f", 1, ("i",)), ("gru", "z", 1, ()), ("gru_other_polarity", "z", -1, ()), ("lstm_cifg", "i", -1, ())],
+)
 def test_which_gates_keep_a_state_follows_from_the_equations(cell, gate, sign, writers):
     assert [(k.gate, k.sign, k.writers) for k in keepers(rnnspec.load(cell))] == [(gate, sign, writers)]
     assert keepers(rnnspec.load("rnn")) == []
 
 
-@pytest.mark.parametrize("update, sign", [
-    ("h[t-1] - z[t] * h[t-1] + z[t] * n[t]", -1), ("z[t] * n[t] + (-z[t] * h[t-1] + h[t-1])", -1), ("n[t] - (z[t] * h[t-1] - h[t-1])", -1),
-    ("h[t-1] - (1 - z[t]) * h[t-1] + n[t]", 1), ("n[t] - z[t] * h[t-1]", 1), ("z[t] * h[t-1] + n[t]", 1),
-    ("-u * z[t] * h[t-1] + h[t-1] + n[t]", -1), ("h[t-1] + z[t] * -h[t-1] + n[t]", -1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "update, sign",
+    [
+        ("h[t-1] - z[t] * h[t-1] + z[t] * n[t]", -1),
+        ("z[t] * n[t] + (-z[t] * h[t-1] + h[t-1])", -1),
+        ("n[t] - (z[t] * h[t-1] - h[t-1])", -1),
+        ("h[t-1] - (1 - z[t]) * h[t-1] + n[t]", 1),
+        ("n[t] - z[t] * h[t-1]", 1),
+        ("z[t] * h[t-1] + n[t]", 1),
+        ("-u * z[t] * h[t-1] + h[t-1] + n[t]", -1),
+        ("h[t-1] + z[t] * -h[t-1] + n[t]", -1),
+    ],
+)
 def test_a_gate_that_takes_a_part_of_the_state_away_keeps_it_at_zero(update, sign):
     """Its bias begins on the side where the state stays. A bias that is subtracted would end up on
     the other one, and is left alone."""
@@ -283,7 +301,7 @@ def test_keeping_gates_begin_open_and_writing_ones_closed():
     assert keeping(rnnspec.load("rnn"), 100) == rnnspec.load("rnn")
 
 
-# from the command line
+# --- from the command line ---
 
 
 @pytest.fixture
@@ -317,7 +335,8 @@ def test_generate_only_writes_from_a_trained_text_model(command, monkeypatch):
         "--task", "generate", "--from", "runs/rnn", "--temperature", "0.7", "--sample", "120", "--set", "prompt=to "
     )
     assert code == 0 and [line for line in out.splitlines() if line.startswith("---") and "temperature" in line] == [
-        f"--- temperature {t}" for t in (0.5, 0.7, 1.2)]  # fmt: skip
+        f"--- temperature {t}" for t in (0.5, 0.7, 1.2)
+    ]
     before, after = (np.load(f"runs/{name}/weights.npz") for name in ("rnn", "rnn-generate"))
     assert all(np.array_equal(before[n], after[n]) for n in before.files if n.startswith("model/"))
 
@@ -454,7 +473,7 @@ def test_the_list_of_tasks(command):
     assert code == 0 and all(f"{name} (" in out for name in task_names())
 
 
-# levels
+# --- levels ---
 
 
 def level(name, cell, **changed):

@@ -16,11 +16,11 @@ from functools import lru_cache
 from typing import Any
 
 from rnnspec.backends.cpu import machine
-from rnnspec.storage.cache import kept, uncollected
+from rnnspec.storage.cache import cached, uncollected
 from rnnspec.storage.sources import import_source
 
 
-class Kernel:
+class CpuText:
     """An emitted text (see emit.py): its `LAYOUT`, and its function `kernel`, compiled when first
     asked for."""
 
@@ -47,9 +47,9 @@ def _layout(text: str) -> Mapping[str, Any]:
 
 
 @lru_cache(maxsize=1024)
-def load_kernel(name: str, text: str) -> Kernel:
-    """The same Kernel whenever this process asks for the same text."""
-    return Kernel(name, text)
+def load_text(name: str, text: str) -> CpuText:
+    """The same CpuText whenever this process asks for the same text."""
+    return CpuText(name, text)
 
 
 def addresses(name: str, key: str, functions: Sequence[str], make: Callable[[], bytes]) -> Sequence[int]:
@@ -60,7 +60,7 @@ def addresses(name: str, key: str, functions: Sequence[str], make: Callable[[], 
     with _LOCKS.setdefault(key, threading.RLock()):
         if key not in _LOADED:
             with uncollected():
-                _LOADED[key] = machine.load(kept(name, key, make), functions)
+                _LOADED[key] = machine.load(cached(name, key, make), functions)
         return _LOADED[key]
 
 

@@ -18,7 +18,7 @@ from numpy import ndarray as Array
 
 from rnnspec.backends import reference
 from rnnspec.check.accuracy.cells import DIGITS, distances, spacing
-from rnnspec.engine.kernel import compile
+from rnnspec.engine.compile import compile
 from rnnspec.language.functions import FUNCTIONS, INTERNAL
 from rnnspec.language.load import loads
 from rnnspec.language.spec import Spec
@@ -132,14 +132,19 @@ def measure_functions(
     dtypes: Sequence[str] = ("float32", "float64"),
     samples: int = 300,
     progress: Callable[[str, int, int], None] | None = None,
+    run: Callable[[str, dict[str, Array]], dict[str, Array]] | None = None,
 ) -> FunctionReport:
-    """The errors of every elementwise function of the table. samples: arguments of each of six
-    kinds."""
+    """The errors of every elementwise function of the table.
+
+    samples: arguments of each of six kinds; progress: told what is measured, how many before it, of
+    how many; run: what computes the functions, `run_kernel` if None.
+    """
+    run = run or run_kernel
     names = [n for n in FUNCTIONS if n not in INTERNAL]
     found = []
     for number, dtype in enumerate(dtypes):
         values = {n: arguments(dtype, samples) for n in names}
-        results = _run(dtype, {n: np.concatenate([np.array(SPECIAL, dtype), v]) for n, v in values.items()})
+        results = run(dtype, {n: np.concatenate([np.array(SPECIAL, dtype), v]) for n, v in values.items()})
         for which, name in enumerate(names):
             if progress is not None:
                 progress(f"{name}, {dtype}", number * len(names) + which, len(names) * len(dtypes))
@@ -180,8 +185,8 @@ def _call(name: str) -> str:
     return f"{name}({', '.join([f'x_{name}[t]', *SLOPES.get(name, ())])})"
 
 
-def _run(dtype: str, values: dict[str, Array]) -> dict[str, Array]:
-    """Every function of its values, in a kernel."""
+def run_kernel(dtype: str, values: dict[str, Array]) -> dict[str, Array]:
+    """The results of functions, by name, of the arguments of each [n], from one kernel."""
     kernel = compile(cell_of_functions(list(values)), dtype=dtype)
     width = max(map(len, values.values()))
     inputs = {f"x_{n}": np.concatenate([v, np.zeros(width - len(v), dtype)])[None, None] for n, v in values.items()}

@@ -303,7 +303,7 @@ def verify(
 
 def own_kernel(case: Mapping[str, Any]) -> dict[str, Array]:
     """The adapter for the kernels of rnnspec: all values and gradients."""
-    from rnnspec.engine.kernel import compile
+    from rnnspec.engine.compile import compile
     from rnnspec.language.load import loads
 
     spec = loads(case["spec"])

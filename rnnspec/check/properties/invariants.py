@@ -13,7 +13,7 @@ from rnnspec.backends.cpu.launch.rows import chunk_rows
 from rnnspec.check.outcome import Outcome, at_sizes, largest
 from rnnspec.check.parts import Rows, alone, of_rows, rows, same_but_for_sums, steps, with_inputs
 from rnnspec.check.sampling import Case, Shapes, size_values
-from rnnspec.check.subject import Subject, run_kernel, variant, worst
+from rnnspec.check.subject import Subject, run_kernel, worst
 from rnnspec.check.tolerances import EXACT, REORDERED, REORDERED_LONG
 from rnnspec.symbolic.graph import Read
 
@@ -31,7 +31,7 @@ WIDER = (
 def _short_and_long(known: Subject) -> tuple[Shapes, ...]:
     """A short sequence, and one that a kernel works through in several chunks."""
     kernel = known.compiled()
-    layouts = [kernel._code(mode).layout for mode in ("forward", "backward")]
+    layouts = [kernel.layout(mode) for mode in ("forward", "backward")]
     chunk = chunk_rows(layouts, size_values(known.spec, WIDE), kernel.dtype.itemsize)
     return Shapes(7, 3, (known.lanes() + 1, known.lanes() - 1, 3)), Shapes(20, max(3, chunk // 8), WIDE)
 
@@ -115,11 +115,11 @@ def thread_independence(known: Subject, shapes: Shapes) -> Outcome:
     another has not written yet would find there what the run before had written, the right numbers.
     """
     case = known.draw(shapes, "threads")
-    single = run_kernel(variant(known.compiled(), 1), case)
+    single = run_kernel(known.compiled().like(threads=1), case)
     poison = with_inputs(case, lambda a: np.full_like(a, np.nan))
     outcomes = []
     for threads in (2, 3):
-        kernel = variant(known.compiled(), threads)
+        kernel = known.compiled().like(threads=threads)
         run_kernel(kernel, poison)
         outcomes += same_but_for_sums(
             run_kernel(kernel, case), single, known.dtype, f"on {threads} threads at {case.about()}"

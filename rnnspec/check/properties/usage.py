@@ -13,7 +13,7 @@ from rnnspec.backends import reference
 from rnnspec.check.outcome import Outcome, at_sizes, largest
 from rnnspec.check.parts import rows, same_but_for_sums, steps, with_inputs
 from rnnspec.check.sampling import Case, Shapes
-from rnnspec.check.subject import Subject, Values, run_kernel, run_reference, variant, worst
+from rnnspec.check.subject import Subject, Values, run_kernel, run_reference, worst
 from rnnspec.check.tolerances import EXACT, KERNEL, LARGE
 from rnnspec.symbolic.graph import Read
 
@@ -134,7 +134,7 @@ def saturation(known: Subject, shapes: Shapes) -> Outcome:
 def low_memory(known: Subject, shapes: Shapes) -> Outcome:
     """`memory="low"` gives what the full tape gives."""
     case = known.draw(shapes, f"low memory {shapes.number}")
-    full, low = (run_kernel(variant(known.compiled(), memory=memory), case) for memory in ("full", "low"))
+    full, low = (run_kernel(known.compiled().like(memory=memory), case) for memory in ("full", "low"))
     return largest(same_but_for_sums(low, full, known.dtype, f'with memory="low" at {case.about()}'))
 
 

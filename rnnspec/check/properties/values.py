@@ -13,7 +13,8 @@ from rnnspec.check.properties.conditioning import measure
 from rnnspec.check.sampling import Shapes
 from rnnspec.check.subject import Subject, Values, collect, run_kernel, run_reference, without_noise, worst
 from rnnspec.check.tolerances import EXAMPLE, KERNEL, KINK_COMPARISON, REFERENCE
-from rnnspec.engine.kernel import Kernel, compile
+from rnnspec.engine.compile import compile
+from rnnspec.engine.kernel import Kernel
 from rnnspec.errors import BackendUnavailable
 from rnnspec.language.sizes import full_shape
 from rnnspec.language.spec import Example, Shape, Spec

@@ -1,4 +1,5 @@
-"""The tasks, one file each: a module of this folder that has a `TASK`. A new one is a new file."""
+"""The tasks, one file each: every module of this folder but `shared` has a `TASK`. A new task is a
+new file."""
 
 from __future__ import annotations
 
@@ -9,10 +10,12 @@ from importlib import import_module
 from rnnspec.train.errors import TrainError
 from rnnspec.train.problem import Task
 
+NO_TASKS = ("shared",)  # parts of several tasks
+
 
 def task_names() -> tuple[str, ...]:
     """All tasks, in the order of the alphabet; nothing is imported."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")))
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in NO_TASKS))
 
 
 def load_task(name: str) -> Task:

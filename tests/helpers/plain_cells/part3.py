@@ -43,7 +43,7 @@ def affine(p: Arrays, gate: str, x: Array, h: Array) -> Array:
     return total + p[f"b_{gate}"] if f"b_{gate}" in p else total
 
 
-# LSTM
+# --- LSTM ---
 
 
 def odyssey(variant: str) -> Callable[..., Found]:
@@ -170,7 +170,7 @@ def phased_lstm(p: Arrays, inputs: Arrays, states: Arrays, constants: Mapping[st
     return loop(step, inputs, states)
 
 
-# GRU
+# --- GRU ---
 
 
 def gru(reset_after: bool, z_keeps: bool) -> Callable[..., Found]:
@@ -211,7 +211,7 @@ def gru_d(p: Arrays, inputs: Arrays, states: Arrays, constants: Mapping[str, flo
     return loop(step, inputs, states)
 
 
-# elementwise recurrences
+# --- elementwise recurrences ---
 
 
 def sru(p: Arrays, inputs: Arrays, states: Arrays, constants: Mapping[str, float]) -> Found:
@@ -278,7 +278,7 @@ def rg_lru(p: Arrays, inputs: Arrays, states: Arrays, constants: Mapping[str, fl
     return loop(step, inputs, states)
 
 
-# groups, memories and rate networks
+# --- groups, memories and rate networks ---
 
 
 def clockwork_rnn(p: Arrays, inputs: Arrays, states: Arrays, constants: Mapping[str, float]) -> Found:

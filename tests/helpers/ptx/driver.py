@@ -49,8 +49,7 @@ class FakeLibrary:
         self.current, self.waits = threading.local(), 0
         self.known: dict[tuple[int, int], int] = {}  # (address, attribute) -> its value
 
-    # --- what there is
-    # -----------------------------------------------------------------------------------------------
+    # --- what there is ---
 
     def cuInit(self, flags: Any) -> int:
         return SUCCESS
@@ -111,8 +110,7 @@ class FakeLibrary:
         self.waits += 1
         return SUCCESS
 
-    # --- kernels
-    # -----------------------------------------------------------------------------------------------------
+    # --- kernels ---
 
     @in_context
     def cuModuleLoadData(self, module: Any, image: Any) -> int:
@@ -163,8 +161,7 @@ class FakeLibrary:
         )
         return SUCCESS
 
-    # --- memory
-    # ------------------------------------------------------------------------------------------------------
+    # --- memory ---
 
     @in_context
     def cuMemAllocAsync(self, address: Any, count: Any, stream: Any) -> int:

@@ -164,8 +164,7 @@ class Machine:
             self.polling[:] = False
         return released
 
-    # --- memory
-    # ------------------------------------------------------------------------------------------------------
+    # --- memory ---
 
     def load(
         self,

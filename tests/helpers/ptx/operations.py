@@ -101,8 +101,7 @@ def _set(array: np.ndarray, lanes: Lanes, value: Any) -> bool:
     return True
 
 
-# --- operands
-# --------------------------------------------------------------------------------------------------------
+# --- operands ---
 
 
 def _register(machine: Machine, name: str) -> np.ndarray:
@@ -270,8 +269,7 @@ def _pack(machine: Machine, opcode: tuple[str, ...], operands: tuple[str, ...]) 
     return pack
 
 
-# --- arithmetic
-# ------------------------------------------------------------------------------------------------------
+# --- arithmetic ---
 
 
 def _compute(machine: Machine, opcode: tuple[str, ...], operands: tuple[str, ...]) -> Get:

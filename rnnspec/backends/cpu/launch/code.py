@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from rnnspec.backends.cpu.native import Kernel
+from rnnspec.backends.cpu.native import CpuText
 from rnnspec.backends.cpu.runtime.addresses import Runtime, runtime
 
 
 @dataclass(frozen=True)
-class Code:
+class CpuCode:
     """An imported kernel."""
 
-    module: Kernel
+    text: CpuText
     dtype: np.dtype
     runtime: Runtime
     layout: Mapping[str, Any]
@@ -25,11 +25,11 @@ class Code:
     chunks: tuple[int, int]  # and where the number of chunks and the address of their table stand
 
 
-def code(module: Kernel, dtype: np.dtype) -> Code:
-    index = {f: i for i, f in enumerate(module.LAYOUT["fields"])}
+def code(text: CpuText, dtype: np.dtype) -> CpuCode:
+    index = {f: i for i, f in enumerate(text.LAYOUT["fields"])}
     inputs, outputs = (
-        {name: index[f"{kind} {name}"] for name in module.LAYOUT[f"{kind}s"]} for kind in ("input", "output")
+        {name: index[f"{kind} {name}"] for name in text.LAYOUT[f"{kind}s"]} for kind in ("input", "output")
     )
-    return Code(
-        module, dtype, runtime(dtype.name), module.LAYOUT, inputs, outputs, (index["chunks"], index["chunk_table"])
+    return CpuCode(
+        text, dtype, runtime(dtype.name), text.LAYOUT, inputs, outputs, (index["chunks"], index["chunk_table"])
     )

@@ -163,7 +163,7 @@ class Bound:
         if self.plan.parts > 1:
             for barrier in self.barriers:  # an interrupted run leaves it open
                 barrier[:] = 0
-        run_blocks(self.plan.code.module.kernel, self.addresses, (self, keep), self.release)
+        run_blocks(self.plan.code.text.kernel, self.addresses, (self, keep), self.release)
 
     def release(self) -> None:
         """Lets parts go on that wait for one that may never come; what they compute then is of no

@@ -16,7 +16,7 @@ from rnnspec.backends.cpu.machine import JOB
 from rnnspec.language.sizes import evaluate_size
 
 if TYPE_CHECKING:
-    from rnnspec.backends.cpu.launch.code import Code
+    from rnnspec.backends.cpu.launch.code import CpuCode
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class PackPlan:
     belongs there, and whether that is an offset in the memory.
     """
 
-    code: Code
+    code: CpuCode
     size: int
     jobs: Array
     sources: tuple[str, ...]
@@ -58,7 +58,7 @@ class PackPlan:
     moved: Array
 
 
-def pack_plan(code: Code, sizes: Mapping[str, int], widths: Mapping[str, int]) -> PackPlan:
+def pack_plan(code: CpuCode, sizes: Mapping[str, int], widths: Mapping[str, int]) -> PackPlan:
     """The plan for sizes; widths: the number of elements of each vector parameter."""
     layout, item, lanes = code.layout, code.dtype.itemsize, code.layout["lanes"]
     arena, named, counts, jobs = Arena(), dict[str, int](), dict[str, int](), list[tuple[str, bool, tuple[int, ...]]]()

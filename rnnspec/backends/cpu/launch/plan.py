@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray as Array
 
-from rnnspec.backends.cpu.launch.code import Code
+from rnnspec.backends.cpu.launch.code import CpuCode
 from rnnspec.backends.cpu.launch.memory import Arena, Memory, address, padded
 from rnnspec.backends.cpu.launch.pool import yield_address
 from rnnspec.backends.cpu.launch.rows import Block
@@ -47,7 +47,7 @@ class Plan:
     those of a batch; else they are parts of them that may start anywhere (see rnnspec/pieces.py),
     and steps lead on (1) or back (-1)."""
 
-    code: Code
+    code: CpuCode
     sizes: Mapping[str, int]
     blocks: tuple[Block, ...]
     parts: int
@@ -66,7 +66,7 @@ class Plan:
         return sum(len(b.order) for b in self.blocks)
 
 
-def plan(own: Code, sizes: Mapping[str, int], blocks: tuple[Block, ...], parts: int = 1, pieces: int = 0) -> Plan:
+def plan(own: CpuCode, sizes: Mapping[str, int], blocks: tuple[Block, ...], parts: int = 1, pieces: int = 0) -> Plan:
     """The plan of a kernel for sizes and blocks of rows, each of them shared by `parts` threads."""
     layout = own.layout
     static = _static_fields(own, sizes) | {"parts": parts, "yielding": yield_address()}
@@ -85,7 +85,7 @@ def plan(own: Code, sizes: Mapping[str, int], blocks: tuple[Block, ...], parts: 
     return Plan(own, sizes, blocks, parts, tuple(tables), scratch, _own(own), tape, size, widths, zeroed[0], pieces)
 
 
-def _static_fields(own: Code, sizes: Mapping[str, int]) -> dict[str, int]:
+def _static_fields(own: CpuCode, sizes: Mapping[str, int]) -> dict[str, int]:
     r = own.runtime
     outer = r.outer if any(len(shape) == 2 for shape in own.layout["gradients"].values()) else 0
     fields = {"product": r.product, "outer": outer, "gather": r.gather, "scatter": r.scatter}
@@ -106,11 +106,11 @@ def _block_fields(block: Block) -> dict[str, int]:
     }
 
 
-def _width(own: Code, size: str, sizes: Mapping[str, int]) -> int:
+def _width(own: CpuCode, size: str, sizes: Mapping[str, int]) -> int:
     return padded(evaluate_size(size, sizes), own.layout["lanes"])
 
 
-def _scratch(own: Code, sizes: Mapping[str, int], block: Block) -> tuple[Region, int]:
+def _scratch(own: CpuCode, sizes: Mapping[str, int], block: Block) -> tuple[Region, int]:
     """A block's memory: gradients, zeros and the barrier first, then buffers of a chunk and
     carries."""
     layout, item = own.layout, own.dtype.itemsize
@@ -134,7 +134,7 @@ def _scratch(own: Code, sizes: Mapping[str, int], block: Block) -> tuple[Region,
     return region(layout, places, arena.size), zeroed
 
 
-def _own(own: Code) -> Region:
+def _own(own: CpuCode) -> Region:
     """Memory of one part: descriptors, and scratch of the outer products."""
     arena = Arena()
     places = {
@@ -152,7 +152,7 @@ def stored_shape(shape: tuple[str, ...], sizes: Mapping[str, int], lanes: int) -
     return (*full[:-1], padded(full[-1], lanes)) if full else (lanes,)
 
 
-def _tape(own: Code, sizes: Mapping[str, int], blocks: tuple[Block, ...]) -> tuple[tuple[Region, ...], int]:
+def _tape(own: CpuCode, sizes: Mapping[str, int], blocks: tuple[Block, ...]) -> tuple[tuple[Region, ...], int]:
     """Where each block's part of the tape lies: of the kernel that writes it."""
     arena, found = Arena(), []
     for block in blocks:

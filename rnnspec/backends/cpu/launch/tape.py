@@ -24,6 +24,12 @@ class Tape:
     def tape_bytes(self) -> int:
         return self.plan.tape_size
 
+    def histories(self, steps: int, rows: int) -> dict[str, Array]:
+        """Every state after every step, [T, B, width]; zero past a row's end."""
+        found = new_histories(self, steps, rows)
+        read_history(self, found)
+        return found
+
     def kept(self) -> Array:
         """All of it as bytes, not copied, for `restored` with an equal plan; the array holds the
         memory."""

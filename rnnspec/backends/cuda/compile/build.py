@@ -13,8 +13,8 @@ from pathlib import Path
 
 from rnnspec.backends.cuda.compile.source import Source
 from rnnspec.errors import BackendUnavailable
-from rnnspec.storage.atomic import write_atomic
-from rnnspec.storage.cache import kept, sources_digest, uncollected
+from rnnspec.storage import atomic
+from rnnspec.storage.cache import cached, sources_digest, uncollected
 from rnnspec.storage.sources import import_source
 
 COMPILERS = ("numba", "numba-cuda", "numpy", "nvidia-nvvm", "nvidia-cuda-nvcc", "cuda-toolkit")
@@ -44,7 +44,7 @@ def build(source: Source, target: tuple[int, int]) -> tuple[bytes, str]:
     content = _found(source, target)
     if content is None:
         try:
-            content = kept(name, f"{_key(source)} {target} {versions()}", lambda: _compile(source, target, name))
+            content = cached(name, f"{_key(source)} {target} {versions()}", lambda: _compile(source, target, name))
         except BackendUnavailable as error:
             if not _FOLDERS:
                 raise
@@ -81,7 +81,7 @@ def prebuilt(folders: Iterable[Path]) -> None:
 def store(folder: Path, source: Source, target: tuple[int, int], cubin: bytes, entry: str) -> Path:
     """Puts a kernel's cubin where `prebuilt` looks for it."""
     path, content = folder / _file(source, target), entry.encode() + b"\n" + cubin
-    write_atomic(path, lambda file: file.write(hashlib.sha256(content).digest() + content))
+    atomic.write(path, hashlib.sha256(content).digest() + content)
     return path
 
 

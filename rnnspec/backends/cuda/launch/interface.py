@@ -9,6 +9,7 @@ array is used.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
@@ -54,6 +55,18 @@ def interface(value: Any) -> dict[str, Any]:
     shape, dtype = tuple(found["shape"]), np.dtype(found["typestr"])
     found["strides"] = tuple(found.get("strides") or packed_strides(shape, dtype.itemsize))
     return found | {"shape": shape, "keep": value}
+
+
+def shadows(arrays: Any) -> Any:
+    """A mapping of arrays with empty ones, of their shapes and dtypes, in place of those on a GPU;
+    whatever is no mapping as it is."""
+    if not isinstance(arrays, Mapping):
+        return arrays
+    return {name: _shadow(interface(a)) if on_device(a) else a for name, a in arrays.items()}
+
+
+def _shadow(told: Mapping[str, Any]) -> np.ndarray:
+    return np.broadcast_to(np.zeros((), np.dtype(told["typestr"])), told["shape"])
 
 
 def _detached(value: Any) -> Any:

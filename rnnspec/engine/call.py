@@ -1,0 +1,269 @@
+"""The arguments of a kernel's call, checked and completed: a `Call`.
+
+In: a `Cell` and what the caller gave. Out: arrays whose names, dtypes and shapes fit one another,
+with noise and defaults among them, and the value of every size. Nothing is computed with the
+arrays, nothing is copied that can be read as it is, and no backend is known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy import ndarray as Array
+
+from rnnspec.engine import arrays as checked
+from rnnspec.engine.memo import Memo
+from rnnspec.engine.noise import Seed, draw, mean
+from rnnspec.engine.spans import Pieces
+from rnnspec.engine.weights import Weights
+from rnnspec.errors import ShapeError
+from rnnspec.language.spec import Shape, Spec
+
+Named = dict[str, Array]
+Arrays = tuple[Mapping[str, Array], Mapping[str, Array], Mapping[str, Array]]  # parameters, inputs, states, by name
+Extent = tuple[dict[str, int], int, int]  # the value of every size; steps; rows
+NO_INPUT = "'{}' has no input that tells the number of steps and rows."
+ONLY_NOISE = "'{}' has no input beside its noise that tells the number of steps and rows: give the arrays of its noise."
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell as its calls are checked against it.
+
+    states: every value that is carried from step to step, name -> shape. dtype: of all arrays.
+    extents: what the shapes of earlier calls told, for they come again.
+    """
+
+    spec: Spec
+    states: Mapping[str, Shape]
+    dtype: np.dtype
+    extents: Memo[tuple[Any, ...], Extent] = field(default_factory=lambda: Memo(256), compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Call:
+    """The arguments of a call, ready for a kernel, which trusts them.
+
+    params: name -> array of the parameter's shape, noise among them, or packed Weights; inputs:
+    name -> [T, B, ...], every one; states: name -> [B, ...] before the first step, [R, ...] with
+    pieces, zero where left out. Arrays are of the kernel's dtype; a GPU's kernel takes those on its
+    device too. lengths: int64 [B], with pieces theirs [R], None where every row takes all steps.
+    sizes: the value of every size of the cell. steps, rows: T and B. pieces: the parts of rows that
+    run alone; the rows of inputs then lie one after another, step after step.
+    """
+
+    params: Mapping[str, Any] | Weights
+    inputs: Mapping[str, Any]
+    states: Mapping[str, Any]
+    lengths: Array | None
+    sizes: Mapping[str, int]
+    steps: int
+    rows: int
+    pieces: Pieces | None = None
+
+
+def sequence(
+    cell: Cell,
+    params: Mapping[str, Any] | Weights,
+    inputs: Mapping[str, Any],
+    states: Mapping[str, Any] | None,
+    lengths: Any,
+    noise: Seed | str | None,
+    pieces: Pieces | None,
+) -> Call:
+    """The Call of a run over steps, from arguments as `Kernel.forward` takes them."""
+    arrays = named(cell, params, inputs, states)
+    starts = "B" if pieces is None else str(len(pieces))
+    if cell.spec.noise:
+        arrays = with_noise(cell, arrays, noise, starts, packed=isinstance(params, Weights))
+    sizes, steps, rows = extent(cell, arrays, ("T", "B"), starts)
+    p, x, s = arrays
+    if cell.spec.defaults:
+        x = checked.with_defaults(cell.spec, x, (steps, rows), sizes, cell.dtype)
+    if pieces is not None:
+        x = {name: checked.numbered(array) for name, array in x.items()}
+    ends = ends_of_rows(lengths, pieces, steps, rows)
+    return Call(params if isinstance(params, Weights) else p, x, s, ends, sizes, steps, rows, pieces)
+
+
+def single_step(
+    cell: Cell,
+    params: Mapping[str, Any] | Weights,
+    inputs: Mapping[str, Any],
+    states: Mapping[str, Any] | None,
+) -> Call:
+    """The Call of step 0 alone: inputs are given as [B, ...], and noise is what is expected of
+    it."""
+    spec = cell.spec
+    arrays = named(cell, params, inputs, states)
+    if missing := _missing_noise(spec, arrays):
+        expected = mean(spec, *_extent(cell, arrays, ("B",), "B", ONLY_NOISE), cell.dtype, missing)
+        arrays = _joined(spec, arrays, {n: a if n in spec.parameters else a[0] for n, a in expected.items()})
+    sizes, steps, rows = extent(cell, arrays, ("B",), "B")
+    p, x, s = arrays
+    x = {name: array[None] for name, array in x.items()}
+    if spec.defaults:
+        x = checked.with_defaults(spec, x, (steps, rows), sizes, cell.dtype)
+    return Call(params if isinstance(params, Weights) else p, x, s, None, sizes, steps, rows)
+
+
+def named(
+    cell: Cell, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None
+) -> Arrays:
+    """Parameters, inputs and states that were given, their names and dtypes checked. Noise and
+    inputs with a default may be left out, and any state."""
+    spec = cell.spec
+    optional = {*spec.defaults, *spec.noise} if spec.noise else spec.defaults
+    return (
+        parameters(cell, params),
+        checked.named("input", inputs, spec.inputs, cell.dtype, required=True, optional=optional),
+        checked.named("state", states, cell.states, cell.dtype, required=False),
+    )
+
+
+def parameters(cell: Cell, params: Mapping[str, Any] | Weights) -> Mapping[str, Array]:
+    """The parameters that were given, by name; those that are noise may be left out."""
+    spec = cell.spec
+    if not isinstance(params, Weights):
+        return checked.named("parameter", params, spec.parameters, cell.dtype, required=True, optional=spec.noise)
+    if (params.spec is not spec and params.spec != spec) or params.dtype != cell.dtype:
+        raise ValueError(
+            f"these weights were packed for Kernel({params.spec.name}, {params.dtype}); give Kernel({spec.name},"
+            f" {cell.dtype}) the parameters, or what its own `pack` makes of them."
+        )
+    return params.params
+
+
+def parameters_with_noise(cell: Cell, params: Mapping[str, Any], noise: Seed | str) -> dict[str, Array]:
+    """All parameters of a cell, with the noise among them that was not given."""
+    arrays, spec = parameters(cell, params), cell.spec
+    sizes = sizes_of(cell, (arrays, {}, {}), ("T", "B"), "B")
+    missing = [n for n in spec.noise if n in spec.parameters and n not in arrays]
+    return {**arrays, **_noise(cell, missing, noise, sizes, 0, 0)}
+
+
+def with_noise(cell: Cell, arrays: Arrays, noise: Seed | str | None, starts: str, *, packed: bool) -> Arrays:
+    """The arrays of a sequence, with the noise among them that was not given.
+
+    noise: a seed, "mean", or None where nothing may be missing. starts: the axis of a state before
+    its own. packed: whether the parameters are Weights, which hold their noise already.
+    """
+    spec = cell.spec
+    if packed and noise is not None and noise != "mean" and any(n in spec.parameters for n in spec.noise):
+        raise ValueError(
+            f"the noise of '{spec.name}' is in its parameters too, and packed weights hold it already: give the"
+            " parameters themselves."
+        )
+    missing = _missing_noise(spec, arrays)
+    if not missing:
+        return arrays
+    if noise is None:
+        raise ShapeError(
+            f"missing noise {', '.join(map(repr, missing))} of '{spec.name}'. Give a seed to draw it in"
+            " training (noise=0, another one "
+            f'for every call), noise="mean" for what is expected of it, or its arrays among inputs and params.'
+        )
+    return _joined(spec, arrays, _noise(cell, missing, noise, *_extent(cell, arrays, ("T", "B"), starts, ONLY_NOISE)))
+
+
+def extent(cell: Cell, arrays: Arrays, lead: tuple[str, ...], starts: str) -> Extent:
+    """The value of every size, the steps (1 where `lead` has none) and the rows, as `sizes_of`
+    finds them."""
+    p, x, s = arrays
+    key = (
+        lead,
+        starts,
+        *[p[name].shape for name in cell.spec.parameters],
+        *[(name, array.shape) for name, array in x.items()],
+        "states",
+        *[(name, array.shape) for name, array in s.items()],
+    )
+    known = cell.extents.get(key)
+    return cell.extents.keep(key, _extent(cell, arrays, lead, starts, NO_INPUT)) if known is None else known
+
+
+def sizes_of(cell: Cell, arrays: Arrays, lead: tuple[str, ...], starts: str) -> dict[str, int]:
+    """Sizes from the shapes of all arrays, T and B among them (no size of a cell is called so).
+
+    lead: the axes of an input before its own; starts: the axis of a state before its own, a name or
+    a number. Raises ShapeError with all shapes that do not fit.
+    """
+    spec, (params, inputs, states) = cell.spec, arrays
+    dims = [(f"parameter '{n}'", spec.parameters[n], a.shape) for n, a in params.items()]
+    dims += [(f"input '{n}'", lead + spec.inputs[n], a.shape) for n, a in inputs.items()]
+    dims += [(f"state '{n}'", (starts, *cell.states[n]), a.shape) for n, a in states.items()]
+    return checked.infer_sizes(spec, dims)
+
+
+def ends_of_rows(lengths: Any, pieces: Pieces | None, steps: int, rows: int) -> Array | None:
+    """How many steps each row takes, or each piece; None where all take all."""
+    if pieces is None:
+        return checked.check_lengths(lengths, steps, rows)
+    if lengths is not None:
+        raise TypeError("give lengths or pieces, not both: pieces have their own lengths.")
+    pieces.check(steps, rows)
+    return pieces.length
+
+
+def gradients(
+    cell: Cell,
+    sizes: Mapping[str, int],
+    outputs: Mapping[str, Any] | None,
+    final: Mapping[str, Any] | None,
+    lead: tuple[int, int],
+    starts: int,
+) -> tuple[Named, Named]:
+    """The gradients of outputs and of final states that a backward run is given, their names,
+    dtypes and shapes checked.
+
+    sizes: of the forward run; lead: (T, B); starts: how many states it began with, B or the number
+    of its pieces.
+    """
+    spec, (steps, rows) = cell.spec, map(str, lead)
+    of_outputs = {name: spec.shapes[name] for name in spec.outputs}
+    dy = checked.named("output gradient", outputs, of_outputs, cell.dtype, required=False)
+    dfinal = checked.named("final state gradient", final, cell.states, cell.dtype, required=False)
+    dims = [
+        (f"the gradient of output '{n}'", (steps, rows, *checked.numbers(of_outputs[n], sizes)), a.shape)
+        for n, a in dy.items()
+    ]
+    dims += [
+        (f"the gradient of final state '{n}'", (str(starts), *checked.numbers(cell.states[n], sizes)), a.shape)
+        for n, a in dfinal.items()
+    ]
+    checked.infer_sizes(spec, dims)
+    return dy, dfinal
+
+
+def _extent(cell: Cell, arrays: Arrays, lead: tuple[str, ...], starts: str, untold: str) -> Extent:
+    sizes = sizes_of(cell, arrays, lead, starts)
+    if not set(lead) <= set(sizes):
+        raise ShapeError(untold.format(cell.spec.name))
+    return {n: v for n, v in sizes.items() if n not in ("T", "B")}, sizes.get("T", 1), sizes["B"]
+
+
+def _missing_noise(spec: Spec, arrays: Arrays) -> list[str]:
+    params, inputs, _ = arrays
+    return [name for name in spec.noise if name not in params and name not in inputs]
+
+
+def _joined(spec: Spec, arrays: Arrays, noise: Named) -> Arrays:
+    params, inputs, states = arrays
+    return (
+        {**params, **{n: a for n, a in noise.items() if n in spec.parameters}},
+        {**inputs, **{n: a for n, a in noise.items() if n in spec.inputs}},
+        states,
+    )
+
+
+def _noise(
+    cell: Cell, names: list[str], noise: Seed | str, sizes: Mapping[str, int], steps: int, rows: int
+) -> dict[str, Array]:
+    if not isinstance(noise, str):
+        return draw(cell.spec, sizes, steps, rows, noise, cell.dtype, names=names)
+    if noise != "mean":
+        raise ValueError(f'noise must be a seed (a whole number, or a tuple of them) or "mean", got {noise!r}.')
+    return mean(cell.spec, sizes, steps, rows, cell.dtype, names)

@@ -1,0 +1,305 @@
+"""The kernels of one cell on the CPU: plans, packs and runs what the emitted texts say."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy import ndarray as Array
+
+from rnnspec.backends.cpu.emit.texts import texts
+from rnnspec.backends.cpu.launch import pack, rows, segments
+from rnnspec.backends.cpu.launch.code import CpuCode, code
+from rnnspec.backends.cpu.launch.execute import Bound, execute
+from rnnspec.backends.cpu.launch.pack import Packed, PackPlan
+from rnnspec.backends.cpu.launch.plan import Plan, plan
+from rnnspec.backends.cpu.launch.pool import default_threads
+from rnnspec.backends.cpu.launch.segments import Segments, segment_steps
+from rnnspec.backends.cpu.launch.tape import Tape, new_tape, restored
+from rnnspec.backends.cpu.native import load_text
+from rnnspec.engine import arrays as checked
+from rnnspec.engine.call import Call, Named, gradients, single_step
+from rnnspec.engine.kernel import Kernel, known_memory, whole_threads
+from rnnspec.engine.memo import Memo
+from rnnspec.engine.results import Gradients, Inference, Run, State, Taped
+from rnnspec.engine.spans import Pieces
+from rnnspec.engine.stream import step_arrays
+from rnnspec.engine.weights import Weights
+from rnnspec.language.sizes import full_shape
+from rnnspec.language.spec import Spec
+from rnnspec.lowering.pipeline import MODES
+
+TAPED = ("forward", "backward")  # kernels that share a tape, and so a plan
+
+
+class CpuKernel(Kernel):
+    """The kernels of one cell on the CPU. threads: how many a call may use, None for all processors
+    this process may use; limits: from where on a call is split over them, and into chunks."""
+
+    limits = rows.Limits()
+
+    def __init__(self, spec: Spec, dtype: np.dtype, threads: int | None = None, memory: str = "full"):
+        super().__init__(spec, dtype)
+        self.memory = memory
+        self._threads = threads
+        self._codes: dict[str, CpuCode] = {}
+        self._lock = threading.Lock()
+        self._planned: Memo[tuple[Any, ...], list[Plan]] = Memo(64)
+        self._packings: Memo[tuple[Any, ...], PackPlan] = Memo(64)
+
+    def __repr__(self) -> str:
+        return f"Kernel({self.spec.name}, {self.dtype}, threads={self.threads})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (CpuKernel, (self.spec, self.dtype, self._threads, self.memory))
+
+    @property
+    def threads(self) -> int:
+        return self._threads or default_threads()
+
+    def like(self, *, threads: int | None = None, memory: str | None = None) -> CpuKernel:
+        threads = self._threads if threads is None else whole_threads(threads)
+        other = type(self)(self.spec, self.dtype, threads, self.memory if memory is None else known_memory(memory))
+        other._codes, other._lock = self._codes, self._lock
+        return other
+
+    def source(self, mode: str = "forward") -> str:
+        if mode not in MODES:
+            raise ValueError(f"mode must be one of {', '.join(map(repr, MODES))}; got {mode!r}.")
+        return texts(self.spec, self.dtype.name)[mode]
+
+    def layout(self, mode: str) -> Mapping[str, Any]:
+        return self._code(mode).layout
+
+    def _code(self, mode: str) -> CpuCode:
+        """The kernel of a mode, its text made or read from the cache."""
+        with self._lock:
+            if mode not in self._codes:
+                text = load_text(f"{self.spec.name}_{mode}_{self.dtype.name}", self.source(mode))
+                self._codes[mode] = code(text, self.dtype)
+            return self._codes[mode]
+
+    # --- calls
+
+    def run_forward(self, call: Call, out: Mapping[str, Array] | None = None) -> Run:
+        forward, backward = self._plans(TAPED, call)
+        outputs, final, tape = self._taped(call, forward, out, watch=True)
+        return self._run(call, backward, outputs, final, tape)
+
+    def run_record(self, call: Call, out: Mapping[str, Array] | None = None) -> Taped:
+        outputs, final, tape = self._taped(call, self._plans(TAPED, call)[0], out, watch=False)
+        return Taped(outputs, final, tape.kept())
+
+    def run_resume(self, call: Call, tape: Array) -> Run:
+        forward, backward = self._plans(TAPED, call)
+        if self.memory == "low":
+            packed = self._packed("forward", call)
+            return self._run(call, backward, {}, {}, segments.restored(forward, packed, call.inputs, tape))
+        return self._run(call, backward, {}, {}, restored(forward, tape))
+
+    def run_infer(self, call: Call, out: Mapping[str, Array] | None = None) -> Inference:
+        (infer,) = self._plans(("infer",), call)
+        outputs = self._outputs(call, out)
+        final, _ = execute(infer, self._packed("infer", call), call.inputs, outputs, call.states)
+        return Inference(outputs, self._shaped(final, call.sizes))
+
+    def _taped(
+        self, call: Call, forward: Plan, out: Mapping[str, Array] | None, *, watch: bool
+    ) -> tuple[Named, Named, Tape | Segments]:
+        """Outputs, final states and the tape of a call. watch: see Segments."""
+        outputs, packed = self._outputs(call, out), self._packed("forward", call)
+        if self.memory == "low":
+            low = Segments(forward, packed, call.inputs)
+            return outputs, self._shaped(low.forward(outputs, call.states, watch), call.sizes), low
+        tape = new_tape(forward)
+        final, _ = execute(forward, packed, call.inputs, outputs, call.states, tape)
+        return outputs, self._shaped(final, call.sizes), tape
+
+    def _run(self, call: Call, backward: Plan, outputs: Named, final: Named, tape: Tape | Segments) -> Run:
+        saved = CpuSaved(
+            tape=tape,
+            plan=backward,
+            packed=self._packed("backward", call),
+            params=self._parameters(call.params) if self.derived.once else {},
+            inputs={name: array.shape for name, array in call.inputs.items()},
+            pieces=call.pieces,
+        )
+        return Run(
+            outputs=outputs,
+            final=final,
+            sizes=call.sizes,
+            steps=call.steps,
+            rows=call.rows,
+            owner=self,
+            saved=saved,
+            shapes=self.states,
+        )
+
+    def _parameters(self, params: Mapping[str, Array] | Weights) -> Mapping[str, Array]:
+        """Parameters that stay as they are."""
+        return params.params if isinstance(params, Weights) else {name: array.copy() for name, array in params.items()}
+
+    def _backward(
+        self,
+        run: Run,
+        outputs: Mapping[str, Any] | None,
+        final: Mapping[str, Any] | None,
+        out: Mapping[str, Array] | None,
+    ) -> Gradients:
+        saved = run.saved
+        assert isinstance(saved, CpuSaved), "a run of this kernel"
+        pieces, backward = saved.pieces, saved.plan
+        starts = run.rows if pieces is None else len(pieces)
+        dy, dfinal = gradients(self.cell, run.sizes, outputs, final, (run.steps, run.rows), starts)
+        read = {f"gradient of {o}": a if pieces is None else checked.numbered(a) for o, a in dy.items()}
+        # else every row is written at every step
+        short = pieces is not None or any(block.lengths is not None for block in backward.blocks)
+        shapes = {name: saved.inputs[name] for name in backward.code.layout["outputs"]}
+        dx = checked.ready(shapes, out, self.dtype, zero=short, numbered=pieces is not None)
+        if isinstance(saved.tape, Segments):
+            before, sums = saved.tape.backward(backward, saved.packed, read, dx, dfinal)
+        else:
+            before, sums = execute(backward, saved.packed, read, dx, dfinal, saved.tape)
+        return Gradients(self.derived.gradients(sums, saved.params, run.sizes), dx, self._shaped(before, run.sizes))
+
+    def step(
+        self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None
+    ) -> State:
+        weights = self.pack(params)
+        call = single_step(self.cell, weights, inputs, states)
+        key = (self._threads, call.rows, *call.sizes.items())
+        stepper = weights.borrow(key, lambda: self._stepper(weights, call.rows, call.sizes))
+        stepper.load(call.states)
+        for name, array in stepper.inputs.items():
+            array[...] = call.inputs[name][0]
+        stepper.run(0)
+        state = State(self._shaped(stepper.states(), call.sizes))
+        state.outputs = {o: a.copy() for o, a in stepper.outputs.items()}
+        if weights is params:  # else nobody will ask for it again, and it would only wait for the garbage collector
+            weights.give_back(key, stepper)
+        return state
+
+    def _stepper(self, weights: Weights, rows: int, sizes: Mapping[str, int]) -> CpuStepper:
+        (infer,) = self._new_plans(("infer",), sizes, 1, rows, None, None)
+        call = Call(weights, {}, {}, None, sizes, 1, rows)
+        return CpuStepper(infer, self._packed("infer", call), *step_arrays(self.cell, sizes, rows))
+
+    # --- plans, weights and arrays
+
+    def _plans(self, modes: tuple[str, ...], call: Call) -> list[Plan]:
+        """Plans of kernels that share a tape, from the last calls of the same sizes where there
+        were such."""
+        key = (modes, call.steps, call.rows, tuple(call.sizes.items()))
+        planned = self._planned.get(key) if call.lengths is None else None
+        if planned is not None:
+            return planned
+        plans = self._new_plans(modes, call.sizes, call.steps, call.rows, call.lengths, call.pieces)
+        return plans if call.lengths is not None else self._planned.keep(key, plans)
+
+    def _new_plans(
+        self,
+        modes: tuple[str, ...],
+        sizes: Mapping[str, int],
+        steps: int,
+        count: int,
+        lengths: Array | None,
+        pieces: Pieces | None,
+    ) -> list[Plan]:
+        codes = [self._code(m) for m in modes]
+        layouts = [c.layout for c in codes]
+        flops, places = rows.flops(layouts[0], sizes, steps * count), None
+        if pieces is not None:
+            places, count, steps = pieces.places(count), len(pieces), int(pieces.length.max(initial=0))
+        blocks = rows.block_count(count, flops, self.threads, self.limits)
+        parts = 1
+        if blocks == count:
+            parts = rows.part_count(layouts[0], sizes, steps, self.threads // blocks, self.limits)
+        dealt = rows.split_rows(
+            count,
+            steps,
+            lengths,
+            blocks,
+            rows.chunk_rows(layouts, sizes, self.dtype.itemsize, self.limits),
+            segment_steps(steps) if self.memory == "low" and "backward" in modes else None,
+            places,
+        )
+        return [plan(c, sizes, dealt, parts, 0 if pieces is None else -1 if pieces.reverse else 1) for c in codes]
+
+    def _packed(self, mode: str, call: Call) -> Packed:
+        key = (mode, *call.sizes.items())
+        if isinstance(call.params, Weights):
+            return call.params.packed(key, lambda params: self._pack(key, mode, call.sizes, params))
+        return self._pack(key, mode, call.sizes, call.params)
+
+    def _pack(self, key: tuple[Any, ...], mode: str, sizes: Mapping[str, int], params: Mapping[str, Array]) -> Packed:
+        read = self.derived.values(params, sizes)
+        packing = self._packings.get(key)
+        if packing is None:
+            widths = {name: array.size for name, array in read.items()}
+            packing = self._packings.keep(key, pack.pack_plan(self._code(mode), sizes, widths))
+        return pack.pack(packing, read)
+
+    def _outputs(self, call: Call, out: Mapping[str, Array] | None) -> Named:
+        """The arrays that outputs are written to; zero where a row may end early, for nothing is
+        written past its end."""
+        spec, sizes = self.spec, call.sizes
+        full = {o: (call.steps, call.rows, *full_shape(spec.shapes[o], sizes)) for o in spec.outputs}
+        short = call.lengths is not None and int(call.lengths.sum()) < call.steps * call.rows
+        return checked.ready(full, out, self.dtype, zero=short, numbered=call.pieces is not None)
+
+    def _shaped(self, states: Named, sizes: Mapping[str, int]) -> Named:
+        return {s: a.reshape(a.shape[0], *full_shape(self.states[s], sizes)) for s, a in states.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CpuSaved:
+    """What a forward run on the CPU leaves for its backward run.
+
+    plan, packed: of the backward kernel. params: copies of the parameters, where something is
+    computed of them once per sequence. inputs: the shapes of all inputs. pieces: of the call.
+    """
+
+    tape: Tape | Segments
+    plan: Plan
+    packed: Packed
+    params: Mapping[str, Array]
+    inputs: Mapping[str, tuple[int, ...]]
+    pieces: Pieces | None
+
+    @property
+    def tape_bytes(self) -> int:
+        return self.tape.tape_bytes
+
+    def histories(self, steps: int, rows: int) -> Named:
+        return self.tape.histories(steps, rows)
+
+
+class CpuStepper:
+    """Single steps on the CPU: all that they need is planned, packed and allocated beforehand."""
+
+    def __init__(self, infer: Plan, packed: Packed, inputs: Named, outputs: Named):
+        self.inputs, self.outputs = inputs, outputs
+        self.bound = Bound(infer)
+        self.bound.use(packed, None)
+        self.bound.point({n: _steps(a) for n, a in inputs.items()}, {n: _steps(a) for n, a in outputs.items()})
+        self._clocks = [block.chunks for block in infer.blocks]
+
+    def run(self, t: int) -> None:
+        for chunks in self._clocks:
+            chunks[:, 0] = t
+        self.bound.run()
+
+    def states(self) -> Named:
+        return self.bound.states()
+
+    def load(self, states: Mapping[str, Array]) -> None:
+        self.bound.load(states)
+
+
+def _steps(array: Array) -> Array:
+    """One step [B, ...] as all steps of a sequence [T, B, ...], for whatever T."""
+    flat = array if array.ndim < 3 else array.reshape(array.shape[0], -1)
+    return np.lib.stride_tricks.as_strided(flat[None], strides=(0, *flat.strides))

@@ -1,0 +1,140 @@
+"""What layers are, as plain data for torch: the Config that `interop.torch.recurrent` takes.
+
+In: the arguments of rnnspec.Recurrent. Out: a Config, whose text is all that an operator, an
+exported program or a pickle needs to make the same layers again.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rnnspec.errors import DtypeError, UnsupportedError
+from rnnspec.interop import torch_ops
+from rnnspec.language.rewrite import to_yaml
+from rnnspec.layers.description import Cell, Layers, describe_layers
+from rnnspec.layers.stack import Stack
+
+DTYPES = {torch.float32: "float32", torch.float64: "float64"}
+OPTIONS = [
+    n
+    for n, p in inspect.signature(describe_layers).parameters.items()
+    if p.kind is p.KEYWORD_ONLY and n not in ("dtype", "threads", "backend")
+]
+Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True)
+class Config:
+    """What the layers are, as plain data: made by `describe`, taken by `recurrent`.
+
+    text: all of it, the equations of the cells included. weights: (name, shape) in torch's order.
+    inputs, outputs, recorded: (name, shape of a step); states: (name, shape without the axis of
+    rows). required: the inputs that have no default. random: whether training draws numbers
+    (dropout, noise).
+    """
+
+    text: str
+    weights: Shapes
+    inputs: Shapes
+    outputs: Shapes
+    states: Shapes
+    recorded: Shapes
+    required: tuple[str, ...]
+    random: bool
+
+    def init(self, seed: int = 0, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
+        """Initial weights by name, as the cells' `init` says. Raises DtypeError."""
+        weights = torch_ops.stack_of(self.text, dtype_name(dtype), None).init(seed)
+        return {name: torch.from_numpy(array) for name, array in weights.items()}
+
+
+def describe(
+    cell: Cell | Sequence[Cell],
+    input_size: int,
+    hidden_size: int,
+    num_layers: int | None = None,
+    bias: bool = True,
+    dropout: float = 0.0,
+    bidirectional: bool = False,
+    proj_size: int = 0,
+    **options: Any,
+) -> Config:
+    """The Config of layers. Arguments and errors are those of rnnspec.Recurrent, without
+    batch_first, dtype, threads and seed, which are no part of it; UnsupportedError for another
+    backend than the CPU."""
+    given: dict[str, Any] = {
+        "input_size": input_size,
+        "hidden_size": hidden_size,
+        "bias": bias,
+        "dropout": dropout,
+        "bidirectional": bidirectional,
+        "proj_size": proj_size,
+    }
+    if unwanted := [n for n in ("dtype", "threads") if n in options]:
+        raise TypeError(
+            f"{' and '.join(unwanted)}: a Config has none; the dtype is that of the weights, and `recurrent` takes"
+            " threads."
+        )
+    take_backend(options)
+    return config_of(Stack(cell, num_layers=num_layers, **given, **options).description, given, options)
+
+
+def take_backend(options: dict[str, Any]) -> None:
+    """Takes `backend` out of the options, which may say what is so anyway."""
+    if (backend := options.pop("backend", "cpu")) != "cpu":
+        raise UnsupportedError(
+            f"backend={backend!r}: the operators of torch have kernels for the CPU alone. Leave it out here; for a GPU "
+            "rnnspec.compile(cell, backend='cuda') takes torch's tensors."
+        )
+
+
+def config_of(layers: Layers, given: Mapping[str, Any], options: Mapping[str, Any]) -> Config:
+    """The Config of layers.
+
+    given: the arguments that they were made with, by name; options: the keywords beside these.
+    """
+    specs = [replace(layer.spec, outputs=names) for layer, names in zip(layers.layers, layers.emitted)]
+    texts = [to_yaml(spec) for spec in specs]
+    cells, several = list(dict.fromkeys(texts)), layers.num_layers > 1
+    arguments: dict[str, Any] = {"cells": cells, "layers": [cells.index(t) for t in texts]} | dict(given)
+    arguments |= {name: value for name, value in options.items() if name in OPTIONS}
+    if not several:  # it would do nothing, and warn each time that a Stack is made
+        arguments["dropout"] = 0.0
+    text = json.dumps(arguments, default=_plain)
+    # the one whose kernels run, of equations in the order of the text
+    again = torch_ops.stack_of(text, str(layers.dtype), None).description
+    return Config(
+        text=text,
+        weights=tuple(again.shapes.items()),
+        inputs=tuple(again.inputs.items()),
+        outputs=tuple(again.outputs.items()),
+        states=tuple(again.states.items()),
+        recorded=tuple(again.steps.items()),
+        required=tuple(n for n in again.inputs if n in again.required),
+        random=(several and layers.dropout > 0) or any(spec.noise for spec in specs),
+    )
+
+
+def _plain(value: Any) -> Any:
+    return (
+        value.item() if isinstance(value, np.generic) else list(value) if isinstance(value, Sequence) else dict(value)
+    )
+
+
+def dtype_name(dtype: torch.dtype, what: str = "dtype") -> str:
+    """The name that NumPy has for a dtype of tensors; DtypeError for one without kernels. what: has
+    it, for messages."""
+    if dtype not in DTYPES:
+        raise DtypeError(
+            f"{what}: {dtype} is not supported: kernels are made for {' and '.join(map(str, DTYPES))}. Under"
+            " torch.autocast run these layers in `with torch.autocast(..., enabled=False)` and give them x.float()."
+        )
+    return DTYPES[dtype]

@@ -1,0 +1,131 @@
+"""Checks what the caller of a Stack gives: inputs, states, lengths, resets. Each array is looked at
+once; the kernels take what comes out of here as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from numpy import ndarray as Array
+
+from rnnspec.engine.arrays import as_array, as_resets, check_lengths
+from rnnspec.engine.spans import Pieces, cut
+from rnnspec.errors import DtypeError, ShapeError
+from rnnspec.language.syntax.faults import did_you_mean
+from rnnspec.layers.description import Layers
+
+
+def check_weights(layers: Layers, params: Mapping[str, Any], what: str) -> dict[str, Array]:
+    """The weights of layers as arrays. Raises ShapeError naming every missing, unexpected and
+    misshapen one, DtypeError for another dtype."""
+    if not isinstance(params, Mapping):
+        raise DtypeError(f"{what} must be a dict of arrays by name; got {type(params).__name__}.")
+    shapes = layers.shapes
+    wrong = [f"missing {n!r}" for n in shapes if n not in params]
+    wrong += [f"unexpected {n!r}{did_you_mean(n, shapes)}" for n in params if n not in shapes]
+    arrays = {n: as_array(f"weight {n!r}", params[n], layers.dtype) for n in shapes if n in params}
+    wrong += [f"{n!r} has shape {a.shape}, expected {shapes[n]}" for n, a in arrays.items() if a.shape != shapes[n]]
+    if wrong:
+        raise ShapeError(f"{what}: {'; '.join(wrong)}.")
+    return arrays
+
+
+def check_inputs(layers: Layers, inputs: Mapping[str, Array]) -> tuple[int, int]:
+    """The steps and rows that inputs [T, B, ...] of the right shapes have in common.
+
+    Raises ShapeError where one is missing, none is given, one can't be given, or they differ.
+    """
+    if missing := [n for n in layers.inputs if n in layers.required and n not in inputs]:
+        raise ShapeError(
+            f"missing input {', '.join(map(repr, missing))}. These layers read {', '.join(layers.inputs)}."
+        )
+    if not inputs:
+        raise ShapeError(
+            "no input is given, so nothing tells the number of steps and rows. These layers read"
+            f" {', '.join(layers.inputs)}."
+        )
+    if clashing := [why for n, why in layers.clashing.items() if n in inputs]:
+        raise ShapeError(f"{'; '.join(clashing)}: leave it out, and it has its default in every layer.")
+    leads = {n: a.shape[:2] for n, a in inputs.items()}
+    if len(set(leads.values())) > 1:
+        each = ", ".join(f"{n} {s}" for n, s in leads.items())
+        raise ShapeError(f"inputs have different numbers of steps and rows (T, B): {each}.")
+    steps, rows = next(iter(leads.values()))
+    return steps, rows
+
+
+def check_steps(
+    layers: Layers, what: str, given: Any, known: Mapping[str, tuple[int, ...]], lead: tuple[int | None, int | None]
+) -> dict[str, Array]:
+    """Arrays [T, B, ...] by name; one alone may come without its name. None stands for those that
+    are left out.
+
+    what: the kind of array, for messages; known: name -> shape of a step; lead: T and B, None where
+    any will do. Raises ShapeError and DtypeError.
+    """
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        alone = [n for n in known if what != "input" or n in layers.required] or list(known)
+        if len(alone) != 1:
+            raise ShapeError(
+                f"there are {len(known)} arrays of the kind {what}: give a dict by name ({', '.join(known)})."
+            )
+        given = {alone[0]: given}
+    if unknown := [n for n in given if n not in known]:
+        raise ShapeError(f"unknown {what} {', '.join(map(repr, unknown))}. There are: {', '.join(known) or 'none'}.")
+    arrays = {n: as_array(f"{what} {n!r}", a, layers.dtype) for n, a in given.items() if a is not None}
+    for name, array in arrays.items():
+        shape = (*lead, *known[name])
+        if array.ndim != len(shape) or any(s not in (None, n) for s, n in zip(shape, array.shape)):
+            sizes = ", ".join("TB"[axis] if size is None else str(size) for axis, size in enumerate(shape))
+            raise ShapeError(f"{what} {name!r} must have shape ({sizes}), got {array.shape}.")
+    return arrays
+
+
+def check_states(layers: Layers, state: Any, rows: int | None, what: str) -> tuple[Array | None, ...]:
+    """The arrays of a state, one for each of `Layers.states`, None where it is left out.
+
+    rows: B, or None for arrays without a batch axis, which get one; what: they are, for messages.
+    Raises ShapeError and DtypeError.
+    """
+    names = list(layers.states)
+    if state is None:
+        return (None,) * len(names)
+    given = state if isinstance(state, tuple | list) else (state,)
+    if isinstance(state, Mapping) or len(given) != len(names):
+        form = f"one array ({names[0]})" if len(names) == 1 else f"a tuple of {len(names)} arrays ({', '.join(names)})"
+        got = "a dict" if isinstance(state, Mapping) else f"{len(given)} array{'s' * (len(given) != 1)}"
+        raise ShapeError(f"{what} must be {form}; got {got}.")
+    arrays: list[Array | None] = []
+    for (name, (first, *rest)), value in zip(layers.states.items(), given):
+        array = None if value is None else as_array(f"{what} {name!r}", value, layers.dtype)
+        expected = (first, *(() if rows is None else (rows,)), *rest)
+        if array is not None and array.shape != expected:
+            raise ShapeError(f"{what} {name!r} must have shape {expected}, got {array.shape}.")
+        arrays.append(array if array is None or rows is not None else array[:, None])
+    return tuple(arrays)
+
+
+def check_resets(resets: Any, steps: int, rows: int) -> Array | None:
+    """Resets as booleans [T, B]; None where there are none."""
+    if resets is None:
+        return None
+    array = as_resets(resets)
+    if array.shape != (steps, rows):
+        raise ShapeError(f"resets must have shape ({steps}, {rows}) = [T, B], got {array.shape}.")
+    return array if array.any() else None
+
+
+def check_rows(
+    layers: Layers, lengths: Any, resets: Any, steps: int, rows: int
+) -> tuple[Array | None, dict[bool, Pieces | None]]:
+    """Lengths as int64 [B] (None: every row takes all steps), and by direction (False forward, True
+    reverse) the parts of rows that run alone, None where rows run as they are."""
+    ends, restarts = check_lengths(lengths, steps, rows), check_resets(resets, steps, rows)
+    pieces: dict[bool, Pieces | None] = {}
+    for reverse in {d.reverse for d in layers.directions}:
+        split = restarts is not None or (reverse and ends is not None)
+        pieces[reverse] = cut(steps, rows, ends, restarts, reverse) if split else None
+    return ends, pieces
