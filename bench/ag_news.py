@@ -173,10 +173,10 @@ class Ours:
 
     def __init__(self, path: str, trial: Trial, threads: int):
         from rnnspec.language.load import load
-        from rnnspec.train import Config, layer_maker, load_task, start_run
+        from rnnspec.train import TrainingConfig, layer_maker, load_task, start_run
 
         task = load_task("classify")
-        config = Config(
+        config = TrainingConfig(
             trial.cell,
             task="classify",
             data=path,

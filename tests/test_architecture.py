@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import subprocess
 import sys
 import tokenize
@@ -20,6 +21,8 @@ import pytest
 TOP = Path(__file__).resolve().parents[1]
 FILES = sorted((TOP / "rnnspec").rglob("*.py"))
 ALL_FILES = FILES + sorted((TOP / "bench").rglob("*.py")) + sorted((TOP / "tests").rglob("*.py"))
+DOCUMENTS = [*TOP.glob("*.md"), *sorted((TOP / "docs").glob("*.md"))]
+EXAMPLES = {"my_module.py", "engine/metal.py"}  # names of files that a reader would write
 # A room imports from its own floor's own room, and from the floors below it.
 FLOORS = (
     ("storage", "errors"),
@@ -168,6 +171,20 @@ def test_lines_are_narrow(path: Path) -> None:
 @pytest.mark.parametrize("path", ALL_FILES, ids=name_of)
 def test_every_module_says_what_it_is(path: Path) -> None:
     assert ast.get_docstring(tree_of(path)), f"{path} has no docstring"
+
+
+def prose_of(path: Path) -> str:
+    """A document, or the lines of a module that are docstrings or comments."""
+    lines = path.read_text(encoding="utf-8").split("\n")
+    return "\n".join(lines if path.suffix == ".md" else [lines[n - 1] for n in sorted(prose_lines(path))])
+
+
+@pytest.mark.parametrize("path", DOCUMENTS + FILES, ids=lambda path: str(path.relative_to(TOP)))
+def test_paths_in_documents_exist(path: Path) -> None:
+    """What a document or a docstring calls x.py, or folder/x.py, is a file of ours."""
+    ours = ["/" + p.relative_to(TOP).as_posix() for p in ALL_FILES]
+    for name in set(re.findall(r"(?<![\w/.*])[a-z_][\w/]*\.py\b", prose_of(path))) - EXAMPLES:
+        assert any(file.endswith("/" + name) for file in ours), f"{path.name} names {name}"
 
 
 def test_nothing_evaluates_text() -> None:

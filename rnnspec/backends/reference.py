@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 import sympy
 from numpy import ndarray as Array
 
-from rnnspec.language.functions import FUNCTIONS
+from rnnspec.language.functions import FUNCTIONS, PRIMITIVES
 from rnnspec.language.sizes import evaluate_size, full_shape
 from rnnspec.language.slices import Piece
 from rnnspec.symbolic.adjoint import gradient_of
@@ -73,18 +73,8 @@ def _erf(v: Array) -> Array:
     return real if not np.iscomplexobj(v) else real + 1j * v.imag * (2 / math.sqrt(math.pi)) * np.exp(-(v.real**2))
 
 
-_NUMPY: dict[str, Callable[[Any], Any]] = {
-    "exp": np.exp,
-    "expm1": np.expm1,
-    "log": np.log,
-    "log1p": np.log1p,
-    "sqrt": np.sqrt,
-    "sin": np.sin,
-    "cos": np.cos,
-    "tanh": np.tanh,
-    "sigmoid": _sigmoid,
-    "erf": _erf,
-}
+_OWN = {"sigmoid": _sigmoid, "erf": _erf}  # NumPy has neither
+_NUMPY: dict[str, Callable[[Any], Any]] = {name: _OWN.get(name) or getattr(np, name) for name in PRIMITIVES}
 
 FLOAT64 = Numbers(np.float64, float, _NUMPY)
 COMPLEX128 = Numbers(np.complex128, float, _NUMPY)
@@ -104,14 +94,9 @@ def mpmath_numbers() -> Numbers:
     ...`)."""
     import mpmath
 
-    names = {
-        n: getattr(mpmath, n)
-        for n in ("exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "tanh", "erf", "sigmoid")
-        if hasattr(mpmath, n)
-    }
-    names.setdefault("sigmoid", lambda v: 1 / (1 + mpmath.exp(-v)))
-    names.setdefault("log1p", lambda v: mpmath.log(1 + v))
-    return Numbers(object, lambda q: mpmath.mpf(int(q.p)) / int(q.q), {n: _elementwise(f) for n, f in names.items()})
+    own = {"sigmoid": lambda v: 1 / (1 + mpmath.exp(-v)), "log1p": lambda v: mpmath.log(1 + v)}  # not in every mpmath
+    functions = {name: _elementwise(getattr(mpmath, name, None) or own[name]) for name in PRIMITIVES}
+    return Numbers(object, lambda q: mpmath.mpf(int(q.p)) / int(q.q), functions)
 
 
 def _elementwise(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -205,67 +190,80 @@ class Step:
 
 def evaluate(graph: Graph, step: Step, numbers: Numbers, sizes: Mapping[str, int]) -> dict[str, Array]:
     """Every node's value [B or 1, ...]."""
-    values: dict[str, Array] = {}
+    run = _Evaluation(graph, step, numbers, sizes)
     with np.errstate(all="ignore"):
         for name, node in graph.nodes.items():
-            value = _node(node, graph, name, values, step, numbers, sizes)
+            value = run.node(name, node)
             exact = numbers.rounded is None or isinstance(node, Read | Concat | Part | Transpose | Diag)
-            values[name] = value if exact else numbers.rounded(value)  # type: ignore[misc]
-    return values
+            run.values[name] = value if exact else numbers.rounded(value)  # type: ignore[misc]
+    return run.values
 
 
-def _node(
-    node: Node,
-    graph: Graph,
-    name: str,
-    values: dict[str, Array],
-    step: Step,
-    numbers: Numbers,
-    sizes: Mapping[str, int],
-) -> Array:
-    match node:
-        case Read("parameter", source):
-            whole = graph.pieces[source].parameter if source in graph.pieces else source
-            return view(numbers.array(step.parameters[whole]), graph.pieces.get(source), sizes)[None]
-        case Read("size", source):
-            return numbers.array([evaluate_size(source, sizes)])
-        case Read("step"):
-            return numbers.array([step.number])
-        case Read(kind, source):
-            return numbers.array({"input": step.inputs, "state": step.states, "history": step.history}[kind][source])
-        case Pointwise(expr):
-            shape = graph.shapes[name]
-            args = {
-                n: values[n].reshape(values[n].shape + (1,) * (len(shape) - len(graph.shapes[n]))) for n in names(expr)
-            }
-            result = np.asarray(_compiled(expr, numbers)(args), dtype=numbers.dtype)
-            return np.broadcast_to(result, np.broadcast_shapes(result.shape, (1, *full_shape(shape, sizes))))
-        case Product(matrix, vector, transposed):
-            m, v = values[matrix], values[vector]
-            return _times(np.swapaxes(m, 1, 2) if transposed else m, v, numbers)
-        case Reduce("sum", arg):
-            flat = _flat(values[arg])
-            return flat.sum(axis=1) if flat.shape[1] else numbers.array(np.zeros(len(flat)))
-        case Reduce("max", arg):
-            flat = _flat(values[arg])
-            return flat.max(axis=1) if flat.shape[1] else numbers.array(np.full(len(flat), -np.inf))
-        case CumSum(arg, reverse):
-            v = values[arg]
-            return v[:, ::-1].cumsum(axis=1)[:, ::-1] if reverse else v.cumsum(axis=1)
-        case Concat(args):
-            rows = max(len(values[a]) for a in args)
-            return np.concatenate([np.broadcast_to(values[a], (rows, *values[a].shape[1:])) for a in args], axis=1)
-        case Part(arg, first, length):
-            start = evaluate_size(first, sizes)
-            return values[arg][:, start : start + evaluate_size(length, sizes)]
-        case Outer(left, right):
-            return values[left][:, :, None] * values[right][:, None, :]
-        case Transpose(arg):
-            return np.swapaxes(values[arg], 1, 2)
-        case Diag(arg):
-            v = values[arg]
-            return np.where(np.eye(v.shape[1], dtype=bool), v[:, :, None], numbers.array(0.0))
-    raise TypeError(f"not a node: {node!r}")
+@dataclass
+class _Evaluation:
+    """One step of a graph while its nodes are worked out; `values`: of those that are."""
+
+    graph: Graph
+    step: Step
+    numbers: Numbers
+    sizes: Mapping[str, int]
+    values: dict[str, Array] = field(default_factory=dict)
+
+    def node(self, name: str, node: Node) -> Array:
+        values, numbers, sizes = self.values, self.numbers, self.sizes
+        match node:
+            case Read():
+                return self.read(node)
+            case Pointwise(expr):
+                return self.pointwise(name, expr)
+            case Product(matrix, vector, transposed):
+                m, v = values[matrix], values[vector]
+                return _times(np.swapaxes(m, 1, 2) if transposed else m, v, numbers)
+            case Reduce("sum", arg):
+                flat = _flat(values[arg])
+                return flat.sum(axis=1) if flat.shape[1] else numbers.array(np.zeros(len(flat)))
+            case Reduce("max", arg):
+                flat = _flat(values[arg])
+                return flat.max(axis=1) if flat.shape[1] else numbers.array(np.full(len(flat), -np.inf))
+            case CumSum(arg, reverse):
+                v = values[arg]
+                return v[:, ::-1].cumsum(axis=1)[:, ::-1] if reverse else v.cumsum(axis=1)
+            case Concat(args):
+                rows = max(len(values[a]) for a in args)
+                return np.concatenate([np.broadcast_to(values[a], (rows, *values[a].shape[1:])) for a in args], axis=1)
+            case Part(arg, first, length):
+                start = evaluate_size(first, sizes)
+                return values[arg][:, start : start + evaluate_size(length, sizes)]
+            case Outer(left, right):
+                return values[left][:, :, None] * values[right][:, None, :]
+            case Transpose(arg):
+                return np.swapaxes(values[arg], 1, 2)
+            case Diag(arg):
+                v = values[arg]
+                return np.where(np.eye(v.shape[1], dtype=bool), v[:, :, None], numbers.array(0.0))
+        raise TypeError(f"not a node: {node!r}")
+
+    def read(self, read: Read) -> Array:
+        step, numbers, source = self.step, self.numbers, read.source
+        match read.kind:
+            case "parameter":
+                piece = self.graph.pieces.get(source)
+                whole = numbers.array(step.parameters[piece.parameter if piece else source])
+                return view(whole, piece, self.sizes)[None]
+            case "size":
+                return numbers.array([evaluate_size(source, self.sizes)])
+            case "step":
+                return numbers.array([step.number])
+        return numbers.array({"input": step.inputs, "state": step.states, "history": step.history}[read.kind][source])
+
+    def pointwise(self, name: str, expr: Any) -> Array:
+        shape, numbers = self.graph.shapes[name], self.numbers
+        args = {}
+        for n in names(expr):  # single numbers go with every element
+            value = self.values[n]
+            args[n] = value.reshape(value.shape + (1,) * (len(shape) - len(self.graph.shapes[n])))
+        result = np.asarray(_compiled(expr, numbers)(args), dtype=numbers.dtype)
+        return np.broadcast_to(result, np.broadcast_shapes(result.shape, (1, *full_shape(shape, self.sizes))))
 
 
 def _flat(value: Array) -> Array:

@@ -21,7 +21,7 @@ _HOME = {
     "CellReport": "report",
     "Result": "report",
 }
-__all__ = ["PROPERTIES", "CellReport", "Report", "Result", "check_cells", "check_property"]
+__all__ = [*_HOME]
 
 
 def __getattr__(name: str) -> Any:

@@ -13,14 +13,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """passed if measured <= tolerance (None: a yes); skipped: why the property does not apply.
-    shapes: where it was measured."""
+    """What a property came to; it has passed if measured <= tolerance (None: a yes).
+
+    skipped: why the property does not apply. shapes: where it was measured. error: what the check
+    raised, if it did, which is a failure.
+    """
 
     measured: float | None = None
     tolerance: float | None = None
     detail: str = ""
     skipped: str = ""
     shapes: Shapes | None = None
+    error: type[Exception] | None = None
 
     @property
     def passed(self) -> bool:

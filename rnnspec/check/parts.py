@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 from numpy import ndarray as Array
 
+from rnnspec.check.difference import worst
+from rnnspec.check.kinds import TIMED, ArrayKind, Values, per_row, summed
 from rnnspec.check.outcome import Outcome
 from rnnspec.check.sampling import Case
-from rnnspec.check.subject import Values, worst
 from rnnspec.check.tolerances import EXACT, REORDERED
 
-PER_ROW = ("output", "final", "gradient of input", "gradient of initial")
-TIMED = ("output", "gradient of input")
 Rows = slice | list[int] | Array
 
 
@@ -47,25 +46,24 @@ def with_inputs(case: Case, change: Callable[[Array], Array]) -> Case:
     return replace(case, inputs={n: change(a) for n, a in case.inputs.items()})
 
 
-def per_row(values: Values) -> Values:
-    return {n: a for n, a in values.items() if n.startswith(PER_ROW)}
-
-
-def summed(values: Values) -> Values:
-    """The gradients that are sums over rows."""
-    return {n: a for n, a in values.items() if not n.startswith(PER_ROW)}
-
-
-def of_rows(values: Values, which: Rows) -> Values:
+def of_rows(values: Values, which: Rows) -> dict[ArrayKind, dict[str, Array]]:
     """What belongs to some rows."""
-    return {n: a[:, which] if n.startswith(TIMED) else a[which] for n, a in per_row(values).items()}
+    return {
+        kind: {n: a[:, which] if kind in TIMED else a[which] for n, a in arrays.items()}
+        for kind, arrays in per_row(values).items()
+    }
+
+
+def of_steps(values: Values, which: slice) -> dict[ArrayKind, dict[str, Array]]:
+    """The values with some steps alone of what has steps."""
+    return {k: {n: a[which] if k in TIMED else a for n, a in arrays.items()} for k, arrays in values.items()}
 
 
 def same_but_for_sums(found: Values, expected: Values, dtype: str, detail: str) -> list[Outcome]:
-    """The same bits, but for the gradients that are sums over rows, which may be summed in another
-    order."""
+    """Outcomes for the same bits, but for the gradients that are sums over rows: those may be
+    summed in another order."""
     outcomes = []
     for part, tolerance in ((per_row, EXACT), (summed, REORDERED[dtype])):
-        error, name = worst(part(found), part(expected))
-        outcomes.append(Outcome(error, tolerance, f"{name} {detail}"))
+        gap = worst(part(found), part(expected))
+        outcomes.append(Outcome(gap.error, tolerance, f"{gap.text} {detail}"))
     return outcomes

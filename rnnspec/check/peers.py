@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 from numpy import ndarray as Array
 
+from rnnspec.check.difference import worst
+from rnnspec.check.kinds import ArrayKind, Values
 from rnnspec.engine.compile import compile
 from rnnspec.engine.kernel import Kernel
 from rnnspec.language.layouts import pack, pack_gradients
@@ -36,9 +38,12 @@ LENGTHS = (7, 2, 5, 1, 3)  # none is 0: PyTorch refuses that, and ONNX Runtime t
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """One claim. difference: the largest, relative to the largest value; None where it could not be
-    run, and `reason` says why. detail: of what."""
+class Claim:
+    """One claim, and what became of it.
+
+    difference: the largest, relative to the largest value; None where the claim could not be run,
+    and `reason` says why. detail: which array has the largest difference.
+    """
 
     claim: str
     difference: float | None = None
@@ -55,9 +60,9 @@ class NotRun(Exception):
     """Why a claim can't be checked here."""
 
 
-def compare(spec: Spec, dtype: str = "float32", seed: int = 0, kernel: Kernel | None = None) -> list[Comparison]:
-    """Every claim of the cell: values of all steps, final states and, where the library has them,
-    gradients, of the kernel and of the library.
+def compare(spec: Spec, dtype: str = "float32", seed: int = 0, kernel: Kernel | None = None) -> list[Claim]:
+    """What becomes of every claim of the cell: values of all steps, final states and, where the
+    library has them, gradients, of the kernel and of the library.
 
     kernel: of these equations and this dtype, if there is one. What a library raises counts as an
     infinite difference, with its message as `detail`.
@@ -69,7 +74,7 @@ def compare(spec: Spec, dtype: str = "float32", seed: int = 0, kernel: Kernel | 
         peers = _PEERS.get(library, {})
         if not peers:
             found.append(
-                Comparison(
+                Claim(
                     f"{layer} {{{text}}}",
                     reason=f"no library is known by the name {library!r} (known are {', '.join(_PEERS)})",
                 )
@@ -86,12 +91,12 @@ def compare(spec: Spec, dtype: str = "float32", seed: int = 0, kernel: Kernel | 
                     seed,
                 )
                 theirs = peer(case, name)
-                difference, where = _largest(_ours(case, theirs), theirs)
-                found.append(Comparison(claim, difference, TOLERANCES[dtype], detail=where))
+                gap = worst(_ours(case, theirs), theirs)
+                found.append(Claim(claim, gap.error, TOLERANCES[dtype], detail=gap.text))
             except NotRun as reason:
-                found.append(Comparison(claim, reason=str(reason)))
+                found.append(Claim(claim, reason=str(reason)))
             except Exception as error:  # whatever a library raises is a claim that does not hold
-                found.append(Comparison(claim, math.inf, TOLERANCES[dtype], detail=f"{type(error).__name__}: {error}"))
+                found.append(Claim(claim, math.inf, TOLERANCES[dtype], detail=f"{type(error).__name__}: {error}"))
     return found
 
 
@@ -116,8 +121,7 @@ def onnx_runtime(node: Any, arrays: Mapping[str, Any]) -> Arrays:
     return dict(zip(outputs, session.run(outputs, dict(arrays))))
 
 
-# --- ours
-# ------------------------------------------------------------------------------------------------------------
+# --- ours ---
 
 
 @dataclass(frozen=True)
@@ -169,35 +173,21 @@ def _draw(spec: Spec, kernel: Kernel, layout: str, attributes: Mapping[str, Any]
     )
 
 
-def _ours(case: _Case, theirs: Mapping[str, Array]) -> Arrays:
+def _ours(case: _Case, theirs: Values) -> Values:
     """The kernel's values of everything that the library gave."""
     output, arguments = case.spec.outputs[0], (case.params, {"x": case.x}, case.states, case.lengths)
-    if not any(name.startswith("gradient") for name in theirs):
+    if not any(kind.is_gradient for kind in theirs):
         inferred = case.kernel.infer(*arguments)
-        return {"output": inferred.outputs[output]} | {f"final {s}": a for s, a in inferred.final.items()}
+        return {ArrayKind.OUTPUT: inferred.outputs, ArrayKind.FINAL: inferred.final}
     run = case.kernel.forward(*arguments)
     gradients = case.kernel.backward(run, {output: case.dy}, final=case.d_final)
-    found = (
-        {"output": run.outputs[output]}
-        | {f"final {s}": a for s, a in run.final.items()}
-        | {"gradient of x": gradients.inputs["x"]}
-    )
-    found |= {f"gradient of {n}": a for n, a in pack_gradients(case.spec, case.layout, gradients.params).items()}
-    return found | {f"gradient of initial {s}": a for s, a in gradients.states.items()}
-
-
-def _largest(ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> tuple[float, str]:
-    """The largest difference, relative to the largest value or gradient, and where it is."""
-    kinds = {name: name.startswith("gradient") for name in theirs}
-    scale = {kind: max(np.abs(theirs[n]).max() for n in theirs if kinds[n] == kind) for kind in set(kinds.values())}
-    found = {}
-    for name, array in theirs.items():
-        if array.shape != ours[name].shape:
-            return math.inf, f"{name} has the shape {array.shape}, ours {ours[name].shape}"
-        gap = float(np.abs(array.astype(np.float64) - ours[name]).max() / scale[kinds[name]])
-        found[name] = gap if gap == gap else math.inf
-    name = max(found, key=lambda n: found[n])
-    return found[name], name
+    return {
+        ArrayKind.OUTPUT: run.outputs,
+        ArrayKind.FINAL: run.final,
+        ArrayKind.PARAM_GRADIENT: pack_gradients(case.spec, case.layout, gradients.params),
+        ArrayKind.INPUT_GRADIENT: gradients.inputs,
+        ArrayKind.STATE_GRADIENT: gradients.states,
+    }
 
 
 def _value(value: object, spec: Spec) -> Any:
@@ -223,11 +213,10 @@ def _needs(module: str, how: str) -> None:
         raise NotRun(f"{module} is not installed (pip install {how})")
 
 
-# --- PyTorch
-# ---------------------------------------------------------------------------------------------------------
+# --- PyTorch ---
 
 
-def _torch(case: _Case, name: str) -> Arrays:
+def _torch(case: _Case, name: str) -> Values:
     """The layer of one direction, on a packed sequence."""
     _needs("torch", "'rnnspec[torch]'")
     import torch
@@ -245,7 +234,7 @@ def _torch(case: _Case, name: str) -> Arrays:
     return _torch_found(case, layer, "_l0", x, states, y, final)
 
 
-def _torch_cell(case: _Case, name: str) -> Arrays:
+def _torch_cell(case: _Case, name: str) -> Values:
     """The module of one step, run step by step; a row that has ended keeps its state."""
     _needs("torch", "'rnnspec[torch]'")
     import torch
@@ -281,26 +270,32 @@ def _torch_module(case: _Case, nn: Any, name: str, suffix: str) -> Any:
 
 def _torch_found(
     case: _Case, module: Any, suffix: str, x: Any, states: Mapping[str, Any], y: Any, final: Sequence[Any]
-) -> Arrays:
+) -> Values:
+    """The arrays of a run of PyTorch, and its gradients of the weighted sum of all of them.
+
+    suffix: what the names of the module's parameters have behind those of the layout. x, states:
+    what it was given. y, final: what it gave.
+    """
     import torch
 
     loss = (y * torch.tensor(case.dy)).sum() + sum(
         (last * torch.tensor(d)).sum() for last, d in zip(final, case.d_final.values())
     )
     loss.backward()
-    found = {"output": y} | {f"final {s}": last for s, last in zip(states, final)}
-    found |= {f"gradient of {n.removesuffix(suffix)}": p.grad for n, p in module.named_parameters()} | {
-        "gradient of x": x.grad
+    found = {
+        ArrayKind.OUTPUT: {case.spec.outputs[0]: y},
+        ArrayKind.FINAL: dict(zip(states, final)),
+        ArrayKind.PARAM_GRADIENT: {n.removesuffix(suffix): p.grad for n, p in module.named_parameters()},
+        ArrayKind.INPUT_GRADIENT: {"x": x.grad},
+        ArrayKind.STATE_GRADIENT: {n: s.grad for n, s in states.items()},
     }
-    found |= {f"gradient of initial {n}": s.grad for n, s in states.items()}
-    return {n: a.detach().numpy() for n, a in found.items()}
+    return {kind: {n: a.detach().numpy() for n, a in arrays.items()} for kind, arrays in found.items()}
 
 
-# --- ONNX and Keras
-# --------------------------------------------------------------------------------------------------
+# --- ONNX and Keras ---
 
 
-def _onnx(case: _Case, name: str) -> Arrays:
+def _onnx(case: _Case, name: str) -> Values:
     """The operator in ONNX Runtime, which has no gradients."""
     for module in ("onnx", "onnxruntime"):
         _needs(module, "'rnnspec[onnx]'")
@@ -320,10 +315,10 @@ def _onnx(case: _Case, name: str) -> Arrays:
         name, inputs, ["Y", *(f"Y_{s}" for s in case.states)], hidden_size=case.sizes["H"], **case.attributes
     )
     found = onnx_runtime(node, arrays)
-    return {"output": found["Y"][:, 0]} | {f"final {s}": found[f"Y_{s}"][0] for s in case.states}
+    return _values(case, found["Y"][:, 0], [found[f"Y_{s}"][0] for s in case.states])
 
 
-def _keras(case: _Case, name: str) -> Arrays:
+def _keras(case: _Case, name: str) -> Values:
     """The layer on a batch [B, T, D] with a mask; values only."""
     if case.kernel.dtype != np.float32:
         raise NotRun("Keras 3.15 computes parts of a recurrent layer in float32, whatever dtype the layer is given")
@@ -340,7 +335,12 @@ def _keras(case: _Case, name: str) -> Arrays:
         keras.ops.convert_to_numpy(a)
         for a in layer(x, mask=np.arange(STEPS) < case.lengths[:, None], initial_state=states)
     )
-    return {"output": y.swapaxes(0, 1)} | {f"final {s}": last for s, last in zip(case.states, final)}
+    return _values(case, y.swapaxes(0, 1), final)
+
+
+def _values(case: _Case, y: Array, final: Sequence[Array]) -> Values:
+    """The output and the final states of a library that has no gradients."""
+    return {ArrayKind.OUTPUT: {case.spec.outputs[0]: y}, ArrayKind.FINAL: dict(zip(case.states, final))}
 
 
 def _import_keras() -> Any:
@@ -356,7 +356,7 @@ def _import_keras() -> Any:
     return keras
 
 
-_PEERS: Mapping[str, Mapping[str, Callable[[_Case, str], Arrays]]] = {
+_PEERS: Mapping[str, Mapping[str, Callable[[_Case, str], Values]]] = {
     "torch.nn": {"": _torch, "Cell": _torch_cell},
     "onnx": {"": _onnx},
     "keras.layers": {"": _keras},

@@ -34,7 +34,7 @@ from rnnspec.check.properties.values import against_reference, every_state, exam
 from rnnspec.check.report import CellReport, Report, Result
 from rnnspec.check.sampling import Shapes
 from rnnspec.check.shrink import attempt, smallest, snippet
-from rnnspec.check.subject import Subject, run_kernel, subject, with_kernel
+from rnnspec.check.subject import Origin, Subject, run_kernel, subject, with_kernel
 from rnnspec.check.tolerances import REFERENCE
 from rnnspec.errors import RnnspecError
 from rnnspec.language.load import load, spec_names
@@ -150,9 +150,7 @@ def check_property(
             f"there is no property {name!r} for {dtype}. There are: {', '.join(sorted({p.name for p in PROPERTIES}))}."
         )
     spec = cell if isinstance(cell, Spec) else load(cell, **settings)
-    origin = (
-        "" if isinstance(cell, Spec) else ", ".join([repr(str(cell)), *(f"{n}={v!r}" for n, v in settings.items())])
-    )
+    origin = None if isinstance(cell, Spec) else (str(cell), settings)
     made, check = Subjects(Variant(spec.name, spec, origin), seed), found[0].check
     if steps is None or not isinstance(check, Sized):
         return run_property(found[0], lambda: made(dtype), dtype)
@@ -165,11 +163,11 @@ def check_property(
 @dataclass(frozen=True)
 class Variant:
     """A cell with one setting of its choices, or why there is none. origin: the arguments for
-    `load` that make it, as Python text."""
+    `load` that make it."""
 
     name: str
     spec: Spec | Exception
-    origin: str = ""
+    origin: Origin | None = None
 
 
 def variants(cell: str | os.PathLike[str] | Spec) -> Iterator[Variant]:
@@ -180,11 +178,10 @@ def variants(cell: str | os.PathLike[str] | Spec) -> Iterator[Variant]:
         return
     try:
         spec = load(cell)
-        yield Variant(spec.name, spec, repr(str(cell)))
+        yield Variant(spec.name, spec, (str(cell), {}))
         for number in range(1, max((len(c.options) for c in spec.choices.values()), default=1)):
             chosen = {n: c.options[min(number, len(c.options) - 1)] for n, c in spec.choices.items()}
-            given = ", ".join([repr(str(cell)), *(f"{n}={v!r}" for n, v in chosen.items())])
-            yield Variant(_name(spec, chosen), load(cell, **chosen), given)
+            yield Variant(_name(spec, chosen), load(cell, **chosen), (str(cell), chosen))
     except (RnnspecError, OSError) as error:
         yield Variant(Path(cell).stem, error)
 

@@ -19,9 +19,10 @@ from rnnspec.errors import RnnspecError
 from rnnspec.language.functions import FUNCTIONS
 from rnnspec.language.sizes import evaluate_size, full_shape, size_names, sizes_in
 from rnnspec.language.spec import Shape, Spec
-from rnnspec.symbolic.derive import varying
+from rnnspec.language.syntax.tree import fresh
+from rnnspec.symbolic.derive import surrogates, varying
 from rnnspec.symbolic.expressions import FUNCTION_CLASSES, Condition, Value, expand_row, names
-from rnnspec.symbolic.graph import Graph, Node, Pointwise, fresh
+from rnnspec.symbolic.graph import Graph, Node, Pointwise
 
 ATTEMPTS = 40
 
@@ -146,8 +147,7 @@ def _lengths(rng: np.random.Generator, steps: int, rows: int) -> Array:
     return lengths
 
 
-# --- kinks
-# -----------------------------------------------------------------------------------------------------------
+# --- kinks ---
 
 
 def switches(graph: Graph, constant_inputs: tuple[str, ...] = ()) -> Graph | None:
@@ -194,7 +194,5 @@ def decided_by(run: reference.Trajectory, graph: Graph, case: Case) -> Iterator[
 
 def undefined_derivatives(graph: Graph) -> str:
     """Why a derivative by differences would not be the adjoint's, or nothing."""
-    expressions = [node.expr for node in graph.nodes.values() if isinstance(node, Pointwise)]
-    kinds = {type(part).__name__ for expr in expressions for part in sympy.preorder_traversal(expr)}
-    chosen = sorted(kinds & {"stop_gradient", "straight_through"})
+    chosen = sorted(surrogates(graph))
     return f"{' and '.join(chosen)} give a derivative that is not that of the value" if chosen else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from rnnspec.check.outcome import Outcome, Sized
@@ -13,6 +13,7 @@ from rnnspec.errors import UnsupportedError
 
 ATTEMPTS = 80
 SECONDS = 15.0
+ARGUMENTS = {"cell", "name", "dtype", "steps", "rows", "sizes", "ragged", "number", "seed"}  # of check_property
 
 
 def attempt(check: Callable[[], Outcome]) -> Outcome:
@@ -23,7 +24,7 @@ def attempt(check: Callable[[], Outcome]) -> Outcome:
     except UnsupportedError as error:
         return Outcome(skipped=str(error))
     except Exception as error:  # a check reports whatever goes wrong in what it checks
-        return Outcome(float("inf"), 0.0, f"{type(error).__name__}: {error}")
+        return Outcome(float("inf"), 0.0, f"{type(error).__name__}: {error}", error=type(error))
 
 
 def smallest(check: Sized, known: Subject, failure: Outcome) -> Outcome:
@@ -62,7 +63,8 @@ def _at(check: Sized, known: Subject, shapes: Shapes) -> Outcome:
 
 
 def _fails(outcome: Outcome) -> bool:
-    return not outcome.passed and not outcome.detail.startswith(NoSampleError.__name__)
+    no_sample = outcome.error is not None and issubclass(outcome.error, NoSampleError)
+    return not outcome.passed and not no_sample
 
 
 def _smaller(shapes: Shapes) -> Iterator[Shapes]:
@@ -83,14 +85,20 @@ def _less(value: int) -> list[int]:
 
 def snippet(name: str, known: Subject, outcome: Outcome) -> str:
     """Python that checks one property of one cell again, at the sizes of the outcome."""
-    cell, *settings = known.origin.split(", ") if known.origin else ["spec"]
-    args = [cell, repr(name), repr(known.dtype)]
+    cell, settings = (repr(known.origin[0]), known.origin[1]) if known.origin else ("spec", {})
+    lines = ["from rnnspec.check import check_property", ""]
+    if settings.keys() & ARGUMENTS:
+        lines.insert(0, "from rnnspec import load")
+        cell, settings = f"load({', '.join([cell, *_keywords(settings)])})", {}
+    numbers: dict[str, object] = {"seed": known.seed} if known.seed else {}
     if (shapes := outcome.shapes) is not None:
-        args += [f"steps={shapes.steps}", f"rows={shapes.rows}", f"sizes={dict(size_values(known.spec, shapes.sizes))}"]
-        args += ["ragged=True"] * shapes.ragged + [f"number={shapes.number}"] * bool(shapes.number)
-    args += [f"seed={known.seed}"] * bool(known.seed) + settings
-    start = "" if known.origin else "# spec: the Spec that was checked\n"
-    return (
-        f"from rnnspec.check import check_property\n\n{start}result = check_property({', '.join(args)})\nassert"
-        " result.passed, result.detail"
-    )
+        at = {"steps": shapes.steps, "rows": shapes.rows, "sizes": dict(size_values(known.spec, shapes.sizes))}
+        numbers = at | {n: v for n, v in (("ragged", shapes.ragged), ("number", shapes.number)) if v} | numbers
+    arguments = ", ".join([cell, repr(name), repr(known.dtype), *_keywords({**numbers, **settings})])
+    lines += [] if known.origin else ["# spec: the Spec that was checked"]
+    lines += [f"result = check_property({arguments})", "assert result.passed, result.detail"]
+    return "\n".join(lines)
+
+
+def _keywords(values: Mapping[str, object]) -> list[str]:
+    return [f"{name}={value!r}" for name, value in values.items()]

@@ -1,5 +1,5 @@
-"""The command `rnnspec`. Arguments are read here; what a subcommand does stands in
-`rnnspec.commands`, imported when it runs.
+"""The command `rnnspec`. Arguments are read here; what a subcommand does stands in the module of
+its name, imported when it runs.
 
 Exit codes: 0 done; 1 a check failed, two cells differ or training diverged; 2 bad use or a bad
 spec; 130 stopped by Ctrl-C; 141 the reader of a pipe went away.
@@ -11,15 +11,20 @@ import argparse
 import io
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 from rnnspec.commands import probe_arguments, train_arguments
 from rnnspec.commands.arguments import choice, count, natural
 from rnnspec.errors import RnnspecError
+from rnnspec.show.stages import STAGES
 
 DESCRIPTION = "Recurrent cells from their equations: fast kernels, and proof that they are right."
-STAGES = ("spec", "graph", "adjoint", "program", "cpu", "cuda")
+# NumPy's BLAS threads wait by spinning and take the cores from the kernels' own threads (two of
+# each on 2 cores: 3 times slower than one BLAS thread; NumPy 2.4, OpenBLAS). Set before NumPy is
+# loaded.
+ONE_BLAS_THREAD = ("train", "probe")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="replace")  # a character that the terminal lacks is no reason to fail
     try:
-        code = args.run(args)
+        code = run(args)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
@@ -57,9 +62,16 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="rnnspec", description=DESCRIPTION)
     parser.add_argument("--version", action=Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for add in (_add_list, _add_show, _add_check, _add_train, _add_probe, _add_new, _add_diff, _add_pack, _add_verify):
-        add(commands)
+    for name, add in COMMANDS.items():
+        add(commands, name)
     return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command that was parsed, by the module of its name, and returns its exit code."""
+    if args.command in ONE_BLAS_THREAD:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    return int(import_module(f"rnnspec.commands.{args.command}").run(args))
 
 
 class Version(argparse.Action):
@@ -69,35 +81,27 @@ class Version(argparse.Action):
         from importlib.metadata import PackageNotFoundError, version
 
         try:
-            found = version("rnnspec")
-        except PackageNotFoundError:
-            import rnnspec
-
-            found = getattr(rnnspec, "__version__", "(not installed)")
-        print(f"rnnspec {found}")
+            print(f"rnnspec {version('rnnspec')}")
+        except PackageNotFoundError:  # run from its source
+            print("rnnspec (not installed)")
         parser.exit()
 
 
-def _command(
-    commands: Any, name: str, run: Callable[[argparse.Namespace], int], about: str, *examples: str
-) -> argparse.ArgumentParser:
+def _command(commands: Any, name: str, about: str, *examples: str) -> argparse.ArgumentParser:
     epilog = "examples:\n" + "\n".join(f"  rnnspec {name} {example}".rstrip() for example in examples)
-    parser = commands.add_parser(
+    return commands.add_parser(
         name,
         help=about,
         description=about[0].upper() + about[1:] + ".",
         epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(run=run)
-    return parser
 
 
-def _add_list(commands: Any) -> None:
+def _add_list(commands: Any, name: str) -> None:
     parser = _command(
         commands,
-        "list",
-        _run_list,
+        name,
         "list the cells that come with rnnspec",
         "",
         "highway --sort year",
@@ -117,11 +121,10 @@ def _add_list(commands: Any) -> None:
     parser.add_argument("--json", action="store_true", help="for machines: a list of objects")
 
 
-def _add_show(commands: Any) -> None:
+def _add_show(commands: Any, name: str) -> None:
     parser = _command(
         commands,
-        "show",
-        _run_show,
+        name,
         "show a cell and what is made of it, stage by stage",
         "lstm",
         "lstm --stage adjoint",
@@ -134,11 +137,10 @@ def _add_show(commands: Any) -> None:
     parser.add_argument("--json", action="store_true", help="for machines")
 
 
-def _add_check(commands: Any) -> None:
+def _add_check(commands: Any, name: str) -> None:
     parser = _command(
         commands,
-        "check",
-        _run_check,
+        name,
         "check cells: hand examples, kernels against the equations, gradients, properties",
         "",
         "lstm",
@@ -178,11 +180,10 @@ def _add_check(commands: Any) -> None:
     parser.add_argument("--seed", type=natural, default=0, help="of the first random spec (0)")
 
 
-def _add_new(commands: Any) -> None:
+def _add_new(commands: Any, name: str) -> None:
     parser = _command(
         commands,
-        "new",
-        _run_new,
+        name,
         "write NAME.yaml, a commented file to start a cell from",
         "my_cell",
         "my_cell --from lstm",
@@ -193,19 +194,17 @@ def _add_new(commands: Any) -> None:
     )
 
 
-def _add_diff(commands: Any) -> None:
+def _add_diff(commands: Any, name: str) -> None:
     about = "say whether two cells are the same function, and where they differ"
-    parser = _command(commands, "diff", _run_diff, about, "gru gru_reset_before", "lstm my.yaml --json")
-    for name in ("a", "b"):
-        parser.add_argument(name, metavar=name.upper(), help="a cell from `rnnspec list`, or a YAML file")
+    parser = _command(commands, name, about, "gru gru_reset_before", "lstm my.yaml --json")
+    for cell in ("a", "b"):
+        parser.add_argument(cell, metavar=cell.upper(), help="a cell from `rnnspec list`, or a YAML file")
     parser.add_argument("--json", action="store_true", help="for machines: the comparison as an object")
 
 
-def _add_pack(commands: Any) -> None:
+def _add_pack(commands: Any, name: str) -> None:
     about = "write a cell's conformance pack: expected values that any implementation can be tried on"
-    parser = _command(
-        commands, "pack", _run_pack, about, "lstm", "rnn --choice phi=relu --out rnn_relu", "my.yaml --seed 7"
-    )
+    parser = _command(commands, name, about, "lstm", "rnn --choice phi=relu --out rnn_relu", "my.yaml --seed 7")
     parser.add_argument("cell", metavar="NAME|PATH", help="a cell from `rnnspec list`, or a YAML file")
     parser.add_argument("--out", metavar="DIR", help="the folder to write, which must not exist (CELL_pack)")
     parser.add_argument("--seed", type=natural, default=0, help="of parameters, inputs and states (0)")
@@ -219,11 +218,9 @@ def _add_pack(commands: Any) -> None:
     )
 
 
-def _add_verify(commands: Any) -> None:
+def _add_verify(commands: Any, name: str) -> None:
     about = "run an implementation against a conformance pack"
-    parser = _command(
-        commands, "verify", _run_verify, about, "lstm_pack", "lstm_pack --adapter my_module:my_lstm --dtype float32"
-    )
+    parser = _command(commands, name, about, "lstm_pack", "lstm_pack --adapter my_module:my_lstm --dtype float32")
     parser.add_argument("pack", metavar="PACK", help="a folder that `rnnspec pack` wrote")
     parser.add_argument(
         "--adapter",
@@ -234,11 +231,10 @@ def _add_verify(commands: Any) -> None:
     parser.add_argument("--json", action="store_true", help="for machines: the results as an object")
 
 
-def _add_train(commands: Any) -> None:
+def _add_train(commands: Any, name: str) -> None:
     parser = _command(
         commands,
-        "train",
-        _run_train,
+        name,
         "train a cell on a task: text, classes, adding, copying, a grammar, translation, forecasts",
         "lstm",
         "gru --text book.txt --seconds 120 --out runs/book",
@@ -252,12 +248,11 @@ def _add_train(commands: Any) -> None:
     train_arguments.add(parser)
 
 
-def _add_probe(commands: Any) -> None:
+def _add_probe(commands: Any, name: str) -> None:
     about = "see why gates exist: how far gradients reach, the spectrum of a step, saturated gates"
     parser = _command(
         commands,
-        "probe",
-        _run_probe,
+        name,
         about,
         "rnn gru lstm",
         "lstm --length 200 --out why",
@@ -267,77 +262,15 @@ def _add_probe(commands: Any) -> None:
     probe_arguments.add(parser)
 
 
-# subcommands
-
-
-def _run_list(args: argparse.Namespace) -> int:
-    from rnnspec.commands.list import run
-
-    return run(args)
-
-
-def _run_diff(args: argparse.Namespace) -> int:
-    from rnnspec.commands.diff import run
-
-    return run(args)
-
-
-def _run_pack(args: argparse.Namespace) -> int:
-    from rnnspec.commands.pack import run
-
-    return run(args)
-
-
-def _run_verify(args: argparse.Namespace) -> int:
-    from rnnspec.commands.verify import run
-
-    return run(args)
-
-
-def _run_new(args: argparse.Namespace) -> int:
-    from rnnspec.commands.new import run
-
-    return run(args)
-
-
-def _run_train(args: argparse.Namespace) -> int:
-    # set before NumPy is loaded: its BLAS threads wait by spinning and take the cores from the
-    # kernels' own threads
-    # (two of each on 2 cores: 3 times slower than one BLAS thread; NumPy 2.4, OpenBLAS)
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from rnnspec.commands.train import run
-
-    return run(args)
-
-
-def _run_probe(args: argparse.Namespace) -> int:
-    os.environ.setdefault(
-        "OPENBLAS_NUM_THREADS", "1"
-    )  # as for training: small matrices, on whose products more threads only wait
-    from rnnspec.commands.probe import run
-
-    return run(args)
-
-
-def _run_show(args: argparse.Namespace) -> int:
-    from rnnspec.language.load import load
-    from rnnspec.show.page import show
-
-    if args.svg is None:
-        print(show(load(args.cell), stage=args.stage, latex=args.latex, as_json=args.json))
-        return 0
-    if args.stage or args.latex or args.json:
-        raise RnnspecError("--svg draws a picture and prints nothing: give it without --stage, --latex and --json")
-    from rnnspec.show.diagram import svg
-    from rnnspec.storage import atomic
-
-    text = svg(load(args.cell))
-    atomic.write(args.svg, text.encode())
-    print(f"written {args.svg}", file=sys.stderr)
-    return 0
-
-
-def _run_check(args: argparse.Namespace) -> int:
-    from rnnspec.commands.check import run
-
-    return run(args)
+COMMANDS: Mapping[str, Callable[[Any, str], None]] = {
+    "list": _add_list,
+    "show": _add_show,
+    "check": _add_check,
+    "train": _add_train,
+    "probe": _add_probe,
+    "new": _add_new,
+    "diff": _add_diff,
+    "pack": _add_pack,
+    "verify": _add_verify,
+}
+"""What reads the arguments of each command; `run` of the module of that name then does it."""

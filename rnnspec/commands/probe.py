@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from rnnspec.commands.probe_run import of_run
 from rnnspec.commands.progress import waiting
 from rnnspec.errors import RnnspecError
-from rnnspec.probe import Probe, Subject, draw, initial, probe
+from rnnspec.probe import Probe, ProbeSubject, draw, initial, probe
 from rnnspec.train.errors import TrainError
 from rnnspec.train.results import finite
 
@@ -44,16 +44,26 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def subjects(args: argparse.Namespace) -> list[Subject]:
-    """All of them, so that a bad one is told before the first is measured."""
-    found = []
+def subjects(args: argparse.Namespace) -> list[ProbeSubject]:
+    """What is probed: all of it, so that what is bad is told before the first is measured."""
+    untrained = []
     for cell in args.cells:
         try:
-            found.append(initial(cell, hidden=args.hidden or HIDDEN, inputs=args.inputs or INPUTS, steps=args.length, rows=args.rows, seed=args.seed,
-                                 retain=args.retain or 0, sizes=dict(args.size), choices=dict(args.choice)))  # fmt: skip
+            subject = initial(
+                cell,
+                hidden=args.hidden or HIDDEN,
+                inputs=args.inputs or INPUTS,
+                steps=args.length,
+                rows=args.rows,
+                seed=args.seed,
+                retain=args.retain or 0,
+                sizes=dict(args.size),
+                choices=dict(args.choice),
+            )
         except ValueError as error:
             raise error if isinstance(error, RnnspecError) else TrainError(f"{cell}: {error}") from error
-    return found + [of_run(folder, steps=args.length, rows=args.rows) for folder in args.trained]
+        untrained.append(subject)
+    return untrained + [of_run(folder, steps=args.length, rows=args.rows) for folder in args.trained]
 
 
 def table(probes: Iterable[Probe]) -> str:

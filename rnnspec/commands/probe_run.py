@@ -12,7 +12,7 @@ from numpy import ndarray as Array
 from rnnspec.language.layouts import unpack
 from rnnspec.language.load import load
 from rnnspec.language.spec import Spec
-from rnnspec.probe.subject import Subject, complete, known_sizes
+from rnnspec.probe.subject import ProbeSubject, complete, known_sizes
 from rnnspec.train import checkpoint
 from rnnspec.train.errors import TrainError
 from rnnspec.train.layers import layer_maker
@@ -21,7 +21,7 @@ from rnnspec.train.sizes import data_input, fitted
 from rnnspec.train.tasks import load_task
 
 
-def of_run(folder: str | Path, *, steps: int = 100, rows: int = 4) -> Subject:
+def of_run(folder: str | Path, *, steps: int = 100, rows: int = 4) -> ProbeSubject:
     """The trained layer of a run, on the first steps of a batch of its own data (through its
     embedding, where it has one).
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from rnnspec.train.loop import Report
-from rnnspec.train.problem import Problem
+from rnnspec.train.loop import TrainingReport
+from rnnspec.train.problem import TrainingProblem
 
 RECENT = 50
 
@@ -18,10 +18,10 @@ RECENT = 50
 class Pace:
     """Speed and time left, from the reports so far: only steps of this session count."""
 
-    first: Report | None = None
+    first: TrainingReport | None = None
     recent: list[float] = field(default_factory=list)
 
-    def add(self, report: Report) -> None:
+    def add(self, report: TrainingReport) -> None:
         self.first = self.first or report
         if report.loss == report.loss:
             self.recent = [*self.recent, report.loss][-RECENT:]
@@ -30,20 +30,20 @@ class Pace:
         """Training loss, mean of the last 50 steps."""
         return sum(self.recent) / len(self.recent) if self.recent else None
 
-    def speed(self, report: Report) -> float | None:
+    def speed(self, report: TrainingReport) -> float | None:
         """Steps of rows per second: characters, words, values."""
         first = self.first or report
         seconds = report.seconds - first.seconds
         return (report.tokens - first.tokens) / seconds if seconds > 0 else None
 
-    def left(self, report: Report) -> float | None:
+    def left(self, report: TrainingReport) -> float | None:
         """Seconds."""
         first = self.first or report
         done = report.fraction - first.fraction
         return (report.seconds - first.seconds) * (1 - report.fraction) / done if done > 0 else None
 
 
-def line(report: Report, pace: Pace, problem: Problem) -> str:
+def line(report: TrainingReport, pace: Pace, problem: TrainingProblem) -> str:
     """One snapshot on one line."""
     loss, speed, left = pace.loss(), pace.speed(report), pace.left(report)
     parts = [f"step {report.step:>5}", f"loss {'  -  ' if loss is None else f'{loss:5.3f}'}"]
@@ -65,13 +65,13 @@ def clock(seconds: float) -> str:
 
 
 @contextmanager
-def training(title: str, problem: Problem) -> Iterator[Callable[[Report], None]]:
+def training(title: str, problem: TrainingProblem) -> Iterator[Callable[[TrainingReport], None]]:
     """Yields show(report), to be called after every step; snapshots leave a line behind, other
     steps only move the bar."""
     pace = Pace()
     if not sys.stderr.isatty():
 
-        def show_plain(report: Report) -> None:
+        def show_plain(report: TrainingReport) -> None:
             pace.add(report)
             if report.trouble:
                 print(
@@ -99,7 +99,7 @@ def training(title: str, problem: Problem) -> Iterator[Callable[[Report], None]]
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(title, total=1.0, status="")
 
-        def show(report: Report) -> None:
+        def show(report: TrainingReport) -> None:
             pace.add(report)
             if report.trouble:
                 console.print(Text(f"step {report.step}: skipped, gradients not finite in {report.trouble}"))

@@ -20,7 +20,7 @@ from rnnspec.commands.train_setup import Setup, set_up, title_of
 from rnnspec.storage.atomic import held, sweep
 from rnnspec.train import checkpoint
 from rnnspec.train.errors import Diverged, TrainError
-from rnnspec.train.loop import TEMPERATURE, Run, exhausted, fraction, train
+from rnnspec.train.loop import TEMPERATURE, TrainingRun, exhausted, fraction, train
 from rnnspec.train.plots import shown
 from rnnspec.train.results import LOG, METRICS, PLOTS, WEIGHTS, MetricsLog, write_results
 
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         return train_in(folder, this, args, compiled)
 
 
-def train_in(folder: Path, this: Run, args: argparse.Namespace, compiled: float) -> int:
+def train_in(folder: Path, this: TrainingRun, args: argparse.Namespace, compiled: float) -> int:
     """Trains and leaves everything in the folder; returns the exit code."""
     first, code, trouble = (this.seconds, this.tokens), 0, ""
     with (
@@ -148,7 +148,7 @@ def stop_signals() -> Iterator[Stopped]:
             signal.signal(number, handler)
 
 
-def follow(run: Run, folder: Path, stop: Callable[[], bool]) -> None:
+def follow(run: TrainingRun, folder: Path, stop: Callable[[], bool]) -> None:
     """Trains, shows and logs every report, and saves the run at every snapshot, the first before
     any step included."""
     with progress.training(title_of(run.config), run.problem) as show, MetricsLog(folder / LOG, run.step) as log:
@@ -159,7 +159,7 @@ def follow(run: Run, folder: Path, stop: Callable[[], bool]) -> None:
                 save(folder / WEIGHTS, run)
 
 
-def save(path: Path, run: Run) -> None:
+def save(path: Path, run: TrainingRun) -> None:
     """What can't be written is said, with what is there still."""
     try:
         checkpoint.save(path, run)
@@ -173,7 +173,7 @@ def save(path: Path, run: Run) -> None:
 # what is printed
 
 
-def announce(run: Run, folder: Path) -> None:
+def announce(run: TrainingRun, folder: Path) -> None:
     parameters = sum(array.size for array in run.model.params.values())
     layers = f"{run.config.layers} layers of " if run.config.layers > 1 else ""
     print(
@@ -183,7 +183,7 @@ def announce(run: Run, folder: Path) -> None:
     )
 
 
-def conclude(run: Run, folder: Path, final: dict[str, Any]) -> None:
+def conclude(run: TrainingRun, folder: Path, final: dict[str, Any]) -> None:
     if final["sample"]:
         print(f"{final['sample']}\n{'-' * 72}")
     metric, baseline = run.problem.metric, run.problem.baseline
@@ -204,13 +204,16 @@ def conclude(run: Run, folder: Path, final: dict[str, Any]) -> None:
 
 def tasks_text() -> str:
     """Every task, what it takes and its settings."""
-    from rnnspec.train.config import Config
+    from rnnspec.train.config import TrainingConfig
     from rnnspec.train.tasks import load_task, task_names
 
     parts = []
     for name in task_names():
         task = load_task(name)
-        own = {**{f: getattr(Config(""), f) for f in ("hidden", *task.fields, "batch", "steps", "lr")}, **task.defaults}
+        own = {
+            **{f: getattr(TrainingConfig(""), f) for f in ("hidden", *task.fields, "batch", "steps", "lr")},
+            **task.defaults,
+        }
         if task.epochs:
             own |= {"epochs": task.epochs}
         lines = [f"{name} ({task.shape}): {task.about}", f"  --data      {task.data}"]

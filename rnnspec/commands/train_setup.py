@@ -9,23 +9,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rnnspec.language.load import digest, load
+from rnnspec.backends.cpu.launch.pool import default_threads
+from rnnspec.language.load import digest, is_path, load
 from rnnspec.language.spec import Spec
 from rnnspec.language.transforms.retain import keepers
 from rnnspec.train import checkpoint
-from rnnspec.train.config import Config
+from rnnspec.train.config import TrainingConfig
 from rnnspec.train.errors import TrainError
 from rnnspec.train.layers import layer_maker
-from rnnspec.train.loop import Run, exhausted, fraction, start_run
+from rnnspec.train.loop import TrainingRun, exhausted, fraction, start_run
 from rnnspec.train.problem import Task
 from rnnspec.train.results import WEIGHTS
 from rnnspec.train.tasks import load_task
 
 PLAIN = (
-    "hidden", "embed", "layers", "dropout", "bidirectional", "batch", "length", "optimiser", "lr", "momentum", "decay", "schedule", "clip",
-    "clip_value", "retain", "patience", "every", "seed",
-)  # fmt: skip
-"""Arguments that are fields of Config as they are."""
+    *("hidden", "embed", "layers", "dropout", "bidirectional", "batch", "length", "optimiser", "lr", "momentum"),
+    *("decay", "schedule", "clip", "clip_value", "retain", "patience", "every", "seed"),
+)
+"""Arguments that are fields of TrainingConfig as they are."""
 OPTIONAL = ("embed", "length", "bidirectional")  # fields that not every task has a use for
 
 
@@ -33,7 +34,7 @@ OPTIONAL = ("embed", "length", "bidirectional")  # fields that not every task ha
 class Setup:
     """A run ready to be trained."""
 
-    run: Run
+    run: TrainingRun
     saved: checkpoint.Checkpoint | None
 
 
@@ -66,7 +67,7 @@ def open_saved(args: argparse.Namespace) -> checkpoint.Checkpoint | None:
     return checkpoint.load(folder / WEIGHTS)
 
 
-def make_config(args: argparse.Namespace, task: Task, saved: checkpoint.Checkpoint | None) -> Config:
+def make_config(args: argparse.Namespace, task: Task, saved: checkpoint.Checkpoint | None) -> TrainingConfig:
     """The task's defaults, or what the saved run had, with what the command line gives on top."""
     given: dict[str, Any] = {name: value for name in PLAIN if (value := getattr(args, name)) is not None}
     for name in OPTIONAL:
@@ -99,7 +100,7 @@ def make_config(args: argparse.Namespace, task: Task, saved: checkpoint.Checkpoi
     return replace(config, **duration(args, config, task, saved))
 
 
-def start_config(args: argparse.Namespace, task: Task, saved: checkpoint.Checkpoint | None) -> Config:
+def start_config(args: argparse.Namespace, task: Task, saved: checkpoint.Checkpoint | None) -> TrainingConfig:
     if saved is None:
         return task.config(args.cell)
     if task.name == saved.config.task:
@@ -115,7 +116,7 @@ def start_config(args: argparse.Namespace, task: Task, saved: checkpoint.Checkpo
     return replace(saved.config, task=task.name, data=data, options=dict(task.options))
 
 
-def options(task: Task, base: Config, settings: list[tuple[str, str]]) -> dict[str, Any]:
+def options(task: Task, base: TrainingConfig, settings: list[tuple[str, str]]) -> dict[str, Any]:
     """The task's own settings, with those of the command line in the type of their defaults."""
     found = dict(base.options)
     for name, text in settings:
@@ -134,7 +135,7 @@ def options(task: Task, base: Config, settings: list[tuple[str, str]]) -> dict[s
 
 
 def duration(
-    args: argparse.Namespace, config: Config, task: Task, saved: checkpoint.Checkpoint | None
+    args: argparse.Namespace, config: TrainingConfig, task: Task, saved: checkpoint.Checkpoint | None
 ) -> dict[str, Any]:
     """steps and seconds: as given, else the saved run's, else the task's; a run that only starts
     from another for `generate` writes at once."""
@@ -145,15 +146,15 @@ def duration(
         return {"steps": args.steps, "seconds": None if args.seconds is None else spent + args.seconds}
     if args.start is not None:
         return {
-            "steps": 0 if task.name == "generate" else task.defaults.get("steps", Config("").steps),
+            "steps": 0 if task.name == "generate" else task.defaults.get("steps", TrainingConfig("").steps),
             "seconds": None,
         }
     return {}
 
 
 def make_run(
-    config: Config, spec: Spec, task: Task, saved: checkpoint.Checkpoint | None, args: argparse.Namespace
-) -> Run:
+    config: TrainingConfig, spec: Spec, task: Task, saved: checkpoint.Checkpoint | None, args: argparse.Namespace
+) -> TrainingRun:
     memory = saved.memory if saved else {}
     problem = task.make(config, memory)
     epochs = args.epochs or (task.epochs if config.steps is None and config.seconds is None else 0)
@@ -166,7 +167,7 @@ def make_run(
             config,
             problem,
             problem.model(layer_maker(spec, config, args.threads, chosen=args.embed is not None)),
-            args.threads or processors(),
+            args.threads or default_threads(),
         )
     except MemoryError:
         raise TrainError(
@@ -189,14 +190,5 @@ def make_run(
     return run
 
 
-def title_of(config: Config) -> str:
+def title_of(config: TrainingConfig) -> str:
     return Path(config.cell).stem
-
-
-def is_path(cell: str) -> bool:
-    return cell.endswith((".yaml", ".yml")) or "/" in cell or os.sep in cell
-
-
-def processors() -> int:
-    """How many this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -70,8 +70,7 @@ def _json(value: Any) -> Any:
     return value
 
 
-# --- text
-# ------------------------------------------------------------------------------------------------------------
+# --- text ---
 
 
 def _difference_lines(found: Comparison, d: Difference) -> list[str]:

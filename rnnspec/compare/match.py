@@ -19,7 +19,7 @@ Term = tuple[Value, list[tuple[Value, Value]]]
 
 
 @dataclass(frozen=True)
-class Bound:
+class Binding:
     """What was found so far: the group of each parameter's atom, and pairs of atoms that are equal
     under it."""
 
@@ -35,7 +35,7 @@ class Matcher:
     shared: frozenset[str] = frozenset()
     prints: dict[str, Any] = field(default_factory=dict)
 
-    def match(self, a: Value, b: Value, bound: Bound) -> Bound | None:
+    def match(self, a: Value, b: Value, bound: Binding) -> Binding | None:
         """The bound with which two forms are equal; None where none was found."""
         left, right = self.classes(a), self.classes(b)
         if left.keys() != right.keys():
@@ -90,7 +90,7 @@ class Matcher:
 
     # pairs and sums
 
-    def pair(self, left: list[Term], right: list[Term], bound: Bound) -> Bound | None:
+    def pair(self, left: list[Term], right: list[Term], bound: Binding) -> Binding | None:
         """Each term with one of the other side, all of one fingerprint."""
         if not left:
             return bound
@@ -112,7 +112,7 @@ class Matcher:
             waiting += [s for a in known.args if hasattr(a, "free_symbols") for s in sorted(a.free_symbols, key=str)]
         return found
 
-    def term(self, a: Term, b: Term, bound: Bound) -> Bound | None:
+    def term(self, a: Term, b: Term, bound: Binding) -> Binding | None:
         left, right = list(a[1]), list(b[1])
         for factor, exponent in left:
             candidates = [(f, e) for f, e in right if e == exponent and self.fingerprint(f) == self.fingerprint(factor)]
@@ -126,7 +126,7 @@ class Matcher:
                 return None
         return bound
 
-    def atom(self, a: Value, b: Value, bound: Bound) -> Bound | None:
+    def atom(self, a: Value, b: Value, bound: Binding) -> Binding | None:
         if (a.name, b.name) in bound.equal:
             return bound
         left, right = self.table.of(a), self.table.of(b)
@@ -142,9 +142,9 @@ class Matcher:
                 bound = found
             elif x != y:
                 return None
-        return Bound(bound.groups, bound.equal | {(a.name, b.name)})
+        return Binding(bound.groups, bound.equal | {(a.name, b.name)})
 
-    def sums(self, left: list[Term], right: list[Term], bound: Bound) -> Bound | None:
+    def sums(self, left: list[Term], right: list[Term], bound: Binding) -> Binding | None:
         """b_ih + b_hh against b, (W + V) @ x against W @ x."""
         if not all(self.linear(t) for t in (*left, *right)):
             return None
@@ -157,11 +157,11 @@ class Matcher:
             return None
         return self.bind({k.args[0].name for k in known[0]}, {k.args[0].name for k in known[1]}, bound)
 
-    def bind(self, left: set[str], right: set[str], bound: Bound) -> Bound | None:
+    def bind(self, left: set[str], right: set[str], bound: Binding) -> Binding | None:
         group = (frozenset(left), frozenset(right))
         if any(bound.groups.get(name, group) != group for name in left | right):
             return None
         names = [{self.table.atoms[n].args[0].parameter for n in side} & self.shared for side in group]
         if names[0] != names[1]:
             return None
-        return Bound({**bound.groups, **dict.fromkeys(left | right, group)}, bound.equal)
+        return Binding({**bound.groups, **dict.fromkeys(left | right, group)}, bound.equal)

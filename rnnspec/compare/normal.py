@@ -16,9 +16,10 @@ from typing import Any
 
 import sympy
 
+from rnnspec.language.functions import FUNCTIONS
 from rnnspec.language.sizes import SizeError, canonical_size, remainder
 from rnnspec.language.spec import Shape
-from rnnspec.symbolic.expressions import FUNCTION_CLASSES, Value, expand_row, symbol
+from rnnspec.symbolic.expressions import Value, expand_row, symbol
 from rnnspec.symbolic.graph import (
     Concat,
     CumSum,
@@ -35,10 +36,7 @@ from rnnspec.symbolic.graph import (
 )
 
 MAX_TERMS = 400  # of a polynomial; a longer one stays a product
-OPAQUE = frozenset(
-    {"stop_gradient", "straight_through", "shifted"}
-)  # their value is another's, their derivative is not
-ELEMENTWISE = frozenset(FUNCTION_CLASSES) | {"power", "select", "times"}
+ELEMENTWISE = frozenset(FUNCTIONS) | {"power", "select", "times"}
 
 
 @dataclass(frozen=True)
@@ -125,13 +123,9 @@ class Table:
     def function(self, name: str, args: tuple[Value, ...], shape: Shape) -> Value:
         """tanh(-v) is -tanh(v), sigmoid(-v) is 1 - sigmoid(v), where every term of v is
         negative."""
-        if (
-            name in ("tanh", "sigmoid", "erf", "sin")
-            and args[0] != 0
-            and all(number < 0 for number, _ in terms(args[0]))
-        ):
-            positive = self.atom(name, (-args[0],), shape)
-            return 1 - positive if name == "sigmoid" else -positive
+        mirror = FUNCTIONS[name].mirror if name in FUNCTIONS else None
+        if mirror is not None and args[0] != 0 and all(number < 0 for number, _ in terms(args[0])):
+            return mirror - self.atom(name, (-args[0],), shape)
         return self.atom(name, args, shape)
 
     # along features
@@ -281,8 +275,9 @@ class _Normal:
         if expr.is_Number or not expr.args:
             return expr
         name = type(expr).__name__
-        if name in FUNCTION_CLASSES and not FUNCTION_CLASSES[name].row.primitive and name not in OPAQUE:
-            return self.value(expand_row(FUNCTION_CLASSES[name].row, expr.args), shape)
+        row = FUNCTIONS.get(name)
+        if row is not None and not row.primitive and not row.surrogate:
+            return self.value(expand_row(row, expr.args), shape)
         if expr.is_Pow:
             return table.power(self.value(expr.base, shape), expr.exp, shape)
         args = [self.value(a, shape) for a in expr.args]

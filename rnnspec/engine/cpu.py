@@ -17,6 +17,7 @@ from rnnspec.backends.cpu.launch.execute import Bound, execute
 from rnnspec.backends.cpu.launch.pack import Packed, PackPlan
 from rnnspec.backends.cpu.launch.plan import Plan, plan
 from rnnspec.backends.cpu.launch.pool import default_threads
+from rnnspec.backends.cpu.launch.rows import Limits
 from rnnspec.backends.cpu.launch.segments import Segments, segment_steps
 from rnnspec.backends.cpu.launch.tape import Tape, new_tape, restored
 from rnnspec.backends.cpu.native import load_text
@@ -36,10 +37,13 @@ TAPED = ("forward", "backward")  # kernels that share a tape, and so a plan
 
 
 class CpuKernel(Kernel):
-    """The kernels of one cell on the CPU. threads: how many a call may use, None for all processors
-    this process may use; limits: from where on a call is split over them, and into chunks."""
+    """The kernels of one cell on the CPU.
 
-    limits = rows.Limits()
+    threads: how many a call may use, None for all processors this process may use. limits: from
+    where on a call is split over threads, and into chunks of steps.
+    """
+
+    limits = Limits()
 
     def __init__(self, spec: Spec, dtype: np.dtype, threads: int | None = None, memory: str = "full"):
         super().__init__(spec, dtype)
@@ -214,9 +218,7 @@ class CpuKernel(Kernel):
         if pieces is not None:
             places, count, steps = pieces.places(count), len(pieces), int(pieces.length.max(initial=0))
         blocks = rows.block_count(count, flops, self.threads, self.limits)
-        parts = 1
-        if blocks == count:
-            parts = rows.part_count(layouts[0], sizes, steps, self.threads // blocks, self.limits)
+        parts = rows.part_count(layouts[0], sizes, steps, self.threads // blocks, self.limits) if blocks == count else 1
         dealt = rows.split_rows(
             count,
             steps,

@@ -20,8 +20,8 @@ from rnnspec.language.spec import Spec
 
 
 class Derived:
-    """The pieces of parameters and the values computed once per sequence (`once`) that the kernels of
-    a cell read, by what their layouts name."""
+    """The pieces of parameters and the values computed once per sequence (`once`) that the kernels
+    of a cell read, by what their layouts name."""
 
     def __init__(self, spec: Spec, dtype: np.dtype, layouts: list[Mapping[str, Any]]):
         self.spec, self.dtype = spec, dtype

@@ -53,8 +53,8 @@ class Kernel(ABC):
 
     @abstractmethod
     def source(self, mode: str = "forward") -> str:
-        """The emitted text of a kernel: "forward" (with tape), "backward" or "infer". On a GPU these
-        are those of its texts that do not depend on sizes, one after the other."""
+        """The emitted text of a kernel: "forward" (with tape), "backward" or "infer". On a GPU
+        these are those of its texts that do not depend on sizes, one after the other."""
 
     @abstractmethod
     def layout(self, mode: str) -> Mapping[str, Any]:
@@ -218,7 +218,8 @@ class Kernel(ABC):
 
     @abstractmethod
     def run_resume(self, call: Call, tape: Array) -> Run:
-        """`resume` of arguments that are ready; see `run_forward`. Of the states nothing is read."""
+        """`resume` of arguments that are ready; see `run_forward`. Of the states nothing is
+        read."""
 
     @abstractmethod
     def run_infer(self, call: Call, out: Mapping[str, Array] | None = None) -> Inference:

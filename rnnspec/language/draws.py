@@ -64,7 +64,7 @@ class Draw:
         return KINDS[self.kind].mean(self.argument)
 
     def to_text(self) -> str:
-        """As a file says it."""
+        """The text that says it in a file."""
         return f"{self.kind}({self.argument!r})" + (" per sequence" if self.per == "sequence" else "")
 
 

@@ -4,15 +4,25 @@ else.
 A row either is *primitive* (every backend has its own code under the row's name) or has a `value`
 written in the spec language itself, from which every backend derives its code. Derivatives are text
 in the spec language over the arguments and `y`, the function's own value, so that the cheaper of
-the two can be used: tanh' = 1 - y*y. Adding a function that others can express is one row here:
-parsing, differentiation, both targets, the reference and the tests take it from the table.
+the two can be used: tanh' = 1 - y*y. Adding a function that others can express is one row here, of
+which name, arguments, derivatives and value are enough: parsing, differentiation, both targets, the
+reference, equations as LaTeX, the checks and the tests take it from the table.
+
+What is code and no data stays where it belongs, under the names of the rows: of the primitives
+their machine code (`backends/cpu/runtime/vector_math.py`), of the features their shapes
+(`meaning/features.py`) and graph nodes (`symbolic/features.py`). tests/language/test_functions.py
+fails where one of these misses a row.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Literal
+
+INF, NAN = math.inf, math.nan
 
 
 @dataclass(frozen=True)
@@ -22,9 +32,22 @@ class Function:
     value: text over `args`, or None for a primitive.
     derivatives: one text per argument, over `args` and `y`; "0" where nothing flows back.
     interval: where tests sample every argument (inside the domain, away from overflow of float32).
-    kinks: points of the first argument at which the derivative jumps; the text says which side holds.
-    bounded: the derivatives are finite for every argument, infinite ones included; if not, an adjoint of exactly 0 is
-        kept 0 by a select, since 0 * inf is NaN.
+    kinks: points of the first argument at which the derivative jumps; the text says which side
+        holds.
+    bounded: the derivatives are finite for every argument, infinite ones included; if not, an
+        adjoint of exactly 0 is kept 0 by a select, since 0 * inf is NaN.
+    surrogate: the derivatives are meant to be others than those of the value.
+    internal: of the graph only; a spec can't name it.
+    mirror: of a primitive, m where f(-v) is m - f(v) for every v: 0 if it is odd. Of the others
+        their value shows it.
+    range: of a function that squashes, the ends that it comes near; one from 0 to 1 makes gates.
+    latex: how it is written; "" for its name in upright letters.
+    limits: the limit at -inf, the values at -0.0 and 0.0, the limit at inf, which checks compare;
+        None where they are not stated. NaN gives NaN.
+    others: what the arguments after the first are where the function alone is measured, as text.
+    accurate: checks hold it to few units in the last place everywhere; of others they show the
+        errors.
+    extra_digits: digits that may cancel in the definition.
     """
 
     name: str
@@ -34,48 +57,138 @@ class Function:
     interval: tuple[float, float] = (-3.0, 3.0)
     kinks: tuple[float, ...] = ()
     bounded: bool = True
+    surrogate: bool = False
+    internal: bool = False
+    mirror: int | None = None
+    range: tuple[float, float] | None = None
+    latex: str = ""
+    limits: tuple[float, float, float, float] | None = None
+    others: tuple[str, ...] = ()
+    accurate: bool = False
+    extra_digits: int = 20
     about: str = ""
 
     @property
     def primitive(self) -> bool:
         return self.value is None
 
+    def call(self, first: str) -> str:
+        """A call with `first` as the first argument and, behind it, what the others are where the
+        function is measured."""
+        unsaid = ("0.3",) * (len(self.args) - 1 - len(self.others))
+        return f"{self.name}({', '.join([first, *self.others, *unsaid])})"
+
 
 V = ("v",)
 AB = ("a", "b")
+ODD = (-INF, -0.0, 0.0, INF)  # the limits of what is like v itself
 
 _ROWS = (
     # primitives: each backend has code of its own for these ten
-    Function("exp", V, ("y",), bounded=False, about="e to the power v"),
-    Function("expm1", V, ("y + 1",), bounded=False, about="exp(v) - 1, exact near 0"),
-    Function("log", V, ("1 / v",), interval=(0.1, 4.0), bounded=False, about="natural logarithm"),
-    Function("log1p", V, ("1 / (1 + v)",), interval=(-0.8, 4.0), bounded=False, about="log(1 + v), exact near 0"),
-    Function("sqrt", V, ("0.5 / y",), interval=(0.1, 4.0), bounded=False, about="square root"),
-    Function("sin", V, ("cos(v)",), about="sine of v radians"),
-    Function("cos", V, ("-sin(v)",), about="cosine of v radians"),
-    Function("erf", V, ("1.1283791670955126 * exp(-v * v)",), about="error function; the factor is 2 / sqrt(pi)"),
-    Function("tanh", V, ("1 - y * y",), about="hyperbolic tangent"),
-    Function("sigmoid", V, ("y * (1 - y)",), about="1 / (1 + exp(-v)), exact for every v"),
+    Function(
+        "exp",
+        V,
+        ("y",),
+        bounded=False,
+        latex=r"\exp",
+        limits=(0.0, 1.0, 1.0, INF),
+        accurate=True,
+        about="e to the power v",
+    ),
+    Function("expm1", V, ("y + 1",), bounded=False, limits=(-1.0, -0.0, 0.0, INF), about="exp(v) - 1, exact near 0"),
+    Function(
+        "log",
+        V,
+        ("1 / v",),
+        interval=(0.1, 4.0),
+        bounded=False,
+        latex=r"\log",
+        limits=(NAN, -INF, -INF, INF),
+        accurate=True,
+        about="natural logarithm",
+    ),
+    Function(
+        "log1p",
+        V,
+        ("1 / (1 + v)",),
+        interval=(-0.8, 4.0),
+        bounded=False,
+        limits=(NAN, -0.0, 0.0, INF),
+        about="log(1 + v), exact near 0",
+    ),
+    Function(
+        "sqrt", V, ("0.5 / y",), interval=(0.1, 4.0), bounded=False, limits=(NAN, -0.0, 0.0, INF), about="square root"
+    ),
+    Function("sin", V, ("cos(v)",), mirror=0, latex=r"\sin", limits=(NAN, -0.0, 0.0, NAN), about="sine of v radians"),
+    Function("cos", V, ("-sin(v)",), latex=r"\cos", limits=(NAN, 1.0, 1.0, NAN), about="cosine of v radians"),
+    Function(
+        "erf",
+        V,
+        ("1.1283791670955126 * exp(-v * v)",),
+        mirror=0,
+        limits=(-1.0, -0.0, 0.0, 1.0),
+        accurate=True,
+        about="error function; the factor is 2 / sqrt(pi)",
+    ),
+    Function(
+        "tanh",
+        V,
+        ("1 - y * y",),
+        mirror=0,
+        range=(-1.0, 1.0),
+        latex=r"\tanh",
+        limits=(-1.0, -0.0, 0.0, 1.0),
+        accurate=True,
+        about="hyperbolic tangent",
+    ),
+    Function(
+        "sigmoid",
+        V,
+        ("y * (1 - y)",),
+        mirror=1,
+        range=(0.0, 1.0),
+        latex=r"\sigma",
+        limits=(0.0, 0.5, 0.5, 1.0),
+        accurate=True,
+        about="1 / (1 + exp(-v)), exact for every v",
+    ),
     # Written in the language. NaN must come out as NaN, and let a gradient through: comparisons are
-    # false for it, so it
-    # takes the last branch.
-    Function("identity", V, ("1",), "v", about="v itself"),
-    Function("relu", V, ("where(y <= 0, 0, 1)",), "where(v < 0, 0, v)", kinks=(0.0,), about="max(v, 0); relu'(0) = 0"),
+    # false for it, so it takes the last branch.
+    Function("identity", V, ("1",), "v", limits=ODD, about="v itself"),
+    Function(
+        "relu",
+        V,
+        ("where(y <= 0, 0, 1)",),
+        "where(v < 0, 0, v)",
+        kinks=(0.0,),
+        limits=(0.0, -0.0, 0.0, INF),
+        about="max(v, 0); relu'(0) = 0",
+    ),
     Function(
         "leaky_relu",
         ("v", "slope"),
         ("where(v > 0, 1, slope)", "where(v > 0, 0, v)"),
         "where(v < 0, slope * v, v)",
         kinks=(0.0,),
+        limits=ODD,
+        others=("0.1",),
         about="v, or slope * v below 0; the derivative at 0 is slope",
     ),
-    Function("elu", V, ("where(v > 0, 1, y + 1)",), "where(v > 0, v, expm1(v))", about="v, or exp(v) - 1 below 0"),
+    Function(
+        "elu",
+        V,
+        ("where(v > 0, 1, y + 1)",),
+        "where(v > 0, v, expm1(v))",
+        limits=(-1.0, -0.0, 0.0, INF),
+        about="v, or exp(v) - 1 below 0",
+    ),
     Function(
         "selu",
         V,
         ("where(v > 0, 1.0507009873554805, y + 1.7580993408473766)",),
         "where(v > 0, 1.0507009873554805 * v, 1.7580993408473766 * expm1(v))",
         kinks=(0.0,),
+        limits=(-1.7580993408473766, -0.0, 0.0, INF),
         about="scaled elu (Klambauer et al. 2017); the constants are lambda and lambda * alpha",
     ),
     Function(
@@ -83,6 +196,8 @@ _ROWS = (
         V,
         ("0.5 * (1 + erf(0.7071067811865476 * v)) + 0.3989422804014327 * v * exp(-0.5 * v * v)",),
         "0.5 * v * (1 + erf(0.7071067811865476 * v))",
+        limits=(-0.0, -0.0, 0.0, INF),
+        extra_digits=400,  # 1 + erf(v) of a value near the smallest number
         about="v times the normal distribution function of v",
     ),
     Function(
@@ -90,6 +205,7 @@ _ROWS = (
         V,
         ("sigmoid(v) * (1 + v * (1 - sigmoid(v)))",),
         "v * sigmoid(v)",
+        limits=(-0.0, -0.0, 0.0, INF),
         about="v * sigmoid(v), also called swish",
     ),
     Function(
@@ -97,14 +213,25 @@ _ROWS = (
         V,
         ("sigmoid(v)",),
         "where(v < 0, 0, v) + log1p(exp(-abs(v)))",
+        limits=(0.0, math.log(2), math.log(2), INF),
+        accurate=True,
         about="log(1 + exp(v)), without overflow",
     ),
-    Function("softsign", V, ("1 / ((1 + abs(v)) * (1 + abs(v)))",), "v / (1 + abs(v))", about="v / (1 + |v|)"),
+    Function(
+        "softsign",
+        V,
+        ("1 / ((1 + abs(v)) * (1 + abs(v)))",),
+        "v / (1 + abs(v))",
+        range=(-1.0, 1.0),
+        limits=(-1.0, -0.0, 0.0, 1.0),
+        about="v / (1 + |v|)",
+    ),
     Function(
         "log_sigmoid",
         V,
         ("sigmoid(-v)",),
         "where(v < 0, v, 0 * v) - log1p(exp(-abs(v)))",
+        limits=(-INF, -math.log(2), -math.log(2), 0.0),
         about="log(sigmoid(v)), without overflow",
     ),
     Function(
@@ -112,6 +239,9 @@ _ROWS = (
         ("v", "slope"),
         ("where(y <= 0 or y >= 1, 0, slope)", "where(y <= 0 or y >= 1, 0, v)"),
         "where(slope * v + 0.5 < 0, 0, where(slope * v + 0.5 > 1, 1, slope * v + 0.5))",
+        range=(0.0, 1.0),
+        limits=(0.0, 0.5, 0.5, 1.0),
+        others=("0.2",),
         about="slope * v + 1/2 cut to [0, 1]; slope is 1/6 in PyTorch and Keras 3, 0.2 in ONNX and Keras 2",
     ),
     Function(
@@ -120,10 +250,18 @@ _ROWS = (
         ("where(v <= -1 or v >= 1, 0, 1)",),
         "where(v < -1, -1, where(v > 1, 1, v))",
         kinks=(-1.0, 1.0),
+        range=(-1.0, 1.0),
+        limits=(-1.0, -0.0, 0.0, 1.0),
         about="v cut to [-1, 1]",
     ),
     Function(
-        "abs", V, ("sign(v)",), "where(v < 0, -v, where(v > 0, v, v * v))", kinks=(0.0,), about="|v|; abs'(0) = 0"
+        "abs",
+        V,
+        ("sign(v)",),
+        "where(v < 0, -v, where(v > 0, v, v * v))",
+        kinks=(0.0,),
+        limits=(INF, 0.0, 0.0, INF),
+        about="|v|; abs'(0) = 0",
     ),
     Function(
         "sign",
@@ -131,6 +269,7 @@ _ROWS = (
         ("0",),
         "where(v > 0, 1, where(v < 0, -1, v))",
         kinks=(0.0,),
+        limits=(-1.0, -0.0, 0.0, 1.0),
         about="-1, 0 or 1; its derivative is 0 everywhere",
     ),
     Function(
@@ -138,6 +277,9 @@ _ROWS = (
         AB,
         ("where(a < b, 1, where(a > b, 0, 0.5))", "where(a < b, 0, where(a > b, 1, 0.5))"),
         "where(a < b, a, where(b < a, b, 0.5 * a + 0.5 * b))",
+        latex=r"\min",
+        limits=(-INF, -0.0, 0.0, 0.3),
+        others=("0.3",),
         about="the smaller; a tie shares the derivative, as in PyTorch",
     ),
     Function(
@@ -145,6 +287,9 @@ _ROWS = (
         AB,
         ("where(a > b, 1, where(a < b, 0, 0.5))", "where(a > b, 0, where(a < b, 1, 0.5))"),
         "where(a > b, a, where(b > a, b, 0.5 * a + 0.5 * b))",
+        latex=r"\max",
+        limits=(0.3, 0.3, 0.3, INF),
+        others=("0.3",),
         about="the larger; a tie shares the derivative, as in PyTorch",
     ),
     Function(
@@ -156,17 +301,40 @@ _ROWS = (
             "where(v < low, 0, where(v > high, 1, 0))",
         ),
         "where(v < low, low, where(v > high, high, v))",
+        limits=(-0.5, -0.0, 0.0, 0.7),
+        others=("-0.5", "0.7"),
         about="v cut to [low, high]; clip' = 1 on the closed interval",
     ),
-    Function("rsqrt", V, ("-0.5 * y * y * y",), "1 / sqrt(v)", interval=(0.1, 4.0), bounded=False, about="1 / sqrt(v)"),
-    Function("square", V, ("2 * v",), "v * v", bounded=False, about="v * v"),
-    Function("reciprocal", V, ("-y * y",), "1 / v", interval=(0.3, 3.0), bounded=False, about="1 / v"),
-    Function("stop_gradient", V, ("0",), "v", about="v, through which no gradient flows"),
+    Function(
+        "rsqrt",
+        V,
+        ("-0.5 * y * y * y",),
+        "1 / sqrt(v)",
+        interval=(0.1, 4.0),
+        bounded=False,
+        limits=(NAN, -INF, INF, 0.0),
+        about="1 / sqrt(v)",
+    ),
+    Function("square", V, ("2 * v",), "v * v", bounded=False, limits=(INF, 0.0, 0.0, INF), about="v * v"),
+    Function(
+        "reciprocal",
+        V,
+        ("-y * y",),
+        "1 / v",
+        interval=(0.3, 3.0),
+        bounded=False,
+        limits=(-0.0, -INF, INF, 0.0),
+        about="1 / v",
+    ),
+    Function("stop_gradient", V, ("0",), "v", surrogate=True, limits=ODD, about="v, through which no gradient flows"),
     Function(
         "straight_through",
         ("value", "via"),
         ("0", "1"),
         "value",
+        surrogate=True,
+        limits=ODD,
+        others=("0.5",),
         about="the value of the first, the derivative of the second",
     ),
     Function(
@@ -174,44 +342,75 @@ _ROWS = (
         ("v", "by"),
         ("1", "0"),
         "v - by",
+        surrogate=True,
+        internal=True,
         about="v - by inside something that `by` does not change (softmax): nothing flows to it",
     ),
 )
 
 FUNCTIONS: Mapping[str, Function] = MappingProxyType({row.name: row for row in _ROWS})
 
-INTERNAL = frozenset({"shifted"})  # of the graph; a spec can't name them
+PRIMITIVES = tuple(name for name, row in FUNCTIONS.items() if row.primitive)
+INTERNAL = frozenset(name for name, row in FUNCTIONS.items() if row.internal)
 
 
 @dataclass(frozen=True)
 class Feature:
-    """One function that looks along the feature axis or changes the shape. `args` that are in
-    capitals are sizes; the graph nodes that it becomes are in `symbolic/features.py`, the shapes
-    that it takes and gives in `language/features.py`."""
+    """One function that looks along the feature axis or changes the shape. The graph nodes that it
+    becomes are in `symbolic/features.py`, the shapes that it takes and gives in
+    `meaning/features.py`.
+
+    args: those in capitals are sizes; "..." stands for any number more.
+    numbers: the arguments that are single numbers, and no vectors.
+    moves: it only puts numbers elsewhere, which is no operation.
+    range: the ends that its elements come near, where they serve as gates. softmax has none: its
+        elements are shares of one.
+    latex: a format of the arguments: {u:3} binds as tightly as a name, {v:2} as a product, {all} is
+        all of them; "" for a call by name.
+    binding: how tightly what `latex` makes binds.
+    """
 
     name: str
     args: tuple[str, ...]
     about: str
+    numbers: tuple[str, ...] = ()
+    moves: bool = False
+    range: tuple[float, float] | None = None
+    latex: str = ""
+    binding: Literal[2, 3] = 3
+
+    def kind(self, position: int) -> Literal["operand", "number", "size"]:
+        """What the argument at a position is; all after the last named one are like it."""
+        name = self.args[min(position, len(self.args) - 1)]
+        return "size" if name.isupper() else "number" if name in self.numbers else "operand"
 
 
-FEATURES: Mapping[str, Feature] = MappingProxyType(
-    {
-        row.name: row
-        for row in (
-            Feature("sum", V, "sum of all elements"),
-            Feature("mean", V, "mean of all elements"),
-            Feature("max", V, "largest element; a tie shares the derivative"),
-            Feature("dot", ("u", "v"), "sum of u * v"),
-            Feature("norm", V, "square root of the sum of squares; its derivative at 0 is 0"),
-            Feature("softmax", V, "exp(v) / sum(exp(v)), without overflow"),
-            Feature("cumsum", V, "running sum, from the first element"),
-            Feature("cumax", V, "cumsum(softmax(v))"),
-            Feature("layer_norm", ("v", "eps"), "(v - mean(v)) / sqrt(mean((v - mean(v))**2) + eps)"),
-            Feature("concat", ("a", "b", "..."), "one vector after another; a number is one element"),
-            Feature("part", ("v", "FIRST", "LENGTH"), "LENGTH elements from the FIRST on, counted from 0"),
-            Feature("outer", ("u", "v"), "the matrix of all products u_i * v_j"),
-            Feature("diag", V, "the square matrix with v on its diagonal"),
-            Feature("eye", ("SIZE",), "the identity matrix"),
-        )
-    }
+_FEATURE_ROWS = (
+    Feature("sum", V, "sum of all elements", latex=r"\sum_j {v:2}", binding=2),
+    Feature("mean", V, "mean of all elements", latex=r"\operatorname{{mean}}\left({v}\right)"),
+    Feature("max", V, "largest element; a tie shares the derivative", latex=r"\max_j {v:2}", binding=2),
+    Feature("dot", ("u", "v"), "sum of u * v", latex=r"{u:3}^{{\top}} {v:3}", binding=2),
+    Feature(
+        "norm",
+        V,
+        "square root of the sum of squares; its derivative at 0 is 0",
+        latex=r"\left\lVert {v} \right\rVert",
+    ),
+    Feature("softmax", V, "exp(v) / sum(exp(v)), without overflow"),
+    Feature("cumsum", V, "running sum, from the first element"),
+    Feature("cumax", V, "cumsum(softmax(v))", range=(0.0, 1.0)),
+    Feature("layer_norm", ("v", "eps"), "(v - mean(v)) / sqrt(mean((v - mean(v))**2) + eps)", ("eps",)),
+    Feature(
+        "concat",
+        ("a", "b", "..."),
+        "one vector after another; a number is one element",
+        moves=True,
+        latex=r"\left[{all}\right]",
+    ),
+    Feature("part", ("v", "FIRST", "LENGTH"), "LENGTH elements from the FIRST on, counted from 0", moves=True),
+    Feature("outer", ("u", "v"), "the matrix of all products u_i * v_j", latex=r"{u:3} \, {v:3}^{{\top}}", binding=2),
+    Feature("diag", V, "the square matrix with v on its diagonal", moves=True),
+    Feature("eye", ("SIZE",), "the identity matrix", moves=True, latex="I_{{{SIZE}}}"),
 )
+
+FEATURES: Mapping[str, Feature] = MappingProxyType({row.name: row for row in _FEATURE_ROWS})

@@ -27,7 +27,7 @@ from rnnspec.language.reading.reader import read
 from rnnspec.language.spec import Spec
 from rnnspec.language.syntax.faults import did_you_mean, listed
 from rnnspec.language.syntax.parse import decimal
-from rnnspec.language.syntax.tree import Binary, Call, Expr, Number, Ref, Unary
+from rnnspec.language.syntax.tree import Binary, Call, Expr, Number, Ref, Unary, children
 from rnnspec.language.syntax.yamltext import MAX_BYTES
 
 _SUFFIXES = (".yaml", ".yml")
@@ -105,21 +105,24 @@ def _plain(expr: Expr) -> object:
             )
         case Ref(name, time):
             return [name, time, *([] if expr.index is None else [_plain(expr.index)])]
-        case Unary(op, arg):
-            return [op, _plain(arg)]
-        case Binary(op, left, right):
-            return [op, _plain(left), _plain(right)]
+        case Unary(op) | Binary(op):
+            return [op, *(_plain(part) for part in children(expr))]
         case Call(function, args):
             return [function, [_plain(a) for a in args]]
     raise TypeError(f"not an expression: {expr!r}")
 
 
-# files
+# --- files ---
+
+
+def is_path(cell: str) -> bool:
+    """Whether `load` takes a text for a path, and not for a cell's name."""
+    return cell.endswith(_SUFFIXES) or "/" in cell or os.sep in cell
 
 
 def _find(cell: str, beside: str | None) -> Path:
     """The file that a name or path means; a path in `extends` counts from the file that has it."""
-    if cell.endswith(_SUFFIXES) or "/" in cell or os.sep in cell:
+    if is_path(cell):
         path = Path(cell)
         if beside is not None and path.suffix not in _SUFFIXES:
             raise fail(f"extends: '{cell[:60]}' is no cell's name and no .yaml file.", beside)

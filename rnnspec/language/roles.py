@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rnnspec.language.functions import FEATURES, FUNCTIONS
 from rnnspec.language.spec import Spec
-from rnnspec.language.syntax.tree import Binary, Call, Expr, Number, Ref, Unary, walk
+from rnnspec.language.syntax.tree import Binary, Call, Expr, Number, Ref, Unary, children, walk
 
-SIGMOIDS = frozenset({"sigmoid", "hard_sigmoid"})
-SQUASHING = SIGMOIDS | {"cumax"}
+GATE = (0.0, 1.0)
+SIGMOIDS = frozenset(name for name, row in FUNCTIONS.items() if row.range == GATE)
+SQUASHING = SIGMOIDS | frozenset(name for name, row in FEATURES.items() if row.range == GATE)
 """Functions whose value lies between 0 and 1; the first ones element by element."""
 
 
@@ -45,11 +47,9 @@ def _plain(expr: Expr) -> Iterator[str]:
     match expr:
         case Ref(name):
             yield name
-        case Unary(_, arg):
-            yield from _plain(arg)
-        case Binary("+" | "-" | "*", left, right):
-            yield from _plain(left)
-            yield from _plain(right)
+        case Unary() | Binary("+" | "-" | "*"):
+            for part in children(expr):
+                yield from _plain(part)
 
 
 def bias_names(spec: Spec) -> tuple[str, ...]:

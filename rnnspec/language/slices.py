@@ -29,7 +29,8 @@ class Piece:
         return left[: self.axis] + (self.length,) + left[self.axis + 1 :] if self.length else left
 
     def to_text(self) -> str:
-        """As the language counts, from 1, and a range as in NumPy: W[:, D:D + H], R[2]."""
+        """The piece as text, R[2] or W[:, D:D + H]: numbers count from 1, as in the language;
+        ranges are those of NumPy."""
         end = (
             self.length if self.first == "0" else canonical_size(f"{self.first} + {self.length}") if self.length else ""
         )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Literal
 
+from rnnspec.language.syntax.tree import fresh
 from rnnspec.lowering.phases import Phases, read_whole
 from rnnspec.lowering.program import Accumulation, Buffer, Panel, Place, Program, Stage, State
 from rnnspec.lowering.stages import ROWWISE, Key, StageDraft
-from rnnspec.symbolic.graph import Outer, Read, fresh, operands
+from rnnspec.symbolic.graph import Outer, Read, operands
 
 
 class Layout:

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from rnnspec.language.syntax.tree import fresh
 from rnnspec.lowering.program import Program
 from rnnspec.lowering.writer import KernelWriter
-from rnnspec.symbolic.graph import Graph, Pointwise, fresh, node_text
+from rnnspec.symbolic.graph import Graph, Pointwise, node_text
 
 
 @dataclass

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 import sympy
 
 from rnnspec.language.functions import FUNCTIONS
+from rnnspec.language.syntax.tree import fresh
 from rnnspec.symbolic.expressions import FUNCTION_CLASSES, Value, Writer, expand_row, select
-from rnnspec.symbolic.graph import fresh
 
 QUOTIENT, NAME = 2, 3  # how tightly a text binds, as Writer counts it
 
@@ -102,7 +102,7 @@ class KernelWriter(Writer, ABC):
         """A name for a text that is needed more than once."""
         if text.isidentifier():
             return text
-        name = fresh(f"{self.target}_{len(self.temporaries) + 1}_", set(self.names.values()))
+        name = fresh(f"{self.target}_{len(self.temporaries) + 1}_", self.names.values())
         self.temporaries.append(self.assignment(name, text, ""))
         return name
 

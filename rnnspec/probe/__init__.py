@@ -7,6 +7,6 @@ definition, not the kernels.
 
 from rnnspec.probe.figure import draw
 from rnnspec.probe.measure import Gate, Probe, probe
-from rnnspec.probe.subject import Subject, initial
+from rnnspec.probe.subject import ProbeSubject, initial
 
-__all__ = ["Gate", "Probe", "Subject", "draw", "initial", "probe"]
+__all__ = ["Gate", "Probe", "ProbeSubject", "draw", "initial", "probe"]

@@ -12,20 +12,14 @@ from numpy import ndarray as Array
 from rnnspec.backends import reference
 from rnnspec.backends.reference import Step, Trajectory
 from rnnspec.errors import RnnspecError, UnsupportedError
+from rnnspec.language.functions import FUNCTIONS
 from rnnspec.language.syntax.tree import Call
-from rnnspec.probe.subject import Subject
+from rnnspec.probe.subject import ProbeSubject
 from rnnspec.symbolic.adjoint import adjoint, gradient_of
 from rnnspec.symbolic.build import build
 from rnnspec.symbolic.graph import Graph
 
 LARGEST = 1024  # numbers in a state whose Jacobian is made
-RANGES = {
-    "sigmoid": (0.0, 1.0),
-    "hard_sigmoid": (0.0, 1.0),
-    "tanh": (-1.0, 1.0),
-    "hard_tanh": (-1.0, 1.0),
-    "softsign": (-1.0, 1.0),
-}
 EDGE = 0.1  # of the range: closer to an end than that is saturated (Karpathy, Johnson & Fei-Fei 2016, section 4.2)
 
 
@@ -79,12 +73,17 @@ class Probe:
         spectrum = [[float(v.real), float(v.imag)] for v in self.eigenvalues]
         arrays = {"norms": self.norms, "radius": self.radius, "gain": self.gain}
         return {
-            "name": self.name, "rate": self.rate, "reach": self.reach, **{name: a.tolist() for name, a in arrays.items()},
-            "by_state": {name: a.tolist() for name, a in self.by_state.items()}, "eigenvalues": spectrum, "gates": gates,
-        }  # fmt: skip
+            "name": self.name,
+            "rate": self.rate,
+            "reach": self.reach,
+            **{name: a.tolist() for name, a in arrays.items()},
+            "by_state": {name: a.tolist() for name, a in self.by_state.items()},
+            "eigenvalues": spectrum,
+            "gates": gates,
+        }
 
 
-def probe(subject: Subject, seed: int = 0) -> Probe:
+def probe(subject: ProbeSubject, seed: int = 0) -> Probe:
     """All measurements of a subject. UnsupportedError for a state of more than 1024 numbers,
     RnnspecError where one isn't finite."""
     graph = build(subject.spec)
@@ -108,15 +107,18 @@ def probe(subject: Subject, seed: int = 0) -> Probe:
     spectra = np.linalg.eigvals(jacobians.reshape(-1, *jacobians.shape[2:]))
     gains = np.linalg.norm(jacobians, ord=2, axis=(2, 3))
     radius = np.abs(spectra).max(axis=-1, initial=0).reshape(steps, rows).mean(axis=1)
-    return Probe(subject.name, _norms(gradients), {s: _norms(g) for s, g in pieces.items()}, middle, radius, gains.mean(axis=1),
-                 _gates(subject, run))  # fmt: skip
+    norms = {s: _norms(g) for s, g in pieces.items()}
+    gates = _gates(subject, run)
+    return Probe(subject.name, _norms(gradients), norms, middle, radius, gains.mean(axis=1), gates)
 
 
 def _check_finite(name: str, jacobians: Array, gradients: Array) -> None:
     """RnnspecError naming the first step, or lag, where a number is too large even for float64."""
     steps = len(jacobians)
-    for places, what in ((~np.isfinite(jacobians).all(axis=(1, 2, 3)), "the Jacobian of {name} at step {at}"),
-                         (~np.isfinite(gradients[1:]).all(axis=(1, 2)), "the gradient of {name} at lag {at}")):  # fmt: skip
+    for places, what in (
+        (~np.isfinite(jacobians).all(axis=(1, 2, 3)), "the Jacobian of {name} at step {at}"),
+        (~np.isfinite(gradients[1:]).all(axis=(1, 2)), "the gradient of {name} at lag {at}"),
+    ):
         for at in np.flatnonzero(places)[:1] + 1:
             raise RnnspecError(
                 f"{what.format(name=name, at=at)} of {steps} isn't finite: states or gradients explode. Give a smaller"
@@ -124,7 +126,7 @@ def _check_finite(name: str, jacobians: Array, gradients: Array) -> None:
             )
 
 
-def jacobian(back: Graph, subject: Subject, run: Trajectory, t: int) -> Array:
+def jacobian(back: Graph, subject: ProbeSubject, run: Trajectory, t: int) -> Array:
     """ds[t] / ds[t-1], [B, N, N] with N numbers in all states: element [b, i, j] is of number i
     after the step to number j before it.
 
@@ -143,7 +145,7 @@ def jacobian(back: Graph, subject: Subject, run: Trajectory, t: int) -> Array:
     return np.concatenate([before[s].reshape(rows * count, -1) for s in shapes], axis=1).reshape(rows, count, count)
 
 
-def _gradients(back: Graph, subject: Subject, run: Trajectory, jacobians: Array, seed: int) -> Array:
+def _gradients(back: Graph, subject: ProbeSubject, run: Trajectory, jacobians: Array, seed: int) -> Array:
     """dL/ds[T-k] for k = 0 ... T, [T + 1, B, N]."""
     steps, rows, count = jacobians.shape[:3]
     rng = np.random.default_rng([seed, 6])
@@ -165,7 +167,7 @@ def _gradients(back: Graph, subject: Subject, run: Trajectory, jacobians: Array,
 
 def _backward_step(
     back: Graph,
-    subject: Subject,
+    subject: ProbeSubject,
     run: Trajectory,
     t: int,
     flowing: Mapping[str, Array],
@@ -190,15 +192,16 @@ def _norms(gradients: Array) -> Array:
         return np.exp(np.log(norms).mean(axis=1))
 
 
-def _gates(subject: Subject, run: Trajectory) -> tuple[Gate, ...]:
-    found = []
+def _gates(subject: ProbeSubject, run: Trajectory) -> tuple[Gate, ...]:
+    gates = []
     for equation in subject.spec.equations:
-        value = equation.value
-        if not isinstance(value, Call) or value.function not in RANGES or equation.target not in run.values:
+        function = equation.value.function if isinstance(equation.value, Call) else ""
+        row = FUNCTIONS.get(function)
+        if row is None or row.range is None or equation.target not in run.values:
             continue
-        low, high = RANGES[value.function]
+        low, high = row.range
         values = run.values[equation.target].ravel()
         edge = EDGE * (high - low)
-        found.append(Gate(equation.target, value.function, float(values.mean()), float((values < low + edge).mean()),
-                          float((values > high - edge).mean()), values))  # fmt: skip
-    return tuple(found)
+        in_low, in_high = float((values < low + edge).mean()), float((values > high - edge).mean())
+        gates.append(Gate(equation.target, function, float(values.mean()), in_low, in_high, values))
+    return tuple(gates)

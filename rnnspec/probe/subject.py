@@ -20,9 +20,9 @@ from rnnspec.language.transforms.retain import keeping
 
 
 @dataclass(frozen=True)
-class Subject:
-    """name: what the figures call it. params by the cell's own names, inputs: name -> [T, B,
-    ...]."""
+class ProbeSubject:
+    """A cell to be probed. name: what the figures call it. params: by the cell's own names. inputs:
+    name -> [T, B, ...]."""
 
     name: str
     spec: Spec
@@ -32,14 +32,24 @@ class Subject:
 
 
 def initial(
-    cell: str, *, hidden: int = 32, inputs: int = 16, steps: int = 100, rows: int = 4, seed: int = 0, retain: int = 0,
-    sizes: Mapping[str, int] | None = None, choices: Mapping[str, Any] | None = None,
-) -> Subject:  # fmt: skip
+    cell: str,
+    *,
+    hidden: int = 32,
+    inputs: int = 16,
+    steps: int = 100,
+    rows: int = 4,
+    seed: int = 0,
+    retain: int = 0,
+    sizes: Mapping[str, int] | None = None,
+    choices: Mapping[str, Any] | None = None,
+) -> ProbeSubject:
     """A cell at its initial weights, on inputs from a normal distribution (those with a default in
     the file have that).
 
-    Sizes that neither `hidden` nor `inputs` tell are those given, else their defaults, else
-    `hidden`.
+    cell: a name or a path. hidden: its units. inputs: features of a step. steps, rows: of the
+    inputs. seed: of weights and inputs. retain: steps that gates keep a state for at the start (0:
+    as the cell says). sizes: those that neither `hidden` nor `inputs` tell; what is left out is its
+    default, else `hidden`. choices: the cell's choices and constants.
     """
     spec = load(cell, **(choices or {}))
     spec = keeping(spec, retain) if retain else spec
@@ -56,13 +66,15 @@ def initial(
 
 def complete(
     name: str, spec: Spec, sizes: Mapping[str, int], params: Mapping[str, Array], given: Mapping[str, Array]
-) -> Subject:
+) -> ProbeSubject:
     """With inputs that have a default, and noise at its mean, as in an evaluation."""
     steps, rows = next(iter(given.values())).shape[:2]
     expected = mean(spec, sizes, steps, rows, np.float64)
     inputs = dict(given) | {n: a for n, a in expected.items() if n in spec.inputs}
     whole = with_defaults(spec, inputs, (steps, rows), sizes, np.dtype(np.float64))
-    return Subject(name, spec, sizes, dict(params) | {n: a for n, a in expected.items() if n in spec.parameters}, whole)
+    return ProbeSubject(
+        name, spec, sizes, dict(params) | {n: a for n, a in expected.items() if n in spec.parameters}, whole
+    )
 
 
 def known_sizes(spec: Spec, hidden: int, inputs: int, given: Mapping[str, int]) -> dict[str, int]:

@@ -12,7 +12,7 @@ from rnnspec.language.load import digest
 from rnnspec.language.meaning.shapes import shape_of
 from rnnspec.language.sizes import SizeError, canonical_size, full_shape, sizes_in, with_default_sizes
 from rnnspec.language.spec import Shape, Size, Spec
-from rnnspec.language.syntax.tree import Binary, Call, Expr, Number, Ref, Unary
+from rnnspec.language.syntax.tree import Binary, Call, Expr, Number, Ref, Unary, children
 
 SIZE, OTHER = 128, 8
 
@@ -84,32 +84,19 @@ def _operations(expr: Expr, spec: Spec, sizes: Mapping[str, int]) -> int:
     def shape(part: Expr) -> Shape:
         return shape_of(part, spec.shapes, spec.sizes)
 
+    row = FEATURES.get(expr.function) if isinstance(expr, Call) else None
+    parts = [p for at, p in enumerate(children(expr)) if row is None or row.kind(at) != "size"]
+    inner = sum(_operations(part, spec, sizes) for part in parts)
     match expr:
         case Number() | Ref():
             return 0
-        case Unary(op, arg):
-            return _operations(arg, spec, sizes) + (0 if op == "T" else _count(shape(arg), sizes))
+        case Unary("T", _):
+            return inner
         case Binary("@", left, right):
-            return (
-                _operations(left, spec, sizes)
-                + _operations(right, spec, sizes)
-                + 2 * _product(shape(left), shape(right), sizes)
-            )
-        case Binary(_, left, right):
-            return _operations(left, spec, sizes) + _operations(right, spec, sizes) + _count(shape(expr), sizes)
-        case Call("part", (vector, *_)):
-            return _operations(vector, spec, sizes)
-        case Call("eye", _):
-            return 0
-        case Call(function, args):
-            inner = sum(_operations(a, spec, sizes) for a in args)
-            own = (
-                max(_count(shape(a), sizes) for a in (expr, args[0]))
-                if function in FEATURES
-                else _count(shape(expr), sizes)
-            )
-            return inner + (0 if function in ("concat", "diag") else own)
-    raise TypeError(f"not an expression: {expr!r}")
+            return inner + 2 * _product(shape(left), shape(right), sizes)
+        case Call(_, (first, *_)) if row is not None:
+            return inner if row.moves else inner + max(_count(shape(a), sizes) for a in (expr, first))
+    return inner + _count(shape(expr), sizes)
 
 
 def _product(left: Shape, right: Shape, sizes: Mapping[str, int]) -> int:

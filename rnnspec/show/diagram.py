@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from rnnspec.language.spec import Spec
-from rnnspec.language.syntax.tree import Binary, Equation, Expr, Ref, to_text
-from rnnspec.show.stages import left_side
+from rnnspec.language.syntax.tree import Binary, Equation, Expr, Ref, children, to_text
+from rnnspec.show.equations import left_side
 
 WRAP, LINES = 34, 4  # letters in a line of a box, lines at most
 LETTER, ROW, PAD = 7.2, 15.0, 8.0  # of 11 px monospace, the widest in use
@@ -100,15 +100,8 @@ def _refs(expr: Expr, product: bool) -> Iterator[tuple[Ref, bool]]:
             yield from _refs(left, True)
             yield from _refs(right, True)
         case _:
-            for part in _children(expr):
+            for part in children(expr):
                 yield from _refs(part, product)
-
-
-def _children(expr: Expr) -> tuple[Expr, ...]:
-    match expr:
-        case Binary(_, left, right):
-            return left, right
-    return tuple(getattr(expr, "args", ())) or ((expr.arg,) if hasattr(expr, "arg") else ())
 
 
 # --- where it stands ---

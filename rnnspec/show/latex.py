@@ -6,11 +6,13 @@ products element by element with \odot; \bar v is the gradient of v.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import sympy
 
+from rnnspec.language.functions import FEATURES, FUNCTIONS
+from rnnspec.language.meaning.shapes import shape_of
 from rnnspec.language.spec import Spec
 from rnnspec.language.syntax.tree import Binary, Call, Equation, Expr, Number, Ref, Unary, to_text
 from rnnspec.symbolic.expressions import FUNCTION_CLASSES
@@ -28,10 +30,6 @@ from rnnspec.symbolic.graph import (
     Reduce,
     Transpose,
 )
-
-Piece = tuple[
-    str, int, bool
-]  # text; how tightly it binds: 0 conditions, 1 sums, 2 products, 3 names; whether it has a feature axis
 
 TRANSPOSED = r"^{\top}"
 LEGEND = (
@@ -64,23 +62,26 @@ GREEK = frozenset(
         "omega",
     ]
 )
-FUNCTION_NAMES = {
-    "sigmoid": r"\sigma",
-    "tanh": r"\tanh",
-    "exp": r"\exp",
-    "log": r"\log",
-    "sin": r"\sin",
-    "cos": r"\cos",
-    "minimum": r"\min",
-    "maximum": r"\max",
-}
 RELATIONS = {"<": "<", "<=": r"\le", ">": ">", ">=": r"\ge", "==": "=", "!=": r"\ne", "and": r"\land", "or": r"\lor"}
 _CONDITIONS = {"less": "<", "less_equal": r"\le", "equal": "=", "unequal": r"\ne", "both": r"\land", "either": r"\lor"}
 
 
+class Piece(NamedTuple):
+    """A part of a formula. binding: how tightly it binds: 0 conditions, 1 sums, 2 products, 3
+    names; wide: whether it has a feature axis."""
+
+    text: str
+    binding: int
+    wide: bool
+
+    def __format__(self, binding: str) -> str:
+        """The text, in brackets unless it binds as tightly as is asked for: {v:2}."""
+        return _inside(self, int(binding or 0))
+
+
 def align(spec: Spec, graph: Graph, reverse: Graph) -> str:
     """The align environment: forward equations, then those of the adjoint."""
-    rows = [f"{name(e.target, _time(e))} &= {_forward(e.value, spec)[0]}" for e in spec.equations]
+    rows = [f"{name(e.target, _time(e))} &= {_forward(e.value, spec).text}" for e in spec.equations]
     rows += _Adjoint(spec, graph, reverse).rows()
     return LEGEND + "\n\\begin{align*}\n" + " \\\\\n".join(f"  {row}" for row in rows) + "\n\\end{align*}"
 
@@ -104,88 +105,88 @@ def _time(equation: Equation) -> str:
 
 
 def _inside(piece: Piece, binding: int) -> str:
-    return piece[0] if piece[1] >= binding else f"\\left({piece[0]}\\right)"
+    return piece.text if piece.binding >= binding else f"\\left({piece.text}\\right)"
 
 
-def _call(function: str, args: list[Piece]) -> Piece:
-    known = FUNCTION_NAMES.get(function) or f"\\operatorname{{{_escaped(function)}}}"
-    return f"{known}\\left({', '.join(a[0] for a in args)}\\right)", 3, any(a[2] for a in args)
+def _call(function: str, args: Sequence[Piece]) -> Piece:
+    """A function by its name, or by what its row says."""
+    row = FUNCTIONS.get(function)
+    head = (row.latex if row is not None else "") or f"\\operatorname{{{_escaped(function)}}}"
+    return Piece(f"{head}\\left({', '.join(a.text for a in args)}\\right)", 3, any(a.wide for a in args))
 
 
-_FEATURES: Mapping[str, Callable[..., Piece]] = {
-    "sum": lambda v: (f"\\sum_j {_inside(v, 2)}", 2, False),
-    "max": lambda v: (f"\\max_j {_inside(v, 2)}", 2, False),
-    "mean": lambda v: (f"\\operatorname{{mean}}\\left({v[0]}\\right)", 3, False),
-    "norm": lambda v: (f"\\left\\lVert {v[0]} \\right\\rVert", 3, False),
-    "dot": lambda u, v: (f"{_inside(u, 3)}{TRANSPOSED} {_inside(v, 3)}", 2, False),
-    "outer": lambda u, v: (f"{_inside(u, 3)} \\, {_inside(v, 3)}{TRANSPOSED}", 2, True),
-    "eye": lambda size: (f"I_{{{size[0]}}}", 3, True),
-    "concat": lambda *args: ("\\left[" + ";\\, ".join(a[0] for a in args) + "\\right]", 3, True),
-}
+def _feature(function: str, args: Sequence[Piece], wide: bool) -> Piece:
+    """A function along features, in the form that its row gives. wide: whether its value has a
+    feature axis."""
+    row = FEATURES[function]
+    if not row.latex:
+        return _call(function, args)
+    named = dict(zip(row.args, args)) | {"all": Piece(";\\, ".join(a.text for a in args), 3, wide)}
+    return Piece(row.latex.format(**named), row.binding, wide)
 
 
 def _cases(condition: Piece, a: Piece, b: Piece) -> Piece:
-    text = f"\\begin{{cases}} {a[0]} & \\text{{if }} {condition[0]} \\\\ {b[0]} & \\text{{else}} \\end{{cases}}"
-    return text, 3, condition[2] or a[2] or b[2]
+    text = f"\\begin{{cases}} {a.text} & \\text{{if }} {condition.text} \\\\ {b.text} & \\text{{else}} \\end{{cases}}"
+    return Piece(text, 3, condition.wide or a.wide or b.wide)
 
 
 def _joined(factors: list[Piece]) -> Piece:
     """Factors side by side; between two that have a feature axis stands the sign of the elementwise
     product."""
-    text, wide = _inside(factors[0], 2), factors[0][2]
+    text, wide = _inside(factors[0], 2), factors[0].wide
     for factor in factors[1:]:
-        text += (r" \odot " if wide and factor[2] else " \\, ") + _inside(factor, 3 if factor[1] != 2 else 2)
-        wide = wide or factor[2]
-    return text, 2, wide
+        text += (r" \odot " if wide and factor.wide else " \\, ") + _inside(factor, 3 if factor.binding != 2 else 2)
+        wide = wide or factor.wide
+    return Piece(text, 2, wide)
 
 
-# --- equations of the language
-# ---------------------------------------------------------------------------------------
+# --- equations of the language ---
 
 
 def _forward(expr: Expr, spec: Spec) -> Piece:
     match expr:
         case Number():
-            return to_text(expr), 3 if expr.value >= 0 and expr.value.denominator == 1 else 2, False
+            return Piece(to_text(expr), 3 if expr.value >= 0 and expr.value.denominator == 1 else 2, False)
         case Ref(source, None) if source not in spec.shapes:  # t, or a size
-            return name(source), 3, False
+            return Piece(name(source), 3, False)
         case Ref(source, time):
             below = to_text(expr.index) if expr.index is not None else "" if time is None else f"t{time or ''}"
-            return name(source, below), 3, bool(spec.shapes[source])
+            return Piece(name(source, below), 3, bool(spec.shapes[source]))
         case Unary("T", arg):
             inner = _forward(arg, spec)
-            return _inside(inner, 3) + TRANSPOSED, 3, inner[2]
+            return Piece(_inside(inner, 3) + TRANSPOSED, 3, inner.wide)
         case Unary(op, arg):
             inner = _forward(arg, spec)
-            return ("-" + _inside(inner, 2) if op == "-" else r"\lnot " + _inside(inner, 3)), 1, inner[2]
+            return Piece(("-" + _inside(inner, 2) if op == "-" else r"\lnot " + _inside(inner, 3)), 1, inner.wide)
         case Binary(op, left, right):
             return _binary(op, _forward(left, spec), _forward(right, spec))
         case Call("where", (condition, a, b)):
             return _cases(_forward(condition, spec), _forward(a, spec), _forward(b, spec))
         case Call(function, args):
             pieces = [_forward(a, spec) for a in args]
-            return _FEATURES[function](*pieces) if function in _FEATURES else _call(function, pieces)
+            if function in FEATURES:
+                return _feature(function, pieces, bool(shape_of(expr, spec.shapes, spec.sizes)))
+            return _call(function, pieces)
     raise TypeError(f"not an expression: {expr!r}")
 
 
 def _binary(op: str, a: Piece, b: Piece) -> Piece:
-    wide = a[2] or b[2]
+    wide = a.wide or b.wide
     match op:
         case "+" | "-":
-            return f"{_inside(a, 1)} {op} {_inside(b, 1 if op == '+' else 2)}", 1, wide
+            return Piece(f"{a:1} {op} {_inside(b, 1 if op == '+' else 2)}", 1, wide)
         case "*":
             return _joined([a, b])
         case "@":
-            return f"{_inside(a, 3)} {_inside(b, 3)}", 2, True
+            return Piece(f"{a:3} {b:3}", 2, True)
         case "/":
-            return f"\\frac{{{a[0]}}}{{{b[0]}}}", 2, wide
+            return Piece(f"\\frac{{{a.text}}}{{{b.text}}}", 2, wide)
         case "**":
-            return f"{_inside(a, 3)}^{{{b[0]}}}", 2, wide
-    return f"{_inside(a, 1)} {RELATIONS[op]} {_inside(b, 1)}", 0, wide
+            return Piece(f"{a:3}^{{{b.text}}}", 2, wide)
+    return Piece(f"{a:1} {RELATIONS[op]} {b:1}", 0, wide)
 
 
-# --- the adjoint
-# -----------------------------------------------------------------------------------------------------
+# --- the adjoint ---
 
 
 class _Adjoint:
@@ -201,7 +202,7 @@ class _Adjoint:
     def rows(self) -> list[str]:
         nodes, results = self.reverse.nodes, set(self.reverse.results())
         rows = [
-            f"{self.left(n)} &= {self.node(node)[0]}"
+            f"{self.left(n)} &= {self.node(node).text}"
             for n, node in nodes.items()
             if n not in self.graph.nodes
             and not isinstance(node, Read)
@@ -210,7 +211,7 @@ class _Adjoint:
             and n not in self.reverse.outputs.values()
         ]
         rows += [
-            f"{name(source, 't', True)} &= {self.left(n) if isinstance(nodes[n], Read) else self.node(nodes[n])[0]}"
+            f"{name(source, 't', True)} &= {self.left(n) if isinstance(nodes[n], Read) else self.node(nodes[n]).text}"
             for source, n in self.reverse.outputs.items()
         ]
         rows += [
@@ -259,52 +260,46 @@ class _Adjoint:
     def summand(self, node: str) -> str:
         made = self.reverse.nodes[node]
         if isinstance(made, Outer):
-            return f"{_inside(self.value(made.left), 2)} \\, {_inside(self.value(made.right), 3)}{TRANSPOSED}"
-        return self.value(node)[0]
+            return f"{self.value(made.left):2} \\, {self.value(made.right):3}{TRANSPOSED}"
+        return self.value(node).text
 
     def value(self, node: str) -> Piece:
         """What stands where a node is read."""
         if node not in self.graph.nodes:
-            return (
-                self.node(self.reverse.nodes[node])
-                if self.inlined(node)
-                else (self.left(node), 3, bool(self.reverse.shapes[node]))
-            )
+            if self.inlined(node):
+                return self.node(self.reverse.nodes[node])
+            return Piece(self.left(node), 3, bool(self.reverse.shapes[node]))
         wide, own = bool(self.graph.shapes[node]), self.graph.nodes[node]
         if isinstance(own, Read):
             if own.source in self.graph.pieces:
-                return self.source(own.source), 3, wide
+                return Piece(self.source(own.source), 3, wide)
             if own.kind == "size":
-                return own.source, 3, False
+                return Piece(own.source, 3, False)
             time = {"parameter": "", "state": "t-1"}.get(own.kind, "t")
-            return ("t" if own.kind == "step" else name(own.source, time)), 3, wide
+            return Piece(("t" if own.kind == "step" else name(own.source, time)), 3, wide)
         time = "" if node in self.once else "t"
-        return (name(node, time), 3, wide) if node in self.spec.shapes else self.node(own)
+        return Piece(name(node, time), 3, wide) if node in self.spec.shapes else self.node(own)
 
     def node(self, node: Node) -> Piece:
         match node:
             case Pointwise(expr):
                 return self.expression(expr)
             case Product(matrix, vector, transposed):
-                return (
-                    f"{_inside(self.value(matrix), 3)}{TRANSPOSED * transposed} {_inside(self.value(vector), 3)}",
-                    2,
-                    True,
-                )
+                return Piece(f"{self.value(matrix):3}{TRANSPOSED * transposed} {self.value(vector):3}", 2, True)
             case Reduce(op, arg):
-                return f"\\{op}_j {_inside(self.value(arg), 2)}", 2, False
+                return _feature(op, [self.value(arg)], False)
             case Outer(left, right):
-                return f"{_inside(self.value(left), 3)} \\, {_inside(self.value(right), 3)}{TRANSPOSED}", 2, True
+                return _feature("outer", [self.value(left), self.value(right)], True)
             case Part(arg, first, length):
-                return _call("part", [self.value(arg), (first, 3, False), (length, 3, False)])
+                return _call("part", [self.value(arg), Piece(first, 3, False), Piece(length, 3, False)])
             case CumSum(arg, reverse):
                 return _call("cumsum_from_end" if reverse else "cumsum", [self.value(arg)])
             case Diag(arg):
                 return _call("diag", [self.value(arg)])
             case Transpose(arg):
-                return _inside(self.value(arg), 3) + TRANSPOSED, 3, True
+                return Piece(_inside(self.value(arg), 3) + TRANSPOSED, 3, True)
             case Concat(args):
-                return _FEATURES["concat"](*(self.value(a) for a in args))
+                return _feature("concat", [self.value(a) for a in args], True)
         raise TypeError(f"not a node: {node!r}")
 
     def expression(self, expr: Any) -> Piece:
@@ -312,7 +307,7 @@ class _Adjoint:
         if expr.is_Symbol:
             return self.value(expr.name)
         if expr.is_Number:
-            return (str(expr) if expr.is_Integer else repr(float(expr))), 3 if expr >= 0 else 1, False
+            return Piece((str(expr) if expr.is_Integer else repr(float(expr))), 3 if expr >= 0 else 1, False)
         if expr.is_Add:
             return self.sum(expr)
         if expr.is_Mul:
@@ -321,17 +316,12 @@ class _Adjoint:
             return self.power(expr)
         pieces = [self.expression(a) for a in expr.args]
         if kind in _CONDITIONS:
-            return (
-                f"{_inside(pieces[0], 1)} {_CONDITIONS[kind]} {_inside(pieces[1], 1)}",
-                0,
-                pieces[0][2] or pieces[1][2],
-            )
-        special: Mapping[str, Callable[..., Piece]] = {
-            "opposite": lambda a: (r"\lnot " + _inside(a, 3), 1, a[2]),
-            "select": _cases,
-        }
-        if kind in special:
-            return special[kind](*pieces)
+            a, b = pieces
+            return Piece(f"{a:1} {_CONDITIONS[kind]} {b:1}", 0, a.wide or b.wide)
+        if kind == "opposite":
+            return Piece(rf"\lnot {pieces[0]:3}", 1, pieces[0].wide)
+        if kind == "select":
+            return _cases(*pieces)
         if kind in FUNCTION_CLASSES or isinstance(expr, sympy.Abs):
             return _call(kind.lower() if isinstance(expr, sympy.Abs) else kind, pieces)
         raise TypeError(f"no LaTeX for {kind}")
@@ -343,25 +333,25 @@ class _Adjoint:
             minus = bool(term.could_extract_minus_sign())
             piece = self.expression(-term if minus else term)
             text += (" - " if minus else " + " if number else "") + _inside(piece, 2 if minus else 1)
-            wide = wide or piece[2]
-        return text.strip(), 1, wide
+            wide = wide or piece.wide
+        return Piece(text.strip(), 1, wide)
 
     def product(self, expr: Any) -> Piece:
         if expr.as_coeff_Mul()[0] < 0:
             piece = self.expression(-expr)
-            return "-" + _inside(piece, 2), 1, piece[2]
+            return Piece("-" + _inside(piece, 2), 1, piece.wide)
         factors = [f for f in expr.as_ordered_factors() if not (f.is_Pow and f.exp.is_Number and f.exp < 0)]
         below = [f.base**-f.exp for f in expr.as_ordered_factors() if f not in factors]
-        above = _joined([self.expression(f) for f in factors]) if factors else ("1", 3, False)
+        above = _joined([self.expression(f) for f in factors]) if factors else Piece("1", 3, False)
         if not below:
             return above
         under = _joined([self.expression(f) for f in below])
-        return f"\\frac{{{above[0]}}}{{{under[0]}}}", 2, above[2] or under[2]
+        return Piece(f"\\frac{{{above.text}}}{{{under.text}}}", 2, above.wide or under.wide)
 
     def power(self, expr: Any) -> Piece:
         base = self.expression(expr.base)
         if expr.exp == sympy.Rational(1, 2):
-            return f"\\sqrt{{{base[0]}}}", 3, base[2]
+            return Piece(f"\\sqrt{{{base.text}}}", 3, base.wide)
         if expr.exp.is_Number and expr.exp < 0:
-            return f"\\frac{{1}}{{{self.expression(expr.base**-expr.exp)[0]}}}", 2, base[2]
-        return f"{_inside(base, 3)}^{{{self.expression(expr.exp)[0]}}}", 2, base[2]
+            return Piece(f"\\frac{{1}}{{{self.expression(expr.base**-expr.exp).text}}}", 2, base.wide)
+        return Piece(f"{base:3}^{{{self.expression(expr.exp).text}}}", 2, base.wide)

@@ -16,6 +16,7 @@ import sympy
 from rnnspec.language.sizes import canonical_size, remainder
 from rnnspec.language.spec import Shape
 from rnnspec.symbolic.derive import guarded, is_unbounded, may_be_infinite, partial, times, varying, whole
+from rnnspec.symbolic.draft import Draft
 from rnnspec.symbolic.expressions import Value, equal, names, select, symbol
 from rnnspec.symbolic.graph import (
     Concat,
@@ -30,7 +31,6 @@ from rnnspec.symbolic.graph import (
     Read,
     Reduce,
     Transpose,
-    fresh,
 )
 from rnnspec.symbolic.simplify import tidy
 
@@ -57,7 +57,9 @@ def adjoint(forward: Graph, constants: tuple[str, ...] = ()) -> Graph:
         if whole(forward, source) not in constants
     }
     new_states = {s: results.get(s) or work.zero(forward.shapes[states[s]], s) for s in states}
-    graph = Graph(f"{forward.name} adjoint", work.nodes, work.shapes, new_states, inputs, sums, forward.pieces)
+    graph = Graph(
+        f"{forward.name} adjoint", work.draft.nodes, work.draft.shapes, new_states, inputs, sums, forward.pieces
+    )
     graph = tidy(graph)
     graph.verify()
     return graph
@@ -68,30 +70,25 @@ class _Reverse:
     """Adjoint contributions while the forward nodes are visited from last to first."""
 
     forward: Graph
-    nodes: dict[str, Node] = field(default_factory=dict)
-    shapes: dict[str, Shape] = field(default_factory=dict)
+    draft: Draft = field(init=False)
     flowing: dict[str, list[Value]] = field(default_factory=dict)  # forward node -> terms of its adjoint
     outers: dict[str, list[str]] = field(default_factory=dict)  # parameter -> outer products whose sum is its adjoint
     selected: set[str] = field(default_factory=set)  # forward nodes whose adjoint a select may make exactly 0
 
     def __post_init__(self) -> None:
-        self.shapes = dict(self.forward.shapes)
+        self.draft = Draft.of(self.forward)
         for name, node in self.forward.nodes.items():
-            self.nodes[name] = Read("history", node.source) if isinstance(node, Read) and node.kind == "state" else node
-
-    def put(self, wanted: str, node: Node, shape: Shape) -> str:
-        name = fresh(wanted, self.shapes)
-        self.nodes[name], self.shapes[name] = node, shape
-        return name
+            if isinstance(node, Read) and node.kind == "state":
+                self.draft.nodes[name] = Read("history", node.source)
 
     def seed(self) -> dict[str, str]:
         """Reads of what comes from later steps and from the outputs; state -> the node of its value
         after the step."""
         for state, node in self.forward.states.items():
-            read = self.put(f"d_{state}_next", Read("state", state), self.forward.shapes[node])
+            read = self.draft.new(f"d_{state}_next", Read("state", state), self.forward.shapes[node])
             self.flow(node, symbol(read))
         for output, node in self.forward.outputs.items():
-            read = self.put(f"d_{output}_out", Read("input", gradient_of(output)), self.forward.shapes[node])
+            read = self.draft.new(f"d_{output}_out", Read("input", gradient_of(output)), self.forward.shapes[node])
             self.flow(node, symbol(read))
         return dict(self.forward.states)
 
@@ -100,11 +97,11 @@ class _Reverse:
             self.flowing.setdefault(node, []).append(term)
 
     def zero(self, shape: Shape, state: str) -> str:
-        return self.put(f"d_{state}", Pointwise(sympy.S.Zero), shape)
+        return self.draft.new(f"d_{state}", Pointwise(sympy.S.Zero), shape)
 
     def total(self, name: str) -> str:
         """The node that holds the adjoint of a forward node."""
-        return self.put(f"d_{name}", Pointwise(sympy.Add(*self.flowing.get(name, []))), self.forward.shapes[name])
+        return self.draft.new(f"d_{name}", Pointwise(sympy.Add(*self.flowing.get(name, []))), self.forward.shapes[name])
 
     def terms(self, name: str) -> tuple[str, ...]:
         """The nodes whose sum is the adjoint of a parameter."""
@@ -123,10 +120,13 @@ class _Reverse:
                 self.product(node, own, active)
             case Outer(left, right):
                 if left in active:
-                    self.flow(left, symbol(self.put(f"{own}_{right}", Product(own, right), self.forward.shapes[left])))
+                    self.flow(
+                        left, symbol(self.draft.new(f"{own}_{right}", Product(own, right), self.forward.shapes[left]))
+                    )
                 if right in active:
                     self.flow(
-                        right, symbol(self.put(f"{own}_{left}", Product(own, left, True), self.forward.shapes[right]))
+                        right,
+                        symbol(self.draft.new(f"{own}_{left}", Product(own, left, True), self.forward.shapes[right])),
                     )
             case _:
                 self.along_features(name, node, own)
@@ -147,19 +147,21 @@ class _Reverse:
     def product(self, node: Product, own: str, active: set[str]) -> None:
         matrix, vector, transposed, shapes = node.matrix, node.vector, node.transposed, self.forward.shapes
         if vector in active:
-            self.flow(vector, symbol(self.put(f"{matrix}_{own}", Product(matrix, own, not transposed), shapes[vector])))
+            self.flow(
+                vector, symbol(self.draft.new(f"{matrix}_{own}", Product(matrix, own, not transposed), shapes[vector]))
+            )
         if matrix not in active:
             return
         pair = (vector, own) if transposed else (own, vector)
         if len(shapes[vector]) == 2:
-            other = self.put(f"{pair[1]}_T", Transpose(pair[1]), self.shapes[pair[1]][::-1])
-            self.flow(matrix, symbol(self.put(f"d_{matrix}_part", Product(pair[0], other), shapes[matrix])))
+            other = self.draft.new(f"{pair[1]}_T", Transpose(pair[1]), self.draft.shapes[pair[1]][::-1])
+            self.flow(matrix, symbol(self.draft.new(f"d_{matrix}_part", Product(pair[0], other), shapes[matrix])))
             return
         read = self.forward.nodes[matrix]
         if isinstance(read, Read) and read.kind == "parameter":
-            self.outers.setdefault(matrix, []).append(self.put(f"d_{matrix}", Outer(*pair), shapes[matrix]))
+            self.outers.setdefault(matrix, []).append(self.draft.new(f"d_{matrix}", Outer(*pair), shapes[matrix]))
         else:
-            self.flow(matrix, symbol(self.put(f"d_{matrix}_part", Outer(*pair), shapes[matrix])))
+            self.flow(matrix, symbol(self.draft.new(f"d_{matrix}_part", Outer(*pair), shapes[matrix])))
 
     def pointwise(self, name: str, expr: Value, own: str, active: set[str]) -> None:
         for arg in names(expr):
@@ -173,8 +175,8 @@ class _Reverse:
             if derivative.has(select) or name in self.selected:
                 self.selected.add(arg)
             if self.forward.shapes[arg] == () and self.forward.shapes[name] != ():
-                spread = self.put(f"d_{arg}_each", Pointwise(term), self.forward.shapes[name])
-                term = symbol(self.put(f"d_{arg}_part", Reduce("sum", spread), ()))
+                spread = self.draft.new(f"d_{arg}_each", Pointwise(term), self.forward.shapes[name])
+                term = symbol(self.draft.new(f"d_{arg}_part", Reduce("sum", spread), ()))
             self.flow(arg, term)
 
     def along_features(self, name: str, node: Node, own: str) -> None:
@@ -183,40 +185,40 @@ class _Reverse:
             case Reduce("sum", arg):
                 self.flow(arg, symbol(own))
             case Reduce("max", arg):  # a tie shares the gradient evenly, as torch.amax does
-                hit = self.put(
+                hit = self.draft.new(
                     f"{name}_hit",
                     Pointwise(select(equal(symbol(arg), symbol(name)), sympy.S.One, sympy.S.Zero)),
                     shapes[arg],
                 )
-                count = self.put(f"{name}_count", Reduce("sum", hit), ())
+                count = self.draft.new(f"{name}_count", Reduce("sum", hit), ())
                 self.flow(arg, symbol(hit) * symbol(own) / symbol(count))
             case CumSum(arg, reverse):
-                self.flow(arg, symbol(self.put(f"d_{arg}_part", CumSum(own, not reverse), shapes[arg])))
+                self.flow(arg, symbol(self.draft.new(f"d_{arg}_part", CumSum(own, not reverse), shapes[arg])))
             case Concat(args):
                 first = "0"
                 for arg in args:
                     length = shapes[arg][0]
-                    self.flow(arg, symbol(self.put(f"d_{arg}_part", Part(own, first, length), shapes[arg])))
+                    self.flow(arg, symbol(self.draft.new(f"d_{arg}_part", Part(own, first, length), shapes[arg])))
                     first = canonical_size(f"{first} + {length}")
             case Part(arg, first, length):
                 sizes = (("before", first), ("behind", remainder(shapes[arg][0], first, length)))
                 zeros = {
-                    side: self.put(f"{own}_{side}", Pointwise(sympy.S.Zero), (size,))
+                    side: self.draft.new(f"{own}_{side}", Pointwise(sympy.S.Zero), (size,))
                     for side, size in sizes
                     if size != "0"
                 }
                 pieces = tuple(p for p in (zeros.get("before"), own, zeros.get("behind")) if p)
-                self.flow(arg, symbol(self.put(f"d_{arg}_part", Concat(pieces), shapes[arg])))
+                self.flow(arg, symbol(self.draft.new(f"d_{arg}_part", Concat(pieces), shapes[arg])))
             case Transpose(arg):
-                self.flow(arg, symbol(self.put(f"d_{arg}_part", Transpose(own), shapes[arg])))
+                self.flow(arg, symbol(self.draft.new(f"d_{arg}_part", Transpose(own), shapes[arg])))
             case Diag(arg):  # the diagonal of a matrix: the sums of its rows, all else masked
-                ones = self.put(f"{own}_ones", Pointwise(sympy.S.One), shapes[arg])
-                eye = self.put(f"{own}_eye", Diag(ones), 2 * shapes[arg])
-                masked = self.put(
+                ones = self.draft.new(f"{own}_ones", Pointwise(sympy.S.One), shapes[arg])
+                eye = self.draft.new(f"{own}_eye", Diag(ones), 2 * shapes[arg])
+                masked = self.draft.new(
                     f"{own}_masked",
                     Pointwise(select(equal(symbol(eye), 0), sympy.S.Zero, symbol(own))),
                     2 * shapes[arg],
                 )
-                self.flow(arg, symbol(self.put(f"d_{arg}_part", Product(masked, ones), shapes[arg])))
+                self.flow(arg, symbol(self.draft.new(f"d_{arg}_part", Product(masked, ones), shapes[arg])))
             case _:
                 raise TypeError(f"not a node: {node!r}")

@@ -12,13 +12,14 @@ from __future__ import annotations
 from rnnspec.errors import Problem, RnnspecError, SpecError
 from rnnspec.language.functions import FEATURES
 from rnnspec.language.meaning.shapes import shape_of
-from rnnspec.language.sizes import canonical_size
+from rnnspec.language.sizes import canonical_size, size_of
 from rnnspec.language.slices import Piece
-from rnnspec.language.spec import Shape, Spec
-from rnnspec.language.syntax.tree import Binary, Call, Equation, Expr, Number, Ref, Unary
-from rnnspec.symbolic.expressions import Value, apply, binary, constant, from_tree, names, negate, symbol
-from rnnspec.symbolic.features import feature, read_size, scaled
-from rnnspec.symbolic.graph import Concat, Diag, Graph, Node, Pointwise, Product, Read, Transpose, fresh
+from rnnspec.language.spec import Spec
+from rnnspec.language.syntax.tree import Binary, Call, Equation, Expr, Number, Ref, Unary, fresh
+from rnnspec.symbolic.draft import Draft
+from rnnspec.symbolic.expressions import Value, apply, binary, from_tree, negate, symbol
+from rnnspec.symbolic.features import Arguments, feature
+from rnnspec.symbolic.graph import Concat, Diag, Graph, Outer, Pointwise, Product, Read, Transpose
 from rnnspec.symbolic.simplify import split_sums, tidy
 
 MAX_PARTS = 64  # of a concatenation, for its product with a matrix to be taken apart
@@ -37,48 +38,39 @@ def build(spec: Spec) -> Graph:
                 Problem(str(error), at.line, at.column, at.file or spec.file, equation.text, at.width)
             ) from error
     states = {name: name for name in [*spec.states, *builder.carried]}
-    graph = Graph(
-        spec.name, builder.nodes, builder.shapes, states, {name: name for name in spec.outputs}, {}, builder.pieces
-    )
+    outputs = {name: name for name in spec.outputs}
+    draft = builder.draft
+    graph = Graph(spec.name, draft.nodes, draft.shapes, states, outputs, {}, builder.pieces)
     graph = tidy(split_sums(tidy(graph)))
     graph.verify()
     return graph
 
 
 class Builder:
-    """Collects the nodes of one step, in order."""
+    """Turns one equation after another into nodes of a draft. carried: the inputs and intermediates
+    that are read at t-1; pieces: the parameters of the graph that are pieces of the spec's."""
 
     def __init__(self, spec: Spec):
         self.spec = spec
-        self.nodes: dict[str, Node] = {}
-        self.shapes: dict[str, Shape] = {}
+        self.draft = Draft(spec.shapes)
         self.carried: list[str] = []
         self.pieces: dict[str, Piece] = {}
-        self.taken = set(spec.shapes)
         for name, shape in spec.inputs.items():
-            self.put(name, Read("input", name), shape)
+            self.draft.put(name, Read("input", name), shape)
         for name, shape in spec.parameters.items():
-            self.put(name, Read("parameter", name), shape)
-
-    def put(self, name: str, node: Node, shape: Shape) -> Value:
-        self.nodes[name], self.shapes[name] = node, shape
-        self.taken.add(name)
-        return symbol(name)
-
-    def new(self, wanted: str, node: Node, shape: Shape) -> Value:
-        return self.put(fresh(wanted, self.taken), node, shape)
+            self.draft.put(name, Read("parameter", name), shape)
 
     def equation(self, equation: Equation) -> None:
-        target = equation.target
+        target, nodes, shapes = equation.target, self.draft.nodes, self.draft.shapes
         expr, shape = self.value(equation.value, target), self.spec.shapes[target]
         made = str(expr.name) if expr.is_Symbol else ""
-        if made and made == next(reversed(self.nodes)) and made not in self.spec.shapes and self.shapes[made] == shape:
-            node = self.nodes.pop(made)  # the equation is this very node: it bears the equation's name
+        if made and made == next(reversed(nodes)) and made not in self.spec.shapes and shapes[made] == shape:
+            node = nodes.pop(made)  # the equation is this very node: it bears the equation's name
             if not isinstance(node, Read):
-                self.put(target, node, shape)
+                self.draft.put(target, node, shape)
                 return
-            self.nodes[made] = node
-        self.put(target, Pointwise(expr), shape)
+            nodes[made] = node
+        self.draft.put(target, Pointwise(expr), shape)
 
     def value(self, tree: Expr, target: str) -> Value:
         match tree:
@@ -101,69 +93,80 @@ class Builder:
             case Call("where", args):
                 return apply("where", [self.value(a, target) for a in args])
             case Call(function, args) if function in FEATURES:
-                return feature(self, function, args, target)
+                return feature(self.draft, function, self.arguments(function, args, target), target)
             case Call(function, args):
-                return self.application(function, [self.value(a, target) for a in args], target)
+                return self.draft.application(function, [self.value(a, target) for a in args], target)
         raise TypeError(f"not an expression: {tree!r}")
+
+    def arguments(self, function: str, args: tuple[Expr, ...], target: str) -> Arguments:
+        """The arguments of a function along features: its row says which are sizes and numbers."""
+        row = FEATURES[function]
+        nodes: list[str] = []
+        numbers: list[Value] = []
+        sizes: list[str] = []
+        for position, arg in enumerate(args):
+            match row.kind(position):
+                case "size":
+                    sizes.append(size_of(arg))
+                case "number":
+                    numbers.append(self.value(arg, target))
+                case _:
+                    nodes.append(self.node(arg, target))
+        return Arguments(tuple(nodes), tuple(numbers), tuple(sizes))
 
     def read(self, name: str, time: int | None) -> Value:
         if name == "t" and time is None:
-            return symbol(name) if name in self.nodes else self.put("t", Read("step", "t"), ())
+            return symbol(name if name in self.draft.nodes else self.draft.put("t", Read("step", "t"), ()))
         if time is None and name not in self.spec.shapes:
-            return self.size(name)
+            return self.draft.size(name)
         if time in (None, 0):
             return symbol(name)
         before = Read("state", name)
-        for known, node in self.nodes.items():
-            if node == before:
-                return symbol(known)
+        if (known := self.draft.known(before)) is not None:
+            return symbol(known)
         if name not in self.spec.states:
             self.carried.append(name)
-        return self.new(f"{name}_prev", before, self.spec.shapes[name])
-
-    def size(self, text: str) -> Value:
-        """The number that a size expression stands for."""
-        return read_size(self, text)
+        return symbol(self.draft.new(f"{name}_prev", before, self.spec.shapes[name]))
 
     def piece(self, wanted: str, piece: Piece) -> Value:
         known = next((name for name, other in self.pieces.items() if other == piece), None)
         if known is not None:
             return symbol(known)
-        name = fresh(wanted, self.taken)
+        name = fresh(wanted, self.draft.taken)
         self.pieces[name] = piece
-        return self.put(name, Read("parameter", name), piece.shape(self.spec.parameters[piece.parameter]))
+        shape = piece.shape(self.spec.parameters[piece.parameter])
+        return symbol(self.draft.put(name, Read("parameter", name), shape))
 
     def node(self, tree: Expr, target: str) -> str:
         """The node that holds the value of a tree, in its own shape: SymPy makes the number 0 of h
         - h, the number q of q + 0 * h."""
         expr, shape = self.value(tree, target), shape_of(tree, self.spec.shapes, self.spec.sizes)
         known = str(expr.name) if expr.is_Symbol else ""
-        return (
-            known
-            if known and self.shapes[known] == shape
-            else str(self.new(f"{target}_arg", Pointwise(expr), shape).name)
-        )
+        if known and self.draft.shapes[known] == shape:
+            return known
+        return self.draft.new(f"{target}_arg", Pointwise(expr), shape)
 
     def transpose(self, matrix: str) -> Value:
-        node = self.nodes[matrix]
+        node = self.draft.nodes[matrix]
         if isinstance(node, Transpose | Diag):
             return symbol(node.arg if isinstance(node, Transpose) else matrix)
-        return self.new(f"{matrix}_T", Transpose(matrix), self.shapes[matrix][::-1])
+        return symbol(self.draft.new(f"{matrix}_T", Transpose(matrix), self.draft.shapes[matrix][::-1]))
 
     def product(self, left: Expr, right: Expr, target: str) -> Value:
         a, b = self.node(left, target), self.node(right, target)
-        if len(self.shapes[a]) == 2:
+        if len(self.draft.shapes[a]) == 2:
             return self.times(a, b)
         return self.times(b, a, transposed=True)
 
     def times(self, matrix: str, other: str, transposed: bool = False) -> Value:
         """matrix @ other, or matrix.T @ other, in its cheapest form."""
-        node, right, vector = self.nodes[matrix], self.nodes[other], len(self.shapes[other]) == 1
+        nodes, shapes = self.draft.nodes, self.draft.shapes
+        node, right, vector = nodes[matrix], nodes[other], len(shapes[other]) == 1
         match node:
             case Transpose(arg):
                 return self.times(arg, other, not transposed)
             case Diag(arg):
-                return symbol(arg) * symbol(other) if vector else scaled(self, other, arg, rows=True)
+                return symbol(arg) * symbol(other) if vector else self.scaled(other, arg, rows=True)
             case Product(first, second, turned) if (
                 vector and matrix not in self.spec.shapes
             ):  # (A @ B) @ v is A @ (B @ v)
@@ -176,9 +179,16 @@ class Builder:
             ):
                 return self.split(matrix, parts, transposed)
         if isinstance(right, Diag) and not transposed:
-            return scaled(self, matrix, right.arg, rows=False)
-        out = self.shapes[matrix][1 if transposed else 0]
-        return self.new(f"{matrix}_{other}", Product(matrix, other, transposed), (out, *self.shapes[other][1:]))
+            return self.scaled(matrix, right.arg, rows=False)
+        shape = (shapes[matrix][1 if transposed else 0], *shapes[other][1:])
+        return symbol(self.draft.new(f"{matrix}_{other}", Product(matrix, other, transposed), shape))
+
+    def scaled(self, matrix: str, vector: str, *, rows: bool) -> Value:
+        """diag(vector) @ matrix, or matrix @ diag(vector), element by element."""
+        shape = self.draft.shapes[matrix]
+        ones = self.draft.ones(shape[1 if rows else 0])
+        pair = (vector, ones) if rows else (ones, vector)
+        return symbol(matrix) * symbol(self.draft.new(f"outer_{vector}", Outer(*pair), shape))
 
     def flat(self, concat: Concat) -> list[str]:
         """The parts of a concatenation, those of concatenations in it too; no more than is worth
@@ -187,7 +197,7 @@ class Builder:
         waiting = list(concat.args)
         while waiting and len(found) <= MAX_PARTS:
             part = waiting.pop(0)
-            node = self.nodes[part]
+            node = self.draft.nodes[part]
             if isinstance(node, Concat):
                 waiting = [*node.args, *waiting]
             else:
@@ -198,26 +208,10 @@ class Builder:
         """The product with a concatenation, as a sum of products with its parts."""
         whole, first, terms = self.pieces.get(matrix, Piece(matrix)), "0", []
         for part in parts:
-            length = self.shapes[part][0]
+            length = self.draft.shapes[part][0]
             piece = self.piece(
                 f"{matrix}_{part}", Piece(whole.parameter, whole.index, 0 if transposed else 1, first, length)
             )
             terms.append(self.times(str(piece.name), part, transposed))
             first = canonical_size(f"{first} + {length}")
         return sum(terms[1:], terms[0])
-
-    def operand(self, expr: Value, target: str, wanted: str | None = None) -> str:
-        """The node that holds `expr`."""
-        if expr.is_Symbol:
-            return str(expr.name)
-        shape: Shape = max((self.shapes[n] for n in names(expr)), key=len, default=())
-        return str(self.new(wanted or f"{target}_arg", Pointwise(expr), shape).name)
-
-    def application(self, function: str, args: list[Value], target: str) -> Value:
-        """A function's value, as a node; its arguments are nodes or numbers."""
-        ready = [a if a.is_Number else symbol(self.operand(a, target, f"a_{target}")) for a in args]
-        expr = apply(function, ready)
-        if not expr.free_symbols:
-            return constant(function, tuple(ready))
-        shape: Shape = max((self.shapes[n] for n in names(expr)), key=len, default=())
-        return self.new(f"{function}_{names(expr)[0]}", Pointwise(expr), shape)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sympy
 
+from rnnspec.language.functions import FUNCTIONS
 from rnnspec.symbolic.expressions import FUNCTION_CLASSES, Value, equal, select, symbol
-from rnnspec.symbolic.graph import Graph, Node, Read, operands
+from rnnspec.symbolic.graph import Graph, Node, Pointwise, Read, operands
 
 
 def partial(expr: Value, own: str, arg: str) -> Value:
@@ -73,3 +74,11 @@ def _is_variable(graph: Graph, node: Node, constants: tuple[str, ...]) -> bool:
 def whole(graph: Graph, source: str) -> str:
     """The parameter that a piece is of; any other name as it is."""
     return graph.pieces[source].parameter if source in graph.pieces else source
+
+
+def surrogates(graph: Graph) -> set[str]:
+    """The functions in a graph that a spec can name and whose derivatives are meant to be others
+    than those of their values: stop_gradient, straight_through."""
+    expressions = [node.expr for node in graph.nodes.values() if isinstance(node, Pointwise)]
+    rows = [FUNCTIONS.get(type(part).__name__) for expr in expressions for part in sympy.preorder_traversal(expr)]
+    return {row.name for row in rows if row is not None and row.surrogate and not row.internal}

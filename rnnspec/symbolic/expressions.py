@@ -15,7 +15,7 @@ from typing import Any
 import sympy
 
 from rnnspec.errors import RnnspecError
-from rnnspec.language.functions import FUNCTIONS, Function
+from rnnspec.language.functions import FUNCTIONS, PRIMITIVES, Function
 from rnnspec.language.syntax.parse import parse_expression
 from rnnspec.language.syntax.tree import Binary, Call, Expr, Number, Ref, Unary
 
@@ -189,17 +189,12 @@ def constant(function: str, args: tuple[Value, ...]) -> Value:
     return sympy.Rational(repr(value))
 
 
+def _sigmoid(v: float) -> float:
+    return 0.5 * (1 + math.tanh(0.5 * v))
+
+
 _PRIMITIVES: Mapping[str, Callable[[float], float]] = {
-    "exp": math.exp,
-    "expm1": math.expm1,
-    "log": math.log,
-    "log1p": math.log1p,
-    "sqrt": math.sqrt,
-    "sin": math.sin,
-    "cos": math.cos,
-    "tanh": math.tanh,
-    "erf": math.erf,
-    "sigmoid": lambda v: 0.5 * (1 + math.tanh(0.5 * v)),
+    name: _sigmoid if name == "sigmoid" else getattr(math, name) for name in PRIMITIVES
 }
 
 
@@ -263,8 +258,7 @@ def rename(expr: Value, new: Mapping[str, str]) -> Value:
     return expr.xreplace(changed) if changed else expr
 
 
-# --- text
-# ------------------------------------------------------------------------------------------------------------
+# --- text ---
 
 _INFIX = {"less": "<", "less_equal": "<=", "equal": "==", "unequal": "!="}
 

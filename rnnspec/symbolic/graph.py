@@ -283,13 +283,6 @@ def node_text(node: Node) -> str:
     raise TypeError(f"not a node: {node!r}")
 
 
-def fresh(wanted: str, taken: Mapping[str, object] | set[str]) -> str:
-    """`wanted`, or with underscores behind it until nobody else has it."""
-    while wanted in taken:
-        wanted += "_"
-    return wanted
-
-
 def size_of(graph: Graph, name: str) -> str:
     """The size of a value's rows; a single number is a row of size 1, a matrix lies row after
     row."""

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from rnnspec.language.syntax.tree import fresh
 from rnnspec.symbolic.expressions import is_cheap, symbol
-from rnnspec.symbolic.graph import Graph, Node, Pointwise, Read, fresh, operands
+from rnnspec.symbolic.graph import Graph, Node, Pointwise, Read, operands
 from rnnspec.symbolic.simplify import drop_dead
 
 LASTING = ("parameter", "size")

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import sympy
 
+from rnnspec.language.syntax.tree import fresh
 from rnnspec.symbolic.expressions import Value, symbol
-from rnnspec.symbolic.graph import Graph, Node, Pointwise, Product, Read, fresh, operands, renamed
+from rnnspec.symbolic.graph import Graph, Node, Pointwise, Product, Read, operands, renamed
 
 
 def tidy(graph: Graph) -> Graph:
@@ -71,7 +72,7 @@ def _is_parameter(node: Node) -> bool:
 
 
 def drop_dead(graph: Graph) -> Graph:
-    """Without the nodes that no result depends on."""
+    """The graph without the nodes that no result depends on."""
     alive = set(graph.results())
     for name in reversed(list(graph.nodes)):
         if name in alive:

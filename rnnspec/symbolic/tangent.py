@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import sympy
 
-from rnnspec.language.spec import Shape
 from rnnspec.symbolic.derive import partial, times, varying
+from rnnspec.symbolic.draft import Draft
 from rnnspec.symbolic.expressions import Value, equal, names, select, symbol
 from rnnspec.symbolic.graph import (
     Concat,
@@ -26,7 +26,6 @@ from rnnspec.symbolic.graph import (
     Read,
     Reduce,
     Transpose,
-    fresh,
 )
 from rnnspec.symbolic.simplify import tidy
 
@@ -51,72 +50,75 @@ def tangent(forward: Graph, constants: tuple[str, ...] = ()) -> Graph:
         for name, piece in forward.pieces.items()
     }
     graph = tidy(
-        Graph(f"{forward.name} tangent", work.nodes, work.shapes, states, outputs, {}, {**forward.pieces, **pieces})
+        Graph(
+            f"{forward.name} tangent",
+            work.draft.nodes,
+            work.draft.shapes,
+            states,
+            outputs,
+            {},
+            {**forward.pieces, **pieces},
+        )
     )
     graph.verify()
     return graph
 
 
 class _Forward:
-    """The nodes of a tangent while they are made; `dots`: forward node -> the node of its
-    direction."""
+    """A tangent while it is made; `dots`: forward node -> the node of its direction."""
 
     def __init__(self, forward: Graph):
-        self.nodes: dict[str, Node] = dict(forward.nodes)
-        self.shapes: dict[str, Shape] = dict(forward.shapes)
+        self.draft = Draft.of(forward)
         self.dots: dict[str, str] = {}
 
-    def put(self, wanted: str, node: Node, shape: Shape) -> str:
-        name = fresh(wanted, self.shapes)
-        self.nodes[name], self.shapes[name] = node, shape
-        return name
-
     def total(self, name: str, terms: list[Value]) -> str:
-        return self.put(f"dot_{name}", Pointwise(sympy.Add(*terms)), self.shapes[name])
+        return self.draft.new(f"dot_{name}", Pointwise(sympy.Add(*terms)), self.draft.shapes[name])
 
     def dot(self, name: str) -> str:
         """The direction of a node; zero for what can't vary."""
-        return self.dots.get(name) or self.put(f"dot_{name}", Pointwise(sympy.S.Zero), self.shapes[name])
+        return self.dots.get(name) or self.draft.new(f"dot_{name}", Pointwise(sympy.S.Zero), self.draft.shapes[name])
 
     def direction(self, name: str, node: Node) -> str:
-        shapes, dots = self.shapes, self.dots
+        shapes, dots = self.draft.shapes, self.dots
         match node:
             case Read(kind, source):
-                return self.put(f"dot_{name}", Read(kind, tangent_of(source)), shapes[name])
+                return self.draft.new(f"dot_{name}", Read(kind, tangent_of(source)), shapes[name])
             case Pointwise(expr):
                 return self.total(
                     name, [times(symbol(dots[a]), partial(expr, name, a)) for a in names(expr) if a in dots]
                 )
             case Product(matrix, vector, transposed):
                 pairs = [(matrix, dots.get(vector)), (dots.get(matrix), vector)]
-                parts = [self.put(f"{name}_part", Product(a, b, transposed), shapes[name]) for a, b in pairs if a and b]
+                parts = [
+                    self.draft.new(f"{name}_part", Product(a, b, transposed), shapes[name]) for a, b in pairs if a and b
+                ]
                 return self.total(name, [symbol(p) for p in parts])
             case Outer(left, right):
                 pairs = [(left, dots.get(right)), (dots.get(left), right)]
-                parts = [self.put(f"{name}_part", Outer(a, b), shapes[name]) for a, b in pairs if a and b]
+                parts = [self.draft.new(f"{name}_part", Outer(a, b), shapes[name]) for a, b in pairs if a and b]
                 return self.total(name, [symbol(p) for p in parts])
             case Reduce("max", arg):
                 return self.largest(name, arg)
             case Reduce(op, arg):
-                return self.put(f"dot_{name}", Reduce(op, dots[arg]), shapes[name])
+                return self.draft.new(f"dot_{name}", Reduce(op, dots[arg]), shapes[name])
             case CumSum(arg, reverse):
-                return self.put(f"dot_{name}", CumSum(dots[arg], reverse), shapes[name])
+                return self.draft.new(f"dot_{name}", CumSum(dots[arg], reverse), shapes[name])
             case Part(arg, first, length):
-                return self.put(f"dot_{name}", Part(dots[arg], first, length), shapes[name])
+                return self.draft.new(f"dot_{name}", Part(dots[arg], first, length), shapes[name])
             case Transpose(arg) | Diag(arg):
-                return self.put(f"dot_{name}", type(node)(dots[arg]), shapes[name])
+                return self.draft.new(f"dot_{name}", type(node)(dots[arg]), shapes[name])
             case Concat(args):
-                return self.put(f"dot_{name}", Concat(tuple(self.dot(a) for a in args)), shapes[name])
+                return self.draft.new(f"dot_{name}", Concat(tuple(self.dot(a) for a in args)), shapes[name])
         raise TypeError(f"not a node: {node!r}")
 
     def largest(self, name: str, arg: str) -> str:
         """The direction of max(arg): the mean of the directions of those that attain it."""
-        hit = self.put(
+        hit = self.draft.new(
             f"{name}_hit",
             Pointwise(select(equal(symbol(arg), symbol(name)), sympy.S.One, sympy.S.Zero)),
-            self.shapes[arg],
+            self.draft.shapes[arg],
         )
-        count = self.put(f"{name}_count", Reduce("sum", hit), ())
-        each = self.put(f"{name}_each", Pointwise(symbol(hit) * symbol(self.dots[arg])), self.shapes[arg])
-        total = self.put(f"{name}_total", Reduce("sum", each), ())
+        count = self.draft.new(f"{name}_count", Reduce("sum", hit), ())
+        each = self.draft.new(f"{name}_each", Pointwise(symbol(hit) * symbol(self.dots[arg])), self.draft.shapes[arg])
+        total = self.draft.new(f"{name}_total", Reduce("sum", each), ())
         return self.total(name, [symbol(total) / symbol(count)])

@@ -8,7 +8,7 @@ imported when a plot is drawn.
 from rnnspec.language.transforms.retain import keeping
 from rnnspec.train.batches import Batch, Shuffled, padded
 from rnnspec.train.clip import clip_global_norm, clip_value, global_norm
-from rnnspec.train.config import Config
+from rnnspec.train.config import TrainingConfig
 from rnnspec.train.data import (
     Corpus,
     Streams,
@@ -22,11 +22,11 @@ from rnnspec.train.data import (
 from rnnspec.train.errors import Diverged, TrainError
 from rnnspec.train.heads import softmax
 from rnnspec.train.layers import layer_maker
-from rnnspec.train.loop import Report, Run, start_run, train
+from rnnspec.train.loop import TrainingReport, TrainingRun, start_run, train
 from rnnspec.train.losses import Loss, cross_entropy, length_mask, squared_error
 from rnnspec.train.model import EncoderDecoder, SequenceModel
 from rnnspec.train.optimise import SGD, Adam, AdamW
-from rnnspec.train.problem import Metric, Problem, Task
+from rnnspec.train.problem import Metric, Task, TrainingProblem
 from rnnspec.train.sample import generate
 from rnnspec.train.schedules import learning_rate
 from rnnspec.train.tasks import load_task, task_names
@@ -36,20 +36,20 @@ __all__ = [
     "Adam",
     "AdamW",
     "Batch",
-    "Config",
     "Corpus",
     "Diverged",
     "EncoderDecoder",
     "Loss",
     "Metric",
-    "Problem",
-    "Report",
-    "Run",
     "SequenceModel",
     "Shuffled",
     "Streams",
     "Task",
     "TrainError",
+    "TrainingConfig",
+    "TrainingProblem",
+    "TrainingReport",
+    "TrainingRun",
     "Vocabulary",
     "clip_global_norm",
     "clip_value",

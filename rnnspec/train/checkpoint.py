@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from rnnspec.storage import atomic
-from rnnspec.train.config import Config
+from rnnspec.train.config import TrainingConfig
 from rnnspec.train.errors import TrainError
-from rnnspec.train.loop import Best, History, Run
+from rnnspec.train.loop import Best, History, TrainingRun
 
 FORMAT = 3
 FIXED = (
@@ -36,7 +36,7 @@ FIXED = (
     "retain",
     "seed",
 )
-"""The parts of a Config that a resumed run can't change."""
+"""The parts of a TrainingConfig that a resumed run can't change."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Checkpoint:
     state/1, ..."""
 
     path: Path
-    config: Config
+    config: TrainingConfig
     meta: Mapping[str, Any]
     arrays: Mapping[str, np.ndarray]
 
@@ -58,7 +58,7 @@ class Checkpoint:
         return {key.partition("/")[2]: array for key, array in self.arrays.items() if key.startswith(f"{name}/")}
 
 
-def save(path: str | Path, run: Run) -> None:
+def save(path: str | Path, run: TrainingRun) -> None:
     """Writes weights, optimiser, carried state, place in the data, configuration and history;
     atomic."""
     states = () if run.state is None else run.state if isinstance(run.state, tuple) else (run.state,)
@@ -79,15 +79,21 @@ def save(path: str | Path, run: Run) -> None:
         **{f"best/{name}": array for name, array in (run.best.params if run.best else {}).items()},
         **{f"state/{i}": array for i, array in enumerate(states)},
     }
-    text = json.dumps(meta | {"arrays": list(arrays)}).encode()
-    atomic.write(path, lambda file: np.savez(file, meta=np.frombuffer(text, np.uint8), **arrays))  # type: ignore[arg-type]
+    text = np.frombuffer(json.dumps(meta | {"arrays": list(arrays)}).encode(), np.uint8)
+    atomic.write(path, lambda file: np.savez(file, meta=text, **arrays))  # type: ignore[arg-type]
 
 
 COUNTS = ("step", "seconds", "skipped", "tokens")
 KINDS = {
-    "arrays": list, "memory": dict, "data_sha256": str, "cursor": dict, "state": str, "best": dict | None, "history": dict,
+    "arrays": list,
+    "memory": dict,
+    "data_sha256": str,
+    "cursor": dict,
+    "state": str,
+    "best": dict | None,
+    "history": dict,
     **dict.fromkeys(COUNTS, int | float),
-}  # fmt: skip
+}
 """What meta must hold beside format and config."""
 
 
@@ -102,7 +108,7 @@ def load(path: str | Path) -> Checkpoint:
         if meta["format"] != FORMAT:
             raise TrainError(f"{path} has format {meta['format']}; this version reads {FORMAT}")
         saved = meta["config"]
-        config = Config(**{**saved, "equations": tuple(saved["equations"])})
+        config = TrainingConfig(**{**saved, "equations": tuple(saved["equations"])})
         for name, kind in KINDS.items():
             if not isinstance(meta[name], kind):
                 raise ValueError(f"{name} is {meta[name]!r}"[:100])
@@ -124,7 +130,7 @@ def load(path: str | Path) -> Checkpoint:
         ) from None
 
 
-def restore(run: Run, saved: Checkpoint) -> None:
+def restore(run: TrainingRun, saved: Checkpoint) -> None:
     """Sets a fresh run, made for the same cell, sizes and data, to where the saved one stood.
 
     TrainError names every difference; the run is changed only if there is none.
@@ -145,7 +151,7 @@ def restore(run: Run, saved: Checkpoint) -> None:
     run.history = History(**meta["history"])
 
 
-def begin_from(run: Run, saved: Checkpoint) -> None:
+def begin_from(run: TrainingRun, saved: Checkpoint) -> None:
     """The saved weights into a new run, whatever it was trained for. TrainError names every array
     that doesn't fit; nothing else is checked."""
     wanted = {f"model/{name}": array for name, array in run.model.params.items()}
@@ -163,7 +169,7 @@ def fill(params: Mapping[str, np.ndarray], saved: Checkpoint) -> None:
         array[...] = saved.arrays[f"model/{name}"]
 
 
-def compare(saved: Checkpoint, run: Run) -> list[str]:
+def compare(saved: Checkpoint, run: TrainingRun) -> list[str]:
     """What keeps the saved run from being resumed as this one, one line each."""
     was, wanted = saved.config, run.config
     lines = [
@@ -185,7 +191,7 @@ def compare(saved: Checkpoint, run: Run) -> list[str]:
     return lines or compare_arrays(saved, run)
 
 
-def compare_arrays(saved: Checkpoint, run: Run) -> list[str]:
+def compare_arrays(saved: Checkpoint, run: TrainingRun) -> list[str]:
     """Which arrays don't fit, one line each: possible only if the file was changed or another
     version made it."""
     wanted = {f"model/{k}": v for k, v in run.model.params.items()} | {

@@ -9,7 +9,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Config:
+class TrainingConfig:
     """`steps` or `seconds` may be None, not both; whichever is reached first ends the run.
 
     options: the task's own settings. layers, dropout (between them), bidirectional: of the

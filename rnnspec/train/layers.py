@@ -1,4 +1,5 @@
-"""The recurrent layer of a run, and gates that keep a state for long from the start."""
+"""The recurrent layer of a training run, its gates keeping a state for long from the start where
+that is asked for."""
 
 from __future__ import annotations
 
@@ -7,31 +8,30 @@ from typing import Any
 from rnnspec.errors import RnnspecError
 from rnnspec.language.spec import Spec
 from rnnspec.language.transforms.retain import keeping
-from rnnspec.train.config import Config
+from rnnspec.layers.recurrent import Recurrent
+from rnnspec.train.config import TrainingConfig
 from rnnspec.train.errors import TrainError
-from rnnspec.train.model import Layer
+from rnnspec.train.model import TrainedLayer
 from rnnspec.train.problem import MakeLayer
 from rnnspec.train.sizes import fitted
 
 
-def layer_maker(spec: Spec, config: Config, threads: int | None = None, *, chosen: bool = False) -> MakeLayer:
+def layer_maker(spec: Spec, config: TrainingConfig, threads: int | None = None, *, chosen: bool = False) -> MakeLayer:
     """make(width, seed): a layer of the configuration's cell, sizes and initial values for data of
     this width.
 
     A cell that leaves the width no choice (x: H) makes one of its own width, `layer.input_size`;
     with `chosen`, the width was asked for by name, and that is an error.
     """
-    import rnnspec
-
     cell = keeping(spec, config.retain) if config.retain else spec
 
-    def make(width: int, seed: int = config.seed) -> Layer:
+    def make(width: int, seed: int = config.seed) -> TrainedLayer:
         width, sizes = fitted(spec, config.hidden, width, config.sizes, chosen=chosen)
         more: dict[str, Any] = {"num_layers": config.layers} if config.layers > 1 else {}
         more |= {"dropout": config.dropout} if config.dropout else {}
         more |= {"bidirectional": True} if config.bidirectional else {}
         try:
-            return rnnspec.Recurrent(cell, width, config.hidden, threads=threads, seed=seed, sizes=sizes, **more)
+            return Recurrent(cell, width, config.hidden, threads=threads, seed=seed, sizes=sizes, **more)
         except (ValueError, TypeError) as error:  # the layer's own checks of sizes
             hint = (
                 " On the command line: --size NAME=N, as in --size P=64."

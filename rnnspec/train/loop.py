@@ -1,8 +1,8 @@
 """The training loop, the same for every task.
 
-In: a `Run`, which holds everything that changes. Out: one `Report` a step; `Run` is advanced in
-place between them, so whoever iterates may save it, stop, or draw a progress bar. No file is
-touched here.
+In: a `TrainingRun`, which holds everything that changes. Out: one `TrainingReport` a step; the run
+is advanced in place between them, so whoever iterates may save it, stop, or draw a progress bar. No
+file is touched here.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import numpy as np
 
 from rnnspec.train.batches import Batch, Cursor
 from rnnspec.train.clip import clip_global_norm, clip_value, not_finite
-from rnnspec.train.config import Config
+from rnnspec.train.config import TrainingConfig
 from rnnspec.train.errors import Diverged, TrainError
 from rnnspec.train.model import Model, State
 from rnnspec.train.optimise import SGD, Adam, make_optimiser
-from rnnspec.train.problem import Problem
+from rnnspec.train.problem import TrainingProblem
 from rnnspec.train.schedules import SCHEDULES, learning_rate
 
 EARLY_SNAPSHOTS = frozenset({0, 25, 50, 100, 200})
@@ -50,11 +50,11 @@ class Best:
 
 
 @dataclass
-class Run:
+class TrainingRun:
     """All that a checkpoint must hold to go on bit for bit."""
 
-    config: Config
-    problem: Problem
+    config: TrainingConfig
+    problem: TrainingProblem
     model: Model
     optimiser: dict[str, np.ndarray]
     threads: int = 1
@@ -69,7 +69,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Report:
+class TrainingReport:
     """What one step did. `scores` are given at snapshots only; `trouble` names gradients that were
     not finite."""
 
@@ -85,20 +85,20 @@ class Report:
     trouble: str = ""
 
 
-def start_run(config: Config, problem: Problem, model: Model, threads: int = 1) -> Run:
+def start_run(config: TrainingConfig, problem: TrainingProblem, model: Model, threads: int = 1) -> TrainingRun:
     """A run at step 0. threads: of the optimiser; a run's numbers don't depend on them."""
     if config.steps is None and config.seconds is None:
         raise TrainError("give a number of steps or of seconds")
     if config.schedule not in SCHEDULES:
         raise TrainError(f"unknown schedule {config.schedule!r}: {', '.join(SCHEDULES)}")
-    return Run(config, problem, model, optimiser_of(config).init(model.params), threads)
+    return TrainingRun(config, problem, model, optimiser_of(config).init(model.params), threads)
 
 
-def optimiser_of(config: Config, threads: int = 1) -> SGD | Adam:
+def optimiser_of(config: TrainingConfig, threads: int = 1) -> SGD | Adam:
     return make_optimiser(config.optimiser, config.lr, config.decay, config.momentum, threads)
 
 
-def train(run: Run, stop: Callable[[], bool] = lambda: False) -> Iterator[Report]:
+def train(run: TrainingRun, stop: Callable[[], bool] = lambda: False) -> Iterator[TrainingReport]:
     """Trains until the run's steps or seconds are used up, patience ends or `stop()` is true, one
     report a step.
 
@@ -113,7 +113,7 @@ def train(run: Run, stop: Callable[[], bool] = lambda: False) -> Iterator[Report
     if run.step == 0 and not run.history.snapshots:
         found = snapshot(run)
         run.seconds = time.perf_counter() - began
-        yield Report(0, 0.0, math.nan, math.nan, 0.0, 0, run.seconds, *found)
+        yield TrainingReport(0, 0.0, math.nan, math.nan, 0.0, 0, run.seconds, *found)
     while (done := fraction(run)) < 1 and not exhausted(run) and not stop():
         rate = learning_rate(run.config.schedule, run.config.lr, done)
         loss, norm, trouble = train_step(run, rate)
@@ -125,11 +125,13 @@ def train(run: Run, stop: Callable[[], bool] = lambda: False) -> Iterator[Report
             )
         scores, sample = snapshot(run) if due(run) else (None, "")
         run.seconds = time.perf_counter() - began
-        yield Report(run.step, fraction(run), loss, norm, rate, run.tokens, run.seconds, scores, sample, trouble)
+        yield TrainingReport(
+            run.step, fraction(run), loss, norm, rate, run.tokens, run.seconds, scores, sample, trouble
+        )
     restore_best(run)
 
 
-def train_step(run: Run, rate: float) -> tuple[float, float, str]:
+def train_step(run: TrainingRun, rate: float) -> tuple[float, float, str]:
     """One batch: its loss, the norm of its gradients before clipping, and the names of gradients
     that are not finite."""
     batch = next_batch(run)
@@ -151,7 +153,7 @@ def train_step(run: Run, rate: float) -> tuple[float, float, str]:
     return loss, norm, trouble
 
 
-def next_batch(run: Run) -> Batch:
+def next_batch(run: TrainingRun) -> Batch:
     """The next batch; the cursor moves on, and a state that it doesn't carry over is dropped."""
     batch, run.cursor = run.problem.next(run.cursor)
     if not batch.carried:
@@ -159,7 +161,7 @@ def next_batch(run: Run) -> Batch:
     return batch
 
 
-def fraction(run: Run) -> float:
+def fraction(run: TrainingRun) -> float:
     """How much of the run is done: of its steps or of its seconds, whichever is more."""
     config = run.config
     if config.steps == 0:
@@ -169,7 +171,7 @@ def fraction(run: Run) -> float:
     )
 
 
-def due(run: Run) -> bool:
+def due(run: TrainingRun) -> bool:
     """Whether a snapshot follows this step."""
     return (
         (run.step in EARLY_SNAPSHOTS and run.step < run.config.every)
@@ -178,7 +180,7 @@ def due(run: Run) -> bool:
     )
 
 
-def snapshot(run: Run) -> tuple[dict[str, float], str]:
+def snapshot(run: TrainingRun) -> tuple[dict[str, float], str]:
     """Scores on held-out data and a sample; both go into the history, and the weights are kept if
     they are the best so far."""
     scores = run.problem.score(run.model, quick=True)
@@ -191,14 +193,14 @@ def snapshot(run: Run) -> tuple[dict[str, float], str]:
     return scores, sample
 
 
-def exhausted(run: Run) -> bool:
+def exhausted(run: TrainingRun) -> bool:
     """Whether as many snapshots as patience allows came after the best one."""
     if not run.config.patience or run.best is None:
         return False
     return sum(s["step"] > run.best.step for s in run.history.snapshots) >= run.config.patience
 
 
-def restore_best(run: Run) -> None:
+def restore_best(run: TrainingRun) -> None:
     """At the end of a run with patience: the weights of the best snapshot."""
     if run.best is not None and (fraction(run) >= 1 or exhausted(run)):
         for name, p in run.model.params.items():

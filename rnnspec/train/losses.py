@@ -53,10 +53,12 @@ def cross_entropy(
 ) -> tuple[float, np.ndarray]:
     """The loss of all tokens and its gradient: (loss, dlogits).
 
-    A token costs  log sum_j exp(z_j) - z_label  nats; its gradient is  softmax(z) - onehot(label). With `label_smoothing` e the
-    target is (1 - e) onehot(label) + e / C (Szegedy et al. 2016, section 7). `reduction` is one of `REDUCTIONS`. A token is valid
-    if its label isn't `ignore_index` and, with `lengths` [B], its step is below its row's length. Other tokens have a gradient of
-    exactly 0, whatever their logits hold (NaN too). With no valid token the loss is 0, not 0/0.
+    A token costs  log sum_j exp(z_j) - z_label  nats; its gradient is  softmax(z) - onehot(label).
+    With `label_smoothing` e the target is (1 - e) onehot(label) + e / C (Szegedy et al. 2016,
+    section 7). `reduction` is one of `REDUCTIONS`. A token is valid if its label isn't
+    `ignore_index` and, with `lengths` [B], its step is below its row's length. Other tokens have a
+    gradient of exactly 0, whatever their logits hold (NaN too). With no valid token the loss is 0,
+    not 0/0.
 
     logits [T, B, C] (without `lengths`: [..., C]), labels [T, B] integers; dlogits has the shape
     and dtype of logits. Raises TrainError for other shapes, for a smoothing outside [0, 1], and

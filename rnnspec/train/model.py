@@ -17,7 +17,7 @@ State = Any  # what the layer gives and takes: None, an array [L, B, H], or a tu
 Grads = dict[str, np.ndarray]
 
 
-class Layer(Protocol):
+class TrainedLayer(Protocol):
     """What a model needs of `rnnspec.Recurrent`. calls: the number of the next call in training,
     which dropout and noise are drawn by."""
 
@@ -68,9 +68,16 @@ class SequenceModel:
     """
 
     def __init__(
-        self, layer: Layer, classes: int, *, symbols: int | None = None, features: int | None = None, loss: Loss | None = None, seed: int = 0,
+        self,
+        layer: TrainedLayer,
+        classes: int,
+        *,
+        symbols: int | None = None,
+        features: int | None = None,
+        loss: Loss | None = None,
+        seed: int = 0,
         two_ways: bool = False,
-    ):  # fmt: skip
+    ):
         rng = np.random.default_rng([seed, 1])
         self.layer, self.loss = layer, loss or Loss()
         self.embed = {} if symbols is None else heads.init_embedding(rng, symbols, layer.input_size)
@@ -136,7 +143,12 @@ class EncoderDecoder:
     """
 
     def __init__(
-        self, encoder: Layer, decoder: Layer, symbols: tuple[int, int], loss: Loss | None = None, seed: int = 0
+        self,
+        encoder: TrainedLayer,
+        decoder: TrainedLayer,
+        symbols: tuple[int, int],
+        loss: Loss | None = None,
+        seed: int = 0,
     ):
         rng = np.random.default_rng([seed, 1])
         self.encoder, self.decoder, self.loss = encoder, decoder, loss or Loss()

@@ -60,7 +60,9 @@ class Adam:
     """Kingma & Ba 2015, algorithm 1, with epsilon outside the bias correction as in
     torch.optim.Adam:
 
-    m = b1 m + (1 - b1) g,  v = b2 v + (1 - b2) g**2,  p = p - lr / (1 - b1**t) * m / (sqrt(v / (1 - b2**t)) + eps).
+        m = b1 m + (1 - b1) g
+        v = b2 v + (1 - b2) g**2
+        p = p - lr / (1 - b1**t) * m / (sqrt(v / (1 - b2**t)) + eps)
     """
 
     lr: float = 1e-3

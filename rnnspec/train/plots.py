@@ -11,10 +11,10 @@ import numpy as np
 from rnnspec.show.figure import HELD_OUT, INK, QUIET, TRAIN, WIDE, dress, new_figure
 from rnnspec.storage import atomic
 from rnnspec.train.loop import History
-from rnnspec.train.problem import Problem
+from rnnspec.train.problem import TrainingProblem
 
 
-def loss_curve(path: str | Path, history: History, problem: Problem, title: str) -> None:
+def loss_curve(path: str | Path, history: History, problem: TrainingProblem, title: str) -> None:
     """Writes a PNG: training loss of every step and its running mean, what can be had without
     reading the sequence, and held-out scores: in the same panel where they are in the loss's unit,
     else in a second one below."""
@@ -55,7 +55,7 @@ def confusion_matrix(path: str | Path, names: list[str], counts: np.ndarray, tit
     atomic.write(path, lambda file: figure.savefig(file, format="png"))
 
 
-def _curve(axes: Any, loss: np.ndarray, problem: Problem) -> None:
+def _curve(axes: Any, loss: np.ndarray, problem: TrainingProblem) -> None:
     steps = np.arange(1, len(loss) + 1)
     axes.plot(steps, loss, color=TRAIN, alpha=0.25, linewidth=0.8)
     axes.plot(steps, running_mean(loss, max(1, len(loss) // 50)), color=TRAIN, linewidth=1.8, label="training")

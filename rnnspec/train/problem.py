@@ -1,5 +1,5 @@
-"""What a task is to the loop, the checkpoint and the command: a `Task` is a row of the table, a
-`Problem` a task with its data."""
+"""What a task is to the loop, the checkpoint and the command: a `Task` is a row of the table, and a
+`TrainingProblem` is a task with its data."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from rnnspec.train.batches import Batch, Cursor
-from rnnspec.train.config import Config
-from rnnspec.train.model import Layer, Model
+from rnnspec.train.config import TrainingConfig
+from rnnspec.train.model import Model, TrainedLayer
 
-MakeLayer = Callable[..., Layer]  # (input_size, seed) -> layer
+MakeLayer = Callable[..., TrainedLayer]  # (input_size, seed) -> layer
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Metric:
         return new < old if self.less else new > old
 
 
-class Problem(Protocol):
+class TrainingProblem(Protocol):
     """A task with its data, for one configuration. Nothing in it changes while it is trained."""
 
     @property
@@ -80,18 +80,19 @@ class Problem(Protocol):
 
 @dataclass(frozen=True)
 class Task:
-    """One row of the table. `defaults`: the fields of Config that the task uses and sets otherwise
-    than Config does; `fields`: those of the optional ones (embed, length, bidirectional) that it
-    has a use for; `options`: its own settings, by name, with defaults of their type, and
-    `about_options` what each means."""
+    """One row of the table of tasks.
+
+    make: the problem of a configuration, and of the memory of the run being resumed ({} for a new
+    one). defaults: the fields of TrainingConfig that the task uses and sets otherwise than it does.
+    fields: those of the optional ones (embed, length, bidirectional) that it has a use for.
+    options: its own settings, by name, with defaults of their type. about_options: what each means.
+    """
 
     name: str
     shape: str  # "n to 1", ...
     about: str
     data: str  # what --data takes, and what is used without it
-    make: Callable[
-        [Config, Mapping[str, Any]], Problem
-    ]  # of a configuration, and the memory of the run being resumed ({} for a new one)
+    make: Callable[[TrainingConfig, Mapping[str, Any]], TrainingProblem]
     defaults: Mapping[str, Any] = field(default_factory=dict)
     epochs: int = 0  # how often the data is gone through where no steps are given (0: a number of steps)
     fields: tuple[str, ...] = ()
@@ -102,8 +103,8 @@ class Task:
     writes: bool = False  # the sample is drawn at a temperature, of any length
     about_options: Mapping[str, str] = field(default_factory=dict)
 
-    def config(self, cell: str, **changed: Any) -> Config:
+    def config(self, cell: str, **changed: Any) -> TrainingConfig:
         """A configuration of this task: its defaults, with changed fields; of `options`, those that
         are given change."""
         options = dict(self.options) | changed.pop("options", {})
-        return Config(**{"cell": cell, "task": self.name, **self.defaults, "options": options, **changed})
+        return TrainingConfig(**{"cell": cell, "task": self.name, **self.defaults, "options": options, **changed})

@@ -16,7 +16,7 @@ import numpy as np
 from rnnspec.storage import atomic
 from rnnspec.train import checkpoint, plots
 from rnnspec.train.errors import TrainError
-from rnnspec.train.loop import Report, Run, exhausted, fraction
+from rnnspec.train.loop import TrainingReport, TrainingRun, exhausted, fraction
 
 WEIGHTS, METRICS, LOG = "weights.npz", "metrics.json", "metrics.jsonl"
 LOSS, CONFUSION = "loss.png", "confusion.png"
@@ -47,7 +47,7 @@ class MetricsLog:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def write(self, report: Report) -> None:
+    def write(self, report: TrainingReport) -> None:
         line = {
             "step": report.step,
             "loss": report.loss,
@@ -75,7 +75,12 @@ def _until(path: Path, step: int) -> bytes:
 
 
 def write_results(
-    run: Run, folder: Path, first: tuple[float, int], compiled: float, threads: int | None, writing: tuple[int, float]
+    run: TrainingRun,
+    folder: Path,
+    first: tuple[float, int],
+    compiled: float,
+    threads: int | None,
+    writing: tuple[int, float],
 ) -> dict[str, Any]:
     """Scores all the held-out data, writes the files, and returns what `metrics.json` has under
     "final".
@@ -117,7 +122,7 @@ def write_results(
     return final
 
 
-def draw(run: Run, folder: Path, scores: dict[str, float]) -> list[str]:
+def draw(run: TrainingRun, folder: Path, scores: dict[str, float]) -> list[str]:
     """The plots; returns their names."""
     metric = run.problem.metric
     name = f"{Path(run.config.cell).stem}, {run.config.hidden} units"

@@ -502,7 +502,7 @@ def test_a_character_that_the_terminal_lacks_is_no_failure(monkeypatch):
     """A trained model's sample may hold any character, and the results are written already."""
     stdout = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr("sys.stdout", stdout)
-    monkeypatch.setattr("rnnspec.commands.cli._run_list", lambda args: print("caf\xe9") or 0)
+    monkeypatch.setattr("rnnspec.commands.list.run", lambda args: print("caf\xe9") or 0)
     assert main(["list"]) == 0 and stdout.buffer.getvalue() == b"caf?\n"
 
 

@@ -25,8 +25,8 @@ ALONE, TOGETHER = (1, 3), 2  # the tiers whose blocks do not wait for each other
 
 
 def compiled(name: str, capability: tuple[int, int], tier: int, dtype: str = "float32") -> dict[str, str]:
-    """The PTX of all kernels that forward, backward and infer launch, by what they are: in part those
-    of tests/cuda/test_cuda_cells.py."""
+    """The PTX of all kernels that forward, backward and infer launch, by what they are: in part
+    those of tests/cuda/test_cuda_cells.py."""
     device = Recorder(capability, 5 if tier == TOGETHER else 1, DEVICES["sm_{}{}".format(*capability)][1])
     kernel = CudaKernel(rnnspec.load(name), np.dtype(dtype), tier, device=device)
     c = case(kernel, 2, 3, lengths=(1, 2, 0))

@@ -26,7 +26,8 @@ from rnnspec.engine import noise
 from rnnspec.errors import ShapeError, SpecError
 from rnnspec.language.load import digest, load, loads
 from rnnspec.show.counts import parameter_count
-from rnnspec.show.page import facts, show
+from rnnspec.show.facts import facts
+from rnnspec.show.page import show
 
 # every kind of noise at every place: in an input per step and per sequence, in a parameter, in a
 # scalar

@@ -10,7 +10,7 @@ import numpy as np
 
 from rnnspec.backends import polynomials
 from rnnspec.backends.cpu.runtime.vector_math import PRIMITIVES
-from rnnspec.check.accuracy.functions import LIMITS
+from rnnspec.language.functions import FUNCTIONS
 
 DTYPES = {"f32": np.float32, "f64": np.float64}
 SAMPLES = {"f32": 50_000, "f64": 1500}  # per kind of sample; mpmath takes some 20 us for one
@@ -28,7 +28,7 @@ DOMAIN = {"log": 0.0, "log1p": -1.0, "sqrt": 0.0}
 
 INF, NAN = math.inf, math.nan
 MORE = {"log": [(-1.0, NAN), (1.0, 0.0)], "log1p": [(-1.0, -INF), (-2.0, NAN)], "sqrt": [(-1.0, NAN)]}
-SPECIAL = {name: [*zip((-INF, -0.0, 0.0, INF), LIMITS[name]), *MORE.get(name, [])] for name in PRIMITIVES}
+SPECIAL = {name: [*zip((-INF, -0.0, 0.0, INF), FUNCTIONS[name].limits), *MORE.get(name, [])] for name in PRIMITIVES}
 
 
 def samples(key: str, name: str) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rnnspec.train import Config, load_task, make_corpus, start_run
+from rnnspec.train import TrainingConfig, load_task, make_corpus, start_run
 from rnnspec.train.tasks.text import TextProblem
 
 TEXT = "the quick brown fox jumps over the lazy dog; " * 120
@@ -46,7 +46,7 @@ class MiniLayer:
 
 
 def mini_config(**changed):
-    return Config(**{"cell": "mini", "hidden": 12, "embed": 6, "steps": 30, "batch": 4, "length": 8} | changed)
+    return TrainingConfig(**{"cell": "mini", "hidden": 12, "embed": 6, "steps": 30, "batch": 4, "length": 8} | changed)
 
 
 def mini_run(config=None, text=TEXT, layer=MiniLayer):

@@ -16,7 +16,8 @@ from rnnspec.language.sizes import SizeError
 from rnnspec.lowering.pipeline import graphs
 from rnnspec.show.adjoint import backward_equations
 from rnnspec.show.counts import counts, parameter_count, parameter_formula
-from rnnspec.show.page import facts, show
+from rnnspec.show.facts import facts
+from rnnspec.show.page import show
 from rnnspec.show.stages import STAGES
 
 

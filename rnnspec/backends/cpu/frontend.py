@@ -58,7 +58,7 @@ class _Target(cpu.CPUContext):
         self._internal_codegen = _Codegen("rnnspec")
 
     def load_additional_registries(self) -> None:
-        # they register themselves
+        """Imports what the intrinsics and the texts need: these modules register themselves."""
         from numba.cpython import builtins, iterators, numbers, rangeobj, tupleobj  # noqa: F401
 
     def post_lowering(self, module: ir.Module, library: Any) -> None:

@@ -16,8 +16,9 @@ import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.backends import reference
+from rnnspec.check.kinds import Key, Values, flat
 from rnnspec.check.sampling import NoSampleError, Shapes
-from rnnspec.check.subject import Subject, Values, kind_of, run_kernel, run_reference, subject, with_kernel
+from rnnspec.check.subject import Subject, run_kernel, run_reference, subject, with_kernel
 from rnnspec.check.tolerances import KINK_COMPARISON
 from rnnspec.errors import UnsupportedError
 from rnnspec.language.load import load, spec_names
@@ -29,21 +30,28 @@ SHAPES = (Shapes(8, 2, (5, 6, 3)), Shapes(3, 2, (1, 9, 4), ragged=True))
 
 @dataclass(frozen=True)
 class Errors:
-    """Of one kind of array. ulp: in units in the last place of each number; relative: to that
-    number; of_largest: to the largest number of all arrays of the kind, which is what `rnnspec
-    check` measures. Each the largest and the median over all numbers that are not exactly 0."""
+    """The errors of values, or of gradients: the largest and the median of each measure, over all
+    numbers that are not exactly 0.
+
+    ulp: in units in the last place of each number. relative: to that number. of_largest: to the
+    largest number of all values, or all gradients, which is what `rnnspec check` measures. count:
+    how many numbers. where: the array with the largest error in ULP.
+    """
 
     ulp: tuple[float, float]
     relative: tuple[float, float]
     of_largest: tuple[float, float]
     count: int
-    where: str  # the array with the largest error in ULP
+    where: str
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One cell, dtype and backend. values: outputs and final states; gradients: of parameters,
-    inputs and initial states. skipped: why there are none."""
+    """How accurate one cell is in one dtype on one backend.
+
+    values: outputs and final states. gradients: of parameters, inputs and initial states. skipped:
+    why there are none.
+    """
 
     cell: str
     dtype: str
@@ -65,8 +73,8 @@ class AccuracyReport:
     def to_text(self) -> str:
         """One line for the values and one for the gradients of each cell and dtype."""
         lines = [
-            f"{'cell':<24}{'dtype':<9}{'':<11}{'ULP, largest':>13}{'median':>8}{'relative':>10}{'median':>9}{'of largest':>12}"
-            "  where"
+            f"{'cell':<24}{'dtype':<9}{'':<11}{'ULP, largest':>13}{'median':>8}{'relative':>10}{'median':>9}"
+            f"{'of largest':>12}  where"
         ]
         for m in self.measurements:
             for what, errors in (("values", m.values), ("gradients", m.gradients)):
@@ -75,8 +83,8 @@ class AccuracyReport:
                     lines.append(f"{head}skipped: {m.skipped}")
                     break
                 lines.append(
-                    f"{head}{errors.ulp[0]:>13.1f}{errors.ulp[1]:>8.2f}{errors.relative[0]:>10.1e}{errors.relative[1]:>9.1e}{errors.of_largest[0]:>12.1e}"
-                    f"  {errors.where}"
+                    f"{head}{errors.ulp[0]:>13.1f}{errors.ulp[1]:>8.2f}{errors.relative[0]:>10.1e}"
+                    f"{errors.relative[1]:>9.1e}{errors.of_largest[0]:>12.1e}  {errors.where}"
                 )
         return "\n".join(lines)
 
@@ -87,8 +95,8 @@ def measure_cells(
     progress: Callable[[str, int, int], None] | None = None,
     seed: int = 0,
 ) -> AccuracyReport:
-    """Kernels of cells (names, paths or Specs; None: all) forward and backward against a run of the
-    definition with 50 digits.
+    """Measures kernels of cells (names, paths or Specs; None: all) forward and backward against a
+    run of the definition with 50 digits.
 
     The points are drawn as numbers of the dtype, so that both sides start from the same; weights
     are scaled by 1/sqrt(fan-in), inputs lie in [-1, 1].
@@ -110,17 +118,17 @@ def measure(known: Subject) -> Measurement:
         pairs = [pair for number, shapes in enumerate(SHAPES) for pair in _pairs(known, shapes, number)]
     except (UnsupportedError, NoSampleError) as error:
         return Measurement(known.spec.name, known.dtype, "cpu", None, None, str(error))
-    values, gradients = ([p for p in pairs if kind_of(p[0]) == kind] for kind in ("value", "gradient"))
+    values, gradients = ([p for p in pairs if p[0].kind.is_gradient == kind] for kind in (False, True))
     return Measurement(
         known.spec.name, known.dtype, "cpu", _errors(values, known.dtype), _errors(gradients, known.dtype)
     )
 
 
-def _pairs(known: Subject, shapes: Shapes, number: int) -> Iterator[tuple[str, Array, Array]]:
+def _pairs(known: Subject, shapes: Shapes, number: int) -> Iterator[tuple[Key, Array, Array]]:
     case = known.draw(shapes, f"accuracy {number}", KINK_COMPARISON)
-    found, expected = run_kernel(known.compiled(), case), exact(known, case)
-    for name, array in expected.items():
-        yield name, found[name].ravel(), array.ravel()
+    found = flat(run_kernel(known.compiled(), case))
+    for key, array in flat(exact(known, case)).items():
+        yield key, found[key].ravel(), array.ravel()
 
 
 def exact(known: Subject, case: Any) -> Values:
@@ -131,16 +139,16 @@ def exact(known: Subject, case: Any) -> Values:
         return run_reference(known, case, reference.mpmath_numbers())
 
 
-def _errors(pairs: list[tuple[str, Array, Array]], dtype: str) -> Errors | None:
+def _errors(pairs: list[tuple[Key, Array, Array]], dtype: str) -> Errors | None:
     ulps, relative, absolute, where = [], [], [], []
-    for name, found, expected in pairs:
+    for key, found, expected in pairs:
         counted = np.array([v != 0 for v in expected], bool)
         found, expected = found[counted], expected[counted]
         gaps, sizes = distances(found, expected), np.abs(expected.astype(np.float64))
         ulps.append(distances(found, expected, spacing(sizes, dtype)))
         relative.append(gaps / sizes)
         absolute.append(gaps)
-        where += [name] * int(counted.sum())
+        where += [str(key)] * int(counted.sum())
     if not where:
         return Errors((0.0, 0.0), (0.0, 0.0), (0.0, 0.0), 0, "all are 0")
     ulp, rel, gap = (np.concatenate(a) for a in (ulps, relative, absolute))

@@ -1,8 +1,10 @@
 """Adapters for the runner of a conformance pack, for a NumPy function, a torch module and an ONNX
 model.
 
-lstm = torch_module(lambda sizes: torch.nn.LSTM(sizes["D"], sizes["H"]), "torch.LSTM")       # in my.py
-python runner.py my:lstm
+    # my.py
+    lstm = torch_module(lambda sizes: torch.nn.LSTM(sizes["D"], sizes["H"]), "torch.LSTM")
+
+    python runner.py my:lstm
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ DIGITS = 50
 
 
 @dataclass(frozen=True)
-class Plan:
+class CasePlan:
     """What a case tries. tags: what an engine must be able to do for it, beyond what the whole pack
     asks for."""
 
@@ -55,12 +55,12 @@ class Plan:
 
 
 PLANS = (
-    Plan("plain", Shapes(5, 3, (3, 4, 2))),
-    Plan("initial_states", Shapes(4, 2, (2, 5, 3)), ("initial-states",)),
-    Plan("one_step", Shapes(1, 2, (3, 4, 2)), ("initial-states",)),
-    Plan("one_unit", Shapes(3, 1, (1,)), ("initial-states",)),
-    Plan("lengths", Shapes(6, 4, (3, 4, 2)), ("lengths",), (6, 1, 4, 3)),
-    Plan("empty_row", Shapes(4, 3, (2, 3, 5)), ("initial-states", "lengths", "empty-rows"), (4, 0, 2)),
+    CasePlan("plain", Shapes(5, 3, (3, 4, 2))),
+    CasePlan("initial_states", Shapes(4, 2, (2, 5, 3)), ("initial-states",)),
+    CasePlan("one_step", Shapes(1, 2, (3, 4, 2)), ("initial-states",)),
+    CasePlan("one_unit", Shapes(3, 1, (1,)), ("initial-states",)),
+    CasePlan("lengths", Shapes(6, 4, (3, 4, 2)), ("lengths",), (6, 1, 4, 3)),
+    CasePlan("empty_row", Shapes(4, 3, (2, 3, 5)), ("initial-states", "lengths", "empty-rows"), (4, 0, 2)),
 )
 TAGS = {
     "initial-states": "states given before the first step",
@@ -137,7 +137,7 @@ class _Maker:
     reverse: Graph
     checked: Graph | None
 
-    def case(self, plan: Plan) -> Case:
+    def case(self, plan: CasePlan) -> Case:
         """Arrays of a case, exact in float32, whose comparisons are all decided by more than the
         margin, or are of zeros."""
         offset = int.from_bytes(hashlib.sha256(plan.name.encode()).digest()[:3], "big")
@@ -365,21 +365,28 @@ python runner.py my_module:my_adapter --dtype float32     # needs Python and Num
 An adapter is a function of one case, a dict, that gives a dict of arrays. A case has
 
 - `params/NAME`; `packed/LAYOUT/BLOCK`, the same as a library packs them (here: {layouts});
-- `inputs/NAME` [T, B, ...]; `states/NAME` [B, ...] before the first step, zero where there are none; `lengths` [B], where rows end early;
-- `d_outputs/NAME` [T, B, ...] and `d_final/NAME` [B, ...]: the gradients are those of the sum of all outputs times `d_outputs` and all final states times
+- `inputs/NAME` [T, B, ...]; `states/NAME` [B, ...] before the first step, zero where there are none; `lengths` \
+[B], where rows end early;
+- `d_outputs/NAME` [T, B, ...] and `d_final/NAME` [B, ...]: the gradients are those of the sum of all outputs times \
+`d_outputs` and all final states times
   `d_final`;
 - `sizes`, `dtype`, `spec` (the text of spec.yaml), `shapes` of all that is expected.
 
-It gives `outputs/NAME` [T, B, ...] for every output, and of these what it can: `steps/NAME` [T, B, ...] every state after every step, `final/NAME` [B, ...],
-`gradients/params/NAME` (or `gradients/LAYOUT/BLOCK`), `gradients/inputs/NAME`, `gradients/states/NAME`. It raises `NotImplementedError("why")` for a case
+It gives `outputs/NAME` [T, B, ...] for every output, and of these what it can: `steps/NAME` [T, B, ...] every \
+state after every step, `final/NAME` [B, ...],
+`gradients/params/NAME` (or `gradients/LAYOUT/BLOCK`), `gradients/inputs/NAME`, `gradients/states/NAME`. It raises \
+`NotImplementedError("why")` for a case
 that it can't try. `adapters.py` has adapters for a NumPy function of one step, a torch module and an ONNX model.
 
-`cases/*.npz` and `cases/*.json` hold the same: `given` and `expected`, in JSON as nested lists, numbers with 17 digits.
+`cases/*.npz` and `cases/*.json` hold the same: `given` and `expected`, in JSON as nested lists, numbers with 17 \
+digits.
 
 ## What is expected
 
-The values of the equations at {digits} digits, rounded to float64. What is given is exact in float32. Past a row's end outputs and their gradients are zero.
-A difference is measured relative to the largest expected value of the case, for gradients to the largest gradient. Allowed are
+The values of the equations at {digits} digits, rounded to float64. What is given is exact in float32. Past a row's \
+end outputs and their gradients are zero.
+A difference is measured relative to the largest expected value of the case, for gradients to the largest gradient. \
+Allowed are
 
 {tolerances}
 

@@ -7,28 +7,35 @@ Used where a comparison is above its tolerance; at most points nothing here runs
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.backends.reference import Numbers, rounded_at_random
-from rnnspec.check.subject import Values, kind_of, largest_values, worst
+from rnnspec.check.difference import scales, worst
+from rnnspec.check.kinds import Values, flat
 from rnnspec.check.tolerances import DRAWS, FREEDOM, ILL_CONDITIONED, ROUNDING
 
 Definition = Callable[[Numbers], Values]
+K = TypeVar("K")
 
 
 def measure(found: Values, expected: Values, definition: Definition, dtype: str, tolerance: float) -> tuple[float, str]:
     """The largest error and which array has it, as `worst` has them, but measured by what rounding
-    to `dtype` does to the array where that is more than the tolerance allows for. definition: the
-    same arrays by the definition, in given numbers."""
-    error, name = worst(found, expected)
-    if error <= tolerance or set(found) != set(expected):
-        return error, name
-    spread = rounding_spread(definition, expected, dtype)
-    scales = largest_values(expected)
-    error, name = worst(found, expected, {n: allowed(s, tolerance, scales[kind_of(n)]) for n, s in spread.items()})
-    return error, f"{name} (rounding alone changes it by {spread.get(name, 0.0):.1e})" if name in spread else name
+    to `dtype` does to the array where that is more than the tolerance allows for.
+
+    found, expected: what is compared. definition: the same arrays by the definition, in given
+    numbers. dtype: that of the kernel. tolerance: what the error may be.
+    """
+    first = worst(found, expected)
+    if first.error <= tolerance or set(flat(found)) != set(flat(expected)):
+        return first.error, first.text
+    scale, spread = scales(expected), rounding_spread(lambda n: flat(definition(n)), flat(expected), dtype)
+    gap = worst(found, expected, {key: allowed(s, tolerance, scale[key.kind]) for key, s in spread.items()})
+    if gap.key is None or not np.isfinite(gap.error):
+        return gap.error, gap.text
+    return gap.error, f"{gap.text} (rounding alone changes it by {spread[gap.key]:.1e})"
 
 
 def allowed(spread: float, tolerance: float, scale: float) -> float:
@@ -37,7 +44,9 @@ def allowed(spread: float, tolerance: float, scale: float) -> float:
     return min(FREEDOM * spread / tolerance, ILL_CONDITIONED * scale)
 
 
-def rounding_spread(definition: Definition, expected: Mapping[str, Array], dtype: str) -> dict[str, float]:
+def rounding_spread(
+    definition: Callable[[Numbers], Mapping[K, Array]], expected: Mapping[K, Array], dtype: str
+) -> dict[K, float]:
     """How far each array moves when every value of the definition is rounded at random to `dtype`:
     the largest of some draws."""
     spread = dict.fromkeys(expected, 0.0)

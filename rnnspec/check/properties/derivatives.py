@@ -12,6 +12,7 @@ from numpy import ndarray as Array
 
 from rnnspec.backends import reference
 from rnnspec.backends.reference import Numbers
+from rnnspec.check.kinds import ArrayKind, Key, Values
 from rnnspec.check.outcome import Outcome, at_sizes, largest
 from rnnspec.check.properties.conditioning import allowed, rounding_spread
 from rnnspec.check.sampling import Case, Shapes, undefined_derivatives
@@ -22,7 +23,7 @@ from rnnspec.symbolic.tangent import tangent_of
 SHAPES = (Shapes(4, 2, (3, 2, 5)), Shapes(3, 3, (1, 4, 2), ragged=True))
 TINY = 1e-40  # of a complex step: its square is nothing beside 1
 Groups = dict[str, dict[str, Array]]  # "params", "inputs", "states" -> name -> array
-PREFIX = {"params": "gradient of", "inputs": "gradient of input", "states": "gradient of initial"}
+GRADIENT = {"params": ArrayKind.PARAM_GRADIENT, "inputs": ArrayKind.INPUT_GRADIENT, "states": ArrayKind.STATE_GRADIENT}
 
 
 @at_sizes(lambda known: SHAPES)
@@ -36,9 +37,9 @@ def complex_step(known: Subject, shapes: Shapes) -> Outcome:
     gradients = run_reference(known, case)
     rng = np.random.default_rng([known.seed, shapes.number])
     outcomes = []
-    for group, prefix in PREFIX.items():
+    for group, kind in GRADIENT.items():
         for name, array in getattr(case, group).items():
-            if f"{prefix} {name}" not in gradients:
+            if name not in gradients[kind]:
                 continue
             along = {group: {name: rng.uniform(-1, 1, array.shape)}}
             found, size = reverse_derivative(gradients, along)
@@ -52,7 +53,7 @@ def complex_step(known: Subject, shapes: Shapes) -> Outcome:
                     complex_derivative(known, case, along),
                     size,
                     COMPLEX_STEP,
-                    f"{prefix} {name} at {case.about()}",
+                    f"{Key(kind, name)} at {case.about()}",
                     definition,
                 )
             )
@@ -64,7 +65,7 @@ def complex_derivative(known: Subject, case: Case, along: Groups) -> float:
     definition."""
     moved = {
         g: {n: a + 1j * TINY * along[g][n] if n in along.get(g, {}) else a for n, a in getattr(case, g).items()}
-        for g in PREFIX
+        for g in GRADIENT
     }
     run = reference.forward(
         known.graph,
@@ -79,8 +80,9 @@ def complex_derivative(known: Subject, case: Case, along: Groups) -> float:
 
 
 def forward_derivative(known: Subject, case: Case, along: Groups) -> tuple[float, float]:
-    """The same by the tangent graph, and the norm of its terms. along: directions of all arrays."""
-    both = {g: getattr(case, g) | {tangent_of(n): d for n, d in along[g].items()} for g in PREFIX}
+    """The derivative along directions of all arrays by the tangent graph, and the norm of its
+    terms."""
+    both = {g: getattr(case, g) | {tangent_of(n): d for n, d in along[g].items()} for g in GRADIENT}
     run = reference.forward(
         known.forward_mode, both["params"], both["inputs"], both["states"], case.lengths, sizes=case.sizes
     )
@@ -89,17 +91,11 @@ def forward_derivative(known: Subject, case: Case, along: Groups) -> tuple[float
     return _sum_and_norm(products)
 
 
-def reverse_derivative(gradients: Mapping[str, Array], along: Groups) -> tuple[float, float]:
-    """The same by gradients, those of a kernel or of the adjoint graph, and the norm of its
-    terms."""
-    return _sum_and_norm(
-        [
-            gradients[f"{PREFIX[g]} {n}"] * d
-            for g in along
-            for n, d in along[g].items()
-            if f"{PREFIX[g]} {n}" in gradients
-        ]
-    )
+def reverse_derivative(gradients: Values, along: Groups) -> tuple[float, float]:
+    """The derivative along a direction by gradients, those of a kernel or of the adjoint graph, and
+    the norm of its terms."""
+    pairs = [(gradients[GRADIENT[g]].get(n), d) for g in along for n, d in along[g].items()]
+    return _sum_and_norm([gradient * d for gradient, d in pairs if gradient is not None])
 
 
 def _sum_and_norm(products: list[Array]) -> tuple[float, float]:
@@ -121,14 +117,18 @@ def agree(
     detail: str,
     definition: Callable[[Numbers], float] | None = None,
 ) -> Outcome:
-    """definition: what gives `found` in given numbers; where rounding alone moves it by more than
-    the tolerance allows for, that is the measure."""
+    """The outcome of comparing two numbers.
+
+    found, expected: the numbers. scale: what their difference is measured by, where `expected` is
+    not larger. tolerance, detail: of the outcome. definition: what gives `found` in given numbers;
+    where rounding alone moves it by more than the tolerance allows for, that is the measure.
+    """
     scale = max(scale, abs(expected))
     gap = abs(found - expected)
     if definition is not None and gap > tolerance * scale:
-        spread = rounding_spread(lambda n: {"it": np.asarray(definition(n))}, {"it": np.asarray(found)}, "float64")[
-            "it"
-        ]
+        (spread,) = rounding_spread(
+            lambda n: {detail: np.asarray(definition(n))}, {detail: np.asarray(found)}, "float64"
+        ).values()
         scale = max(scale, allowed(spread, tolerance, scale))
         detail += f" (rounding alone changes it by {spread:.1e})"
     error = gap / scale if scale else 0.0
@@ -150,7 +150,7 @@ def directions(known: Subject, case: Case, rng: np.random.Generator) -> Groups:
     still = known.spec.no_gradient
     return {
         g: {n: np.zeros(a.shape) if n in still else rng.uniform(-1, 1, a.shape) for n, a in getattr(case, g).items()}
-        for g in PREFIX
+        for g in GRADIENT
     }
 
 
@@ -176,7 +176,7 @@ def differences(known: Subject, shapes: Shapes) -> Outcome:
 
 
 def _moved_loss(known: Subject, case: Case, along: Groups, step: float) -> tuple[float, float]:
-    groups: dict[str, Any] = {g: {n: a + step * along[g][n] for n, a in getattr(case, g).items()} for g in PREFIX}
+    groups: dict[str, Any] = {g: {n: a + step * along[g][n] for n, a in getattr(case, g).items()} for g in GRADIENT}
     moved = replace(case, **groups)
     run = known.compiled().infer(moved.params, moved.inputs, moved.states, moved.lengths)
     return _loss(run.outputs, run.final, case)

@@ -10,10 +10,12 @@ import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.backends.cpu.launch.rows import chunk_rows
+from rnnspec.check.difference import worst
+from rnnspec.check.kinds import TIMED, ArrayKind, Key, per_row, summed
 from rnnspec.check.outcome import Outcome, at_sizes, largest
-from rnnspec.check.parts import Rows, alone, of_rows, rows, same_but_for_sums, steps, with_inputs
+from rnnspec.check.parts import Rows, alone, of_rows, of_steps, rows, same_but_for_sums, steps, with_inputs
 from rnnspec.check.sampling import Case, Shapes, size_values
-from rnnspec.check.subject import Subject, run_kernel, worst
+from rnnspec.check.subject import Subject, run_kernel
 from rnnspec.check.tolerances import EXACT, REORDERED, REORDERED_LONG
 from rnnspec.symbolic.graph import Read
 
@@ -49,14 +51,16 @@ def split_sequence(known: Subject, shapes: Shapes) -> Outcome:
     late = kernel.forward(rest.params, rest.inputs, early.final)
     after = kernel.backward(late, rest.d_outputs, final=case.d_final)
     before = kernel.backward(early, first.d_outputs, final=after.states)
-    joined = {f"output {n}": np.concatenate([a, late.outputs[n]]) for n, a in early.outputs.items()}
-    joined |= {f"final {n}": a for n, a in late.final.items()}
-    joined |= {f"gradient of {n}": a + after.params[n] for n, a in before.params.items()}
-    joined |= {f"gradient of input {n}": np.concatenate([a, after.inputs[n]]) for n, a in before.inputs.items()}
-    joined |= {f"gradient of initial {n}": a for n, a in before.states.items()}
-    error, name = worst(joined, run_kernel(kernel, case))
+    joined = {
+        ArrayKind.OUTPUT: {n: np.concatenate([a, late.outputs[n]]) for n, a in early.outputs.items()},
+        ArrayKind.FINAL: late.final,
+        ArrayKind.PARAM_GRADIENT: {n: a + after.params[n] for n, a in before.params.items()},
+        ArrayKind.INPUT_GRADIENT: {n: np.concatenate([a, after.inputs[n]]) for n, a in before.inputs.items()},
+        ArrayKind.STATE_GRADIENT: before.states,
+    }
+    gap = worst(joined, run_kernel(kernel, case))
     tolerance = REORDERED_LONG if shapes.number else REORDERED
-    return Outcome(error, tolerance[known.dtype], f"{name} at {case.about()}, split after step {middle}")
+    return Outcome(gap.error, tolerance[known.dtype], f"{gap.text} at {case.about()}, split after step {middle}")
 
 
 def _batch(known: Subject) -> tuple[Shapes, ...]:
@@ -70,11 +74,9 @@ def rows_alone(known: Subject, shapes: Shapes) -> Outcome:
     together = run_kernel(kernel, case)
     outcomes = []
     for row in sorted({0, case.rows // 2, case.rows - 1}):
-        error, name = worst(
-            of_rows(run_kernel(kernel, rows(case, slice(row, row + 1))), slice(None)),
-            of_rows(together, slice(row, row + 1)),
-        )
-        outcomes.append(Outcome(error, EXACT, f"{name} of row {row} alone, at {case.about()}"))
+        one = slice(row, row + 1)
+        gap = worst(per_row(run_kernel(kernel, rows(case, one))), of_rows(together, one))
+        outcomes.append(Outcome(gap.error, EXACT, f"{gap.text} of row {row} alone, at {case.about()}"))
     return largest(outcomes)
 
 
@@ -84,12 +86,8 @@ def permutation(known: Subject, shapes: Shapes) -> Outcome:
     kernel, case = known.compiled(), known.draw(shapes, "batch")
     order = np.random.default_rng(known.seed).permutation(case.rows)
     straight, mixed = run_kernel(kernel, case), run_kernel(kernel, rows(case, order))
-    sums = {n: a for n, a in straight.items() if n not in of_rows(straight, slice(None))}
-    return largest(
-        same_but_for_sums(
-            mixed, of_rows(straight, order) | sums, known.dtype, f"of rows in another order, at {case.about()}"
-        )
-    )
+    expected = {**of_rows(straight, order), **summed(straight)}
+    return largest(same_but_for_sums(mixed, expected, known.dtype, f"of rows in another order, at {case.about()}"))
 
 
 @at_sizes(_batch)
@@ -102,8 +100,8 @@ def nan_row(known: Subject, shapes: Shapes) -> Outcome:
     for array in sick.inputs.values():
         array[:, 1] = np.nan
     others: Rows = [r for r in range(case.rows) if r != 1]
-    error, name = worst(of_rows(run_kernel(kernel, sick), others), of_rows(run_kernel(kernel, case), others))
-    return Outcome(error, EXACT, f"{name} of other rows, beside a row of NaN, at {case.about()}")
+    gap = worst(of_rows(run_kernel(kernel, sick), others), of_rows(run_kernel(kernel, case), others))
+    return Outcome(gap.error, EXACT, f"{gap.text} of other rows, beside a row of NaN, at {case.about()}")
 
 
 @at_sizes(lambda known: (_for_threads(known), Shapes(12, 1, WIDER)))
@@ -153,13 +151,11 @@ def padding(known: Subject, shapes: Shapes) -> Outcome:
     clean, *others = (run_kernel(kernel, c) for c in filled)
     outcomes = []
     for found in (clean, *others):
-        error, name = worst(found, clean)
-        outcomes.append(Outcome(error, EXACT, f"{name} with NaN or inf in the padding, at {case.about()}"))
-        for key, array in found.items():
-            if key.startswith(("output", "gradient of input")) and array[past].any():
-                outcomes.append(
-                    Outcome(float("inf"), EXACT, f"{key} is not 0 past the end of a row, at {case.about()}")
-                )
+        gap = worst(found, clean)
+        outcomes.append(Outcome(gap.error, EXACT, f"{gap.text} with NaN or inf in the padding, at {case.about()}"))
+        for key in (Key(kind, n) for kind in TIMED for n, array in found[kind].items() if array[past].any()):
+            detail = f"{key} is not 0 past the end of a row, at {case.about()}"
+            outcomes.append(Outcome(float("inf"), EXACT, detail))
     return largest(outcomes)
 
 
@@ -178,30 +174,24 @@ def reversed_time(known: Subject, shapes: Shapes) -> Outcome:
 
 
 def _rows_of_a_batch(known: Subject, case: Case, view: Callable[[Array], Array], how: str) -> Outcome:
-    """The batch, in which `view` of each row's steps was copied, against views of rows run
+    """Compares the batch, in which `view` of each row's steps was copied, with views of rows run
     alone."""
     if case.lengths is None:
         return Outcome(detail="without lengths there is nothing to compare")
     whole = replace(case, inputs=_each_row(case, case.inputs, view), d_outputs=_each_row(case, case.d_outputs, view))
     together = run_kernel(known.compiled(), whole)
-    sums = {n: np.zeros_like(a) for n, a in together.items() if n not in of_rows(together, slice(None))}
+    sums = {kind: {n: np.zeros_like(a) for n, a in arrays.items()} for kind, arrays in summed(together).items()}
     outcomes = []
     for row, length in enumerate(case.lengths):
-        own = alone(case, row)
-        own = replace(
-            own,
-            inputs={n: view(a) for n, a in own.inputs.items()},
-            d_outputs={n: view(a) for n, a in own.d_outputs.items()},
-        )
-        found, expected = run_kernel(known.compiled(), own), of_rows(together, slice(row, row + 1))
-        expected = {n: a[:length] if n.startswith(("output", "gradient of input")) else a for n, a in expected.items()}
-        error, name = worst(of_rows(found, slice(None)), expected)
-        outcomes.append(Outcome(error, EXACT, f"{name} of row {row} ({length} steps){how}, at {case.about()}"))
-        sums = {n: a + found[n] for n, a in sums.items()}
-    error, name = worst(sums, {n: together[n] for n in sums})
-    return largest(
-        [*outcomes, Outcome(error, REORDERED[known.dtype], f"{name} summed over rows{how}, at {case.about()}")]
-    )
+        single = alone(case, row)
+        inputs, weights = ({n: view(a) for n, a in arrays.items()} for arrays in (single.inputs, single.d_outputs))
+        found = run_kernel(known.compiled(), replace(single, inputs=inputs, d_outputs=weights))
+        gap = worst(per_row(found), of_steps(of_rows(together, slice(row, row + 1)), slice(0, length)))
+        outcomes.append(Outcome(gap.error, EXACT, f"{gap.text} of row {row} ({length} steps){how}, at {case.about()}"))
+        sums = {kind: {n: a + found[kind][n] for n, a in arrays.items()} for kind, arrays in sums.items()}
+    gap = worst(sums, summed(together))
+    detail = f"{gap.text} summed over rows{how}, at {case.about()}"
+    return largest([*outcomes, Outcome(gap.error, REORDERED[known.dtype], detail)])
 
 
 def _each_row(case: Case, arrays: dict[str, Array], view: Callable[[Array], Array]) -> dict[str, Array]:

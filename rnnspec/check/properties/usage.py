@@ -3,18 +3,21 @@ much, step by step, with little memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.backends import reference
+from rnnspec.check.difference import worst
+from rnnspec.check.kinds import GIVEN, ArrayKind, Values, flat
 from rnnspec.check.outcome import Outcome, at_sizes, largest
 from rnnspec.check.parts import rows, same_but_for_sums, steps, with_inputs
 from rnnspec.check.sampling import Case, Shapes
-from rnnspec.check.subject import Subject, Values, run_kernel, run_reference, worst
+from rnnspec.check.subject import Subject, run_kernel, run_reference
 from rnnspec.check.tolerances import EXACT, KERNEL, LARGE
+from rnnspec.engine.results import Gradients
 from rnnspec.symbolic.graph import Read
 
 NUMBERS = {"float64": reference.FLOAT64, "float32": reference.Numbers(np.float32, float, reference.FLOAT64.primitives)}
@@ -24,13 +27,12 @@ NUMBERS = {"float64": reference.FLOAT64, "float32": reference.Numbers(np.float32
 def untouched(known: Subject, shapes: Shapes) -> Outcome:
     """No array of the caller is written to."""
     kernel, case = known.compiled(), known.draw(shapes, "untouched")
-    kept = case.map(np.copy)
-    frozen = case.map(_read_only)
+    copies, frozen = case.map(np.copy), case.map(_read_only)
     run_kernel(kernel, frozen)
     kernel.infer(frozen.params, frozen.inputs, frozen.states, frozen.lengths)
     kernel.step(frozen.params, {n: a[0] for n, a in frozen.inputs.items()}, frozen.states)
-    error, name = worst(_arrays(frozen), _arrays(kept))
-    return Outcome(error, EXACT, f"{name} written to" if error else "nothing written")
+    gap = worst(_given(frozen), _given(copies))
+    return Outcome(gap.error, EXACT, f"{gap.text} written to" if gap.error else "nothing written")
 
 
 @at_sizes(lambda known: (Shapes(5, 5, (known.lanes() + 1, 3, 2), ragged=True),))
@@ -41,20 +43,24 @@ def second_run(known: Subject, shapes: Shapes) -> Outcome:
     kernel, case = known.compiled(), known.draw(shapes, "second run")
     run = kernel.forward(case.params, case.inputs, case.states, case.lengths)
     first, later = (_gradients(kernel.backward(run, case.d_outputs, final=case.d_final)) for _ in range(2))
-    error, name = worst(later, first)
+    backward = worst(later, first)
     before = run_kernel(kernel, case)
     run_kernel(kernel, with_inputs(replace(case, lengths=None), lambda a: np.full_like(a, np.nan)))
-    again, other = worst(run_kernel(kernel, case), before)
+    again = worst(run_kernel(kernel, case), before)
     return largest(
         [
-            Outcome(again, EXACT, f"{other} in a second run, at {case.about()}"),
-            Outcome(error, EXACT, f"{name} of a second backward, at {case.about()}"),
+            Outcome(again.error, EXACT, f"{again.text} in a second run, at {case.about()}"),
+            Outcome(backward.error, EXACT, f"{backward.text} of a second backward, at {case.about()}"),
         ]
     )
 
 
-def _gradients(gradients: object) -> Values:
-    return {f"gradient of {g} {n}": a for g in ("params", "inputs", "states") for n, a in getattr(gradients, g).items()}
+def _gradients(gradients: Gradients) -> Values:
+    return {
+        ArrayKind.PARAM_GRADIENT: gradients.params,
+        ArrayKind.INPUT_GRADIENT: gradients.inputs,
+        ArrayKind.STATE_GRADIENT: gradients.states,
+    }
 
 
 LAYOUTS: dict[str, Callable[[Array], Array]] = {
@@ -74,12 +80,12 @@ def strides(known: Subject, shapes: Shapes) -> Outcome:
     expected = run_kernel(kernel, case)
     outcomes = []
     for layout, change in LAYOUTS.items():
-        error, name = worst(run_kernel(kernel, case.map(change)), expected)
-        outcomes.append(Outcome(error, EXACT, f"{name} for {layout}, at {case.about()}"))
+        gap = worst(run_kernel(kernel, case.map(change)), expected)
+        outcomes.append(Outcome(gap.error, EXACT, f"{gap.text} for {layout}, at {case.about()}"))
     one = np.ones((), case.d_outputs[next(iter(case.d_outputs))].dtype)
     spread = replace(case, d_outputs={n: np.broadcast_to(one, a.shape) for n, a in case.d_outputs.items()})
-    error, name = worst(run_kernel(kernel, spread), run_kernel(kernel, spread.map(np.copy)))
-    outcomes.append(Outcome(error, EXACT, f"{name} for a broadcast gradient, at {case.about()}"))
+    gap = worst(run_kernel(kernel, spread), run_kernel(kernel, spread.map(np.copy)))
+    outcomes.append(Outcome(gap.error, EXACT, f"{gap.text} for a broadcast gradient, at {case.about()}"))
     return largest(outcomes)
 
 
@@ -87,23 +93,18 @@ def strides(known: Subject, shapes: Shapes) -> Outcome:
 def zero_sizes(known: Subject, shapes: Shapes) -> Outcome:
     """No steps, or no rows: shapes hold, states and their gradients pass through, gradients of
     parameters are 0."""
-    kernel, whole = known.compiled(), known.draw(shapes, "zero")
+    kernel, whole, untrained = known.compiled(), known.draw(shapes, "zero"), known.spec.no_gradient
     outcomes = []
     for case in (steps(whole, slice(0, 0)), rows(whole, slice(0, 0)), rows(steps(whole, slice(0, 0)), slice(0, 0))):
-        expected = {f"output {n}": np.zeros_like(a) for n, a in case.d_outputs.items()} | {
-            f"final {n}": a for n, a in case.states.items()
+        expected = {
+            ArrayKind.OUTPUT: {n: np.zeros_like(a) for n, a in case.d_outputs.items()},
+            ArrayKind.FINAL: case.states,
+            ArrayKind.PARAM_GRADIENT: {n: np.zeros_like(a) for n, a in case.params.items() if n not in untrained},
+            ArrayKind.INPUT_GRADIENT: {n: np.zeros_like(a) for n, a in case.inputs.items() if n not in untrained},
+            ArrayKind.STATE_GRADIENT: case.d_final,
         }
-        expected |= {
-            f"gradient of {n}": np.zeros_like(a) for n, a in case.params.items() if n not in known.spec.no_gradient
-        }
-        expected |= {
-            f"gradient of input {n}": np.zeros_like(a)
-            for n, a in case.inputs.items()
-            if n not in known.spec.no_gradient
-        }
-        expected |= {f"gradient of initial {n}": a for n, a in case.d_final.items()}
-        error, name = worst(run_kernel(kernel, case), expected)
-        outcomes.append(Outcome(error, EXACT, f"{name} at {case.about()}"))
+        gap = worst(run_kernel(kernel, case), expected)
+        outcomes.append(Outcome(gap.error, EXACT, f"{gap.text} at {case.about()}"))
     return largest(outcomes)
 
 
@@ -113,14 +114,15 @@ def saturation(known: Subject, shapes: Shapes) -> Outcome:
     the definition itself, in numbers of this dtype, takes beyond their range."""
     case = known.draw(shapes, "saturation")
     large = replace(case, inputs={n: np.copysign(LARGE, a).astype(a.dtype) for n, a in case.inputs.items()})
-    found, narrow = run_kernel(known.compiled(), large), run_reference(known, large, NUMBERS[known.dtype])
+    found = flat(run_kernel(known.compiled(), large))
+    narrow = flat(run_reference(known, large, NUMBERS[known.dtype]))
     excused = 0
-    for name, expected in run_reference(known, large).items():
-        lost = np.isfinite(expected) & ~np.isfinite(found[name])
-        if (lost & np.isfinite(narrow[name])).any():
-            where = tuple(int(i) for i in np.argwhere(lost & np.isfinite(narrow[name]))[0])
+    for key, expected in flat(run_reference(known, large)).items():
+        lost = np.isfinite(expected) & ~np.isfinite(found[key])
+        if (lost & np.isfinite(narrow[key])).any():
+            where = tuple(int(i) for i in np.argwhere(lost & np.isfinite(narrow[key]))[0])
             detail = (
-                f"{name}{list(where) if where else ''} is {found[name][where]}, expected {expected[where]:.9g}, for"
+                f"{key}{list(where) if where else ''} is {found[key][where]}, expected {expected[where]:.9g}, for"
                 f" inputs of +-1e4 at {case.about()}"
             )
             return Outcome(float("inf"), EXACT, detail)
@@ -144,34 +146,26 @@ def step_by_step(known: Subject, shapes: Shapes) -> Outcome:
     sequence. `forward`, whose kernel is another (what goes to the tape is rounded, what does not
     may be fused), gives the same but for rounding."""
     kernel, case = known.compiled(), known.draw(shapes, "step by step")
-    whole, trained = (
-        kernel.infer(case.params, case.inputs, case.states),
-        kernel.forward(case.params, case.inputs, case.states),
-    )
+    whole = kernel.infer(case.params, case.inputs, case.states)
+    trained = kernel.forward(case.params, case.inputs, case.states)
+    gap = worst({ArrayKind.OUTPUT: whole.outputs}, {ArrayKind.OUTPUT: trained.outputs})
+    outcomes = [Outcome(gap.error, KERNEL[known.dtype], f"{gap.text} of infer beside forward, at {case.about()}")]
     stream = kernel.stream(case.params, case.states, rows=case.rows, **case.sizes)
-    counts = any(
-        isinstance(node, Read) and node.kind == "step" for node in known.graph.nodes.values()
-    )  # and a step is always step 0
-    error, name = worst(
-        {f"output {n}": a for n, a in whole.outputs.items()}, {f"output {n}": a for n, a in trained.outputs.items()}
-    )
-    outcomes, state = (
-        [Outcome(error, KERNEL[known.dtype], f"{name} of infer beside forward, at {case.about()}")],
-        case.states,
-    )
+    state: Mapping[str, Array] = case.states
+    # a cell that reads the step's number can't go on by `step`, where it is always 0
+    counts = any(isinstance(node, Read) and node.kind == "step" for node in known.graph.nodes.values())
     for t in range(case.steps):
         now = {n: a[t] for n, a in case.inputs.items()}
-        expected = {f"output {n}": a[t] for n, a in whole.outputs.items()}
-        error, name = worst({f"output {n}": a for n, a in stream.step(now).items()}, expected)
-        outcomes.append(Outcome(error, EXACT, f"{name} of a stream at step {t}, at {case.about()}"))
+        outputs = {"a stream": stream.step(now)}
         if not counts:
-            made = kernel.step(case.params, now, state)
-            error, name = worst({f"output {n}": a for n, a in made.outputs.items()}, expected)
-            outcomes.append(Outcome(error, EXACT, f"{name} of step() at step {t}, at {case.about()}"))
-            state = dict(made)
-    for what, states in (("a stream", stream.states), *(() if counts else (("step()", state),))):
-        error, name = worst(states, dict(whole.final))
-        outcomes.append(Outcome(error, EXACT, f"final {name} of {what}, at {case.about()}"))
+            single = kernel.step(case.params, now, state)
+            outputs["step()"], state = single.outputs, dict(single)
+        for what, arrays in outputs.items():
+            gap = worst({ArrayKind.OUTPUT: arrays}, {ArrayKind.OUTPUT: {n: a[t] for n, a in whole.outputs.items()}})
+            outcomes.append(Outcome(gap.error, EXACT, f"{gap.text} of {what} at step {t}, at {case.about()}"))
+    for what, states in {"a stream": stream.states, **({} if counts else {"step()": state})}.items():
+        gap = worst({ArrayKind.FINAL: states}, {ArrayKind.FINAL: whole.final})
+        outcomes.append(Outcome(gap.error, EXACT, f"{gap.text} of {what}, at {case.about()}"))
     return largest(outcomes)
 
 
@@ -181,6 +175,5 @@ def _read_only(array: Array) -> Array:
     return array
 
 
-def _arrays(case: Case) -> Values:
-    groups = ("params", "inputs", "states", "d_outputs", "d_final")
-    return {f"{g} {n}": a for g in groups for n, a in getattr(case, g).items()}
+def _given(case: Case) -> Values:
+    return {kind: getattr(case, kind.value) for kind in GIVEN}

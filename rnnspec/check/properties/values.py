@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.backends import reference
+from rnnspec.check.difference import worst
+from rnnspec.check.kinds import ArrayKind, Values
 from rnnspec.check.outcome import Outcome, at_sizes, largest
 from rnnspec.check.properties.conditioning import measure
 from rnnspec.check.sampling import Shapes
-from rnnspec.check.subject import Subject, Values, collect, run_kernel, run_reference, without_noise, worst
+from rnnspec.check.subject import Subject, collect, run_kernel, run_reference, without_noise
 from rnnspec.check.tolerances import EXAMPLE, KERNEL, KINK_COMPARISON, REFERENCE
 from rnnspec.engine.compile import compile
 from rnnspec.engine.kernel import Kernel
@@ -41,13 +41,14 @@ def examples(known: Subject) -> Outcome:
 
 
 def _example(known: Subject, example: Example) -> Outcome:
-    found = _run_example(known, example)
-    expected = _expected(known.spec, example)
-    error, name = worst({n: found[n] for n in expected}, expected)
+    run, expected = _run_example(known, example), _expected(known.spec, example)
+    found = {kind: {n: run[kind][n] for n in arrays} for kind, arrays in expected.items()}
+    gap = worst(found, expected)
     detail = f"'{example.title}'"
-    if error > EXAMPLE[known.dtype]:
-        detail += f": {name} is {_short(found[name])}, the example says {_short(expected[name])}"
-    return Outcome(error, EXAMPLE[known.dtype], detail)
+    if gap.error > EXAMPLE[known.dtype] and gap.key is not None:
+        kind, name = gap.key
+        detail += f": {gap.key} is {_short(found[kind][name])}, the example says {_short(expected[kind][name])}"
+    return Outcome(gap.error, EXAMPLE[known.dtype], detail)
 
 
 def _run_example(known: Subject, example: Example) -> Values:
@@ -80,18 +81,15 @@ def _run_example(known: Subject, example: Example) -> Values:
 
 
 def _expected(spec: Spec, example: Example) -> Values:
-    found = {f"output {n}": np.asarray(v)[:, None] for n, v in example.outputs.items()}
-    found |= {f"final {n}": np.asarray(v)[None] for n, v in example.final.items()}
-    kinds: Mapping[str, Mapping[str, Shape]] = {"": spec.parameters, " input": spec.inputs, " initial": spec.states}
-    for name, value in example.gradients.items():
-        kind = next(k for k, group in kinds.items() if name in group)
-        array = np.asarray(value, dtype=np.float64)
-        found[f"gradient of{kind} {name}"] = {
-            "": array,
-            " input": array[:, None] if array.ndim else array,
-            " initial": array[None],
-        }[kind]
-    return found
+    """What an example says, shaped as a batch of one row."""
+    gradients = {n: np.asarray(v, dtype=np.float64) for n, v in example.gradients.items()}
+    return {
+        ArrayKind.OUTPUT: {n: np.asarray(v)[:, None] for n, v in example.outputs.items()},
+        ArrayKind.FINAL: {n: np.asarray(v)[None] for n, v in example.final.items()},
+        ArrayKind.PARAM_GRADIENT: {n: a for n, a in gradients.items() if n in spec.parameters},
+        ArrayKind.INPUT_GRADIENT: {n: a[:, None] if a.ndim else a for n, a in gradients.items() if n in spec.inputs},
+        ArrayKind.STATE_GRADIENT: {n: a[None] for n, a in gradients.items() if n in spec.states},
+    }
 
 
 def _short(array: Array) -> str:
@@ -107,7 +105,7 @@ def against_reference(known: Subject, shapes: Shapes) -> Outcome:
 
 @at_sizes(lambda known: known.shapes()[-1:])
 def on_a_gpu(known: Subject, shapes: Shapes) -> Outcome:
-    """The same of a GPU's kernel, where there is a GPU."""
+    """Values and all gradients of a GPU's kernel, where there is a GPU."""
     try:
         return _compared(known, shapes, compile(known.spec, dtype=known.dtype, backend="cuda"))
     except BackendUnavailable as error:
@@ -118,15 +116,13 @@ def _compared(known: Subject, shapes: Shapes, kernel: Kernel) -> Outcome:
     case = known.draw(shapes, f"against the reference {shapes.number}", KINK_COMPARISON)
     found = run_kernel(kernel, case)
     inferred = kernel.infer(case.params, case.inputs, case.states, case.lengths)
-    again = {f"output {n}": a for n, a in inferred.outputs.items()} | {
-        f"final {n}": a for n, a in inferred.final.items()
-    }
+    again = {ArrayKind.OUTPUT: inferred.outputs, ArrayKind.FINAL: inferred.final}
 
     def definition(numbers: reference.Numbers) -> Values:
         return run_reference(known, case, numbers)
 
     expected = definition(reference.FLOAT64)
-    values = {n: a for n, a in expected.items() if n.startswith(("output", "final"))}
+    values = {kind: expected[kind] for kind in again}
     error, name = measure(found, expected, definition, known.dtype, KERNEL[known.dtype])
     alone, where = measure(again, values, definition, known.dtype, KERNEL[known.dtype])
     error, name = max((error, name), (alone, f"infer, {where}"))
@@ -139,10 +135,11 @@ def every_state(known: Subject, shapes: Shapes) -> Outcome:
     case = known.draw(shapes, "every state", KINK_COMPARISON)
 
     def definition(numbers: reference.Numbers) -> Values:
-        return reference.forward(
+        run = reference.forward(
             known.graph, case.params, case.inputs, case.states, case.lengths, sizes=case.sizes, numbers=numbers
-        ).states
+        )
+        return {ArrayKind.STATE: run.states}
 
-    run = known.compiled().forward(case.params, case.inputs, case.states, case.lengths)
-    error, name = measure(run.states, definition(reference.FLOAT64), definition, known.dtype, KERNEL[known.dtype])
+    found = {ArrayKind.STATE: known.compiled().forward(case.params, case.inputs, case.states, case.lengths).states}
+    error, name = measure(found, definition(reference.FLOAT64), definition, known.dtype, KERNEL[known.dtype])
     return Outcome(error, KERNEL[known.dtype], f"{name} at {case.about()}")

@@ -16,6 +16,8 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,7 +41,23 @@ from rnnspec.symbolic.tangent import tangent
 
 DTYPES = ("float32", "float64")
 SMALL = (Shapes(3, 2, (3, 2, 4)), Shapes(4, 3, (1, 4, 2), ragged=True))
-NOT_RUN = "kernels: "  # what a note begins with that says why kernels were not
+
+
+class Unchecked(Enum):
+    """What was not checked. The value is what its notes begin with in a report."""
+
+    DERIVATIVE = ""
+    KERNELS = "kernels: "
+
+
+class Note(NamedTuple):
+    """What was not checked, and why."""
+
+    kind: Unchecked
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.value}{self.text}"
 
 
 @dataclass
@@ -50,7 +68,7 @@ class RandomReport:
     checked: int = 0
     compiled: int = 0
     seconds: float = 0.0
-    notes: Counter[str] = field(default_factory=Counter)
+    notes: Counter[Note] = field(default_factory=Counter)
     failures: list[tuple[int, str, str]] = field(default_factory=list)
 
     @property
@@ -82,7 +100,7 @@ def check_random(
         try:
             notes = check_text(text, seed, kernel=kernels)
             report.notes.update(notes)
-            report.compiled += kernels and not any(note.startswith(NOT_RUN) for note in notes)
+            report.compiled += kernels and not any(note.kind is Unchecked.KERNELS for note in notes)
         except Exception as error:  # whatever goes wrong in what is checked
             place = traceback.extract_tb(error.__traceback__)[-1]
             report.failures.append(
@@ -95,7 +113,7 @@ def check_random(
     return report
 
 
-def check_text(text: str, seed: int = 0, *, kernel: bool = False) -> list[str]:
+def check_text(text: str, seed: int = 0, *, kernel: bool = False) -> list[Note]:
     """Checks one spec; raises AssertionError or whatever the engine raises. Returns what was not
     checked, and why.
 
@@ -117,11 +135,12 @@ def check_text(text: str, seed: int = 0, *, kernel: bool = False) -> list[str]:
         if kernel:
             _kernels(known, dtype)
     except (UnsupportedError, NoSampleError) as error:
-        notes.append(f"{NOT_RUN}{' '.join(str(error).split(': ', 1)[-1].split())[:90]}")
+        reason = str(error).split(": ", 1)[-1]  # without the cell's name, so that equal reasons are counted as one
+        notes.append(Note(Unchecked.KERNELS, " ".join(reason.split())[:90]))
     return notes
 
 
-def _derivatives(known: Subject, shapes: Shapes) -> Iterator[str]:
+def _derivatives(known: Subject, shapes: Shapes) -> Iterator[Note]:
     """The adjoint against the tangent and, where the derivative is that of the value, against a
     complex step, along one direction of all."""
     case = draw(known.spec, known.graph, shapes, known.seed)
@@ -132,7 +151,7 @@ def _derivatives(known: Subject, shapes: Shapes) -> Iterator[str]:
         agree(reverse, ahead, max(size, LEAST), DOT_PRODUCT, f"dot product: tangent {ahead!r}, adjoint {reverse!r}")
     ]
     if why := undefined_derivatives(known.graph):
-        yield why
+        yield Note(Unchecked.DERIVATIVE, why)
     else:
         step = complex_derivative(known, case, along)
         checked.append(

@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Iterable
+
+from rnnspec.language.functions import FUNCTIONS as TABLE
+from rnnspec.language.functions import Function
 
 VECTORS = ("D", "H", "P")
 
 # Forms of expressions by the number of operands. {} is an operand of the form's own shape, {s} one
 # that may be a single number.
 # Arguments are kept where the function is defined and where nothing overflows.
-ONE = (
+ONE: tuple[str, ...] = (
     "sigmoid({})",
     "tanh({})",
     "relu({})",
@@ -76,7 +80,24 @@ FOUR = (
 )
 SMOOTH = ("softmax({})", "cumsum({})", "cumax({})", "layer_norm({}, 0.01)")
 FOLDS = ("sum({})", "mean({})", "max({})", "norm({})")
-UNDIFFERENTIABLE = ("stop_gradient({})", "straight_through(sign({}), {})")
+UNDIFFERENTIABLE: tuple[str, ...] = ("stop_gradient({})", "straight_through(sign({}), {})")
+
+
+def _forms(rows: Iterable[Function]) -> tuple[str, ...]:
+    """One form for each function that a spec can name and none of the forms above has, its argument
+    within the row's interval."""
+    known = " ".join((*ONE, *TWO, *FOUR, *UNDIFFERENTIABLE))
+    forms = []
+    for row in rows:
+        if not row.internal and not re.search(rf"\b{row.name}\(", known):
+            middle, half = sum(row.interval) / 2, (row.interval[1] - row.interval[0]) / 2
+            forms.append(row.call(f"{middle!r} + {half!r} * tanh({{}})"))
+    return tuple(forms)
+
+
+# what the table has beyond these: a new row is tried without a line here
+ONE += _forms(row for row in TABLE.values() if not row.surrogate)
+UNDIFFERENTIABLE += _forms(row for row in TABLE.values() if row.surrogate)
 
 FUNCTIONS = {"bend": "bend(v): v / (1 + square(v))", "mix": "mix(u, v): u - 0.5 * u * tanh(v)"}
 CHOICES = ("[tanh, relu, identity]", "[softsign, sin]", "[sigmoid]")
@@ -85,10 +106,10 @@ CHOICES = ("[tanh, relu, identity]", "[softsign, sin]", "[sigmoid]")
 def random_spec(rng: random.Random, name: str = "random") -> str:
     """The text of a valid cell. Vectors have the sizes D, H and P, and there are numbers and
     matrices."""
-    return _Writer(rng, name).text()
+    return _SpecWriter(rng, name).text()
 
 
-class _Writer:
+class _SpecWriter:
     def __init__(self, rng: random.Random, name: str):
         self.rng, self.name = rng, name
         self.parameters: dict[str, str] = {}

@@ -7,23 +7,23 @@ or an earlier step. All faults are found before one SpecError carries them.
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from rnnspec.language.draws import Draw, drawn
+from rnnspec.language.meaning.definitions import check_choices, used_names
+from rnnspec.language.meaning.drawn import initialisers, noise_draws
 from rnnspec.language.meaning.extras import check_examples, check_layouts, library_layers
-from rnnspec.language.meaning.resolve import Scope, check_choices, resolve, used_names, with_article
+from rnnspec.language.meaning.resolve import resolve
+from rnnspec.language.meaning.scope import Scope, with_article
 from rnnspec.language.meaning.shapes import infer_shapes, pull_factors
 from rnnspec.language.meaning.unroll import lower_taps, unroll, with_numbers
 from rnnspec.language.reading.document import SECTIONS, Document, Entry
-from rnnspec.language.sizes import SizeError, canonical_size, evaluate_size, size_names
-from rnnspec.language.spec import Choice, Init, Shape, Size, Spec
+from rnnspec.language.sizes import SizeError, canonical_size, size_names
+from rnnspec.language.spec import Choice, Shape, Size, Spec
 from rnnspec.language.syntax.faults import Faults, did_you_mean, listed
 from rnnspec.language.syntax.tree import Equation, Place, Ref, walk
 
-__all__ = ["Settings", "check", "evaluate_size"]
 _KINDS = {section: section.removesuffix("s") for section in SECTIONS}
 
 
@@ -52,31 +52,41 @@ def check(document: Document, settings: Settings) -> Spec:
     equations = lower_taps(resolve(document, scope, faults), {*kinds, *(r.target for r in unrolled.rounds)}, faults)
     _check_defined(document, faults)
     _check_used(document, in_shapes, faults)
-    declared = {
-        name: e.value
-        for section in (document.inputs, document.states, document.parameters)
-        for name, e in section.items()
-    }
     _check_ranks(document, faults)
     ordered = _ordered(equations, faults)
-    shapes = infer_shapes(equations, declared, document.states, scope.named("size"), faults)
-    shapes = _in_order(shapes, [*declared, *(e.target for e in ordered)])
+    shapes = _all_shapes(document, equations, ordered, scope.named("size"), faults)
     sizes = _sizes(document, faults, {n.name for e in equations for n in walk(e.value) if isinstance(n, Ref)})
     _check_emitted(document, kinds, set(unrolled.families), faults)
-    init, noise = _initialisers(document, faults), _noise(document, constants, faults)
-    spec = Spec(
+    spec = replace(
+        _declared(document, constants, faults),
+        sizes=sizes,
+        equations=tuple(replace(e, value=pull_factors(e.value, shapes, scope.named("size"))) for e in ordered),
+        shapes=shapes,
+        choices=choices,
+        same_as=library_layers(document, choices, settings.constants),
+        examples=() if settings.chosen or settings.constants else tuple(e.value for e in document.examples),
+    )
+    check_layouts(document, spec, faults)
+    check_examples(document, spec, faults)
+    faults.stop_if_any()
+    return spec
+
+
+def _declared(document: Document, constants: Mapping[str, Fraction], faults: Faults) -> Spec:
+    """The Spec of what a document declares, without its equations, sizes, choices and examples."""
+    init, noise = initialisers(document, faults), noise_draws(document, constants, faults)
+    return Spec(
         name=document.name,
         title=document.title or document.name,
         source=document.source,
-        sizes=sizes,
+        sizes={},
         inputs={n: e.value for n, e in document.inputs.items()},
         states={n: e.value for n, e in document.states.items()},
         parameters={n: e.value for n, e in document.parameters.items()},
-        equations=tuple(replace(e, value=pull_factors(e.value, shapes, scope.named("size"))) for e in ordered),
+        equations=(),
         outputs=tuple(e.value for e in document.outputs),
-        shapes=shapes,
+        shapes={},
         constants=constants,
-        choices=choices,
         no_gradient=tuple(dict.fromkeys([*(e.value for e in document.no_gradient), *noise])),
         defaults={n: e.value for n, e in document.defaults.items()},
         noise=noise,
@@ -85,23 +95,29 @@ def check(document: Document, settings: Settings) -> Spec:
             library: {b: tuple(e.value for e in es) for b, es in blocks.items()}
             for library, blocks in document.layouts.items()
         },
-        same_as=library_layers(document, choices, settings.constants),
-        examples=() if settings.chosen or settings.constants else tuple(e.value for e in document.examples),
         notes=document.notes,
         file=document.file,
     )
-    check_layouts(document, spec, faults)
-    check_examples(document, spec, faults)
-    faults.stop_if_any()
-    return spec
 
 
-def _in_order(shapes: Mapping[str, Shape], names: list[str]) -> dict[str, Shape]:
-    """In the order of what is computed, as a spec is written; others after that."""
+def _all_shapes(
+    document: Document, equations: list[Equation], ordered: list[Equation], sizes: list[str], faults: Faults
+) -> dict[str, Shape]:
+    """The shape of every name: first what is declared, then what is computed, in its order.
+
+    ordered: the equations, each after what it reads; sizes: the names of sizes.
+    """
+    declared = {
+        name: e.value
+        for section in (document.inputs, document.states, document.parameters)
+        for name, e in section.items()
+    }
+    shapes = infer_shapes(equations, declared, document.states, sizes, faults)
+    names = [*declared, *(e.target for e in ordered)]
     return {n: shapes[n] for n in dict.fromkeys([*names, *shapes]) if n in shapes}
 
 
-# names
+# --- names ---
 
 
 def _kinds(document: Document, faults: Faults) -> dict[str, str]:
@@ -170,7 +186,7 @@ def _check_used(document: Document, in_shapes: set[str], faults: Faults) -> None
         used_names(document)
         | in_shapes
         | {e.value.argument for e in document.noise.values()}
-        | {a.text for step in document.apply for a in step.arguments}
+        | {a.text for entry in document.apply for a in entry.arguments}
     )
     for section in ("inputs", "parameters", "constants", "choices", "functions"):
         for name, entry in getattr(document, section).items():
@@ -212,11 +228,12 @@ def _check_list(key: str, kind: str, entries: tuple[Entry[str], ...], known: lis
         seen.add(entry.value)
 
 
-# order
+# --- order ---
 
 
 def _ordered(equations: list[Equation], faults: Faults) -> list[Equation]:
-    """So that each reads only what stands above it or an earlier step; otherwise as in the file."""
+    """The equations in an order in which each reads only what stands above it or an earlier step;
+    otherwise that of the file."""
     left = {e.target: e for e in equations}
     reads = {name: [n for n in _reads_now(equation) if n in left] for name, equation in left.items()}
     ordered: list[Equation] = []
@@ -255,7 +272,7 @@ def _cycle(left: Mapping[str, Equation], reads: Mapping[str, list[str]], done: s
     return cycle[start:] + cycle[:start]
 
 
-# sizes and initialisers
+# --- sizes ---
 
 
 def _sizes(document: Document, faults: Faults, mentioned: set[str]) -> dict[str, Size]:
@@ -317,80 +334,3 @@ def _default(name: str, entry: Entry[Size], names: set[str], faults: Faults) -> 
             faults.add(f"the default of the size '{name}': {error}.", entry.at)
         return replace(size, default=None)
     return Size(size.meaning if size.default is not None else "", default)
-
-
-def _initialisers(document: Document, faults: Faults) -> dict[str, Init]:
-    """One per parameter that has one: a full name wins over a pattern, an earlier pattern over a
-    later one."""
-    found: dict[str, Entry[Init]] = {}
-    for pattern, entry in document.init.items():
-        matching = [name for name in document.parameters if name == pattern or fnmatch.fnmatchcase(name, pattern)]
-        if not matching:
-            near = did_you_mean(pattern, document.parameters)
-            faults.add(
-                f"init names '{pattern[:60]}', which is no parameter.{near} Known here: {listed(document.parameters)}.",
-                entry.at,
-            )
-        for name in matching:
-            if entry.value.kind in ("orthogonal", "identity") and len(document.parameters[name].value) < 2:
-                faults.add(
-                    f"'{entry.value.kind}' is for matrices, and '{name}' has the shape"
-                    f" [{', '.join(document.parameters[name].value)}].",
-                    entry.at,
-                )
-            if name == pattern or (name not in found and name not in document.init):
-                found[name] = entry
-    _check_likes(found, document, faults)
-    return {name: found[name].value for name in document.parameters if name in found}
-
-
-def _check_likes(init: Mapping[str, Entry[Init]], document: Document, faults: Faults) -> None:
-    """The parameter whose random numbers another one takes draws some itself, and as many."""
-    shapes = {n: e.value for n, e in document.parameters.items() if n not in document.noise}
-    for name, entry in init.items():
-        like, shape = entry.value.like, document.parameters[name].value
-        if not like:
-            continue
-        own = init[like].value if like in init else Init("")
-        if like not in shapes:
-            faults.add(
-                f"init: '{name}' is like '{like[:60]}', which is no parameter.{did_you_mean(like, shapes)} Known here:"
-                f" {listed(shapes)}.",
-                entry.at,
-            )
-        elif own.kind != "chrono" or own.like:
-            faults.add(
-                f"init: '{name}' is like '{like}', which draws no numbers by chrono itself. Write {like}: chrono(Tmax),"
-                " without 'like'.",
-                entry.at,
-            )
-        elif shape != shapes[like]:
-            faults.add(
-                f"init: '{name}' [{', '.join(shape)}] is like '{like}' [{', '.join(shapes[like])}]: they need one"
-                " shape.",
-                entry.at,
-            )
-
-
-def _noise(document: Document, constants: Mapping[str, Fraction], faults: Faults) -> dict[str, Draw]:
-    """How each input or parameter that is noise is drawn, in the order of their declaration."""
-    known, found = [*document.inputs, *document.parameters], {}
-    for name, entry in document.noise.items():
-        if name not in known:
-            faults.add(
-                f"noise names '{name}', which is no input and no parameter.{did_you_mean(name, known)} Known here:"
-                f" {listed(known)}.",
-                entry.at,
-            )
-            continue
-        if name in document.defaults:
-            faults.add(
-                f"'{name}' is noise: where a call does not give it, it is drawn. Take its default out.",
-                document.defaults[name].at,
-            )
-        draw = drawn(entry.value, constants, name in document.parameters)
-        if isinstance(draw, str):
-            faults.add(f"the noise '{name}': {draw}", entry.at)
-        else:
-            found[name] = draw
-    return {name: found[name] for name in known if name in found}

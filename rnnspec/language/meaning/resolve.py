@@ -8,25 +8,24 @@ parameters and intermediates that call functions of the table only. Not here: sh
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from rnnspec.language.functions import FEATURES, FUNCTIONS, INTERNAL
-from rnnspec.language.meaning.unroll import NotWholeError, Round, Unrolled, whole
-from rnnspec.language.reading.document import Definition, Document
+from rnnspec.language.meaning.constants import MAX_EXPONENT, constant, settled
+from rnnspec.language.meaning.definitions import check_cycles
+from rnnspec.language.meaning.scope import TIMED, Scope, with_article
+from rnnspec.language.meaning.unroll import NotWholeError, Round, whole
+from rnnspec.language.reading.document import Document
 from rnnspec.language.sizes import SizeError, size_names, size_of
 from rnnspec.language.syntax.faults import Faults, did_you_mean, listed
 from rnnspec.language.syntax.parse import MAX_DELAY
 from rnnspec.language.syntax.tokens import MAX_NESTING
-from rnnspec.language.syntax.tree import Binary, Call, Equation, Expr, Number, Place, Ref, Unary, names_in, walk
+from rnnspec.language.syntax.tree import Binary, Call, Equation, Expr, Number, Place, Ref, Unary, walk
 
 MAX_NODES = 20_000  # of all equations together, functions inlined
-MAX_EXPONENT = 64
 UNKNOWN = Call("", ())  # stands where a fault was noted already; its arguments are still checked, nothing is made of it
-_ARTICLES = {"input": "an input", "intermediate": "an intermediate value", "once": "a value computed once per sequence"}
-TIMED = ("input", "state", "intermediate")
 
 
 class _TooLargeError(Exception):
@@ -44,26 +43,10 @@ class _Tree:
     power: Fraction = Fraction(1)
 
 
-@dataclass(frozen=True)
-class Scope:
-    """What names mean. `kinds`: input, state, parameter, intermediate, once (an equation without
-    [t]), constant, choice, function, size. `unrolled`: the equations, their loops unrolled."""
-
-    kinds: Mapping[str, str]
-    constants: Mapping[str, Fraction]
-    chosen: Mapping[str, str]
-    functions: Mapping[str, Definition]
-    broken: frozenset[str]
-    unrolled: Unrolled = field(default_factory=Unrolled)
-
-    def named(self, *kinds: str) -> list[str]:
-        return [name for name, kind in self.kinds.items() if kind in kinds]
-
-
 def resolve(document: Document, scope: Scope, faults: Faults) -> list[Equation]:
     """The equations in the order of the file, resolved. What is at fault in one is noted and reads
     as UNKNOWN."""
-    if _function_cycles(document, faults):
+    if check_cycles(document, faults):
         return []
     resolver, resolved, nodes = _Resolver(scope, document, faults), [], 0
     for item in scope.unrolled.rounds:
@@ -85,85 +68,6 @@ _EXPANDED = (
 )
 
 
-def used_names(document: Document) -> frozenset[str]:
-    """Every name that an equation, a function's body or a choice's list mentions."""
-    bodies = [f.value.body for f in document.functions.values()]
-    nodes = [node for body in bodies for node in walk(body)]
-    options = [option for choice in document.choices.values() for option in choice.value]
-    mentioned = [name for group in document.equations.values() for e in group for name in names_in(e)]
-    return frozenset(
-        [n.name for n in nodes if isinstance(n, Ref)]
-        + [n.function for n in nodes if isinstance(n, Call)]
-        + options
-        + mentioned
-    )
-
-
-_OPERATORS: Mapping[str, Callable[[Fraction, Fraction], Fraction]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": operator.truediv,
-    "**": operator.pow,
-}
-
-
-def with_article(kind: str) -> str:
-    """'an input', 'a state'."""
-    return _ARTICLES.get(kind, f"a {kind}")
-
-
-def constant(expr: Expr) -> Fraction | None:
-    """The value of an expression made of numbers only, else None."""
-    match expr:
-        case Number(value):
-            return value
-        case Unary("-", arg):
-            inner = constant(arg)
-            return None if inner is None else -inner
-        case Binary("+" | "-" | "*" | "/" | "**" as op, left, right):
-            a, b = constant(left), constant(right)
-            if a is None or b is None or (op == "/" and b == 0) or (op == "**" and not _small_power(a, b)):
-                return None
-            return _OPERATORS[op](a, b)
-    return None
-
-
-def _small_power(base: Fraction, exponent: Fraction) -> bool:
-    """Whether a power is exact and cheap to work out."""
-    return (
-        exponent.denominator == 1
-        and abs(exponent) <= MAX_EXPONENT
-        and base != 0
-        and max(abs(base.numerator), base.denominator) < 1000
-    )
-
-
-def _function_cycles(document: Document, faults: Faults) -> bool:
-    """Notes functions that call themselves, over others or over choices too."""
-    calls = {
-        name: [n.function for n in walk(entry.value.body) if isinstance(n, Call)]
-        for name, entry in document.functions.items()
-    }
-    calls |= {name: list(entry.value) for name, entry in document.choices.items()}
-    done: set[str] = set()
-    for start in document.functions:
-        path, waiting = [start], [iter(calls[start])]
-        while waiting:
-            callee = next(waiting[-1], None)
-            if callee is None:
-                done.add(path.pop())
-                waiting.pop()
-            elif callee in path:
-                cycle = " -> ".join([*path[path.index(callee) :], callee])
-                faults.add(f"functions can't call themselves: {cycle}.", document.functions[start].at)
-                return True
-            elif callee in calls and callee not in done:
-                path.append(callee)
-                waiting.append(iter(calls[callee]))
-    return False
-
-
 def is_known(expr: Expr) -> bool:
     """Whether no part of an expression stands for a fault that was noted."""
     return not any(isinstance(node, Call) and not node.function for node in walk(expr))
@@ -175,14 +79,15 @@ class _Resolver:
     def __init__(self, scope: Scope, document: Document, faults: Faults):
         self.scope, self.document, self.faults = scope, document, faults
         self.work = 0
-        self.within = ""
+        self.target = ""  # of the equation
+        self.function = ""  # the one that is inlined, if any
         self.fixed: Place | None = None  # inside an inlined function: where the call stands
         self.args: Mapping[str, _Tree] | None = None
         self.values: Mapping[str, int] = {}  # of the loop's variable
         self.timed_target = True
 
     def equation(self, item: Round) -> _Tree:
-        self.within, self.fixed, self.args = f"the equation for '{item.equation.target}'", None, None
+        self.target, self.function, self.fixed, self.args = item.equation.target, "", None, None
         self.values, self.timed_target = item.values, item.equation.timed
         return self.tree(item.equation.value)
 
@@ -193,12 +98,15 @@ class _Resolver:
     def at(self, expr: Expr) -> Place:
         return self.fixed or expr.at
 
+    @property
+    def within(self) -> str:
+        """What is being read, as messages call it."""
+        return f"the function '{self.function}'" if self.function else f"the equation for '{self.target}'"
+
     def blame(self, at: Place) -> Place:
         """Where a fault is shown: what is wrong in a function's body, at the function's
         definition."""
-        if self.args is None:
-            return at
-        return self.document.functions[self.within.split("'")[1]].at
+        return self.document.functions[self.function].at if self.function else at
 
     def made(self, expr: Expr, *parts: _Tree, power: Fraction = Fraction(1)) -> _Tree:
         size, depth = 1 + sum(p.size for p in parts), 1 + max((p.depth for p in parts), default=0)
@@ -243,7 +151,7 @@ class _Resolver:
         since R[k-1] may not be there."""
         decided = self.tree(condition)
         if any(isinstance(n, Ref) and n.name in self.values for n in walk(condition)):
-            answer = _settled(decided.expr)
+            answer = settled(decided.expr)
             if answer is not None:
                 return self.tree(a if answer else b)
         return self.call("where", [decided, self.tree(a), self.tree(b)], at)
@@ -375,9 +283,9 @@ class _Resolver:
             )
             return self.fault(f"'{name}' is used without a time. {choice}", at)
         if not self.timed_target:
-            target = self.within.split("'")[1]
             return self.fault(
-                f"{self.within} has no time, so it can't read {name}, which changes with it. Write {target}[t] = ...",
+                f"{self.within} has no time, so it can't read {name}, which changes with it. Write"
+                f" {self.target}[t] = ...",
                 at,
             )
         if ref.index is not None:
@@ -451,11 +359,11 @@ class _Resolver:
         return self.made(Call(name, tuple(a.expr for a in args), self.fixed or here), *args)
 
     def inline(self, name: str, args: list[_Tree], at: Place) -> _Tree:
-        before = self.within, self.fixed, self.args, self.values
-        self.within, self.fixed, self.values = f"the function '{name}'", self.fixed or at, {}
+        before = self.function, self.fixed, self.args, self.values
+        self.function, self.fixed, self.values = name, self.fixed or at, {}
         self.args = dict(zip(self.scope.functions[name].args, args))
         tree = self.tree(self.scope.functions[name].body)
-        self.within, self.fixed, self.args, self.values = before
+        self.function, self.fixed, self.args, self.values = before
         return tree
 
     def no_function(self, name: str, args: list[_Tree], at: Place) -> _Tree:
@@ -474,51 +382,3 @@ class _Resolver:
         return self.fault(
             f"unknown function '{name}' in {self.within}.{near} Known here: {listed(known, 50)}.", at, *args
         )
-
-
-def _settled(condition: Expr) -> bool | None:
-    """The answer of a condition on numbers; None where it depends on something else."""
-    match condition:
-        case Unary("not", arg):
-            inner = _settled(arg)
-            return None if inner is None else not inner
-        case Binary("and" | "or" as op, left, right):
-            answers = _settled(left), _settled(right)
-            if (op == "or") in answers:
-                return op == "or"
-            return None if None in answers else op == "and"
-        case Binary(op, left, right) if op in _COMPARISONS:
-            a, b = constant(left), constant(right)
-            return None if a is None or b is None else _COMPARISONS[op](a, b)
-    return None
-
-
-_COMPARISONS: Mapping[str, Callable[[Fraction, Fraction], bool]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "==": operator.eq,
-    "!=": operator.ne,
-}
-
-
-def check_choices(document: Document, faults: Faults) -> None:
-    """Each option of a choice is a function, all of as many arguments."""
-
-    def known(name: str) -> int | None:
-        args = (
-            document.functions[name].value.args
-            if name in document.functions
-            else getattr({**FUNCTIONS, **FEATURES}.get(name), "args", None)
-        )
-        return None if args is None or name in INTERNAL else len(args)
-
-    for name, entry in document.choices.items():
-        for option in entry.value:
-            if known(option) is None:
-                near = did_you_mean(option, [*document.functions, *FUNCTIONS, *FEATURES])
-                faults.add(f"the choice '{name}' lists '{option[:60]}', which is not a function.{near}", entry.at)
-        counts = {known(option) for option in entry.value} - {None}
-        if len(counts) > 1:
-            faults.add(f"the options of the choice '{name}' take different numbers of arguments.", entry.at)

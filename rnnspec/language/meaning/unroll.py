@@ -18,7 +18,19 @@ from rnnspec.language.reading.document import RESERVED, Document, Entry
 from rnnspec.language.sizes import SizeError, canonical_size, size_names, substituted
 from rnnspec.language.spec import Shape
 from rnnspec.language.syntax.faults import Faults, bad_name, listed
-from rnnspec.language.syntax.tree import Binary, Equation, Expr, Number, Place, Ref, Unary, to_text, walk, with_parts
+from rnnspec.language.syntax.tree import (
+    Binary,
+    Equation,
+    Expr,
+    Number,
+    Place,
+    Ref,
+    Unary,
+    fresh,
+    to_text,
+    walk,
+    with_parts,
+)
 
 MAX_ROUNDS = 64
 MAX_UNROLLED = 1000  # equations, after unrolling
@@ -79,7 +91,7 @@ def _value(expr: Expr, values: Mapping[str, Fraction | int], sizes: Iterable[str
     raise NotWholeError(f"{to_text(expr)[:60]} is not made of whole numbers, loop variables and constants{known}")
 
 
-# sizes that become constants
+# --- sizes that become constants ---
 
 
 def settle(document: Document) -> Document:
@@ -155,7 +167,7 @@ def with_numbers(document: Document, constants: Mapping[str, Fraction], faults: 
     return replace(document, sizes=sizes, **shaped), used
 
 
-# loops
+# --- loops ---
 
 
 def unroll(document: Document, kinds: Mapping[str, str], constants: Mapping[str, Fraction], faults: Faults) -> Unrolled:
@@ -246,14 +258,7 @@ def _place(expr: Expr, otherwise: Place) -> Place:
     return expr.at if expr.at.line else otherwise
 
 
-def fresh(wanted: str, taken: set[str]) -> str:
-    """`wanted`, or with underscores behind it until nobody else has it."""
-    while wanted in taken:
-        wanted += "_"
-    return wanted
-
-
-# steps back
+# --- steps back ---
 
 
 def lower_taps(equations: list[Equation], taken: set[str], faults: Faults) -> list[Equation]:

@@ -10,7 +10,6 @@ from typing import Generic, TypeVar
 from rnnspec.errors import Problem, SpecError
 from rnnspec.language.draws import Stated
 from rnnspec.language.functions import FEATURES, FUNCTIONS
-from rnnspec.language.reading.steps import Step
 from rnnspec.language.spec import Default, Example, Init, Shape, Size
 from rnnspec.language.syntax.faults import Faults
 from rnnspec.language.syntax.tree import Equation, Expr, Place
@@ -33,6 +32,30 @@ class Definition:
 
     args: tuple[str, ...]
     body: Expr
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of a transform. keyword: "" where it is given by position. at, keyword_at: where
+    the value and the keyword stand."""
+
+    keyword: str
+    text: str
+    at: Place
+    keyword_at: Place
+
+
+@dataclass(frozen=True)
+class AppliedTransform:
+    """One transform that a file asks for: an entry of `apply`."""
+
+    name: str
+    arguments: tuple[Argument, ...]
+    at: Place
+
+    def words(self) -> set[str]:
+        """Every name that the arguments mention."""
+        return {a.keyword for a in self.arguments} | {a.text for a in self.arguments}
 
 
 @dataclass(frozen=True)
@@ -62,7 +85,7 @@ class Document:
     no_gradient: tuple[Entry[str], ...] = ()
     defaults: Mapping[str, Entry[Default]] = field(default_factory=dict)
     noise: Mapping[str, Entry[Stated]] = field(default_factory=dict)
-    apply: tuple[Step, ...] = ()
+    apply: tuple[AppliedTransform, ...] = ()
     init: Mapping[str, Entry[Init]] = field(default_factory=dict)
     layouts: Mapping[str, Mapping[str, tuple[Entry[str], ...]]] = field(default_factory=dict)
     same_as: Mapping[str, Mapping[str, object]] = field(default_factory=dict)

@@ -27,7 +27,7 @@ from rnnspec.errors import SpecError
 from rnnspec.language.reading.document import SECTIONS, Document, Entry, fail
 from rnnspec.language.sizes import sizes_in
 from rnnspec.language.spec import Init, Shape
-from rnnspec.language.syntax.tree import Call, Expr, Ref, names_in, walk
+from rnnspec.language.syntax.tree import names_in, names_in_equation
 
 MAX_CHAIN = 16
 _COMPUTED = frozenset({*SECTIONS, "equations", "outputs", "noise", "apply"})
@@ -61,7 +61,7 @@ def extend(document: Document, fetch: Callable[[str, str], Document], identity: 
 
 
 def join(base: Document, own: Document) -> Document:
-    """What `own` says, on top of what `base` says."""
+    """The document that says what `own` says on top of what `base` says."""
     declared = {name for section in SECTIONS if section != "sizes" for name in getattr(own, section)}
     merged: dict[str, Any] = {}
     for section in SECTIONS:
@@ -102,21 +102,15 @@ def join(base: Document, own: Document) -> Document:
     return replace(joined, layouts={k: v for k, v in layouts.items() if v or k not in base.layouts})
 
 
-def _names(expr: Expr) -> set[str]:
-    return {
-        node.name if isinstance(node, Ref) else node.function for node in walk(expr) if isinstance(node, Ref | Call)
-    }
-
-
 def _drop_unused(joined: Document, own: Document) -> Document:
-    """Without what was inherited and is on no way to an output, or to something that the extending
-    file itself says."""
-    reads = {name: set().union(*map(names_in, group)) for name, group in joined.equations.items()}
-    reads |= {name: _names(e.value.body) for name, e in joined.functions.items()}
+    """The document without what was inherited and is on no way to an output, or to something that
+    the extending file itself says."""
+    reads = {name: set().union(*map(names_in_equation, group)) for name, group in joined.equations.items()}
+    reads |= {name: names_in(e.value.body) for name, e in joined.functions.items()}
     reads |= {name: set(e.value) for name, e in joined.choices.items()}
     said = {name for section in SECTIONS for name in getattr(own, section)} | set(own.equations)
     live: set[str] = set()
-    waiting = [*said, *(e.value for e in joined.outputs), *(word for step in joined.apply for word in step.words())]
+    waiting = [*said, *(e.value for e in joined.outputs), *(word for entry in joined.apply for word in entry.words())]
     reads |= {name: {e.value.argument} for name, e in joined.noise.items() if isinstance(e.value.argument, str)}
     while waiting:
         name = waiting.pop()

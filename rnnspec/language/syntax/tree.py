@@ -3,7 +3,7 @@ gives the same tree again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -93,21 +93,27 @@ class Equation:
     loop: Loop | None = None
 
 
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """The parts of an expression, from left to right; those of a name are its index and delay."""
+    match expr:
+        case Unary(_, arg):
+            return (arg,)
+        case Binary(_, left, right):
+            return (left, right)
+        case Call(_, args):
+            return args
+        case Ref():
+            return tuple(e for e in (expr.index, expr.delay) if e is not None)
+    return ()
+
+
 def walk(expr: Expr) -> Iterator[Expr]:
     """Every node of a tree, parents first, from left to right."""
     waiting = [expr]
     while waiting:
         node = waiting.pop()
         yield node
-        match node:
-            case Unary(_, arg):
-                waiting.append(arg)
-            case Binary(_, left, right):
-                waiting += [right, left]
-            case Call(_, args):
-                waiting += reversed(args)
-            case Ref():
-                waiting += [e for e in (node.delay, node.index) if e is not None]
+        waiting += reversed(children(node))
 
 
 def with_parts(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
@@ -123,11 +129,23 @@ def with_parts(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     return expr
 
 
-def names_in(equation: Equation) -> set[str]:
+def names_in(expr: Expr) -> set[str]:
+    """Every name that an expression mentions, those of the functions that it calls too."""
+    nodes = [node for node in walk(expr) if isinstance(node, Ref | Call)]
+    return {node.name if isinstance(node, Ref) else node.function for node in nodes}
+
+
+def names_in_equation(equation: Equation) -> set[str]:
     """Every name that an equation mentions: in its value, its index and the bounds of its loop."""
     parts = [equation.value, equation.index, *((equation.loop.first, equation.loop.last) if equation.loop else ())]
-    nodes = [node for part in parts if part is not None for node in walk(part)]
-    return {node.name if isinstance(node, Ref) else node.function for node in nodes if isinstance(node, Ref | Call)}
+    return set().union(*(names_in(part) for part in parts if part is not None))
+
+
+def fresh(wanted: str, taken: Container[str]) -> str:
+    """`wanted`, or with underscores behind it until nobody else has it."""
+    while wanted in taken:
+        wanted += "_"
+    return wanted
 
 
 _LEVELS = {

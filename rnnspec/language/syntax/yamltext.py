@@ -164,7 +164,7 @@ def locate_block(node: ScalarNode, sheet: Sheet) -> tuple[int, int]:
 
 
 def align(node: ScalarNode, sheet: Sheet) -> list[int]:
-    """For each character of a scalar's value, its number in the text: exact but for escapes, blanks
+    """The place in the text of each character of a scalar's value: exact but for escapes, blanks
     and line folds."""
     raw, end, where = node.start_mark.index, node.end_mark.index, []
     if node.style in ("|", ">"):

@@ -15,8 +15,7 @@ from fractions import Fraction
 from rnnspec.errors import RnnspecError
 from rnnspec.language.meaning.check import Settings, check
 from rnnspec.language.meaning.extras import check_examples
-from rnnspec.language.reading.document import Document
-from rnnspec.language.reading.steps import Argument, Step
+from rnnspec.language.reading.document import AppliedTransform, Argument, Document
 from rnnspec.language.spec import Spec
 from rnnspec.language.syntax.faults import Faults, did_you_mean, listed
 from rnnspec.language.syntax.parse import decimal
@@ -52,7 +51,7 @@ def applied(document: Document, settings: Settings) -> Spec:
     document, else with the transforms."""
     plain = check(replace(document, examples=()), settings)
     faults, spec = Faults(document.lines), plain
-    calls = [(step, _call(step, plain.constants, faults)) for step in document.apply]
+    calls = [(entry, _call(entry, plain.constants, faults)) for entry in document.apply]
     if len(plain.equations) * len(calls) > MAX_WORK:
         faults.add(
             f"{len(calls)} transforms of {len(plain.equations)} equations are too much work: at most {MAX_WORK}"
@@ -60,12 +59,12 @@ def applied(document: Document, settings: Settings) -> Spec:
             calls[-1][0].at,
         )
     faults.stop_if_any()
-    for step, call in calls:
+    for entry, call in calls:
         assert call is not None
         try:
             spec = call(spec)
         except RnnspecError as error:
-            faults.add(f"apply: {error}", step.at)
+            faults.add(f"apply: {error}", entry.at)
             faults.stop_if_any()
     examples = () if settings.chosen or settings.constants else tuple(e.value for e in document.examples)
     spec = replace(
@@ -85,22 +84,22 @@ def applied(document: Document, settings: Settings) -> Spec:
     return spec
 
 
-def _call(step: Step, constants: Mapping[str, Fraction], faults: Faults) -> Callable[[Spec], Spec] | None:
+def _call(entry: AppliedTransform, constants: Mapping[str, Fraction], faults: Faults) -> Callable[[Spec], Spec] | None:
     """The transform with its arguments, or None where they are at fault."""
-    if step.name not in TRANSFORMS:
+    if entry.name not in TRANSFORMS:
         faults.add(
-            f"no transform is called '{step.name[:60]}'.{did_you_mean(step.name, TRANSFORMS)} Known here:"
+            f"no transform is called '{entry.name[:60]}'.{did_you_mean(entry.name, TRANSFORMS)} Known here:"
             f" {listed(TRANSFORMS, 30)}.",
-            step.at,
+            entry.at,
         )
         return None
-    transform = TRANSFORMS[step.name]
+    transform = TRANSFORMS[entry.name]
     fixed = list(inspect.signature(transform).parameters.values())[1:]
     named = {p.name: p for p in fixed if p.kind is not p.VAR_KEYWORD}
     rest = next((p for p in fixed if p.kind is p.VAR_KEYWORD), None)
     values: dict[str, object] = {}
     fine = True
-    for number, argument in enumerate(step.arguments):
+    for number, argument in enumerate(entry.arguments):
         name = argument.keyword or (list(named)[number] if number < len(named) else "")
         parameter = named.get(name, rest if argument.keyword else None)
         if parameter is None:
@@ -110,20 +109,20 @@ def _call(step: Step, constants: Mapping[str, Fraction], faults: Faults) -> Call
                 if argument.keyword
                 else f"at most {len(named)} arguments by position."
             )
-            faults.add(f"{step.name} takes {what} It takes: {offers}.", argument.keyword_at)
+            faults.add(f"{entry.name} takes {what} It takes: {offers}.", argument.keyword_at)
             fine = False
             continue
         value = _value(argument, str(parameter.annotation), constants)
         if value is None:
             faults.add(
-                f"'{argument.text[:40]}' for {name[:40]} of {step.name} is not"
+                f"'{argument.text[:40]}' for {name[:40]} of {entry.name} is not"
                 f" {_EXPECTED[_kind(str(parameter.annotation))]}.",
                 argument.at,
             )
             fine = False
         values[name] = value
     if fine and (missing := [p.name for p in named.values() if p.default is p.empty and p.name not in values]):
-        faults.add(f"{step.name} needs {listed(missing)}. Write {step.name}: {{{missing[0]}: ...}}.", step.at)
+        faults.add(f"{entry.name} needs {listed(missing)}. Write {entry.name}: {{{missing[0]}: ...}}.", entry.at)
         fine = False
     return (lambda spec: transform(spec, **values)) if fine else None
 

@@ -16,11 +16,10 @@ from rnnspec.language.meaning.shapes import shape_of
 from rnnspec.language.rewrite import line, rewrite, shape_text
 from rnnspec.language.spec import Shape, Spec
 from rnnspec.language.syntax.faults import did_you_mean, listed
-from rnnspec.language.syntax.tree import Binary, Equation, Expr, Ref, Unary, to_text, walk, with_parts
+from rnnspec.language.syntax.tree import Binary, Equation, Expr, Ref, Unary, fresh, to_text, walk, with_parts
 from rnnspec.language.transforms.operands import factors
 
-# --- what depends on what
-# --------------------------------------------------------------------------------------------
+# --- what depends on what ---
 
 
 def within_step(spec: Spec, target: str) -> set[str]:
@@ -63,8 +62,7 @@ def products_in(expr: Expr) -> list[Expr]:
     return []
 
 
-# --- sums
-# ------------------------------------------------------------------------------------------------------------
+# --- sums ---
 
 
 def signed_terms(expr: Expr, sign: int = 1) -> Iterator[tuple[int, Expr]]:
@@ -151,9 +149,7 @@ class Change:
             *self.equations,
             *(n for group in self.declared.values() for n in group),
         }
-        while wanted in taken:
-            wanted += "_"
-        return wanted
+        return fresh(wanted, taken)
 
     def declare(self, key: str, wanted: str, says: str) -> str:
         """A new name under a key of the file."""

@@ -70,8 +70,7 @@ def peepholes(spec: Spec, on: bool = True) -> Spec:
     return _with_peepholes(spec, cells) if on else _without_peepholes(spec, cells)
 
 
-# --- gates
-# -----------------------------------------------------------------------------------------------------------
+# --- gates ---
 
 
 def gate_of(spec: Spec, gate: str) -> Equation:

@@ -30,8 +30,8 @@ def cell_states(spec: Spec) -> list[str]:
 
 
 class Operands:
-    """Of one cell. An operand carries a state where it reads the old value: itself, concatenated
-    with others, or scaled by a gate."""
+    """The operands of one cell's products. One carries a state where it reads the old value:
+    itself, concatenated with others, or scaled by a gate."""
 
     def __init__(self, spec: Spec):
         self.spec = spec

@@ -91,7 +91,11 @@ def recurrent_dropout(spec: Spec, /, rate: float | None = None, per: str = "sequ
         return Ref(work.known[key], 0)
 
     for equation in spec.equations:
-        work.visited(lambda value, e=equation: found.products(value, lambda m, o: (m, dropped(o, e))), [equation])  # type: ignore[misc]
+
+        def visit(value: Expr, equation: Equation = equation) -> Expr:
+            return found.products(value, lambda matrix, operand: (matrix, dropped(operand, equation)))
+
+        work.visited(visit, [equation])
     return work.made("recurrent_dropout", f"with recurrent dropout of {_list(rates)}")
 
 
@@ -221,8 +225,7 @@ def state_noise(spec: Spec, /, sigma: float | None = None, **states: float) -> S
     return work.made("state_noise", f"with noise in {_list(sigmas)}")
 
 
-# --- noise
-# -----------------------------------------------------------------------------------------------------------
+# --- noise ---
 
 
 def _noise(work: Change, caller: str, wanted: str, how: str, shape: Shape, of: str) -> str:

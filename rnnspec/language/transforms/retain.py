@@ -40,7 +40,7 @@ def keeping(spec: Spec, steps: int) -> Spec:
 
 
 def keepers(spec: Spec) -> list[Keeper]:
-    """Of every state: the gates g in g * s[t-1] or (1 - g) * s[t-1] that are terms of its next
+    """The gates of every state: g in g * s[t-1] or (1 - g) * s[t-1] that are terms of its next
     value; s[t-1] - g * s[t-1] is the latter."""
     by_name = {e.target: e for e in spec.equations}
     found: dict[str, Keeper] = {}

@@ -12,7 +12,7 @@ import numpy as np
 
 from rnnspec.train import tables
 from rnnspec.train.batches import Batch
-from rnnspec.train.config import Config
+from rnnspec.train.config import TrainingConfig
 from rnnspec.train.errors import TrainError
 from rnnspec.train.losses import Loss
 from rnnspec.train.model import SequenceModel
@@ -30,7 +30,7 @@ class AddingProblem(Drawn):
     loss_unit = "mean squared error"
     metric = Metric("error", "mean squared error")
 
-    def __init__(self, config: Config, values: np.ndarray | None = None, digest: str = "made"):
+    def __init__(self, config: TrainingConfig, values: np.ndarray | None = None, digest: str = "made"):
         self.config, self.values, self.digest = config, values, digest
         spread = 1 / 12 if values is None else float(values.var())
         self.baseline = ("always the mean", 2 * spread)
@@ -62,7 +62,7 @@ class AddingProblem(Drawn):
         return Batch(np.stack([values, marks], axis=-1), (values * marks).sum(axis=0)[:, None])
 
 
-def make(config: Config, memory: Mapping[str, Any]) -> AddingProblem:
+def make(config: TrainingConfig, memory: Mapping[str, Any]) -> AddingProblem:
     if config.data is None:
         if config.length < 2:
             raise TrainError(f"--length must be at least 2, for two numbers to be marked; got {config.length}")

@@ -10,7 +10,7 @@ import numpy as np
 
 from rnnspec.train import tables, vocabulary
 from rnnspec.train.batches import Batch, Shuffled, in_order, padded, split
-from rnnspec.train.config import Config
+from rnnspec.train.config import TrainingConfig
 from rnnspec.train.errors import TrainError
 from rnnspec.train.losses import Loss
 from rnnspec.train.model import SequenceModel
@@ -35,7 +35,7 @@ class ClassifyProblem(Stored):
 
     def __init__(
         self,
-        config: Config,
+        config: TrainingConfig,
         texts: list[list[str]],
         labels: np.ndarray,
         names: list[str],
@@ -126,7 +126,7 @@ class ClassifyProblem(Stored):
         return np.array([len(self.ids[i]) for i in rows])
 
 
-def make(config: Config, memory: Mapping[str, Any]) -> ClassifyProblem:
+def make(config: TrainingConfig, memory: Mapping[str, Any]) -> ClassifyProblem:
     texts, labels, names, digest = (
         _help() if config.data is None else _file(config.data, int(config.options["classes"]))
     )

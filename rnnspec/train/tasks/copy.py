@@ -11,7 +11,7 @@ import numpy as np
 
 from rnnspec.train import tables, vocabulary
 from rnnspec.train.batches import Batch
-from rnnspec.train.config import Config
+from rnnspec.train.config import TrainingConfig
 from rnnspec.train.errors import TrainError
 from rnnspec.train.losses import Loss
 from rnnspec.train.model import SequenceModel
@@ -27,7 +27,7 @@ class CopyProblem(Drawn):
 
     metric = Metric("recalled", "of the symbols", less=False)
 
-    def __init__(self, config: Config, names: list[str], rows: np.ndarray | None = None, digest: str = "made"):
+    def __init__(self, config: TrainingConfig, names: list[str], rows: np.ndarray | None = None, digest: str = "made"):
         self.config, self.names, self.rows, self.digest = config, names, rows, digest
         self.items, self.memory = int(config.options["items"]), {"symbols": names}
         steps = config.length + 2 * self.items
@@ -63,7 +63,7 @@ class CopyProblem(Drawn):
         return Batch(x, target)
 
 
-def make(config: Config, memory: Mapping[str, Any]) -> CopyProblem:
+def make(config: TrainingConfig, memory: Mapping[str, Any]) -> CopyProblem:
     items, count = int(config.options["items"]), int(config.options["symbols"])
     if items < 1 or not 2 <= count <= MOST:
         raise TrainError(f"items must be at least 1 and symbols 2 to {MOST}; got {items} and {count}")

@@ -10,7 +10,7 @@ import numpy as np
 
 from rnnspec.train import tables
 from rnnspec.train.batches import Batch, Shuffled, in_order
-from rnnspec.train.config import Config
+from rnnspec.train.config import TrainingConfig
 from rnnspec.train.errors import TrainError
 from rnnspec.train.losses import Loss
 from rnnspec.train.model import SequenceModel
@@ -29,7 +29,7 @@ class ForecastProblem(Stored):
     loss_unit = "squared error, in variances"
     metric = Metric("error", "root mean squared, in deviations")
 
-    def __init__(self, config: Config, series: np.ndarray, names: list[str], digest: str):
+    def __init__(self, config: TrainingConfig, series: np.ndarray, names: list[str], digest: str):
         self.config, self.names, self.digest = config, names, digest
         self.every, self.horizon = config.options["to"] == "every", int(config.options["horizon"])
         self.cut = len(series) - round(TESTED * len(series))
@@ -65,8 +65,13 @@ class ForecastProblem(Stored):
         self.baseline = ("the value stays", self.naive**2)
 
     def about(self) -> dict[str, Any]:
-        return {"file": self.config.data, "columns": self.names, "rows": len(self.values), "held_out": len(self.values) - self.cut,
-                "error_if_it_stays": self.naive}  # fmt: skip
+        return {
+            "file": self.config.data,
+            "columns": self.names,
+            "rows": len(self.values),
+            "held_out": len(self.values) - self.cut,
+            "error_if_it_stays": self.naive,
+        }
 
     def summary(self) -> str:
         name = self.config.data or "a Mackey-Glass series"
@@ -114,7 +119,7 @@ def mackey_glass(count: int, seed: int) -> np.ndarray:
     return np.array(x[-count:])
 
 
-def make(config: Config, memory: Mapping[str, Any]) -> ForecastProblem:
+def make(config: TrainingConfig, memory: Mapping[str, Any]) -> ForecastProblem:
     if config.options["to"] not in ("every", "last") or int(config.options["horizon"]) < 1:
         raise TrainError(
             f"to must be every or last, and horizon at least 1; got {config.options['to']!r} and"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from rnnspec.train.config import Config
+from rnnspec.train.config import TrainingConfig
 from rnnspec.train.model import SequenceModel
 from rnnspec.train.sample import generate
 from rnnspec.train.tasks import text
@@ -36,7 +36,7 @@ class GenerateProblem(text.TextProblem):
         )
 
 
-def make(config: Config, memory: Mapping[str, Any]) -> GenerateProblem:
+def make(config: TrainingConfig, memory: Mapping[str, Any]) -> GenerateProblem:
     return GenerateProblem(config, text.corpus(config, memory))
 
 

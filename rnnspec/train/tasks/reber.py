@@ -10,7 +10,7 @@ import numpy as np
 
 from rnnspec.train import losses, tables
 from rnnspec.train.batches import Batch, Shuffled, in_order, padded, split
-from rnnspec.train.config import Config
+from rnnspec.train.config import TrainingConfig
 from rnnspec.train.errors import TrainError
 from rnnspec.train.losses import Loss
 from rnnspec.train.model import SequenceModel
@@ -65,7 +65,7 @@ class ReberProblem(Stored):
 
     metric = Metric("strings", "of the strings right", less=False)
 
-    def __init__(self, config: Config, strings: list[str], train: np.ndarray, test: np.ndarray, digest: str):
+    def __init__(self, config: TrainingConfig, strings: list[str], train: np.ndarray, test: np.ndarray, digest: str):
         self.config, self.strings, self.train, self.test, self.digest = config, strings, train, test, digest
         self.lengths = np.array([len(s) for s in strings])
         self.order = Shuffled(self.lengths[train] - 1, config.batch, config.seed)
@@ -112,7 +112,7 @@ class ReberProblem(Stored):
         return Batch(x, target, lengths)
 
 
-def make(config: Config, memory: Mapping[str, Any]) -> ReberProblem:
+def make(config: TrainingConfig, memory: Mapping[str, Any]) -> ReberProblem:
     if config.data is None:
         rng = np.random.default_rng([config.seed, 8])
         count = int(config.options["strings"])

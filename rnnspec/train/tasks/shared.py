@@ -10,14 +10,14 @@ import numpy as np
 
 from rnnspec.train import losses
 from rnnspec.train.batches import Batch, Cursor, Shuffled, made
-from rnnspec.train.config import Config
+from rnnspec.train.config import TrainingConfig
 from rnnspec.train.model import SequenceModel
 
 EVALUATION = 256  # rows of an evaluation batch
 
 
 class Plain:
-    """Defaults of the Problem protocol: made data, nothing to remember, nothing to read."""
+    """Defaults of the TrainingProblem protocol: made data, nothing to remember, nothing to read."""
 
     loss_unit = "nats"
     loss_scale = 1.0
@@ -59,7 +59,7 @@ class Stored(Plain):
 class Drawn(Plain):
     """Data that is made, or drawn at random from a file, batch by batch."""
 
-    config: Config
+    config: TrainingConfig
 
     def next(self, cursor: Cursor) -> tuple[Batch, Cursor]:
         rng, after = made(cursor, self.config.seed)

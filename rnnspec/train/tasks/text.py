@@ -11,7 +11,7 @@ import numpy as np
 
 from rnnspec.train import losses
 from rnnspec.train.batches import Batch, Cursor
-from rnnspec.train.config import Config
+from rnnspec.train.config import TrainingConfig
 from rnnspec.train.data import Corpus, Vocabulary, default_text, make_corpus, make_streams, read_text
 from rnnspec.train.errors import TrainError
 from rnnspec.train.model import SequenceModel
@@ -32,7 +32,7 @@ class TextProblem(Plain):
     loss_scale = 1 / math.log(2)
     metric = Metric("held_out_bits", "bits per character")
 
-    def __init__(self, config: Config, corpus: Corpus):
+    def __init__(self, config: TrainingConfig, corpus: Corpus):
         need = config.batch * config.length + 1
         if len(corpus.train) < need or len(corpus.held_out) < 2:
             raise TrainError(
@@ -112,13 +112,13 @@ def bits(model: SequenceModel, ids: np.ndarray) -> float:
     return total / streams.labels.size / math.log(2)
 
 
-def corpus(config: Config, memory: Mapping[str, Any]) -> Corpus:
+def corpus(config: TrainingConfig, memory: Mapping[str, Any]) -> Corpus:
     """The run's text, or the default one, in the symbols of the run that it goes on with."""
     text, name = (default_text(), "the default text") if config.data is None else (read_text(config.data), config.data)
     return make_corpus(text, name, Vocabulary(memory["vocabulary"]) if "vocabulary" in memory else None)
 
 
-def make(config: Config, memory: Mapping[str, Any]) -> TextProblem:
+def make(config: TrainingConfig, memory: Mapping[str, Any]) -> TextProblem:
     return TextProblem(config, corpus(config, memory))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from rnnspec.train import losses, tables, vocabulary
 from rnnspec.train.batches import Batch, Shuffled, in_order, padded, split
-from rnnspec.train.config import Config
+from rnnspec.train.config import TrainingConfig
 from rnnspec.train.errors import TrainError
 from rnnspec.train.losses import Loss
 from rnnspec.train.model import EncoderDecoder
@@ -21,9 +21,9 @@ START, END = "<start>", "<end>"
 SPECIAL = (vocabulary.UNKNOWN, START, END)
 SHOWN = 4
 ONES = (
-    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen",
-    "sixteen", "seventeen", "eighteen", "nineteen",
-)  # fmt: skip
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
+    *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
+)
 TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 
 
@@ -47,7 +47,7 @@ class TranslateProblem(Stored):
     metric = Metric("exact", "of the targets right", less=False)
 
     def __init__(
-        self, config: Config, pairs: list[tuple[list[str], list[str]]], digest: str, memory: Mapping[str, Any]
+        self, config: TrainingConfig, pairs: list[tuple[list[str], list[str]]], digest: str, memory: Mapping[str, Any]
     ):
         self.config, self.digest = config, digest
         self.train, self.test = split(len(pairs), float(config.options["held_out"]), config.seed, config.data)
@@ -98,17 +98,12 @@ class TranslateProblem(Stored):
 
     def sample(self, model: EncoderDecoder, length: int, temperature: float) -> str:
         shown = self.test[: SHOWN if length >= 100 else 1]
-        lines = []
-        for i, written in zip(shown, self._written(model, shown)):
-            source, gap = (
-                self.source.decode(self.pairs[i][0]),
-                ("" if all(len(name) == 1 for name in self.source.names[3:]) else " "),
-            )
-            lines.append(
-                f"{gap.join(source)} ->"
-                f" {gap.join(self.target.decode(written)) if self.config.data else ''.join(self.target.decode(written))}"
-            )
-        return "\n".join(lines)
+        source_gap = "" if all(len(name) == 1 for name in self.source.names[3:]) else " "
+        target_gap = source_gap if self.config.data else ""
+        return "\n".join(
+            f"{source_gap.join(self.source.decode(self.pairs[i][0]))} -> {target_gap.join(self.target.decode(written))}"
+            for i, written in zip(shown, self._written(model, shown))
+        )
 
     def batch(self, rows: np.ndarray) -> Batch:
         """Pairs by number: the decoder reads start, y_1, ..., y_M and is to say y_1, ..., y_M,
@@ -124,7 +119,7 @@ class TranslateProblem(Stored):
         return [[int(i) for i in row[: int((row == 2).argmax()) if (row == 2).any() else len(row)]] for row in ids.T]
 
 
-def make(config: Config, memory: Mapping[str, Any]) -> TranslateProblem:
+def make(config: TrainingConfig, memory: Mapping[str, Any]) -> TranslateProblem:
     if config.data is not None:
         rows, digest = tables.read_csv(config.data, 2, delimiter="\t")
         pairs = [(vocabulary.words(a), vocabulary.words(b)) for _, (a, b) in rows]

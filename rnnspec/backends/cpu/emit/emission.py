@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rnnspec.backends.cpu.emit.writer import VectorWriter
+from rnnspec.language.functions import PRIMITIVES
 from rnnspec.lowering.program import Place
 from rnnspec.lowering.signature import signature
 from rnnspec.lowering.text import Text
@@ -39,7 +40,6 @@ IMPORTS = (
     "suffix_sum",
     "wait",
 )
-FUNCTIONS = ("exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "erf", "tanh", "sigmoid")
 LOCALS = (
     "active",
     "barrier",
@@ -130,7 +130,7 @@ class Emission(Text):
     """One kernel's text. fields: of the table, in order; panels: as the launcher has to pack
     them."""
 
-    words = frozenset({*IMPORTS, *FUNCTIONS, *LOCALS})
+    words = frozenset({*IMPORTS, *PRIMITIVES, *LOCALS})
     writer = VectorWriter
 
     target: Target

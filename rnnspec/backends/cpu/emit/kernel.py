@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from pprint import pformat
 
-from rnnspec.backends.cpu.emit.emission import FUNCTIONS, HEADER, IMPORTS, Emission, Target
+from rnnspec.backends.cpu.emit.emission import HEADER, IMPORTS, Emission, Target
 from rnnspec.backends.cpu.emit.panels import all_panels, describe_panels, descriptor, split
 from rnnspec.backends.cpu.emit.stage import gradient, loop, whole
+from rnnspec.language.functions import PRIMITIVES
 from rnnspec.lowering.program import Place, Program
 from rnnspec.lowering.signature import gradient_sums, signature
 from rnnspec.symbolic.graph import size_of
@@ -26,7 +27,7 @@ def emit(program: Program, target: Target, digest: str = "") -> str:
     _prologue(work)
     _chunk(work)
     text = "\n".join(work.lines)
-    used = [f for f in FUNCTIONS if f"{f}(" in text]
+    used = [f for f in PRIMITIVES if f"{f}(" in text]
     bits = {"float32": 32, "float64": 64}[target.dtype]
     own = {
         "from_int": f"from_int{bits} as from_int",

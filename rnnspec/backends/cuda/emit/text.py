@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from pprint import pformat
 
 from rnnspec.backends.cuda.compile.source import Source
-from rnnspec.backends.cuda.emit.writer import ScalarWriter
+from rnnspec.backends.cuda.emit.writer import WRITTEN_OUT, ScalarWriter
+from rnnspec.language.functions import PRIMITIVES
 from rnnspec.lowering.program import Place, Stage
 from rnnspec.lowering.text import Text
 from rnnspec.symbolic.graph import size_of
 
-FUNCTIONS = ("exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "erf", "tanh")
+FUNCTIONS = tuple(name for name in PRIMITIVES if name not in WRITTEN_OUT)
 OWN = {"float32": ("sin", "cos"), "float64": ()}  # functions that are ours (circular.py) and not NVIDIA's
 HELPERS = ("add_products", "arrive", "arrived", "cuda", "fresh", "larger", "real", "select", "uint64")
 LOCALS = (

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from rnnspec.lowering.writer import NAME, QUOTIENT, KernelWriter
 from rnnspec.symbolic.expressions import Value
 
+WRITTEN_OUT = frozenset({"sigmoid"})  # the primitives that the CUDA math library lacks
+
 
 class ScalarWriter(KernelWriter):
     """Python's own text, but for sigmoid, which the CUDA math library lacks."""

@@ -1,0 +1,62 @@
+"""The functions and choices of a file: what they call, which names they use, and what is wrong with
+them as a whole."""
+
+from __future__ import annotations
+
+from rnnspec.language.functions import FEATURES, FUNCTIONS, INTERNAL
+from rnnspec.language.reading.document import Document
+from rnnspec.language.syntax.faults import Faults, did_you_mean
+from rnnspec.language.syntax.tree import Call, names_in, names_in_equation, walk
+
+
+def used_names(document: Document) -> frozenset[str]:
+    """Every name that an equation, a function's body or a choice's list mentions."""
+    bodies = [names_in(f.value.body) for f in document.functions.values()]
+    options = [choice.value for choice in document.choices.values()]
+    return frozenset().union(
+        *bodies, *options, *(names_in_equation(e) for group in document.equations.values() for e in group)
+    )
+
+
+def check_cycles(document: Document, faults: Faults) -> bool:
+    """Notes functions that call themselves, over others or over choices too."""
+    calls = {
+        name: [n.function for n in walk(entry.value.body) if isinstance(n, Call)]
+        for name, entry in document.functions.items()
+    }
+    calls |= {name: list(entry.value) for name, entry in document.choices.items()}
+    done: set[str] = set()
+    for start in document.functions:
+        path, waiting = [start], [iter(calls[start])]
+        while waiting:
+            callee = next(waiting[-1], None)
+            if callee is None:
+                done.add(path.pop())
+                waiting.pop()
+            elif callee in path:
+                cycle = " -> ".join([*path[path.index(callee) :], callee])
+                faults.add(f"functions can't call themselves: {cycle}.", document.functions[start].at)
+                return True
+            elif callee in calls and callee not in done:
+                path.append(callee)
+                waiting.append(iter(calls[callee]))
+    return False
+
+
+def check_choices(document: Document, faults: Faults) -> None:
+    """Each option of a choice is a function, all of as many arguments."""
+
+    def known(name: str) -> int | None:
+        if name in document.functions:
+            return len(document.functions[name].value.args)
+        row = FUNCTIONS.get(name) or FEATURES.get(name)
+        return None if row is None or name in INTERNAL else len(row.args)
+
+    for name, entry in document.choices.items():
+        for option in entry.value:
+            if known(option) is None:
+                near = did_you_mean(option, [*document.functions, *FUNCTIONS, *FEATURES])
+                faults.add(f"the choice '{name}' lists '{option[:60]}', which is not a function.{near}", entry.at)
+        counts = {known(option) for option in entry.value} - {None}
+        if len(counts) > 1:
+            faults.add(f"the options of the choice '{name}' take different numbers of arguments.", entry.at)
