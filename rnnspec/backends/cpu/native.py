@@ -21,8 +21,8 @@ from rnnspec.storage.sources import import_source
 
 
 class CpuText:
-    """An emitted text (see emit/kernel.py): its `LAYOUT`, and its function `kernel`, compiled when first
-    asked for."""
+    """An emitted text (see emit/kernel.py): its `LAYOUT`, and its function `kernel`, compiled when
+    first asked for."""
 
     def __init__(self, name: str, text: str):
         self.name, self.text = name, text

@@ -11,7 +11,8 @@ from rnnspec.language.sizes import evaluate_size
 
 REGISTERS = 65536  # of a processor, and so of a block
 MOST_REGISTERS = 255  # of a thread
-# what a thread needs beside its weights and sums, alone in a tile and not (see tests/helpers/cuda_budgets.py)
+# what a thread needs beside its weights and sums, alone in a tile and not (see
+# tests/helpers/cuda_budgets.py)
 OTHER_REGISTERS, GRID_REGISTERS = 44, 72
 ROWS = (4, 2, 1)
 GRID_ROWS = (8, 4, 2, 1)  # where several blocks share them

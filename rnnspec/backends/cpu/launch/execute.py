@@ -1,8 +1,9 @@
 """Runs emitted kernels: a Plan says where everything lies for one set of sizes, `execute` fills in
 the arrays of a call.
 
-In: a kernel's LAYOUT (see emit/kernel.py), sizes, and the caller's arrays. Out: arrays. Nothing here knows
-a cell, and nothing does arithmetic on values but the sum of the threads' weight gradients.
+In: a kernel's LAYOUT (see emit/kernel.py), sizes, and the caller's arrays. Out: arrays. Nothing
+here knows a cell, and nothing does arithmetic on values but the sum of the threads' weight
+gradients.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ IDLE_CALLS, IDLE_BYTES = 8, 1 << 22
 
 
 class Bound:
-    """A plan with memory, everything but the caller's arrays: per block a table, and the memory that
-    it points into."""
+    """A plan with memory, everything but the caller's arrays: per block a table, and the memory
+    that it points into."""
 
     def __init__(self, own: Plan):
         self.plan, self.packed = own, NOTHING

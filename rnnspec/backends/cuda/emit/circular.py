@@ -1,8 +1,9 @@
 """sin and cos in float32, without the float64 and the local memory that NVIDIA's library takes for
 large arguments.
 
-As on the CPU (backends/cpu/runtime/vector_math.py, with the same numbers): x = q * pi/2 + r, and the sine
-or cosine of r by a polynomial. Up to its limit r comes of subtracting pi/2 in four parts. Beyond, x
+As on the CPU (backends/cpu/runtime/vector_math.py, with the same numbers): x = q * pi/2 + r, and
+the sine or cosine of r by a polynomial. Up to its limit r comes of subtracting pi/2 in four parts.
+Beyond, x
 * 2/pi is a product of whole numbers (Payne and Hanek 1983): what the integer bits of x leave of
 2/pi is 96 bits of it, of which the product's 32 last ones are not exact; no float32 is nearer to a
 multiple of pi/2 than 2**-30.
