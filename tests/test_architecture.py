@@ -37,7 +37,7 @@ FLOORS = (
     ("__main__", "bench"),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS, 1) for room in rooms}
-MOST_LINES, MOST_IN_A_FUNCTION, CODE_COLUMNS, PROSE_COLUMNS = 500, 50, 120, 100
+MOST_LINES, MOST_IN_A_FUNCTION, CODE_COLUMNS, PROSE_COLUMNS = 400, 50, 120, 100
 
 
 @cache

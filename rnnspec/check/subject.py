@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnspec.backends import reference
+from rnnspec.backends import numbers, reference
 from rnnspec.check.kinds import ArrayKind, Values
 from rnnspec.check.sampling import Case, Shapes, awkward, draw
 from rnnspec.check.tolerances import REFERENCE
@@ -81,7 +81,7 @@ def run_kernel(kernel: Kernel, case: Case) -> Values:
     return collect(run, grad)
 
 
-def run_reference(known: Subject, case: Case, numbers: reference.Numbers = reference.FLOAT64) -> Values:
+def run_reference(known: Subject, case: Case, numbers: numbers.Numbers = numbers.FLOAT64) -> Values:
     """Outputs, final states and all gradients by the definition, in float64 or other numbers."""
     shared: dict[str, Any] = {"lengths": case.lengths, "sizes": case.sizes, "numbers": numbers}
     run = reference.forward(known.graph, case.params, case.inputs, case.states, **shared)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnspec.backends import reference
+from rnnspec.backends import numbers, reference
 from rnnspec.check.sampling import Case, NoSampleError, Shapes, draw
 from rnnspec.compare.comparison import Difference
 from rnnspec.compare.normal import Leaf
@@ -37,7 +37,7 @@ def agree_where_tried(pair: Pair, proof: Proof) -> bool:
             case = point(pair, sizes, seed)
         except NoSampleError:
             continue
-        if not compare_at(pair, case, proof, reference.FLOAT64)[0] < 1e-9:
+        if not compare_at(pair, case, proof, numbers.FLOAT64)[0] < 1e-9:
             return False
     return True
 
@@ -131,7 +131,7 @@ def _all_sizes(spec: Spec, known: Mapping[str, int]) -> dict[str, int]:
 
 
 def compare_at(
-    pair: Pair, case: Case, proof: Proof, numbers: reference.Numbers, seed: int | None = None
+    pair: Pair, case: Case, proof: Proof, numbers: numbers.Numbers, seed: int | None = None
 ) -> tuple[float, Difference | None]:
     """The largest difference of a run of both, beside the largest value, and the first value that
     differs.

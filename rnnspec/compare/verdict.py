@@ -16,7 +16,7 @@ from itertools import product
 
 import mpmath
 
-from rnnspec.backends import reference
+from rnnspec.backends import numbers
 from rnnspec.check.sampling import Case, NoSampleError
 from rnnspec.compare.comparison import Comparison, Difference
 from rnnspec.compare.numbers import (
@@ -135,10 +135,10 @@ def _at(pair: Pair, case: Case, proof: Proof, seed: int | None) -> tuple[float, 
     """The largest error at one point and the first difference, in numbers of 50 digits."""
     try:
         with mpmath.workdps(DIGITS):
-            return compare_at(pair, case, proof, reference.mpmath_numbers(), seed)
+            return compare_at(pair, case, proof, numbers.mpmath_numbers(), seed)
     except (ZeroDivisionError, ValueError, OverflowError):
         # mpmath has no infinity there, as in the side of a `where` not chosen
-        return compare_at(pair, case, proof, reference.FLOAT64, seed)
+        return compare_at(pair, case, proof, numbers.FLOAT64, seed)
 
 
 def _unmatched(pair: Pair, proof: Proof) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ chooses it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -26,6 +26,7 @@ from rnnspec.backends.cuda.launch.launcher import Launcher
 from rnnspec.backends.cuda.launch.memory import DeviceArray, StreamHandle, foreign
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.call import Call, gradients, single_step
+from rnnspec.engine.cuda_tape import CudaTape
 from rnnspec.engine.kernel import Kernel, known_memory
 from rnnspec.engine.noise import Seed
 from rnnspec.engine.results import Gradients, Inference, Run, State
@@ -341,35 +342,6 @@ class CudaKernel(Kernel):
     def _states(self, done: Execution, sizes: Mapping[str, int], stay: bool) -> dict[str, Any]:
         shaped = {s: a.reshape(done.n, *full_shape(self.states[s], sizes)) for s, a in done.final.items()}
         return dict(shaped) if stay else {s: a.numpy() for s, a in shaped.items()}
-
-
-@dataclass(frozen=True, kw_only=True)
-class CudaTape:
-    """What a forward run on a GPU leaves for its backward run.
-
-    execution: of the forward kernel, which has the tape. packed: the parameters that the backward
-    kernel reads. params: copies of the parameters on the host, where something is computed of them
-    once per sequence. inputs: the shapes of all inputs. pieces: of the call.
-    """
-
-    execution: Execution
-    packed: Mapping[str, DeviceArray]
-    params: Mapping[str, Array]
-    inputs: Mapping[str, tuple[int, ...]]
-    pieces: Pieces | None
-
-    @property
-    def tape_bytes(self) -> int:
-        return sum(a.size * a.dtype.itemsize for a in self.execution.tape.values())
-
-    def histories(self, steps: int, rows: int) -> dict[str, Array]:
-        done = self.execution
-        done.launcher.device.use()
-        found = {name: array.numpy() for name, array in done.histories().items()}
-        return {
-            n: a if self.pieces is None else scattered(a, self.pieces, (steps, rows, a.shape[2]))
-            for n, a in found.items()
-        }
 
 
 class CudaStepper:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rnnspec.language.functions import FEATURES, FUNCTIONS
+from rnnspec.language.features import FEATURES
+from rnnspec.language.functions import FUNCTIONS
 from rnnspec.language.spec import Spec
 from rnnspec.language.syntax.tree import Binary, Call, Expr, Number, Ref, Unary, children, walk
 

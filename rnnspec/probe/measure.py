@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray as Array
 
-from rnnspec.backends import reference
+from rnnspec.backends import numbers, reference
 from rnnspec.backends.reference import Step, Trajectory
 from rnnspec.errors import RnnspecError, UnsupportedError
 from rnnspec.language.functions import FUNCTIONS
@@ -181,7 +181,7 @@ def _backward_step(
 
     now = {name: repeated(x[t]) for name, x in subject.inputs.items()} | {gradient_of(o): g for o, g in dy.items()}
     history = {s: repeated(h[t]) for s, h in run.before.items()}
-    values = reference.evaluate(back, Step(now, flowing, subject.params, history, t), reference.FLOAT64, subject.sizes)
+    values = reference.evaluate(back, Step(now, flowing, subject.params, history, t), numbers.FLOAT64, subject.sizes)
     return {s: np.broadcast_to(values[n], flowing[s].shape) for s, n in back.states.items()}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from rnnspec.errors import UnsupportedError
-from rnnspec.language.functions import FEATURES
+from rnnspec.language.features import FEATURES
 from rnnspec.language.load import digest
 from rnnspec.language.meaning.shapes import shape_of
 from rnnspec.language.sizes import SizeError, canonical_size, full_shape, sizes_in, with_default_sizes

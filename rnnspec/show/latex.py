@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import sympy
 
-from rnnspec.language.functions import FEATURES, FUNCTIONS
+from rnnspec.language.features import FEATURES
+from rnnspec.language.functions import FUNCTIONS
 from rnnspec.language.meaning.shapes import shape_of
 from rnnspec.language.spec import Spec
 from rnnspec.language.syntax.tree import Binary, Call, Equation, Expr, Number, Ref, Unary, to_text

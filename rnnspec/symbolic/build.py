@@ -10,7 +10,7 @@ are nodes like others: that they depend on parameters alone can be seen (`once.p
 from __future__ import annotations
 
 from rnnspec.errors import Problem, RnnspecError, SpecError
-from rnnspec.language.functions import FEATURES
+from rnnspec.language.features import FEATURES
 from rnnspec.language.meaning.shapes import shape_of
 from rnnspec.language.sizes import canonical_size, size_of
 from rnnspec.language.slices import Piece

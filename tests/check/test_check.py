@@ -16,7 +16,7 @@ from cells import CORE
 from tiny import cell
 
 from rnnspec.backends.cpu.emit.texts import texts
-from rnnspec.backends.reference import rounded_at_random
+from rnnspec.backends.numbers import rounded_at_random
 from rnnspec.check import PROPERTIES, check_cells, check_property
 from rnnspec.check.difference import scales
 from rnnspec.check.kinds import ArrayKind, Key, Values, flat

@@ -25,7 +25,8 @@ from rnnspec.check.random.strategies import invalid_specs, specs
 from rnnspec.check.sampling import Shapes, draw
 from rnnspec.check.subject import subject
 from rnnspec.errors import RnnspecError, SpecError
-from rnnspec.language.functions import FEATURES, FUNCTIONS, INTERNAL
+from rnnspec.language.features import FEATURES
+from rnnspec.language.functions import FUNCTIONS, INTERNAL
 from rnnspec.symbolic.adjoint import adjoint
 from rnnspec.symbolic.build import build
 from rnnspec.symbolic.once import split_once

@@ -13,6 +13,7 @@ import pytest
 from tolerances import APART, DIGITS, REFERENCE, assert_close
 
 from rnnspec.backends import reference
+from rnnspec.backends.numbers import mpmath_numbers
 from rnnspec.check.properties.derivatives import complex_step, dot_product
 from rnnspec.check.sampling import Case, Shapes, draw
 from rnnspec.check.subject import Subject, subject
@@ -82,7 +83,7 @@ def test_the_adjoint_by_differences_of_thirty_digits(name):
     )
     along = {n: np.random.default_rng(0).normal(size=v.shape) for n, v in drawn.params.items()}
     with mpmath.workdps(40):
-        numbers, step = reference.mpmath_numbers(), mpmath.mpf("1e-15")
+        numbers, step = mpmath_numbers(), mpmath.mpf("1e-15")
 
         def loss(side):
             params = {n: numbers.array(v) + side * step * numbers.array(along[n]) for n, v in drawn.params.items()}

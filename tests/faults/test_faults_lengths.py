@@ -14,7 +14,6 @@ from tolerances import HAND, REFERENCE, assert_close, assert_same
 from rnnspec.backends import reference
 from rnnspec.backends.cpu.launch import memory
 from rnnspec.backends.cpu.launch.rows import Limits
-from rnnspec.engine.cpu import CpuKernel
 
 KINDS = ("params", "inputs", "states")
 LENGTHS = np.array([7, 3, 5, 1, 0, 7, 2])
@@ -193,11 +192,11 @@ def test_H09_H12_no_memory_is_read_before_it_is_written(name, ragged, dirty_memo
 
 @pytest.mark.parametrize("name", CORE)
 @pytest.mark.parametrize("ragged", [False, True])
-def test_chunks_and_blocks_leave_no_seam(name, ragged, monkeypatch):
+def test_chunks_and_blocks_leave_no_seam(name, ragged):
     """A chunk of one step at most, then of a few, and rows dealt out to three threads."""
     for smallest in (1, 11):
-        monkeypatch.setattr(CpuKernel, "limits", Limits(flops_per_thread=1, cache_bytes=1, least_rows=smallest))
         fresh = kernel(name).like(threads=3)
+        fresh.limits = Limits(flops_per_thread=1, cache_bytes=1, least_rows=smallest)
         one = case(fresh, 7, len(LENGTHS), lengths=LENGTHS if ragged else None)
         check(one, name)
         inferred, run = fresh.infer(one.params, one.inputs, one.states, one.lengths), one.forward()

@@ -1,5 +1,5 @@
 """A device for the CUDA tests: a stand-in for libcuda that runs the kernels' own PTX in the
-interpreter (tests/ptx)."""
+interpreter (tests/helpers/ptx)."""
 
 from __future__ import annotations
 

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from tiny import cell
 
-from rnnspec.backends import reference
+from rnnspec.backends import numbers
 from rnnspec.backends.cpu.runtime import vector_math
 from rnnspec.backends.cuda.emit import text as cuda_text
 from rnnspec.backends.cuda.emit.writer import WRITTEN_OUT
-from rnnspec.language.functions import FEATURES, FUNCTIONS, PRIMITIVES
+from rnnspec.language.features import FEATURES
+from rnnspec.language.functions import FUNCTIONS, PRIMITIVES
 from rnnspec.language.load import loads
 from rnnspec.language.roles import SIGMOIDS, SQUASHING
 from rnnspec.lowering.pipeline import stages
@@ -150,7 +151,7 @@ def test_what_follows_from_the_table() -> None:
 
 
 def test_every_primitive_has_code_in_every_backend() -> None:
-    assert set(reference.FLOAT64.primitives) == set(reference.mpmath_numbers().primitives) == set(PRIMITIVES)
+    assert set(numbers.FLOAT64.primitives) == set(numbers.mpmath_numbers().primitives) == set(PRIMITIVES)
     assert set(vector_math.PRIMITIVES) == set(PRIMITIVES)
     assert set(cuda_text.FUNCTIONS) | WRITTEN_OUT == set(PRIMITIVES)
     assert {name for names in cuda_text.OWN.values() for name in names} <= set(cuda_text.FUNCTIONS)

@@ -10,7 +10,8 @@ import pytest
 from cells import CORE
 from tiny import cell
 
-from rnnspec.language.functions import FEATURES, FUNCTIONS
+from rnnspec.language.features import FEATURES
+from rnnspec.language.functions import FUNCTIONS
 from rnnspec.language.load import load, loads, spec_names
 from rnnspec.language.sizes import SizeError
 from rnnspec.lowering.pipeline import graphs

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tiny import cell
 
-from rnnspec.backends import reference
+from rnnspec.backends import numbers, reference
 from rnnspec.check.properties.derivatives import complex_step, dot_product
 from rnnspec.check.sampling import NoSampleError, Shapes, decided_by, draw, switches
 from rnnspec.check.subject import Subject
@@ -184,7 +184,7 @@ def test_a_graph_prints_what_it_is():
 # what lies in a branch not taken takes no part (known faults: 0 * inf in a gradient)
 
 
-def gradient_at(equation: str, at: float, dtype: reference.Numbers = reference.FLOAT64) -> tuple[float, float]:
+def gradient_at(equation: str, at: float, dtype: numbers.Numbers = numbers.FLOAT64) -> tuple[float, float]:
     spec = loads(cell(equation))
     graph = build(spec)
     inputs = {"x": np.full((1, 1), at)}

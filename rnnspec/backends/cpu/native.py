@@ -21,7 +21,7 @@ from rnnspec.storage.sources import import_source
 
 
 class CpuText:
-    """An emitted text (emit/kernel.py): its `LAYOUT`, and its function `kernel`, compiled when
+    """An emitted text (see emit/kernel.py): its `LAYOUT`, and its function `kernel`, compiled when
     first asked for."""
 
     def __init__(self, name: str, text: str):
@@ -48,7 +48,7 @@ def _layout(text: str) -> Mapping[str, Any]:
 
 @lru_cache(maxsize=1024)
 def load_text(name: str, text: str) -> CpuText:
-    """The same CpuText whenever this process asks for the same text."""
+    """A CpuText, the same one whenever this process asks for the same text."""
     return CpuText(name, text)
 
 

@@ -11,16 +11,13 @@ from rnnspec.language.sizes import evaluate_size
 
 REGISTERS = 65536  # of a processor, and so of a block
 MOST_REGISTERS = 255  # of a thread
-OTHER_REGISTERS, GRID_REGISTERS = (
-    44,
-    72,
-)  # what a thread needs beside its weights and sums, alone in a tile and not (see the budgets in tests/)
+# what a thread needs beside its weights and sums, alone in a tile and not (see
+# tests/helpers/cuda_budgets.py)
+OTHER_REGISTERS, GRID_REGISTERS = 44, 72
 ROWS = (4, 2, 1)
 GRID_ROWS = (8, 4, 2, 1)  # where several blocks share them
-DEVICES = {
-    "sm_80": (108, 166912),
-    "sm_90": (132, 232448),
-}  # processors of an A100 and an H100, and bytes of shared memory that a block may have
+# processors of an A100 and an H100, and bytes of shared memory that a block may have
+DEVICES = {"sm_80": (108, 166912), "sm_90": (132, 232448)}
 TIERS = {
     1: "one block for each tile of rows runs the whole loop",
     2: "several blocks share the units of a tile of rows, and wait for each other at every stage",
@@ -51,9 +48,15 @@ def choose(
     tier: int | None = None,
     together: int | None = None,
 ) -> Choice:
-    """item: bytes of a number; rows: of the batch; processors, shared (bytes of a block): of the
-    device; tier: what it has to be; together: how many blocks may wait for each other, if not one
-    for each processor.
+    """The tier, and in tiers 1 and 2 the shape of the loop kernel, that a program gets.
+
+    facts: of the program.
+    sizes: of the spec, by name.
+    item: bytes of a number.
+    rows: of the batch.
+    processors, shared: of the device: how many, and bytes of shared memory that a block may have.
+    tier: what it has to be.
+    together: how many blocks may wait for each other, if not one for each processor.
 
     Raises ValueError where the tier that was asked for can't run these sizes.
     """
@@ -77,11 +80,11 @@ def choose(
 
 
 def _rows_per_block(rows: int, processors: int) -> int:
-    """As many as leave no processor without a block."""
+    """How many rows a block has: as many as leave no processor without a block."""
     return next((n for n in ROWS if rows >= n * processors), 1)
 
 
-def _empty(facts: Facts, sizes: Mapping[str, int]) -> bool:
+def _has_empty_size(facts: Facts, sizes: Mapping[str, int]) -> bool:
     return any(evaluate_size(s, sizes) == 0 for s in {*facts.program.sizes(), *(t.size for t in facts.tiles.values())})
 
 
@@ -95,7 +98,7 @@ def _fits_registers(facts: Facts, sizes: Mapping[str, int], item: int, shape: Sh
 
 
 def _block(facts: Facts, sizes: Mapping[str, int], item: int, most: int, shared: int) -> tuple[Shape | None, str]:
-    if _empty(facts, sizes):
+    if _has_empty_size(facts, sizes):
         return None, "a size is 0"
     smallest = 0
     for rows in (n for n in ROWS if n <= most):
@@ -118,7 +121,7 @@ def _grid(
 ) -> tuple[Shape | None, str]:
     """The shape that is thought to take the least time. All blocks of a launch run at once, one to
     a processor."""
-    if _empty(facts, sizes):
+    if _has_empty_size(facts, sizes):
         return None, "a size is 0"
     if processors < 2:
         return None, "the device runs no blocks that wait for each other"
@@ -163,8 +166,7 @@ def _cycles(facts: Facts, sizes: Mapping[str, int], item: int, shape: Shape) -> 
         for index, panel in enumerate(stage.panels):
             share = shape.shares[number, index]
             turns = -(-columns(panel, stage, sizes, shape.blocks) * share // shape.threads)
-            each = shape.rows * (1 + item / 16) + (
-                shape.weights == "shared"
-            )  # a multiply-add and a part of a load for each row, and the weight
+            # a multiply-add and a part of a load for each row, and the weight
+            each = shape.rows * (1 + item / 16) + (shape.weights == "shared")
             total += turns * inner(facts, panel, sizes) / share * each * (item // 4) * warps / SCHEDULERS
     return total

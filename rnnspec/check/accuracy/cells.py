@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray as Array
 
-from rnnspec.backends import reference
+from rnnspec.backends import numbers
 from rnnspec.check.kinds import Key, Values, flat
 from rnnspec.check.sampling import NoSampleError, Shapes
 from rnnspec.check.subject import Subject, run_kernel, run_reference, subject, with_kernel
@@ -136,7 +136,7 @@ def exact(known: Subject, case: Any) -> Values:
     import mpmath
 
     with mpmath.workdps(DIGITS):
-        return run_reference(known, case, reference.mpmath_numbers())
+        return run_reference(known, case, numbers.mpmath_numbers())
 
 
 def _errors(pairs: list[tuple[Key, Array, Array]], dtype: str) -> Errors | None:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from numpy import ndarray as Array
 
-from rnnspec.backends import reference
+from rnnspec.backends import numbers, reference
 from rnnspec.check.accuracy.cells import DIGITS, distances, spacing
 from rnnspec.engine.compile import compile
 from rnnspec.language.functions import FUNCTIONS, INTERNAL
@@ -204,6 +204,6 @@ def exact(name: str, x: Array) -> Array:
     graph = build(cell_of_functions([name]))
     with mpmath.workdps(FUNCTIONS[name].extra_digits + DIGITS):
         run = reference.forward(
-            graph, {}, {f"x_{name}": x[None, None]}, sizes={"D": len(x)}, numbers=reference.mpmath_numbers()
+            graph, {}, {f"x_{name}": x[None, None]}, sizes={"D": len(x)}, numbers=numbers.mpmath_numbers()
         )
     return run.outputs[f"y_{name}"][0, 0]

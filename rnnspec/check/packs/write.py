@@ -1,5 +1,4 @@
-"""Conformance packs: a cell with expected values, in a folder that needs nothing of rnnspec to be
-used.
+"""Conformance packs: a cell with expected values, in a folder that needs nothing of rnnspec.
 
     write_pack(rnnspec.load("lstm"), Path("lstm_pack"))
     results = verify(Path("lstm_pack"), adapter)
@@ -25,12 +24,13 @@ import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.backends import reference
+from rnnspec.backends.numbers import mpmath_numbers
 from rnnspec.check.packs import adapters as pack_adapters
 from rnnspec.check.packs import runner as pack_runner
 from rnnspec.check.sampling import Case, NoSampleError, Shapes, decided_by, draw, switches
 from rnnspec.check.tolerances import PACK, PACK_MARGIN
 from rnnspec.errors import RnnspecError
-from rnnspec.language.functions import FEATURES
+from rnnspec.language.features import FEATURES
 from rnnspec.language.layouts import pack, pack_gradients
 from rnnspec.language.rewrite import line, to_yaml
 from rnnspec.language.spec import Spec
@@ -178,7 +178,7 @@ class _Maker:
         import mpmath
 
         with mpmath.workdps(DIGITS):
-            numbers = reference.mpmath_numbers()
+            numbers = mpmath_numbers()
             run = reference.forward(
                 self.graph, case.params, case.inputs, case.states, case.lengths, sizes=case.sizes, numbers=numbers
             )

@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 from numpy import ndarray as Array
 
-from rnnspec.backends.reference import Numbers, rounded_at_random
+from rnnspec.backends.numbers import Numbers, rounded_at_random
 from rnnspec.check.difference import scales, worst
 from rnnspec.check.kinds import Values, flat
 from rnnspec.check.tolerances import DRAWS, FREEDOM, ILL_CONDITIONED, ROUNDING

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy import ndarray as Array
 
-from rnnspec.backends import reference
-from rnnspec.backends.reference import Numbers
+from rnnspec.backends import numbers, reference
+from rnnspec.backends.numbers import Numbers
 from rnnspec.check.kinds import ArrayKind, Key, Values
 from rnnspec.check.outcome import Outcome, at_sizes, largest
 from rnnspec.check.properties.conditioning import allowed, rounding_spread
@@ -74,7 +74,7 @@ def complex_derivative(known: Subject, case: Case, along: Groups) -> float:
         moved["states"],
         case.lengths,
         sizes=case.sizes,
-        numbers=reference.COMPLEX128,
+        numbers=numbers.COMPLEX128,
     )
     return _loss({n: a.imag for n, a in run.outputs.items()}, {n: a.imag for n, a in run.final.items()}, case)[0] / TINY
 

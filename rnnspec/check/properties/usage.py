@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from numpy import ndarray as Array
 
-from rnnspec.backends import reference
+from rnnspec.backends import numbers
 from rnnspec.check.difference import worst
 from rnnspec.check.kinds import GIVEN, ArrayKind, Values, flat
 from rnnspec.check.outcome import Outcome, at_sizes, largest
@@ -20,7 +20,7 @@ from rnnspec.check.tolerances import EXACT, KERNEL, LARGE
 from rnnspec.engine.results import Gradients
 from rnnspec.symbolic.graph import Read
 
-NUMBERS = {"float64": reference.FLOAT64, "float32": reference.Numbers(np.float32, float, reference.FLOAT64.primitives)}
+NUMBERS = {"float64": numbers.FLOAT64, "float32": numbers.Numbers(np.float32, float, numbers.FLOAT64.primitives)}
 
 
 @at_sizes(lambda known: (Shapes(3, 4, (known.lanes() + 1, 3, 2), ragged=True),))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy import ndarray as Array
 
-from rnnspec.backends import reference
+from rnnspec.backends import numbers, reference
 from rnnspec.check.difference import worst
 from rnnspec.check.kinds import ArrayKind, Values
 from rnnspec.check.outcome import Outcome, at_sizes, largest
@@ -118,10 +118,10 @@ def _compared(known: Subject, shapes: Shapes, kernel: Kernel) -> Outcome:
     inferred = kernel.infer(case.params, case.inputs, case.states, case.lengths)
     again = {ArrayKind.OUTPUT: inferred.outputs, ArrayKind.FINAL: inferred.final}
 
-    def definition(numbers: reference.Numbers) -> Values:
+    def definition(numbers: numbers.Numbers) -> Values:
         return run_reference(known, case, numbers)
 
-    expected = definition(reference.FLOAT64)
+    expected = definition(numbers.FLOAT64)
     values = {kind: expected[kind] for kind in again}
     error, name = measure(found, expected, definition, known.dtype, KERNEL[known.dtype])
     alone, where = measure(again, values, definition, known.dtype, KERNEL[known.dtype])
@@ -134,12 +134,12 @@ def every_state(known: Subject, shapes: Shapes) -> Outcome:
     """The states that a run kept, at every step."""
     case = known.draw(shapes, "every state", KINK_COMPARISON)
 
-    def definition(numbers: reference.Numbers) -> Values:
+    def definition(numbers: numbers.Numbers) -> Values:
         run = reference.forward(
             known.graph, case.params, case.inputs, case.states, case.lengths, sizes=case.sizes, numbers=numbers
         )
         return {ArrayKind.STATE: run.states}
 
     found = {ArrayKind.STATE: known.compiled().forward(case.params, case.inputs, case.states, case.lengths).states}
-    error, name = measure(found, definition(reference.FLOAT64), definition, known.dtype, KERNEL[known.dtype])
+    error, name = measure(found, definition(numbers.FLOAT64), definition, known.dtype, KERNEL[known.dtype])
     return Outcome(error, KERNEL[known.dtype], f"{name} at {case.about()}")

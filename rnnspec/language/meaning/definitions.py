@@ -3,7 +3,8 @@ them as a whole."""
 
 from __future__ import annotations
 
-from rnnspec.language.functions import FEATURES, FUNCTIONS, INTERNAL
+from rnnspec.language.features import FEATURES
+from rnnspec.language.functions import FUNCTIONS, INTERNAL
 from rnnspec.language.reading.document import Document
 from rnnspec.language.syntax.faults import Faults, did_you_mean
 from rnnspec.language.syntax.tree import Call, names_in, names_in_equation, walk

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from rnnspec.language.functions import FEATURES, FUNCTIONS, INTERNAL
+from rnnspec.language.features import FEATURES
+from rnnspec.language.functions import FUNCTIONS, INTERNAL
 from rnnspec.language.meaning.constants import MAX_EXPONENT, constant, settled
 from rnnspec.language.meaning.definitions import check_cycles
 from rnnspec.language.meaning.scope import TIMED, Scope, with_article

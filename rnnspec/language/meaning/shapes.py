@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rnnspec.language.functions import FEATURES
+from rnnspec.language.features import FEATURES
 from rnnspec.language.meaning.features import FeatureError, described, feature_shape, shown
 from rnnspec.language.meaning.resolve import is_known
 from rnnspec.language.spec import Shape

@@ -9,7 +9,8 @@ from typing import Generic, TypeVar
 
 from rnnspec.errors import Problem, SpecError
 from rnnspec.language.draws import Stated
-from rnnspec.language.functions import FEATURES, FUNCTIONS
+from rnnspec.language.features import FEATURES
+from rnnspec.language.functions import FUNCTIONS
 from rnnspec.language.spec import Default, Example, Init, Shape, Size
 from rnnspec.language.syntax.faults import Faults
 from rnnspec.language.syntax.tree import Equation, Expr, Place

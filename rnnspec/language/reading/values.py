@@ -8,7 +8,8 @@ from fractions import Fraction
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from rnnspec.language.functions import FEATURES, FUNCTIONS
+from rnnspec.language.features import FEATURES
+from rnnspec.language.functions import FUNCTIONS
 from rnnspec.language.reading.document import RESERVED, Entry
 from rnnspec.language.sizes import SizeError, canonical_size
 from rnnspec.language.spec import Shape

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from rnnspec.errors import RnnspecError
-from rnnspec.language.functions import FEATURES
+from rnnspec.language.features import FEATURES
 from rnnspec.language.meaning.shapes import shape_of
 from rnnspec.language.rewrite import line, shape_text
 from rnnspec.language.roles import SIGMOIDS

@@ -1,8 +1,9 @@
 """Runs emitted kernels: a Plan says where everything lies for one set of sizes, `execute` fills in
 the arrays of a call.
 
-In: a kernel's LAYOUT (emit/kernel.py), sizes, and the caller's arrays. Out: arrays. Nothing here
-knows a cell, and nothing does arithmetic on values but the sum of the threads' weight gradients.
+In: a kernel's LAYOUT (see emit/kernel.py), sizes, and the caller's arrays. Out: arrays. Nothing
+here knows a cell, and nothing does arithmetic on values but the sum of the threads' weight
+gradients.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ IDLE_CALLS, IDLE_BYTES = 8, 1 << 22
 
 
 class Bound:
-    """A plan with memory: everything but the caller's arrays. Per block a table, and the memory it
-    points into."""
+    """A plan with memory, everything but the caller's arrays: per block a table, and the memory
+    that it points into."""
 
     def __init__(self, own: Plan):
         self.plan, self.packed = own, NOTHING
@@ -91,9 +92,8 @@ class Bound:
                     fields: tuple[int, ...] = (0, 0, 0, 0)
                 else:
                     if array.ndim > 3:  # matrices, row after row; of an output, which is ours, a view
-                        array = array.reshape(
-                            *array.shape[:2], math.prod(array.shape[2:])
-                        )  # -1 is undefined of no steps or rows
+                        # -1 is undefined of no steps or rows
+                        array = array.reshape(*array.shape[:2], math.prod(array.shape[2:]))
                         self.flat.append(array)
                     t, b, *d = array.strides
                     if self.plan.pieces:  # numbered through: step t of row b is number t * B + b

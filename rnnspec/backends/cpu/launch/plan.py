@@ -44,8 +44,8 @@ class Plan:
     """What a call of a kernel needs that depends on sizes alone. Every block of rows is worked on
     by `parts` threads, each at a part of the units. tables: per block and part, complete but for
     addresses; scratch: per block; own: what each part has for itself. pieces: 0 where rows are
-    those of a batch; else they are parts of them that may start anywhere (engine/spans.py),
-    and steps lead on (1) or back (-1)."""
+    those of a batch; else they are parts of them that may start anywhere (see
+    rnnspec/engine/spans.py), and steps lead on (1) or back (-1)."""
 
     code: CpuCode
     sizes: Mapping[str, int]

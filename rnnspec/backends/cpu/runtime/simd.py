@@ -23,14 +23,14 @@ from rnnspec.backends.cpu.runtime.vector_math import PRIMITIVES
 from rnnspec.backends.cpu.runtime.vectors import (
     I32,
     I64,
-    SCALARS,
-    VecType,
     element,
     element_bytes,
-    lanes_moved,
+    from_int_of,
     larger_of,
     load_vector,
     mask,
+    number_of,
+    scan_of,
     spread,
     store_vector,
     vec,
@@ -162,50 +162,28 @@ def erase(tc, dest, count):
 # --- constants and conversions
 
 
-def _number(dtype: types.Float, value: types.Type) -> tuple:
-    """A literal arrives as an LLVM constant and leaves as one, rounded once from the float64 that
-    Python read."""
-
-    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
-        scalar = SCALARS[dtype.name]
-        if isinstance(args[0], ir.Constant):
-            return spread(builder, scalar(args[0].constant), sig.return_type.lanes)
-        return spread(
-            builder, builder.fptrunc(args[0], scalar) if dtype == types.float32 else args[0], sig.return_type.lanes
-        )
-
-    return vec(dtype)(types.float64), codegen
-
-
 @intrinsic
 def number32(tc, value):
     """A literal in every lane of a float32 vector."""
-    return _number(types.float32, value)
+    return number_of(types.float32, value)
 
 
 @intrinsic
 def number64(tc, value):
     """A literal in every lane of a float64 vector."""
-    return _number(types.float64, value)
-
-
-def _from_int(dtype: types.Float) -> tuple:
-    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
-        return spread(builder, builder.sitofp(args[0], SCALARS[dtype.name]), sig.return_type.lanes)
-
-    return vec(dtype)(types.int64), codegen
+    return number_of(types.float64, value)
 
 
 @intrinsic
 def from_int32(tc, value):
     """An integer (a step number) in every lane of a float32 vector."""
-    return _from_int(types.float32)
+    return from_int_of(types.float32)
 
 
 @intrinsic
 def from_int64(tc, value):
     """An integer (a step number) in every lane of a float64 vector."""
-    return _from_int(types.float64)
+    return from_int_of(types.float64)
 
 
 # --- lanes
@@ -245,27 +223,16 @@ def horizontal_sum(tc, value):
     return value.dtype(value), codegen
 
 
-def _scan(value: VecType, direction: int) -> tuple:
-    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
-        total, by = args[0], 1
-        while by < value.lanes:
-            total = builder.fadd(total, lanes_moved(builder, total, direction * by))
-            by *= 2
-        return total
-
-    return value(value), codegen
-
-
 @intrinsic
 def prefix_sum(tc, value):
     """Lane i is the sum of lanes 0 to i."""
-    return _scan(value, 1)
+    return scan_of(value, 1)
 
 
 @intrinsic
 def suffix_sum(tc, value):
     """Lane i is the sum of lanes i to the last."""
-    return _scan(value, -1)
+    return scan_of(value, -1)
 
 
 @intrinsic

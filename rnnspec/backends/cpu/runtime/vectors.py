@@ -156,3 +156,43 @@ def lanes_moved(builder: ir.IRBuilder, value: ir.Value, by: int) -> ir.Value:
 def larger_of(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
     keep = builder.or_(builder.fcmp_ordered(">=", a, b), builder.fcmp_unordered("!=", a, a))
     return builder.select(keep, a, b)
+
+
+# --- intrinsics of both dtypes
+
+
+def number_of(dtype: types.Float, value: types.Type) -> tuple:
+    """A literal arrives as an LLVM constant and leaves as one, rounded once from the float64 that
+    Python read."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
+        scalar = SCALARS[dtype.name]
+        if isinstance(args[0], ir.Constant):
+            return spread(builder, scalar(args[0].constant), sig.return_type.lanes)
+        return spread(
+            builder, builder.fptrunc(args[0], scalar) if dtype == types.float32 else args[0], sig.return_type.lanes
+        )
+
+    return vec(dtype)(types.float64), codegen
+
+
+def from_int_of(dtype: types.Float) -> tuple:
+    """The signature and code of an integer in every lane of a vector."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
+        return spread(builder, builder.sitofp(args[0], SCALARS[dtype.name]), sig.return_type.lanes)
+
+    return vec(dtype)(types.int64), codegen
+
+
+def scan_of(value: VecType, direction: int) -> tuple:
+    """The signature and code of sums along the lanes: from the first (1) or the last (-1)."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
+        total, by = args[0], 1
+        while by < value.lanes:
+            total = builder.fadd(total, lanes_moved(builder, total, direction * by))
+            by *= 2
+        return total
+
+    return value(value), codegen

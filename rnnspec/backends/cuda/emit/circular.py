@@ -1,8 +1,9 @@
 """sin and cos in float32, without the float64 and the local memory that NVIDIA's library takes for
 large arguments.
 
-As on the CPU (backends/polynomials.py, whose numbers these are): x = q * pi/2 + r, and the sine
-or cosine of r by a polynomial. Up to its limit r comes of subtracting pi/2 in four parts. Beyond, x
+As on the CPU (backends/cpu/runtime/vector_math.py, with the same numbers): x = q * pi/2 + r, and
+the sine or cosine of r by a polynomial. Up to its limit r comes of subtracting pi/2 in four parts.
+Beyond, x
 * 2/pi is a product of whole numbers (Payne and Hanek 1983): what the integer bits of x leave of
 2/pi is 96 bits of it, of which the product's 32 last ones are not exact; no float32 is nearer to a
 multiple of pi/2 than 2**-30.
@@ -75,7 +76,7 @@ def _near(x):
 
 @cuda.jit(device=True, forceinline=True)
 def _far(x):
-    """The same for large x = m * 2**(e - 150)."""
+    """q and r, as _near gives them, for large x = m * 2**(e - 150)."""
     bits = _bits(x)
     at = ((bits >> U23) & U255) - U120  # from here on the bits of 2/pi count: those before make multiples of 4
     m = (bits & MANTISSA) | LEADING

@@ -85,15 +85,15 @@ def second_phase(work: CudaText, stage: Stage, access: Access, group: Group) -> 
 def _reduced(work: CudaText, name: str, access: Access, group: Group, parts: str) -> None:
     node = work.graph.nodes[name]
     assert isinstance(node, Reduce)
-    work.line(f"if {group.lane} == {work.u(0)}:")
-    work.indent += 1
-    work.line(f"total = sh[{parts}]")
-    work.line(f"k = {work.u(1)}")
-    work.line(f"while k < {group.size}:")
-    work.line(f"    total = {f'larger(total, sh[{parts} + k])' if node.op == 'max' else f'total + sh[{parts} + k]'}")
-    work.line(f"    k += {work.u(1)}")
-    access.write(name, work.u(0), "total")
-    work.indent -= 1
+    with work.block(f"if {group.lane} == {work.u(0)}:"):
+        work.line(f"total = sh[{parts}]")
+        work.line(f"k = {work.u(1)}")
+        work.line(f"while k < {group.size}:")
+        work.line(
+            f"    total = {f'larger(total, sh[{parts} + k])' if node.op == 'max' else f'total + sh[{parts} + k]'}"
+        )
+        work.line(f"    k += {work.u(1)}")
+        access.write(name, work.u(0), "total")
 
 
 def _running(work: CudaText, name: str, access: Access, group: Group, parts: str) -> None:
@@ -107,26 +107,22 @@ def _running(work: CudaText, name: str, access: Access, group: Group, parts: str
     work.line(f"    total = total + sh[{parts} - {group.lane} + k]")
     work.line(f"    k += {one}")
     work.line(f"e = {end if node.reverse else start}")
-    work.line(f"while {f'e > {start}' if node.reverse else f'e < {end}'}:")
-    work.indent += 1
-    if node.reverse:
-        work.line(f"e -= {one}")
-    work.line(f"total = total + {access.read(node.arg, 'e')}")
-    access.write(name, "e", "total")
-    if not node.reverse:
-        work.line(f"e += {one}")
-    work.indent -= 1
+    with work.block(f"while {f'e > {start}' if node.reverse else f'e < {end}'}:"):
+        if node.reverse:
+            work.line(f"e -= {one}")
+        work.line(f"total = total + {access.read(node.arg, 'e')}")
+        access.write(name, "e", "total")
+        if not node.reverse:
+            work.line(f"e += {one}")
 
 
 @contextlib.contextmanager
 def _elements(work: CudaText, group: Group, size: str) -> Iterator[None]:
     """A loop in which `e` is each of a thread's elements."""
     work.line(f"e = {group.lane}")
-    work.line(f"while e < {size}:")
-    work.indent += 1
-    yield
-    work.line(f"e += {group.size}")
-    work.indent -= 1
+    with work.block(f"while e < {size}:"):
+        yield
+        work.line(f"e += {group.size}")
 
 
 def _moved(work: CudaText, name: str, access: Access, group: Group) -> None:

@@ -4,7 +4,7 @@ rows, whatever their size.
 Rows lie one after another in global memory, n (one for each row of the batch) to a step. Products
 were done before (products.py). Rows that have ended (`lengths`) are neither read nor written. What
 is summed over rows is summed in parts, one for each thread that shares a unit's rows; `add_parts`
-of moves.py adds those in a fixed order.
+(moves.py) adds those in a fixed order.
 """
 
 from __future__ import annotations
@@ -49,33 +49,29 @@ def _pointwise(work: CudaText, stage: Stage) -> None:
     work.line(f"u = block % (({size} + across - {one}) // across) * across + thread % across")
     work.line("k = part * chunk + thread // across")
     work.line("end = part * chunk + chunk if part * chunk + chunk < count else count")
-    work.line(f"if u < {size}:")
-    work.indent += 1
-    for name in stage.reads(work.graph):
-        if not work.program.is_read(name, "step") and (text := work.fixed(name, "u", "")):
-            work.line(f"{work.value(name)} = {text}")
-    totals = {
-        number: work.name(f"sum {number}", f"d_{parameter}_sum")
-        for number, (parameter, _) in enumerate(gradient_sums(work.graph, stage))
-    }
-    for total in totals.values():
-        work.line(f"{total} = real(0.0)")
-    work.line("b = k % n")
-    work.line("t = t0 + k // n")
-    work.line("while k < end:")
-    work.line("    if t < lengths[b]:")
-    work.indent += 2
-    _row(work, stage, totals)
-    work.indent -= 2
-    work.line("    k += down")
-    work.line("    b += down")
-    work.line("    while b >= n:")
-    work.line("        b -= n")
-    work.line(f"        t += {one}")
-    for number, (parameter, _) in enumerate(gradient_sums(work.graph, stage)):
-        parts = work.argument(f"parts {number}", f"d_{parameter}_parts")
-        work.line(f"{parts}[(part * down + thread // across) * {size} + u] = {totals[number]}")
-    work.indent -= 1
+    with work.block(f"if u < {size}:"):
+        for name in stage.reads(work.graph):
+            if not work.program.is_read(name, "step") and (text := work.fixed(name, "u", "")):
+                work.line(f"{work.value(name)} = {text}")
+        totals = {
+            number: work.name(f"sum {number}", f"d_{parameter}_sum")
+            for number, (parameter, _) in enumerate(gradient_sums(work.graph, stage))
+        }
+        for total in totals.values():
+            work.line(f"{total} = real(0.0)")
+        work.line("b = k % n")
+        work.line("t = t0 + k // n")
+        with work.block("while k < end:"):
+            with work.block("if t < lengths[b]:"):
+                _row(work, stage, totals)
+            work.line("k += down")
+            work.line("b += down")
+            with work.block("while b >= n:"):
+                work.line("b -= n")
+                work.line(f"t += {one}")
+        for number, (parameter, _) in enumerate(gradient_sums(work.graph, stage)):
+            parts = work.argument(f"parts {number}", f"d_{parameter}_parts")
+            work.line(f"{parts}[(part * down + thread // across) * {size} + u] = {totals[number]}")
 
 
 def _row(work: CudaText, stage: Stage, totals: dict[int, str]) -> None:
@@ -124,18 +120,14 @@ def _rowwise(work: CudaText, stage: Stage) -> None:
     if waits:
         work.line("sh = cuda.shared.array(0, real, alignment=16)")
     work.line("item = block")
-    work.line("while item < count:")
-    work.indent += 1
-    work.line("row = first + item")
-    work.line("t = t0 + item // n")
-    work.line("if t < lengths[item % n]:  # the same for all threads")
-    work.indent += 1
-    first_phase(work, stage, access, group)
-    if waits:
-        work.line("cuda.syncthreads()")
-    second_phase(work, stage, access, group)
-    work.indent -= 1
-    if waits:
-        work.line("cuda.syncthreads()  # before the next row's parts")
-    work.line("item += uint64(cuda.gridDim.x)")
-    work.indent -= 1
+    with work.block("while item < count:"):
+        work.line("row = first + item")
+        work.line("t = t0 + item // n")
+        with work.block("if t < lengths[item % n]:  # the same for all threads"):
+            first_phase(work, stage, access, group)
+            if waits:
+                work.line("cuda.syncthreads()")
+            second_phase(work, stage, access, group)
+        if waits:
+            work.line("cuda.syncthreads()  # before the next row's parts")
+        work.line("item += uint64(cuda.gridDim.x)")

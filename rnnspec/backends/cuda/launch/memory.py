@@ -30,9 +30,8 @@ class Memory:
         self.address = device.allocate(count, stream)
 
     def __del__(self) -> None:
-        with contextlib.suppress(
-            CudaError, AttributeError, TypeError
-        ):  # at the end of the process the driver may be gone
+        # at the end of the process the driver may be gone
+        with contextlib.suppress(CudaError, AttributeError, TypeError):
             self.device.free(self.address, self.stream)
 
 
@@ -74,7 +73,7 @@ class DeviceArray:
         return self.size == 0 or self.strides == packed_strides(self.shape, self.dtype.itemsize)
 
     def reshape(self, *shape: int) -> DeviceArray:
-        """The same numbers under another shape."""
+        """An array of the same numbers under another shape."""
         assert self.contiguous and prod(shape) == self.size
         return DeviceArray(
             self.address,

@@ -280,7 +280,7 @@ def weight_registers(facts: Facts, sizes: Mapping[str, int], shape: Shape) -> in
 def _shares(
     facts: Facts, sizes: Mapping[str, int], vector: int, blocks: int, wanted: int
 ) -> tuple[dict[tuple[int, int], int], int]:
-    """By how many threads the terms of each panel's sums are shared, and the threads of a block."""
+    """How many threads share the terms of each panel's sums, and how many a block has."""
     program = facts.program
     panels = {
         (number, index): (stage, panel)

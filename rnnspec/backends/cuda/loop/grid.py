@@ -76,19 +76,17 @@ def exchanged(work: LoopText, number: int) -> None:
 def _barrier(work: LoopText) -> None:
     u = work.u
     work.line("cuda.syncthreads()")
-    work.line(f"if thread == {u(0)}:")
-    work.indent += 1
-    work.line("cuda.threadfence()")
-    work.line("arrive(counters, block)")
-    work.line(f"expected += {u(work.shape.blocks)}")
-    work.line(f"waited = {u(0)}")
-    work.line("while arrived(counters, block) < expected and waited < turns:")
-    work.line(f"    waited += {u(1)}")
-    work.line("if waited >= turns:  # once is enough: what is computed from here on is thrown away")
-    work.line(f"    arrive(counters, {u(0)})")
-    work.line(f"    turns = {u(1)}")
-    work.line("cuda.threadfence()")
-    work.indent -= 1
+    with work.block(f"if thread == {u(0)}:"):
+        work.line("cuda.threadfence()")
+        work.line("arrive(counters, block)")
+        work.line(f"expected += {u(work.shape.blocks)}")
+        work.line(f"waited = {u(0)}")
+        work.line("while arrived(counters, block) < expected and waited < turns:")
+        work.line(f"    waited += {u(1)}")
+        work.line("if waited >= turns:  # once is enough: what is computed from here on is thrown away")
+        work.line(f"    arrive(counters, {u(0)})")
+        work.line(f"    turns = {u(1)}")
+        work.line("cuda.threadfence()")
     work.line("cuda.syncthreads()")
 
 
@@ -103,12 +101,8 @@ def _fetch(work: LoopText, pieces: list[tuple[str, int, int]], vector: int) -> N
         work.line(f"{', '.join(names)} = fresh(exchange, swap + {u(work.shape.exchanged[key])} + {place})")
         found.append(names)
     for (key, start, left), names in zip(pieces, found):
-        if left < work.shape.threads:
-            work.line(f"if thread < {u(left)}:")
-            work.indent += 1
-        copy = f"{work.copies(key)[1]} + " if key.startswith("state ") else ""
-        work.line(f"e = {copy}(thread + {u(start)}) * {u(vector)} + {u(work.shape.tiles[key])}")
-        for i, name in enumerate(names):
-            work.line(f"sh[e + {u(i)}] = {name}")
-        if left < work.shape.threads:
-            work.indent -= 1
+        with work.block(f"if thread < {u(left)}:" if left < work.shape.threads else ""):
+            copy = f"{work.copies(key)[1]} + " if key.startswith("state ") else ""
+            work.line(f"e = {copy}(thread + {u(start)}) * {u(vector)} + {u(work.shape.tiles[key])}")
+            for i, name in enumerate(names):
+                work.line(f"sh[e + {u(i)}] = {name}")

@@ -14,8 +14,8 @@ memory: it reads and writes nothing in global memory, and its states stay as the
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from rnnspec.backends.cuda.compile.source import Source
@@ -102,17 +102,12 @@ def _group(work: LoopText) -> int:
     return max(1, min(MOST_GROUP, work.shape.threads // work.shape.rows))
 
 
-@contextlib.contextmanager
-def _guarded(work: LoopText, size: str, item: int) -> Iterator[None]:
-    """For the threads that have this item."""
-    whole = work.whole(size, item)
-    if not whole:
-        left = f"thread < {work.u(work.shape.rows * work.own(size) - item * work.shape.threads)}"
-        work.line(f"if {work.of_item('mine', size, item) if work.ragged(size) else left}:")
-        work.indent += 1
-    yield
-    if not whole:
-        work.indent -= 1
+def _guarded(work: LoopText, size: str, item: int) -> AbstractContextManager[None]:
+    """A block for the threads that have this item."""
+    if work.whole(size, item):
+        return work.block("")
+    left = f"thread < {work.u(work.shape.rows * work.own(size) - item * work.shape.threads)}"
+    return work.block(f"if {work.of_item('mine', size, item) if work.ragged(size) else left}:")
 
 
 def _enter(work: LoopText) -> None:
@@ -172,32 +167,30 @@ def _load_fixed(work: LoopText, stage: Stage, items: range) -> None:
 def _steps(work: LoopText) -> None:
     one, program = work.u(1), work.program
     work.line(f"s = {work.u(0)}")
-    work.line("while s < limit:")
-    work.indent += 1
-    work.line(f"t = limit - {one} - s" if program.reverse else "t = s")
-    for state in work.facts.inside:
-        copy = work.u(work.copy(f"state {state.name}"))
-        now, then = work.copies(f"state {state.name}")
-        work.line(f"{now} = (s & {one}) * {copy}  # {state.name} before the step, and after it")
-        work.line(f"{then} = {copy} - {now}")
-    exchange_line(work)
-    for size in dict.fromkeys(s.size for s in program.loop if not s.rowwise):
-        for item in work.items(size):
-            live, row, at, u, b, length = (
-                work.of_item(what, size, item) for what in ("live", "row", "at", "u", "b", "length")
-            )
-            work.line(f"{live}, {row} = t < {length}, t * n + {b}")
-            work.line(f"{at} = {row} * {work.size(size)} + {u}")
-    if any(stage.rowwise for stage in program.loop):
-        work.line("live, row = t < length, t * n + b")
-    for number, stage in enumerate(program.loop):
-        (_row_stage if stage.rowwise else _stage)(work, stage, number)
-        if not work.alone and work.facts.published(number):
-            exchanged(work, number)
-        elif barriers(program):
-            work.line("cuda.syncthreads()")
-    work.line(f"s += {one}")
-    work.indent -= 1
+    with work.block("while s < limit:"):
+        work.line(f"t = limit - {one} - s" if program.reverse else "t = s")
+        for state in work.facts.inside:
+            copy = work.u(work.copy(f"state {state.name}"))
+            now, then = work.copies(f"state {state.name}")
+            work.line(f"{now} = (s & {one}) * {copy}  # {state.name} before the step, and after it")
+            work.line(f"{then} = {copy} - {now}")
+        exchange_line(work)
+        for size in dict.fromkeys(s.size for s in program.loop if not s.rowwise):
+            for item in work.items(size):
+                live, row, at, u, b, length = (
+                    work.of_item(what, size, item) for what in ("live", "row", "at", "u", "b", "length")
+                )
+                work.line(f"{live}, {row} = t < {length}, t * n + {b}")
+                work.line(f"{at} = {row} * {work.size(size)} + {u}")
+        if any(stage.rowwise for stage in program.loop):
+            work.line("live, row = t < length, t * n + b")
+        for number, stage in enumerate(program.loop):
+            (_row_stage if stage.rowwise else _stage)(work, stage, number)
+            if not work.alone and work.facts.published(number):
+                exchanged(work, number)
+            elif barriers(program):
+                work.line("cuda.syncthreads()")
+        work.line(f"s += {one}")
 
 
 # --- a stage
@@ -333,12 +326,8 @@ def _row_stage(work: LoopText, stage: Stage, number: int) -> None:
     group, access = Group(work.u(size), "lane", work.shape.parts, work.shape.threads), _Rows(work, stage)
     guard = f"if thread < {work.u(size * work.shape.rows)}:"
     if waiting(stage, work):
-        work.line(guard)
-        work.indent += 1
-        first_phase(work, stage, access, group)
-        work.indent -= 1
+        with work.block(guard):
+            first_phase(work, stage, access, group)
         work.line("cuda.syncthreads()")
-    work.line(guard)
-    work.indent += 1
-    second_phase(work, stage, access, group)
-    work.indent -= 1
+    with work.block(guard):
+        second_phase(work, stage, access, group)

@@ -8,8 +8,7 @@ another.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from rnnspec.backends.cuda.loop.facts import columns
@@ -69,16 +68,10 @@ class _Product:
     def offset(self, turn: int) -> int:
         return turn * self.work.shape.threads
 
-    @contextlib.contextmanager
-    def guarded(self, turn: int) -> Iterator[None]:
-        """For the threads that have something to do."""
+    def guarded(self, turn: int) -> AbstractContextManager[None]:
+        """A block for the threads that have something to do."""
         left = self.width * self.share - self.offset(turn)
-        if left < self.work.shape.threads:
-            self.work.line(f"if thread < {self.work.u(left)}:")
-            self.work.indent += 1
-        yield
-        if left < self.work.shape.threads:
-            self.work.indent -= 1
+        return self.work.block(f"if thread < {self.work.u(left)}:" if left < self.work.shape.threads else "")
 
     def weight(self, turn: int, k: int) -> str:
         return self.work.name(f"weight {self.key} {turn} {k}", f"w{self.key[0]}_{self.key[1]}_{turn}_{k}")
@@ -244,12 +237,12 @@ def _rounds(own: _Product, operand: str, inner: int, place: int, sums: list[str]
     whole = inner // UNROLLED * UNROLLED
     if whole:
         work.line(f"k = {u(0)}")
-        work.line(f"while k < {u(whole)}:")
-        work.indent += 1
-        weights = _stored(own, [f"k * {u(own.width)} + thread + {u(place + i * own.width)}" for i in range(UNROLLED)])
-        _add(own, operand, work.place(operand, 0, "k"), sums, weights)
-        work.line(f"k += {u(UNROLLED)}")
-        work.indent -= 1
+        with work.block(f"while k < {u(whole)}:"):
+            weights = _stored(
+                own, [f"k * {u(own.width)} + thread + {u(place + i * own.width)}" for i in range(UNROLLED)]
+            )
+            _add(own, operand, work.place(operand, 0, "k"), sums, weights)
+            work.line(f"k += {u(UNROLLED)}")
     if whole < inner:
         weights = _stored(own, [f"thread + {u(place + k * own.width)}" for k in range(whole, inner)])
         _add(own, operand, work.place(operand, 0, whole), sums, weights)

@@ -113,7 +113,7 @@ class LoopText(CudaText):
         return f"sh[{self.place(name, row, unit, own)}]"
 
     def place(self, name: str, row: str | int, unit: str | int, own: str = "") -> str:
-        """Where that lies."""
+        """Where an element of a value that lies in shared memory is."""
         key, state = self.facts.key(name), self.facts.state_of(name)
         return self._tile(key, row, unit, self.copies(key)[state[1] == "then"] if state else "", own)
 
