@@ -165,7 +165,10 @@ class Trajectory:
 
 
 @dataclass(frozen=True)
-class Gradients:
+class TrajectoryGradients:
+    """What `backward` finds: params [...], summed over batch and time; inputs [T, B, ...]; states
+    [B, ...], before the first step."""
+
     params: dict[str, Array]
     inputs: dict[str, Array]
     states: dict[str, Array]
@@ -189,8 +192,8 @@ def forward(
     """Runs the forward graph over a sequence.
 
     params: [...]; inputs: [T, B, ...]; states: [B, ...], zero where left out; lengths: [B] steps
-    that each row takes. Past a row's end its state stays and its outputs are zero.
-    """
+    that each row takes, None where all take T; sizes: the value of every size; numbers: what the
+    arithmetic is done in. Past a row's end its state stays and its outputs are zero."""
     steps, rows = next(iter(inputs.values())).shape[:2]
     state = {
         s: numbers.array((states or {}).get(s, np.zeros((rows, *full_shape(graph.shapes[n], sizes)))))
@@ -239,11 +242,12 @@ def backward(
     *,
     sizes: Mapping[str, int],
     numbers: Numbers = FLOAT64,
-) -> Gradients:
+) -> TrajectoryGradients:
     """Runs the adjoint graph from the last step to the first.
 
-    outputs: gradients [T, B, ...] of the forward's outputs; final: gradients [B, ...] of its final
-    states; zero where left out.
+    params, inputs, lengths, sizes, numbers: as `forward` had them; run: what it returned; outputs:
+    gradients [T, B, ...] of its outputs; final: gradients [B, ...] of its final states; zero where
+    left out.
     """
     steps, rows = next(iter(inputs.values())).shape[:2]
     flowing = {
@@ -276,7 +280,7 @@ def backward(
             for s, n in graph.states.items()
         }
     stacked = {i: np.stack(d[::-1]) if d else numbers.array(np.zeros(np.shape(inputs[i]))) for i, d in dx.items()}
-    return Gradients(sums, stacked, flowing)
+    return TrajectoryGradients(sums, stacked, flowing)
 
 
 # --- once per sequence
@@ -295,7 +299,8 @@ def once_gradients(
     """What the gradients of those values, summed over batch and time by the step, add to the
     gradients of the parameters that they depend on.
 
-    reverse: the adjoint of the `once` graph.
+    reverse: the adjoint of the `once` graph; params: [...]; gradients: [...], by the names of those
+    values; sizes: the value of every size; numbers: what the arithmetic is done in.
     """
     given = {gradient_of(name): numbers.array(gradient)[None] for name, gradient in gradients.items()}
     values = evaluate(reverse, Step(given, {}, params, {}, 0), numbers, sizes)

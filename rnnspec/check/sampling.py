@@ -94,7 +94,8 @@ def size_values(spec: Spec, values: Sequence[int] | Mapping[str, int]) -> dict[s
 
 def draw(spec: Spec, graph: Graph, shapes: Shapes, seed: int, dtype: str = "float64", margin: float = 0.0) -> Case:
     """A case whose values are finite and whose comparisons are all decided by more than `margin`.
-    Raises NoSampleError."""
+    spec, graph: the cell, and its forward graph; shapes: of the case; seed: of what is drawn;
+    dtype: of the arrays. Raises NoSampleError if no draw is such a case."""
     checked = switches(graph, spec.no_gradient) if margin else None
     reason = "its values are not finite"
     for attempt in range(ATTEMPTS):

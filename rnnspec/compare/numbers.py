@@ -136,9 +136,9 @@ def compare_at(
     """The largest difference of a run of both, beside the largest value, and the first value that
     differs.
 
-    case: the sizes, inputs, states and parameters, by the names of a. proof: which parameters of b
-    are which of a. numbers: in which both run. seed: of parameters without a counterpart, which are
-    0 where it is None.
+    pair: both cells, a and b. case: the sizes, inputs, states and parameters, by the names of
+    a. proof: which parameters of b are which of a. numbers: in which both run. seed: of parameters
+    without a counterpart, which are 0 where it is None.
     """
     params_a, params_b = _parameters_of_both(pair, case, proof, seed)
     run_a = reference.forward(pair.graph_a, params_a, case.inputs, case.states, sizes=case.sizes, numbers=numbers)

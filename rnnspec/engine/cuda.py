@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy import ndarray as Array
 
-from rnnspec.backends.cuda.choice import TIERS, Choice
+from rnnspec.backends.cuda.choice import TIERS, TierChoice
 from rnnspec.backends.cuda.launch.code import CudaCode
 from rnnspec.backends.cuda.launch.driver import Device, first_device
 from rnnspec.backends.cuda.launch.execution import Execution
@@ -104,7 +104,7 @@ class CudaKernel(Kernel):
         other._codes = self._codes
         return other
 
-    def choice(self, mode: str, rows: int, **sizes: int) -> Choice:
+    def choice(self, mode: str, rows: int, **sizes: int) -> TierChoice:
         """Which tier runs a kernel ("forward", "backward" or "infer") for so many rows and these
         sizes, and why."""
         return self._codes[mode].choice(self.device, rows, sizes, self.tier)

@@ -21,7 +21,7 @@ PER = ("step", "sequence", "call")
 
 
 @dataclass(frozen=True)
-class Kind:
+class DrawKind:
     """A distribution of one argument. mean: what is expected of a value, which stands in its place
     at evaluation. chance: of `value`, the rest are 0; None where the values are not two."""
 
@@ -32,18 +32,18 @@ class Kind:
     value: Callable[[float], float] | None = None
 
 
-KINDS: Mapping[str, Kind] = {
-    "bernoulli": Kind(
+KINDS: Mapping[str, DrawKind] = {
+    "bernoulli": DrawKind(
         "the probability of a 1, from 0 to 1", lambda p: 0 <= p <= 1, lambda p: p, lambda p: p, lambda p: 1.0
     ),
-    "dropout": Kind(
+    "dropout": DrawKind(
         "the probability of a 0, from 0 to below 1",
         lambda p: 0 <= p < 1,
         lambda p: 1.0,
         lambda p: 1 - p,
         lambda p: 1 / (1 - p),
     ),
-    "normal": Kind("the standard deviation, from 0 to 1e6", lambda s: 0 <= s <= 1e6, lambda s: 0.0),
+    "normal": DrawKind("the standard deviation, from 0 to 1e6", lambda s: 0 <= s <= 1e6, lambda s: 0.0),
 }
 FORMS = "bernoulli(p), dropout(p), normal(sigma), followed by 'per sequence' where one value holds for all steps"
 

@@ -55,9 +55,9 @@ def to_yaml(spec: Spec) -> str:
 def rewrite(
     spec: Spec, name: str, title: str, equations: Mapping[str, str], declared: Mapping[str, Mapping[str, str]]
 ) -> Spec:
-    """The cell with these equations (target -> "i[t] = 1") and declarations (a key of the file ->
-    name -> what it says), under a new name; what nothing uses any more is dropped. Raises SpecError
-    where the result is no cell."""
+    """The cell `spec` with these equations (target -> "i[t] = 1") and declarations, under a new
+    name and title; what nothing uses any more is dropped. declared: a key of the file -> name ->
+    what it says. Raises SpecError where the result is no cell."""
     lines = ["rnnspec: 1", f"name: {name}", f"extends: {spec.name}", f"title: {json.dumps(title, ensure_ascii=False)}"]
     for key, entries in declared.items():
         lines += _block(key, entries)

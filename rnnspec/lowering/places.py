@@ -7,7 +7,7 @@ from typing import Literal
 
 from rnnspec.language.syntax.tree import fresh
 from rnnspec.lowering.phases import Phases, read_whole
-from rnnspec.lowering.program import Accumulation, Buffer, Panel, Place, Program, Stage, State
+from rnnspec.lowering.program import Accumulation, Buffer, BufferPlace, CarriedState, Panel, Program, Stage
 from rnnspec.lowering.stages import ROWWISE, Key, StageDraft
 from rnnspec.symbolic.graph import Outer, Read, operands
 
@@ -19,9 +19,9 @@ class Layout:
     def __init__(self, phases: Phases, tape: Program | None):
         self.phases, self.graph, self.tape = phases, phases.graph, tape
         self.buffers: dict[str, Buffer] = {}
-        self.places: dict[str, Place] = {}
+        self.places: dict[str, BufferPlace] = {}
         self.inputs: dict[str, str] = {}
-        self.states: list[State] = []
+        self.states: list[CarriedState] = []
 
     def new_buffer(
         self, wanted: str, size: str, kind: Literal["rows", "history"] = "rows", *, saved: bool = False
@@ -42,10 +42,10 @@ class Layout:
             if not isinstance(node, Read) or node.kind in ("parameter", "step", "size"):
                 continue
             if node.kind == "state":
-                self.places[name] = Place(histories[node.source], 0)
+                self.places[name] = BufferPlace(histories[node.source], 0)
             elif node.kind == "input":
                 self.inputs[node.source] = self.new_buffer(name, phases.size(name), saved=name in phases.saved)
-                self.places[name] = Place(self.inputs[node.source])
+                self.places[name] = BufferPlace(self.inputs[node.source])
             else:
                 self.places[name] = self._taped(node)
 
@@ -57,19 +57,19 @@ class Layout:
         for state, value in self.graph.states.items():
             size = phases.size(value)
             name = self.new_buffer(f"{prefix}{state}_history", size, "history", saved=phases.keeps_tape)
-            self.states.append(State(state, name, size))
+            self.states.append(CarriedState(state, name, size))
             if value not in self.places and not phases.is_read(value) and value not in apart:
-                self.places[value] = Place(name, 1)
+                self.places[value] = BufferPlace(name, 1)
 
-    def _taped(self, node: Read) -> Place:
+    def _taped(self, node: Read) -> BufferPlace:
         """Where a value of the forward program lies on the tape."""
         assert self.tape is not None
         histories = {s.name: s.buffer for s in self.tape.states}
         states = [state for state, value in self.tape.graph.states.items() if value == node.source]
         if node.kind == "history":
-            place = Place(histories[node.source], 0)
+            place = BufferPlace(histories[node.source], 0)
         elif states:
-            place = Place(histories[states[0]], 1)
+            place = BufferPlace(histories[states[0]], 1)
         else:
             place = self.tape.places[node.source]
         source = self.tape.buffers[place.buffer]
@@ -94,7 +94,7 @@ class Layout:
                 wanted |= {node.left, node.right}
         for name in graph.nodes:
             if name in wanted and name not in self.places and not phases.is_read(name):
-                self.places[name] = Place(self.new_buffer(name, phases.size(name), saved=name in phases.saved))
+                self.places[name] = BufferPlace(self.new_buffer(name, phases.size(name), saved=name in phases.saved))
 
     def finished(self, key: Key, draft: StageDraft) -> Stage:
         """The stage of a draft: with its panels, and with the places where it leaves its values."""
@@ -110,11 +110,11 @@ class Layout:
             tuple(draft.rowwise),
         )
 
-    def _stores(self, key: Key, draft: StageDraft) -> list[tuple[str, Place]]:
+    def _stores(self, key: Key, draft: StageDraft) -> list[tuple[str, BufferPlace]]:
         """The values of a stage and their places, in the graph's order: their own, and the history
         of every state whose next value they are. Products are left in their own place by their
         panel."""
-        phases, stores = self.phases, list[tuple[str, Place]]()
+        phases, stores = self.phases, list[tuple[str, BufferPlace]]()
         computed = {n for n in (*draft.nodes, *draft.rowwise) if n not in phases.sunk}
         finished = {
             part.value
@@ -133,6 +133,6 @@ class Layout:
                 ]
         return stores
 
-    def _histories_after(self, value: str) -> list[Place]:
+    def _histories_after(self, value: str) -> list[BufferPlace]:
         """The histories of the states whose next value this is, one step on."""
-        return [Place(s.buffer, 1) for s in self.states if self.graph.states[s.name] == value]
+        return [BufferPlace(s.buffer, 1) for s in self.states if self.graph.states[s.name] == value]

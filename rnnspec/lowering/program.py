@@ -33,7 +33,7 @@ class Buffer:
 
 
 @dataclass(frozen=True)
-class Place:
+class BufferPlace:
     """Where a value lies: a buffer and, in a history, how many steps after its start."""
 
     buffer: str
@@ -81,7 +81,7 @@ class Stage:
     size: str
     panels: tuple[Panel, ...] = ()
     nodes: tuple[str, ...] = ()
-    stores: tuple[tuple[str, Place], ...] = ()
+    stores: tuple[tuple[str, BufferPlace], ...] = ()
     sums: tuple[tuple[str, str], ...] = ()
     rowwise: tuple[str, ...] = ()
 
@@ -104,7 +104,7 @@ class OuterSum:
 
 
 @dataclass(frozen=True)
-class State:
+class CarriedState:
     """A state of the cell, or of an adjoint the gradient that flows to it, and its history."""
 
     name: str
@@ -124,9 +124,9 @@ class Program:
     graph: Graph
     reverse: bool
     buffers: Mapping[str, Buffer]
-    places: Mapping[str, Place]
+    places: Mapping[str, BufferPlace]
     inputs: Mapping[str, str]
-    states: tuple[State, ...]
+    states: tuple[CarriedState, ...]
     outputs: Mapping[str, str]
     before: tuple[Stage, ...]
     loop: tuple[Stage, ...]
@@ -150,7 +150,7 @@ class Program:
         assert isinstance(node, Read)
         return node.source
 
-    def after_step(self, place: Place) -> bool:
+    def after_step(self, place: BufferPlace) -> bool:
         """Whether a place holds what a history has after each step, as time goes; else a history's
         place holds what it has before the step. A history that a reversed program writes is filled
         from its end."""

@@ -119,7 +119,8 @@ def operands(node: Node) -> tuple[str, ...]:
 
 
 def renamed(node: Node, new: Mapping[str, str]) -> Node:
-    """The same node over other operands."""
+    """A node that does the same with other operands. new: of those that change, old name -> new
+    name."""
 
     def to(name: str) -> str:
         return new.get(name, name)

@@ -38,7 +38,7 @@ def tangent_of(name: str) -> str:
 
 def tangent(forward: Graph, constants: tuple[str, ...] = ()) -> Graph:
     """The step and its derivative along the directions of everything that can vary."""
-    work = _Forward(forward)
+    work = _Tangent(forward)
     active = varying(forward, constants)
     for name, node in forward.nodes.items():
         if name in active:
@@ -64,7 +64,7 @@ def tangent(forward: Graph, constants: tuple[str, ...] = ()) -> Graph:
     return graph
 
 
-class _Forward:
+class _Tangent:
     """A tangent while it is made; `dots`: forward node -> the node of its direction."""
 
     def __init__(self, forward: Graph):

@@ -30,7 +30,7 @@ SCHEDULERS = 4  # warps of which a processor issues an instruction in each cycle
 
 
 @dataclass(frozen=True)
-class Choice:
+class TierChoice:
     """tier: see TIERS. shape: of the loop kernel, in tiers 1 and 2. why: in words."""
 
     tier: Literal[1, 2, 3]
@@ -47,7 +47,7 @@ def choose(
     shared: int,
     tier: int | None = None,
     together: int | None = None,
-) -> Choice:
+) -> TierChoice:
     """The tier, and in tiers 1 and 2 the shape of the loop kernel, that a program gets.
 
     facts: of the program.
@@ -61,7 +61,7 @@ def choose(
     Raises ValueError where the tier that was asked for can't run these sizes.
     """
     if tier == 3:
-        return Choice(3, None, "asked for")
+        return TierChoice(3, None, "asked for")
     whys: list[str] = []
     for number in (1, 2) if tier is None else (tier,):
         if number == 1:
@@ -69,14 +69,14 @@ def choose(
         else:
             shape, why = _grid(facts, sizes, item, rows, processors if together is None else together, shared)
         if shape is not None:
-            return Choice(1 if number == 1 else 2, shape, "; ".join([*whys, why]))
+            return TierChoice(1 if number == 1 else 2, shape, "; ".join([*whys, why]))
         whys.append(why)
     if tier is not None:
         given = ", ".join(f"{n} = {v}" for n, v in sizes.items())
         raise ValueError(
             f"tier {tier} can't run '{facts.program.name}' at {given}: {whys[0]}. Use tier=3, which has no limits."
         )
-    return Choice(3, None, "; ".join(dict.fromkeys(whys)))
+    return TierChoice(3, None, "; ".join(dict.fromkeys(whys)))
 
 
 def _rows_per_block(rows: int, processors: int) -> int:

@@ -94,9 +94,9 @@ def measure_functions(
 ) -> FunctionReport:
     """The errors of the elementwise functions of the table.
 
-    samples: arguments of each of six kinds; progress: told what is measured, how many before it, of
-    how many; run: what computes the functions, `run_kernel` if None; names: which functions, all
-    that a spec can name if None.
+    dtypes: in which they are measured; samples: arguments of each of six kinds; progress:
+    told what is measured, how many before it, of how many; run: what computes the functions,
+    `run_kernel` if None; names: which functions, all that a spec can name if None.
     """
     run = run or run_kernel
     names = [n for n in FUNCTIONS if n not in INTERNAL] if names is None else list(names)

@@ -33,7 +33,7 @@ _COMPARISONS = frozenset({"<", "<=", ">", ">=", "==", "!="})
 
 
 @dataclass(frozen=True)
-class Kind:
+class ExpressionKind:
     """What an expression is: its shape (None where it can't be told yet, or after a fault), and
     whether a condition."""
 
@@ -48,7 +48,8 @@ def infer_shapes(
     sizes: Collection[str],
     faults: Faults,
 ) -> dict[str, Shape]:
-    """The declared shapes and those of the intermediates. All faults of shape are noted."""
+    """The declared shapes and those of the intermediates. equations: of the cell; declared: by
+    name; states, sizes: their names; faults: where all faults of shape are noted."""
     shapes: dict[str, Shape] = dict(declared)
     readers: dict[str, list[Equation]] = {}
     for equation in equations:
@@ -110,18 +111,18 @@ class _Checker:
     def __init__(self, shapes: Mapping[str, Shape], faults: Faults, sizes: Collection[str] = ()):
         self.shapes, self.faults, self.sizes = shapes, faults, sizes
 
-    def fault(self, message: str, at: Place) -> Kind:
+    def fault(self, message: str, at: Place) -> ExpressionKind:
         self.faults.add(message, at)
-        return Kind(None)
+        return ExpressionKind(None)
 
-    def kind(self, expr: Expr) -> Kind:
+    def kind(self, expr: Expr) -> ExpressionKind:
         match expr:
             case Number():
-                return Kind(())
+                return ExpressionKind(())
             case Ref(name, time):
                 number = time is None and (name == "t" or name in self.sizes)
                 shape = () if number else self.shapes.get(name)
-                return Kind(shape[1:] if shape and expr.index is not None else shape)
+                return ExpressionKind(shape[1:] if shape and expr.index is not None else shape)
             case Unary("T", arg):
                 return self.transposed(arg, expr.at)
             case Unary("not", arg):
@@ -137,7 +138,7 @@ class _Checker:
             case Call("", args):
                 for arg in args:
                     self.kind(arg)
-                return Kind(None)
+                return ExpressionKind(None)
             case Call("where", args):
                 return self.where(args, expr.at)
             case Call(function, args) if function in FEATURES:
@@ -150,7 +151,7 @@ class _Checker:
         """How many axes an expression has."""
         return len(self.kind(expr).shape or ())
 
-    def numbers(self, args: list[Expr], what: str) -> list[Kind]:
+    def numbers(self, args: list[Expr], what: str) -> list[ExpressionKind]:
         """The kinds of operands that must be numbers, not conditions."""
         kinds = [self.kind(arg) for arg in args]
         for arg, kind in zip(args, kinds):
@@ -161,11 +162,11 @@ class _Checker:
                 )
         return [replace(k, condition=False) for k in kinds]
 
-    def elementwise(self, op: str, args: list[Expr], at: Place) -> Kind:
+    def elementwise(self, op: str, args: list[Expr], at: Place) -> ExpressionKind:
         kinds = self.numbers(args, op)
         return self.joined(op, args, kinds, at)
 
-    def joined(self, op: str, args: list[Expr], kinds: list[Kind], at: Place) -> Kind:
+    def joined(self, op: str, args: list[Expr], kinds: list[ExpressionKind], at: Place) -> ExpressionKind:
         """The common shape of operands that go element by element."""
         known = [(arg, kind.shape) for arg, kind in zip(args, kinds) if kind.shape]
         for arg, shape in known[1:]:
@@ -181,10 +182,10 @@ class _Checker:
                 at,
             )
         if known:
-            return Kind(known[0][1])
-        return Kind(None if any(kind.shape is None for kind in kinds) else ())
+            return ExpressionKind(known[0][1])
+        return ExpressionKind(None if any(kind.shape is None for kind in kinds) else ())
 
-    def matrix_times(self, a: Expr, a_shape: Shape, b: Expr, b_shape: Shape, at: Place) -> Kind:
+    def matrix_times(self, a: Expr, a_shape: Shape, b: Expr, b_shape: Shape, at: Place) -> ExpressionKind:
         both = f"{described(a, a_shape)}, {described(b, b_shape)}"
         if len(a_shape) == 1:
             example = f"{to_text(a)[:40]} * ({to_text(b)[:40]} @ ...)"
@@ -196,23 +197,23 @@ class _Checker:
             advice = f"Write {to_text(a)[:40]} @ {to_text(b)[:40]} for the product of a matrix and a vector."
         return self.fault(f"'*' goes element by element, and {both}. {advice}", at)
 
-    def product(self, left: Expr, right: Expr, at: Place) -> Kind:
+    def product(self, left: Expr, right: Expr, at: Place) -> ExpressionKind:
         a, b = (kind.shape for kind in self.numbers([left, right], "@"))
         if a is None or b is None:
-            return Kind(None)
+            return ExpressionKind(None)
         both = f"{described(left, a)}, {described(right, b)}"
         match a, b:
             case ((rows, inner), (size,)) if inner == size:
-                return Kind((rows,))
+                return ExpressionKind((rows,))
             case ((size,), (inner, columns)) if inner == size:
-                return Kind((columns,))
+                return ExpressionKind((columns,))
             case ((_, inner), (size,)) | ((size,), (inner, _)):
                 turned = a[0] == size if len(a) == 2 else b[1] == size
                 advice = f" {to_text(right)[:40]} @ {to_text(left)[:40]} multiplies by the transpose." if turned else ""
                 return self.fault(f"'@' does not fit: {both}; the matrix needs a vector of [{inner}].{advice}", at)
             case ((rows, inner), (outer, columns)):
                 if inner == outer:
-                    return Kind((rows, columns))
+                    return ExpressionKind((rows, columns))
                 return self.fault(
                     f"'@' does not fit: {both}; the columns of the first must be as many as the rows of the second.", at
                 )
@@ -225,7 +226,7 @@ class _Checker:
                 )
         return self.fault(f"'@' is the product of a matrix and a vector; {both}. Write '*'.", at)
 
-    def transposed(self, arg: Expr, at: Place) -> Kind:
+    def transposed(self, arg: Expr, at: Place) -> ExpressionKind:
         shape = self.numbers([arg], ".T")[0].shape
         if shape is not None and len(shape) != 2:
             return self.fault(
@@ -233,26 +234,26 @@ class _Checker:
                 " of W.",
                 at,
             )
-        return Kind(None if shape is None else shape[::-1])
+        return ExpressionKind(None if shape is None else shape[::-1])
 
-    def feature(self, function: str, args: tuple[Expr, ...], at: Place) -> Kind:
+    def feature(self, function: str, args: tuple[Expr, ...], at: Place) -> ExpressionKind:
         kinds = self.numbers(list(args), function)
         shapes = [kind.shape for kind in kinds if kind.shape is not None]
         if len(shapes) < len(kinds):
-            return Kind(None)
+            return ExpressionKind(None)
         try:
-            return Kind(feature_shape(function, args, shapes))
+            return ExpressionKind(feature_shape(function, args, shapes))
         except FeatureError as error:
             return self.fault(str(error), at)
 
-    def logical(self, op: str, args: list[Expr], at: Place) -> Kind:
+    def logical(self, op: str, args: list[Expr], at: Place) -> ExpressionKind:
         kinds = [self.kind(arg) for arg in args]
         for arg, kind in zip(args, kinds):
             if not kind.condition and kind.shape is not None:
                 self.fault(f"'{op}' takes conditions (< <= > >= == !=), and {to_text(arg)[:60]} is a number.", arg.at)
         return replace(self.joined(op, args, kinds, at), condition=True)
 
-    def where(self, args: tuple[Expr, ...], at: Place) -> Kind:
+    def where(self, args: tuple[Expr, ...], at: Place) -> ExpressionKind:
         condition, *sides = args
         kind = self.kind(condition)
         if not kind.condition and kind.shape is not None:
@@ -270,8 +271,8 @@ def shape_of(expr: Expr, shapes: Mapping[str, Shape], sizes: Collection[str]) ->
 
 
 def pull_factors(expr: Expr, shapes: Mapping[str, Shape], sizes: Collection[str]) -> Expr:
-    """The same value with the numbers that multiply a matrix behind its `@`: (a * W) @ x, as `a * W
-    @ x` is read, gives a * (W @ x)."""
+    """An expression of the same value, where the numbers that multiply a matrix come after its `@`:
+    (a * W) @ x, as `a * W @ x` is read, gives a * (W @ x)."""
     return _pulled_everywhere(expr, _Checker(shapes, Faults({}), sizes))
 
 

@@ -112,7 +112,7 @@ def numbers_by_name(
     caller: str, one: float | None, given: Mapping[str, float], known: Iterable[str], what: str, kind: str
 ) -> dict[str, float]:
     """`one` for every known name, or those that are given; each a number that noise of this kind
-    takes."""
+    takes. caller: the function's name in messages; what: that of a known thing."""
     known, row = list(known), KINDS[kind]
     if one is None and not given:
         raise RnnspecError(

@@ -8,7 +8,7 @@ from typing import Any
 
 from rnnspec.backends.cpu.emit.writer import VectorWriter
 from rnnspec.language.functions import PRIMITIVES
-from rnnspec.lowering.program import Place
+from rnnspec.lowering.program import BufferPlace
 from rnnspec.lowering.signature import signature
 from rnnspec.lowering.text import Text
 
@@ -163,13 +163,13 @@ class Emission(Text):
         with self.block("if parts > 1:"):
             self.line("wait(barrier, parts, yielding)")
 
-    def address(self, place: Place) -> str:
+    def address(self, place: BufferPlace) -> str:
         return self._place("address", place)
 
-    def rows(self, place: Place) -> str:
+    def rows(self, place: BufferPlace) -> str:
         return self._place("rows", place)
 
-    def _place(self, what: str, place: Place) -> str:
+    def _place(self, what: str, place: BufferPlace) -> str:
         return self.name(
             f"{what} {place.buffer} {place.shift}", f"{place.buffer}{'_next' if place.shift else ''}_{what}"
         )

@@ -14,7 +14,7 @@ from rnnspec.backends.cpu.emit.emission import HEADER, IMPORTS, Emission, Target
 from rnnspec.backends.cpu.emit.panels import all_panels, describe_panels, descriptor, split
 from rnnspec.backends.cpu.emit.stage import gradient, loop, whole
 from rnnspec.language.functions import PRIMITIVES
-from rnnspec.lowering.program import Place, Program
+from rnnspec.lowering.program import BufferPlace, Program
 from rnnspec.lowering.signature import gradient_sums, signature
 from rnnspec.symbolic.graph import size_of
 
@@ -105,7 +105,7 @@ def _chunk(work: Emission) -> None:
         _places(work)
         describe_panels(work)
         for source, buffer in program.inputs.items():
-            _transfer(work, "gather", f"input {source}", Place(buffer), program.buffers[buffer].size)
+            _transfer(work, "gather", f"input {source}", BufferPlace(buffer), program.buffers[buffer].size)
         _carry(work, entering=True)
         work.barrier()
         _stages(work)
@@ -132,8 +132,8 @@ def _stages(work: Emission) -> None:
         number = whole(work, stage, number)
 
 
-def _used_places(program: Program) -> list[Place]:
-    histories = [Place(s.buffer, shift) for s in program.states for shift in (0, 1)]
+def _used_places(program: Program) -> list[BufferPlace]:
+    histories = [BufferPlace(s.buffer, shift) for s in program.states for shift in (0, 1)]
     stored = [place for stage in program.stages() for _, place in stage.stores]
     return list(dict.fromkeys([*program.places.values(), *stored, *histories]))
 
@@ -153,7 +153,7 @@ def _places(work: Emission) -> None:
         work.line(f"{work.rows(place)} = pointer({work.address(place)})")
 
 
-def _transfer(work: Emission, function: str, key: str, place: Place, size: str) -> None:
+def _transfer(work: Emission, function: str, key: str, place: BufferPlace, size: str) -> None:
     """Rows of the chunk from or to an array of the caller's."""
     fields = work.get(key, f"{key}, t", f"{key}, b", f"{key}, d")
     width, padded = work.name(f"size {size}"), work.pad(size)
@@ -173,7 +173,7 @@ def _carry(work: Emission, *, entering: bool) -> None:
     for state in program.states:
         padded = work.pad(state.size)
         carry = f"pointer({work.get(f'carry {state.name}')})"
-        history = work.rows(Place(state.buffer, 0 if not program.reverse else 1))
+        history = work.rows(BufferPlace(state.buffer, 0 if not program.reverse else 1))
         with work.block("for k in range(n):"):
             if ragged_side:
                 work.line("end = steps if lengths == 0 else min(steps, get(pointer_int(lengths), k) - t0)")

@@ -185,9 +185,10 @@ def execute(
 ) -> tuple[dict[str, Array], dict[str, Array]]:
     """Runs a kernel over all blocks.
 
-    inputs, outputs: [T, B, ...] arrays of the caller's, read and written in place; states: [B,
-    width] before the first step. Returns the states after the last step [B, width], and the
-    gradients of parameters that the kernel sums.
+    own: the kernel's plan; packed: its weights; inputs, outputs: [T, B, ...] arrays of the
+    caller's, read and written in place; states: [B, width] before the first step; tape: what a
+    forward kernel writes and a backward kernel reads, if anything. Returns the states after the
+    last step [B, width], and the gradients of parameters that the kernel sums.
     """
     bound = _IDLE.pop(own.number, None) or Bound(own)
     bound.use(packed, tape)

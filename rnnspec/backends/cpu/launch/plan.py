@@ -67,7 +67,8 @@ class Plan:
 
 
 def plan(own: CpuCode, sizes: Mapping[str, int], blocks: tuple[Block, ...], parts: int = 1, pieces: int = 0) -> Plan:
-    """The plan of a kernel for sizes and blocks of rows, each of them shared by `parts` threads."""
+    """The plan of a kernel for sizes and blocks of rows, each of them shared by `parts` threads.
+    own: the kernel; sizes: the value of every size; pieces: see Plan."""
     layout = own.layout
     static = _static_fields(own, sizes) | {"parts": parts, "yielding": yield_address()}
     tables = []

@@ -65,6 +65,9 @@ def part_count(
 ) -> int:
     """How many threads share the units of one row, where there are fewer rows than threads.
 
+    layout: of the kernel; sizes: the value of every size; steps: T of the call; threads: how many
+    there are; limits: what a thread and a meeting have to be worth.
+
     They have to meet at every stage of every step, which costs some 0.3 microseconds: the products
     of a step must be worth it.
     """

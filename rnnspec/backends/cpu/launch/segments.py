@@ -75,7 +75,8 @@ class Segments:
         states: Mapping[str, Array],
     ) -> tuple[dict[str, Array], dict[str, Array]]:
         """Runs a backward kernel over all segments, the last one first; returns what
-        `execute` does with a whole tape."""
+        `execute` does with a whole tape. plan: of the backward kernel; packed, inputs, outputs,
+        states: as `execute` takes them."""
         with self.lock:
             self._check()
             bound = Bound(plan)

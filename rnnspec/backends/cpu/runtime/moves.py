@@ -29,7 +29,7 @@ LANES = host().lanes["float32"]
 @intrinsic
 def transpose(tc, dest, dest_row, source, source_row):
     """dest[k, l] = source[l, k] for k, l < lanes: log2(lanes) rounds in which vector i meets vector
-    i + lanes/2."""
+    i + lanes/2. dest_row, source_row: strides of rows, in elements."""
 
     def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
         dest, dest_row, source, source_row = args

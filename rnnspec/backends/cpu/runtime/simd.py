@@ -268,7 +268,8 @@ def horizontal_max(tc, value):
 
 @intrinsic
 def store_first(tc, pointer, offset, value, count):
-    """Write the first `count` lanes of a vector (or all) to elements `offset`, `offset` + 1, ..."""
+    """Write the first `count` lanes of a vector, `value` (or all), to elements `offset`, `offset` +
+    1, ... of `pointer`."""
 
     def codegen(context, builder, sig, args):
         pointer, offset, vector, count = args

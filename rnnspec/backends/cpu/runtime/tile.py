@@ -264,7 +264,9 @@ def _call_tile(
 
 @intrinsic
 def product_tile(tc, rows, vectors, desc, panel, shift, row, first, segments, k0, count, more, ahead, ahead_step):
-    """One tile of `product`."""
+    """One tile of `product`, for a number of rows (from `row` on) and vectors known at run time.
+    panel: of the first segment, at its block of K; shift: in C, to the group; desc, first,
+    segments, k0, count, more, ahead, ahead_step: as in `_product_tile`."""
 
     def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
         rows, vectors, *rest = args
@@ -277,8 +279,8 @@ def product_tile(tc, rows, vectors, desc, panel, shift, row, first, segments, k0
 
 @intrinsic
 def outer_tile(tc, vectors, a, a_row, panel, K, c, c_row, live):
-    """One tile of `outer`: as many rows as a full tile has, of which the first `live` are
-    stored."""
+    """One tile of `outer`, as `_outer_tile` says of a, panel, K and c: as many rows as a full tile
+    has for so many vectors, of which the first `live` are stored. a_row, c_row: strides."""
 
     def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
         _call_tile(builder, _outer_tile, {v: (r, v) for r, v in _outer_sizes()}, args[0], list(args[1:]))

@@ -79,7 +79,8 @@ def prebuilt(folders: Iterable[Path]) -> None:
 
 
 def store(folder: Path, source: Source, target: tuple[int, int], cubin: bytes, entry: str) -> Path:
-    """Puts a kernel's cubin where `prebuilt` looks for it."""
+    """Puts a kernel's cubin where `prebuilt` looks for it, and returns its path. folder: one of
+    those; source: of the kernel; target: compute capability; entry: the kernel's name in it."""
     path, content = folder / _file(source, target), entry.encode() + b"\n" + cubin
     atomic.write(path, hashlib.sha256(content).digest() + content)
     return path

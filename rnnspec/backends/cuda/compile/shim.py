@@ -184,8 +184,9 @@ _LOCK = threading.Lock()
 def compile_ptx(
     kernel: Callable[..., None], dtype: str, kinds: Sequence[str], capability: tuple[int, int], threads: int
 ) -> tuple[str, str]:
-    """The PTX of a kernel, and the name of its entry. kinds: of its arguments, "real*", "real**",
-    "index*" or "index"."""
+    """The PTX of a kernel, and the name of its entry. dtype: "float32" or "float64", which "real"
+    is; kinds: of its arguments, "real*", "real**", "index*" or "index"; capability: of the GPU that
+    it is for; threads: the most of a block."""
     real = REALS[dtype]
     kind_types = {
         "real*": types.CPointer(real),

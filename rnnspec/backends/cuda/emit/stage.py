@@ -93,7 +93,7 @@ def _row(work: CudaText, stage: Stage, totals: dict[int, str]) -> None:
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _StageRows:
     """Elements of the row `row` in global memory."""
 
     work: CudaText
@@ -115,7 +115,7 @@ class _Rows:
 def _rowwise(work: CudaText, stage: Stage) -> None:
     """A block works on one row at a time."""
     work.header("lengths", "first", "count", "t0", "n")
-    access, group = _Rows(work, stage), Group(work.u(ROW_THREADS), "thread", 0, ROW_THREADS)
+    access, group = _StageRows(work, stage), Group(work.u(ROW_THREADS), "thread", 0, ROW_THREADS)
     waits = waiting(stage, work)
     if waits:
         work.line("sh = cuda.shared.array(0, real, alignment=16)")

@@ -13,7 +13,7 @@ from pprint import pformat
 from rnnspec.backends.cuda.compile.source import Source
 from rnnspec.backends.cuda.emit.writer import WRITTEN_OUT, ScalarWriter
 from rnnspec.language.functions import PRIMITIVES
-from rnnspec.lowering.program import Place, Stage
+from rnnspec.lowering.program import BufferPlace, Stage
 from rnnspec.lowering.text import Text
 from rnnspec.symbolic.graph import size_of
 
@@ -102,7 +102,7 @@ class CudaText(Text):
         self.constants.add(number)
         return f"U{number}"
 
-    def pointer(self, place: Place) -> str:
+    def pointer(self, place: BufferPlace) -> str:
         """The rows of a place in global memory."""
         return self.argument(
             f"rows {place.buffer} {place.shift}", f"{place.buffer}{'_next' if place.shift else ''}_rows"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnspec.backends.cuda.choice import Choice, choose
+from rnnspec.backends.cuda.choice import TierChoice, choose
 from rnnspec.backends.cuda.compile.source import Source
 from rnnspec.backends.cuda.emit.stage import has_work, stage_source
 from rnnspec.backends.cuda.launch.driver import Device
@@ -29,7 +29,7 @@ class CudaCode:
     dtype: np.dtype
     digest: str
     sources: dict[Any, Source] = field(default_factory=dict)
-    choices: dict[Any, Choice] = field(default_factory=dict)
+    choices: dict[Any, TierChoice] = field(default_factory=dict)
 
     @cached_property
     def facts(self) -> Facts:
@@ -50,7 +50,7 @@ class CudaCode:
         """The texts of its stages' kernels."""
         return "\n".join(self.stage(stage).text for stage in self.program.stages() if has_work(stage))
 
-    def choice(self, device: Device, rows: int, sizes: Mapping[str, int], tier: int | None) -> Choice:
+    def choice(self, device: Device, rows: int, sizes: Mapping[str, int], tier: int | None) -> TierChoice:
         """Which kernels run the loop for so many rows, see choice.py. tier: what it has to be."""
         key = (device, rows, tuple(sizes.items()), tier)
         if key not in self.choices:
@@ -60,7 +60,7 @@ class CudaCode:
             )
         return self.choices[key]
 
-    def loop(self, choice: Choice, sizes: Mapping[str, int]) -> Source:
+    def loop(self, choice: TierChoice, sizes: Mapping[str, int]) -> Source:
         """The kernel of the loop, in tiers 1 and 2."""
         assert choice.shape is not None
         key = (choice.shape.rows, choice.shape.blocks, choice.shape.threads, choice.shape.weights, tuple(sizes.items()))

@@ -147,7 +147,9 @@ class Device:
     def launch(
         self, function: c_void_p, blocks: int, threads: int, shared: int, stream: int, values: Sequence[int]
     ) -> None:
-        """Starts a kernel all of whose arguments are eight bytes wide."""
+        """Starts a kernel all of whose arguments are eight bytes wide. function: what was loaded;
+        blocks, threads: how many, threads of a block; shared: bytes of a block; stream: a handle;
+        values: the arguments, in order."""
         self.call(
             "cuLaunchKernel", function, *_extent(blocks, threads, shared, stream), _pointers(values), c_void_p(None)
         )
@@ -156,7 +158,7 @@ class Device:
         self, function: c_void_p, blocks: int, threads: int, shared: int, stream: int, values: Sequence[int]
     ) -> None:
         """Starts a kernel with all blocks at once, or not at all: they may wait for each other (a
-        cooperative launch)."""
+        cooperative launch). function, blocks, threads, shared, stream, values: as in `launch`."""
         self.call("cuLaunchCooperativeKernel", function, *_extent(blocks, threads, shared, stream), _pointers(values))
 
     def allocate(self, count: int, stream: int) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy import ndarray as Array
 
-from rnnspec.backends.cuda.choice import Choice
+from rnnspec.backends.cuda.choice import TierChoice
 from rnnspec.backends.cuda.compile.source import Source
 from rnnspec.backends.cuda.emit import products
 from rnnspec.backends.cuda.emit.stage import THREADS, has_work
@@ -23,7 +23,7 @@ from rnnspec.backends.cuda.launch.memory import DeviceArray
 from rnnspec.backends.cuda.loop.facts import Shape
 from rnnspec.backends.cuda.loop.grid import APART
 from rnnspec.language.sizes import evaluate_size
-from rnnspec.lowering.program import Panel, Place, Stage, State
+from rnnspec.lowering.program import BufferPlace, CarriedState, Panel, Stage
 from rnnspec.lowering.signature import gradient_sums
 from rnnspec.symbolic.graph import size_of
 
@@ -41,7 +41,7 @@ class Execution:
 
     code: CudaCode
     launcher: Launcher
-    choice: Choice
+    choice: TierChoice
     sizes: Mapping[str, int]
     steps: int
     n: int
@@ -98,9 +98,9 @@ class Execution:
         """Every state after every step, [T, B, width], zero past a row's end; of a run that kept
         its tape."""
         program = self.code.program
-        return {s.name: self.taken(Place(s.buffer, 1), self.size(s.size)) for s in program.states}
+        return {s.name: self.taken(BufferPlace(s.buffer, 1), self.size(s.size)) for s in program.states}
 
-    def taken(self, place: Place, width: int) -> DeviceArray:
+    def taken(self, place: BufferPlace, width: int) -> DeviceArray:
         """A copy of the rows of a place, zero past a row's end."""
         rows, found = self.steps * self.n, self.launcher.new(self.steps, self.n, width)
         self.launcher.move(
@@ -127,7 +127,7 @@ class Execution:
             where[name] = self.launcher.new((self.steps + (buffer.kind == "history")) * self.n, self.size(buffer.size))
         return where[name]
 
-    def address(self, place: Place) -> int:
+    def address(self, place: BufferPlace) -> int:
         """Where the rows of a place begin: of a history, those before each step or after it."""
         program, start = self.code.program, self.buffer(place.buffer).address
         step = self.n * self.size(program.buffers[place.buffer].size) * self.launcher.dtype.itemsize
@@ -143,7 +143,7 @@ class Execution:
             match kind:
                 case "rows":
                     name, shift = rest.rsplit(" ", 1)
-                    found[key] = self.address(Place(name, int(shift)))
+                    found[key] = self.address(BufferPlace(name, int(shift)))
                 case "vector":
                     found[key] = self.params[rest].address
                 case "size":
@@ -201,7 +201,7 @@ class Execution:
             for stage, panels in zip(program.loop, ready):
                 self.stage(stage, s * self.n, self.n, s, panels)
 
-    def begin(self, state: State) -> None:
+    def begin(self, state: CarriedState) -> None:
         """The state before each row's first step, into its history."""
         self.launcher.move(
             "move",
@@ -215,7 +215,7 @@ class Execution:
             lengths=self.lengths_array.address,
         )
 
-    def finish(self, state: State) -> None:
+    def finish(self, state: CarriedState) -> None:
         """The state after each row's last step, from its history."""
         self.launcher.move(
             "move",
@@ -234,8 +234,9 @@ class Execution:
     def stage(
         self, stage: Stage, first: int, count: int, t0: int, panels: list[tuple[dict[str, int], int]] | None = None
     ) -> None:
-        """A stage over rows: its products, then the rest. panels: what `panel` made, if it was made
-        before."""
+        """A stage over rows: its products, then the rest. first, count: which rows of the
+        buffers, counted over all steps; t0: the step of the first; panels: what `panel` made, if it
+        was made before."""
         if not count:
             return
         common = {"first": first, "count": count, "t0": t0, "n": self.n, "lengths": self.lengths_array.address}

@@ -22,7 +22,7 @@ class StreamHandle(int):
     owner: Any = None
 
 
-class Memory:
+class DeviceMemory:
     """A piece of the device's memory, given back when nobody refers to it any more."""
 
     def __init__(self, device: Device, count: int, stream: int):
@@ -100,14 +100,14 @@ class DeviceArray:
 
 
 def new_array(device: Device, shape: tuple[int, ...], dtype: np.dtype, stream: int) -> DeviceArray:
-    memory = Memory(device, prod(shape) * dtype.itemsize, stream)
+    memory = DeviceMemory(device, prod(shape) * dtype.itemsize, stream)
     return DeviceArray(memory.address, shape, dtype, packed_strides(shape, dtype.itemsize), memory, device, stream)
 
 
 def foreign(what: str, value: Any, dtype: np.dtype, device: Device, stream: int) -> DeviceArray:
-    """An array of another library's where it lies. Raises DtypeError if it is not of this dtype, or
-    its numbers do not lie at multiples of their size; UnsupportedError if it lies on another
-    GPU."""
+    """An array of another library's where it lies. what: its name in messages; value: that array;
+    device, stream: where kernels will read it. Raises DtypeError if it is not of this dtype, or its
+    numbers do not lie at multiples of their size; UnsupportedError if it lies on another GPU."""
     told = interface(value)
     found = np.dtype(told["typestr"])
     if found != dtype:

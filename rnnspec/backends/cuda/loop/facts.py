@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import Literal
 
 from rnnspec.language.sizes import evaluate_size
-from rnnspec.lowering.program import Panel, Place, Program, Stage, State
+from rnnspec.lowering.program import BufferPlace, CarriedState, Panel, Program, Stage
 from rnnspec.symbolic.graph import CumSum, Reduce, operands, size_of
 
 WARP = 32
@@ -48,7 +48,7 @@ class Facts:
     program: Program
 
     @cached_property
-    def states(self) -> Mapping[str, State]:
+    def states(self) -> Mapping[str, CarriedState]:
         """The states by the buffers of their histories."""
         return {s.buffer: s for s in self.program.states}
 
@@ -67,7 +67,7 @@ class Facts:
         """What the loop computes."""
         return frozenset(self.parts) | {n for stage in self.program.loop for n in (*stage.nodes, *stage.rowwise)}
 
-    def state_of(self, name: str) -> tuple[State, Literal["now", "then"]] | None:
+    def state_of(self, name: str) -> tuple[CarriedState, Literal["now", "then"]] | None:
         """The state that a value is, before the step ("now") or after it ("then")."""
         place = self.program.places.get(name)
         state = self.states.get(place.buffer) if place else None
@@ -89,7 +89,7 @@ class Facts:
                 tiles[f"value {value}"] = (size_of(self.program.graph, value), 1)
         return {key: Tile(*tile, key in self._whole) for key, tile in tiles.items()}
 
-    def key(self, value: str, place: Place | None = None) -> str:
+    def key(self, value: str, place: BufferPlace | None = None) -> str:
         """The tile of a value, or of one of the places where it is stored."""
         if place is None:
             found = self.state_of(value)
@@ -106,7 +106,7 @@ class Facts:
             found |= {self.key(n, place) for n in stage.rowwise for place in self.left(stage, n)}
         return frozenset(found)
 
-    def left(self, stage: Stage, name: str) -> list[Place]:
+    def left(self, stage: Stage, name: str) -> list[BufferPlace]:
         """Where a node of a stage that works row by row is left."""
         return list(dict.fromkeys([self.program.places[name], *(p for v, p in stage.stores if v == name)]))
 
@@ -141,7 +141,7 @@ class Facts:
             | {b.name for b in program.buffers.values() if b.saved}
         )
 
-    def stored(self, stage: Stage) -> Iterator[tuple[str, Place]]:
+    def stored(self, stage: Stage) -> Iterator[tuple[str, BufferPlace]]:
         """The values that a stage leaves, and where, those of its products included."""
         for panel in stage.panels:
             for acc in panel.accumulations:
@@ -149,7 +149,7 @@ class Facts:
         yield from dict.fromkeys([*stage.stores, *self.carried(stage)])
 
     @cached_property
-    def inside(self) -> tuple[State, ...]:
+    def inside(self) -> tuple[CarriedState, ...]:
         """The states that the loop computes or reads. The others are computed of all steps at once,
         and their history holds them."""
         read = {self.key(n) for stage in self.program.loop for n in self._read(stage)}
@@ -160,16 +160,16 @@ class Facts:
         )
 
     @cached_property
-    def ready(self) -> tuple[State, ...]:
+    def ready(self) -> tuple[CarriedState, ...]:
         """The states that the loop does not compute."""
         return tuple(s for s in self.program.states if self.program.graph.states[s.name] not in self.made)
 
-    def carried(self, stage: Stage) -> list[tuple[str, Place]]:
+    def carried(self, stage: Stage) -> list[tuple[str, BufferPlace]]:
         """States that the loop reads and does not compute: the first stage of their size takes them
         from global memory."""
         program, found = self.program, []
         for state in self.inside:
-            value, place = program.graph.states[state.name], Place(state.buffer, 1)
+            value, place = program.graph.states[state.name], BufferPlace(state.buffer, 1)
             first = next((s for s in program.loop if s.size == state.size and not s.rowwise), None)
             if state in self.ready and program.places.get(value) == place and first is stage:
                 found.append((value, place))
@@ -209,8 +209,10 @@ def layout(
     blocks: int = 1,
     wanted: int = WANTED_THREADS,
 ) -> Shape:
-    """The shape of the kernel with so many rows to a tile, and blocks that share its units. item:
-    bytes of a number; wanted: threads of a block, if there are terms enough to share out."""
+    """The shape of the kernel with so many rows to a tile, and blocks that share its units.
+
+    facts: of its program; sizes: the value of every size; item: bytes of a number; weights: where
+    they are kept; wanted: threads of a block, if there are terms enough to share out."""
     program, vector = facts.program, VECTOR_BYTES // item
 
     def up(count: int) -> int:

@@ -24,7 +24,7 @@ from rnnspec.backends.cuda.loop.facts import MOST_GROUP, Facts, Shape
 from rnnspec.backends.cuda.loop.grid import enter_whole, exchange_line, exchanged, grid_header
 from rnnspec.backends.cuda.loop.products import load_weights, product, product_sums
 from rnnspec.backends.cuda.loop.text import LoopText
-from rnnspec.lowering.program import Accumulation, Place, Program, Stage
+from rnnspec.lowering.program import Accumulation, BufferPlace, Program, Stage
 from rnnspec.lowering.signature import barriers
 from rnnspec.symbolic.graph import size_of
 
@@ -34,7 +34,8 @@ HOISTED = 16  # parameters that a thread reads once, before the first step, for 
 def loop_source(
     program: Program, facts: Facts, shape: Shape, sizes: Mapping[str, int], dtype: str, digest: str = ""
 ) -> Source:
-    """The module of a loop kernel. sizes: of the spec, by name."""
+    """The module of a loop kernel. facts: of its program; shape: what `layout` made; sizes: of the
+    spec, by name; dtype: "float32" or "float64"; digest: of the spec."""
     work = LoopText(program, dtype, facts=facts, shape=shape, sizes=sizes)
     work.header("n", "order", "tile_lengths")
     work.line("thread = uint64(cuda.threadIdx.x)")
@@ -122,7 +123,7 @@ def _enter(work: LoopText) -> None:
                 work.line(f"    total = {given}[{b} * {work.size(state.size)} + {u}]")
                 if state.buffer in work.facts.outside:
                     first = f"{length} * n + {b}" if work.program.reverse else b
-                    base = work.pointer(Place(state.buffer, 1 if work.program.reverse else 0))
+                    base = work.pointer(BufferPlace(state.buffer, 1 if work.program.reverse else 0))
                     work.line(f"    {base}[({first}) * {work.size(state.size)} + {u}] = total")
                 if work.alone or not work.facts.tiles[f"state {state.name}"].whole:
                     work.line(f"{work.tile(f'state {state.name}', r, u, '', j)} = total")

@@ -194,8 +194,11 @@ def product(work: LoopText, stage: Stage, panel: Panel, key: Key) -> None:
 
 
 def product_sums(work: LoopText, stage: Stage, key: Key, gate: int, at: tuple[str, str]) -> list[str]:
-    """The texts of what has to be added for an item of an accumulation. at: its row, and the number
-    of its unit in the block."""
+    """The texts of what has to be added for an item of an accumulation.
+
+    work: the text that is written; stage: whose panel it is; key: number of the stage in the loop,
+    and of the panel in the stage; gate: number of the accumulation in the panel; at: the item's
+    row, and the number of its unit in the block."""
     own = _Product(work, stage, stage.panels[key[1]], key)
     row, unit = at
     return [

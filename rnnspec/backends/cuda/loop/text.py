@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from rnnspec.backends.cuda.emit.text import CudaText
 from rnnspec.backends.cuda.loop.facts import Facts, Shape, own_units
 from rnnspec.language.sizes import evaluate_size
-from rnnspec.lowering.program import Place, Stage
+from rnnspec.lowering.program import BufferPlace, Stage
 
 
 @dataclass
@@ -71,9 +71,9 @@ class LoopText(CudaText):
         return now, then
 
     def tile(self, key: str, row: str | int, unit: str | int, copy: str, own: str = "") -> str:
-        """The text of an element of a tile; what is known is folded into its place. copy: of a
-        state, the variable that says which; own: the number of the unit among those of the
-        block."""
+        """The text of an element of a tile; what is known is folded into its place. key: of the
+        tile; row, unit: numbers, or texts; copy: of a state, the variable that says which; own: the
+        number of the unit among those of the block."""
         return f"sh[{self._tile(key, row, unit, copy, own)}]"
 
     def _tile(self, key: str, row: str | int, unit: str | int, copy: str, own: str = "") -> str:
@@ -118,11 +118,20 @@ class LoopText(CudaText):
         return self._tile(key, row, unit, self.copies(key)[state[1] == "then"] if state else "", own)
 
     def store(
-        self, value: str, place: Place, at: tuple[str, str, str], text: str, live: str, published: Collection[str] = ()
+        self,
+        value: str,
+        place: BufferPlace,
+        at: tuple[str, str, str],
+        text: str,
+        live: str,
+        published: Collection[str] = (),
     ) -> None:
-        """Leaves an element of a value (row, unit, number of the unit in the block) in shared
-        memory, or, of a tile that is published, in the exchange, if anything reads it there; a
-        state of a row that is not live stays what it was."""
+        """Leaves an element of a value in shared memory, or, of a tile that is published, in the
+        exchange, if anything reads it there; a state of a row that is not live stays what it was.
+
+        value: its name; place: where it lies in buffers; at: row, unit, number of the unit in the
+        block; text: of the element; live: of the condition that the row is live, "" where
+        it does not matter; published: the keys of the tiles that are."""
         key = self.facts.key(value, place)
         if key not in self.facts.tiles:
             return
