@@ -23,8 +23,12 @@ def named(
     required: bool,
     optional: Collection[str] = (),
 ) -> dict[str, Array]:
-    """The arrays of a mapping, their names and dtypes checked. required: all but the `optional`
-    ones must be there."""
+    """The arrays of a mapping, their names and dtypes checked.
+
+    kind: what they are, for messages. given: name -> array; None stands for an empty one, and an
+    array that is None counts as left out. known: the names there are. dtype: of every array,
+    nothing is cast. required: all but the `optional` ones must be there.
+    """
     if given is None:
         given = {}
     if not isinstance(given, Mapping):
@@ -44,8 +48,11 @@ def named(
 def with_defaults(
     spec: Spec, inputs: Mapping[str, Array], lead: tuple[int, int], sizes: Mapping[str, int], dtype: np.dtype
 ) -> dict[str, Array]:
-    """All inputs [T, B, ...], those that were not given as the spec's `defaults` have them; lead:
-    (T, B)."""
+    """All inputs [T, B, ...], those that were not given as the spec's `defaults` have them.
+
+    inputs: those that were given. lead: (T, B). sizes: the value of every size. dtype: of the
+    arrays that are made.
+    """
     found = {}
     for name, shape in spec.inputs.items():
         array = inputs.get(name)
@@ -96,8 +103,11 @@ def ready(
     zero: bool = True,
     numbered: bool = False,
 ) -> dict[str, Array]:
-    """Arrays to write to, one for each name: those given, checked, or new ones. zero: whether they
-    start as zeros; numbered: see `numbered`."""
+    """Arrays to write to, one for each name: those given, checked, or new ones.
+
+    shapes: name -> shape. given: name -> a writable array of that shape and dtype. zero: whether
+    they start as zeros; numbered: whether their rows have to lie as `numbered` has them.
+    """
     if unknown := [n for n in given or {} if n not in shapes]:
         raise ShapeError(
             f"out: nothing is written under the name {', '.join(map(repr, unknown))}; there are {', '.join(shapes)}."

@@ -74,7 +74,10 @@ def sequence(
     noise: Seed | str | None,
     pieces: Pieces | None,
 ) -> Call:
-    """The Call of a run over steps, from arguments as `Kernel.forward` takes them."""
+    """The Call of a run over steps, checked against the cell.
+
+    params, inputs, states, lengths, noise, pieces: as `Kernel.forward` takes them.
+    """
     arrays = named(cell, params, inputs, states)
     starts = "B" if pieces is None else str(len(pieces))
     if cell.spec.noise:
@@ -148,8 +151,9 @@ def parameters_with_noise(cell: Cell, params: Mapping[str, Any], noise: Seed | s
 def with_noise(cell: Cell, arrays: Arrays, noise: Seed | str | None, starts: str, *, packed: bool) -> Arrays:
     """The arrays of a sequence, with the noise among them that was not given.
 
-    noise: a seed, "mean", or None where nothing may be missing. starts: the axis of a state before
-    its own. packed: whether the parameters are Weights, which hold their noise already.
+    cell: declares the noise. arrays: parameters, inputs and states that were given. noise: a seed,
+    "mean", or None where nothing may be missing. starts: the axis of a state before its own.
+    packed: whether the parameters are Weights, which hold their noise already.
     """
     spec = cell.spec
     if packed and noise is not None and noise != "mean" and any(n in spec.parameters for n in spec.noise):
@@ -219,8 +223,9 @@ def gradients(
     """The gradients of outputs and of final states that a backward run is given, their names,
     dtypes and shapes checked.
 
-    sizes: of the forward run; lead: (T, B); starts: how many states it began with, B or the number
-    of its pieces.
+    cell: has their names, shapes and dtype; sizes: of the forward run; outputs: name -> [T, B,
+    ...]; final: name -> [B, ...], [R, ...] with pieces; lead: (T, B); starts: how many states it
+    began with, B or the number of its pieces.
     """
     spec, (steps, rows) = cell.spec, map(str, lead)
     of_outputs = {name: spec.shapes[name] for name in spec.outputs}

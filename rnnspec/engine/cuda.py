@@ -88,10 +88,11 @@ class CudaKernel(Kernel):
         return self._with_stream(self.launcher.stream)
 
     def on(self, stream: Any) -> CudaKernel:
-        """The same kernel on another CUDA stream: its handle as a number, or a stream of torch's or
-        CuPy's. Calls on it return before the device is done, unless results are copied to the host:
-        until then the arrays on the device that they read have to live and stay as they are, and
-        who reads their results on another stream has to wait (torch does not do so by itself)."""
+        """Gives this kernel on another CUDA stream: its handle as a number, or a stream of torch's
+        or CuPy's. Calls on it return before the device is done, unless results are copied to the
+        host: until then the arrays on the device that they read have to live and stay as they are,
+        and who reads their results on another stream has to wait (torch does not do so by
+        itself)."""
         handle = next(
             (getattr(stream, name) for name in ("cuda_stream", "ptr", "handle") if hasattr(stream, name)), stream
         )
@@ -134,8 +135,8 @@ class CudaKernel(Kernel):
         noise: Seed | str | None = None,
         pieces: Pieces | None = None,
     ) -> Call:
-        """See `Kernel.call`; of arrays on the device shapes and dtypes are checked, and they stay
-        where they are."""
+        """Does what `Kernel.call` does; of arrays on the device shapes and dtypes are checked, and
+        they stay where they are. Arguments are those of `forward`."""
         if pieces is not None and any(map(on_device, inputs.values())):
             raise UnsupportedError(
                 "rows that run in pieces (resets, the reverse direction with lengths) are cut on the host: give them"

@@ -185,7 +185,8 @@ class Kernel(ABC):
         """The Run for `backward` of an earlier `record`, by a kernel of the same spec, dtype,
         memory and number of threads, from the same arguments.
 
-        It has no outputs and no final states. The tape is not copied, and must not be written to.
+        params, inputs, lengths, noise, pieces: as `record` had them; tape: the array it gave. The
+        Run has no outputs and no final states. The tape is not copied, and must not be written to.
         Of inputs only the shapes are read, unless memory is "low": then they are read again, and
         that they are as they were at `record` is the caller's to see to. Raises ShapeError where
         the tape is not one of these arguments.

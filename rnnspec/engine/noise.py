@@ -35,12 +35,18 @@ def draw(
     """The noise of one call, drawn: name -> array in `dtype`, as a kernel takes it.
 
     An input drawn per step is [T, B, ...], one per sequence is [T, B, ...] with one value for all
-    steps (its stride along time is 0), a parameter has its own shape. seed: a whole number, or
-    several, like (seed, step of training, layer). first_row: the number of the first row, so that
-    parts of a batch get what the whole batch gets. names: only these. From Philox 4x64-10 (Salmon
-    et al. 2011, Parallel Random Numbers: As Easy as 1, 2, 3), keyed by seed and name, a row's place
-    in its counter. Raises ValueError for a seed or first_row that is none, KeyError for a name that
-    is no noise of the cell.
+    steps (its stride along time is 0), a parameter has its own shape.
+
+    spec: of the cell that declares the noise.
+    sizes: the value of every size.
+    steps, rows: T and B.
+    seed: a whole number, or several, like (seed, step of training, layer).
+    first_row: the number of the first row, so that parts of a batch get what the whole batch gets.
+    names: only these; None for all.
+
+    From Philox 4x64-10 (Salmon et al. 2011, Parallel Random Numbers: As Easy as 1, 2, 3), keyed by
+    seed and name, a row's place in its counter. Raises ValueError for a seed or first_row that is
+    none, KeyError for a name that is no noise of the cell.
     """
     return {
         n: draw_one(
@@ -59,8 +65,12 @@ def draw_one(
     dtype: Any = np.float32,
     first_row: int = 0,
 ) -> Array:
-    """One array of noise, [*lead, *full], of a cell or of none. lead: (T, B), or () where it is
-    drawn per call; the rest as for `draw`."""
+    """One array of noise, [*lead, *full], of a cell or of none.
+
+    how: what it is drawn from, and per what. name: decides with the seed what is drawn. lead: (T,
+    B), or () where it is drawn per call. full: the shape of one value. seed, dtype, first_row: as
+    for `draw`.
+    """
     numbers = seeds(seed)
     if isinstance(first_row, bool) or not isinstance(first_row, int | np.integer) or not 0 <= first_row < 2**62:
         raise ValueError(f"first_row must be a whole number of at least 0, got {first_row!r}.")
@@ -77,7 +87,7 @@ def mean(
     names: Iterable[str] | None = None,
 ) -> dict[str, Array]:
     """What is expected of the noise, in the shapes of `draw`: what stands in its place when the
-    cell is evaluated. Read-only."""
+    cell is evaluated. Read-only. spec, sizes, steps, rows, dtype, names: as for `draw`."""
     return {
         n: np.broadcast_to(
             np.asarray(spec.noise[n].mean, dtype), _lead(spec, n, steps, rows) + full_shape(spec.shapes[n], sizes)

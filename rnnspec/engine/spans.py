@@ -65,6 +65,9 @@ def cut(steps: int, rows: int, lengths: Array | None, resets: Array | None, reve
     A row of length 0 is one piece without a step. Resets past a row's end count for nothing. Of a
     reset before the first step nothing is cut; it says that the row does not begin with its own
     state (and, run backwards, nothing).
+
+    steps, rows: T and B. lengths: int64 [B]. resets: booleans [T, B], None where there are none.
+    reverse: whether every piece runs from its last step to its first.
     """
     ends = np.full(rows, steps, np.int64) if lengths is None else lengths
     begins = np.zeros((rows, steps + 1), bool)  # one step more, so that a row of no length has a place too

@@ -246,8 +246,8 @@ def _packed(
     resets: Any,
     options: Mapping[str, Any],
 ) -> Any:
-    """The same for a PackedSequence, whose rows are sorted by length: outputs come as one with the
-    same rows, states in the caller's order."""
+    """Runs layers over a PackedSequence, whose rows are sorted by length: outputs come as one with
+    the same rows, states in the caller's order."""
     if len(config.required) > 1 or lengths is not None or resets is not None:
         raise UnsupportedError(
             "a PackedSequence is one input and has its lengths: to give several inputs, lengths or resets, give padded"

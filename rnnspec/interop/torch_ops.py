@@ -75,8 +75,8 @@ def _array(tensor: Tensor) -> Array:
 
 
 def _tensors(arrays: Sequence[Array]) -> list[Tensor]:
-    """The same memory. NumPy calls an axis of one step contiguous whatever its stride, and torch
-    takes no negative ones."""
+    """Tensors of the arrays, on the same memory where that is contiguous. NumPy calls an axis of
+    one step contiguous whatever its stride, and torch takes no negative ones: those are copied."""
     return [torch.from_numpy(np.asarray(a, order="C") if min(a.strides, default=0) >= 0 else a.copy()) for a in arrays]
 
 
@@ -129,7 +129,13 @@ def _call(
 )
 def forward(config, params, inputs, states, fed, given, lengths, resets, seed, threads):  # type: ignore[no-untyped-def]
     """Outputs, final states, recorded values; then the number of threads and the tapes, for
-    `backward`."""
+    `backward`.
+
+    config: the layers, as `Config.text` has them. params: every weight, in the order of
+    `Stack.shapes`. inputs [T, B, ...], states [L * D, B, ...]: those that are given, whose bits are
+    set in fed and given (`bits`). lengths: [B] integers, resets: [T, B] booleans, None without.
+    seed: one integer, of dropout and noise, None at evaluation. threads: 0 for torch's number.
+    """
     threads = threads or torch.get_num_threads()
     stack = _stack(config, params, inputs, threads)
     call = _call(stack, params, inputs, states, fed, given, lengths, resets, seed)
@@ -141,7 +147,7 @@ def forward(config, params, inputs, states, fed, given, lengths, resets, seed, t
     "rnnspec::infer", mutates_args=(), device_types=DEVICES, schema=f"({ARGUMENTS}, int threads) -> Tensor[]"
 )
 def infer(config, params, inputs, states, fed, given, lengths, resets, seed, threads):  # type: ignore[no-untyped-def]
-    """Outputs, final states, recorded values."""
+    """Outputs, final states, recorded values. Arguments are those of `forward`."""
     stack = _stack(config, params, inputs, threads or torch.get_num_threads())
     run = stack.run_infer(_call(stack, params, inputs, states, fed, given, lengths, resets, seed))
     return _tensors([*run.outputs.values(), *run.final, *run.steps.values()])
@@ -157,7 +163,8 @@ def backward(  # type: ignore[no-untyped-def]
     config, params, inputs, states, fed, given, lengths, resets, seed, kept, grads, which
 ):
     """Gradients of params, of the inputs that have one, and of the given states. kept: of
-    `forward`; grads: of its results for which a bit of `which` is set, the others count as zero."""
+    `forward`; grads: of its results for which a bit of `which` is set, the others count as zero.
+    The other arguments are those of `forward`."""
     stack = _stack(config, params, inputs, int(kept[0]))
     call = _call(stack, params, inputs, states, fed, given, lengths, resets, seed)
     run = stack.run_resume(call, [_array(k) for k in kept[1:]])
@@ -314,14 +321,14 @@ def transformed(
     seed: Tensor | None,
     threads: int,
 ) -> list[Tensor]:
-    """`forward` under torch.func.grad, vjp, grad_and_value."""
+    """`forward` under torch.func.grad, vjp, grad_and_value. Arguments are those of `forward`."""
     counts = (len(params), len(inputs), len(states))
 
     def nested(flat: Sequence[Any]) -> tuple[Any, ...]:
         *groups, beside = _split(flat, counts)
         return config, *groups, fed, given, *beside, threads
 
-    return list(_Forward.apply(nested, *params, *inputs, *states, lengths, resets, seed))
+    return list(_ForwardOp.apply(nested, *params, *inputs, *states, lengths, resets, seed))
 
 
 def _transformed_backward(
@@ -344,10 +351,10 @@ def _transformed_backward(
         *groups, beside, tapes, dy = _split(flat, counts)
         return config, *groups, fed, given, *beside, tapes, dy, which
 
-    return list(_Backward.apply(nested, *params, *inputs, *states, lengths, resets, seed, *kept, *grads))
+    return list(_BackwardOp.apply(nested, *params, *inputs, *states, lengths, resets, seed, *kept, *grads))
 
 
-class _Forward(torch.autograd.Function):
+class _ForwardOp(torch.autograd.Function):
     vmap, jvp = staticmethod(_refuse(MAPPED)), staticmethod(_refuse(FORWARDS))
 
     @staticmethod
@@ -365,7 +372,7 @@ class _Forward(torch.autograd.Function):
         return None, *params, *inputs, *states, None, None, None
 
 
-class _Backward(torch.autograd.Function):
+class _BackwardOp(torch.autograd.Function):
     vmap, jvp, backward = staticmethod(_refuse(MAPPED)), staticmethod(_refuse(FORWARDS)), staticmethod(_refuse(TWICE))
 
     @staticmethod

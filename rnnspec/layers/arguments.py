@@ -61,8 +61,9 @@ def check_steps(
     """Arrays [T, B, ...] by name; one alone may come without its name. None stands for those that
     are left out.
 
-    what: the kind of array, for messages; known: name -> shape of a step; lead: T and B, None where
-    any will do. Raises ShapeError and DtypeError.
+    layers: have the dtype, and the input that is meant where one comes without its name; what: the
+    kind of array, for messages; given: an array, or name -> array; known: name -> shape of a step;
+    lead: T and B, None where any will do. Raises ShapeError and DtypeError.
     """
     if given is None:
         return {}
@@ -122,7 +123,11 @@ def check_rows(
     layers: Layers, lengths: Any, resets: Any, steps: int, rows: int
 ) -> tuple[Array | None, dict[bool, Pieces | None]]:
     """Lengths as int64 [B] (None: every row takes all steps), and by direction (False forward, True
-    reverse) the parts of rows that run alone, None where rows run as they are."""
+    reverse) the parts of rows that run alone, None where rows run as they are.
+
+    layers: have the directions. lengths: [B] integers, None for all steps. resets: [T, B]
+    booleans, None for none. steps, rows: T and B. Raises ShapeError, DtypeError, ValueError.
+    """
     ends, restarts = check_lengths(lengths, steps, rows), check_resets(resets, steps, rows)
     pieces: dict[bool, Pieces | None] = {}
     for reverse in {d.reverse for d in layers.directions}:

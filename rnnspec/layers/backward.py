@@ -24,9 +24,10 @@ def backward(
 ) -> StackGradients:
     """Gradients of weights, inputs and initial states of a run of `forward`.
 
-    outputs: gradients of outputs by name, [T, B, ...]; final: of the states after the last step,
-    one for each of `Layers.states`; steps: of recorded values by name. What is left out counts as
-    zero. Raises TypeError for a run that keeps its tapes as bytes.
+    layers: those that ran; run: of `forward`, with its tapes; outputs: gradients of outputs by
+    name, [T, B, ...]; final: of the states after the last step, one for each of `Layers.states`;
+    steps: of recorded values by name. What is left out counts as zero. Raises TypeError for a run
+    that keeps its tapes as bytes.
     """
     params: Named = {}
     inputs: Named = {}

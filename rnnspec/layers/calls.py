@@ -48,8 +48,9 @@ def states_of(layers: Layers, states: tuple[Array | None, ...], depth: int, d: i
 
 
 def cell_call(layers: Layers, call: StackCall, depth: int, d: int, inputs: Named) -> Call:
-    """The Call of one direction of a layer.
+    """The Call of one direction of one of the layers.
 
+    call: the arguments of all layers. depth, d: the numbers of the layer and of the direction.
     inputs: those of the layer that are given, see `inputs_of`. Raises ValueError in training where
     weights are packed with what is expected of their noise.
     """

@@ -163,8 +163,9 @@ def describe_layers(
     sizes: Mapping[str, int] | None = None,
     **settings: Any,
 ) -> Layers:
-    """The Layers of these arguments, which `Recurrent` explains and lists. Raises ValueError or
-    TypeError for those out of range or at odds with one another."""
+    """The Layers of these arguments, which are those of `Recurrent`, explained there, without
+    batch_first and seed. Raises ValueError or TypeError for those out of range or at odds with one
+    another."""
     check_whole("input_size", input_size)
     check_whole("hidden_size", hidden_size)
     flags = {"bias": bias, "bidirectional": bidirectional, "share_directions": share_directions}

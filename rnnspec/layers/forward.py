@@ -84,7 +84,7 @@ def dropout_mask(seed: tuple[int, ...], depth: int, shape: tuple[int, ...], rate
     (Zaremba, Sutskever & Vinyals 2014, arXiv 1409.2329).
 
     seed, depth: with the number of the layer in its stack they decide what is drawn; shape: [T, B,
-    ...]; rate: the chance that a number is dropped.
+    ...]; rate: the chance that a number is dropped; dtype: of the result.
     """
     how = Draw("dropout", rate, "step") if rate < 1 else Draw("bernoulli", 0.0, "step")
     return noise.draw_one(how, "dropout between layers", shape[:2], shape[2:], (*seed, depth), dtype)

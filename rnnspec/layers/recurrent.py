@@ -205,7 +205,8 @@ class Recurrent:
 
         Each Window comes after a call on its `steps`, so `backward` and an update of the weights
         may follow; no gradient crosses from one window to the one before. For layers that run
-        forwards only.
+        forwards only. steps: of a window, the last may be shorter; x, state, lengths, resets: of
+        the whole sequence, as of a call.
         """
         if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
             raise ValueError(f"steps of a window must be a whole number of at least 1, got {steps!r}.")

@@ -13,8 +13,12 @@ from rnnspec.language.spec import Spec
 def layer_sizes(
     spec: Spec, input_size: int, hidden_size: int, proj_size: int, more: Mapping[str, int], depth: int = 0
 ) -> dict[str, int]:
-    """The value of every size of a cell. more: those given by name; depth: its place in a stack,
-    for messages."""
+    """The value of every size of a cell.
+
+    spec: of the cell. input_size: how many features it reads. hidden_size: its units. proj_size:
+    the size P of a cell with a projection, 0 for none. more: sizes given by name. depth: its place
+    in a stack, for messages.
+    """
     known = sizes_in(spec.shapes.values())
     sizes = {name: value for name, value in more.items() if name in known}
     first = next(iter(spec.streams.values()), ())

@@ -159,8 +159,8 @@ class Stack:
         training: bool = True,
         seed: Seed = 0,
     ) -> StackCall:
-        """The arguments of `forward`, checked, for `run_forward` and its like. Raises ShapeError,
-        DtypeError, and ValueError for lengths or a seed."""
+        """The arguments of `forward`, checked, for `run_forward` and its like. Arguments are those
+        of `forward`. Raises ShapeError, DtypeError, and ValueError for lengths or a seed."""
         layers, weights, numbers = self.description, self.weights(params), seeds(seed)
         inputs = check_steps(layers, "input", x, layers.inputs, (None, None))
         steps, rows = check_inputs(layers, inputs)
@@ -226,7 +226,7 @@ class Stack:
         seed: Seed = 0,
     ) -> StackRun:
         """Runs a sequence without tapes: the StackRun that comes back is not for `backward`.
-        Arguments as for `forward`, but evaluation unless `training` says otherwise."""
+        Arguments are those of `forward`, but it is evaluation unless `training` says otherwise."""
         return self.run_infer(self.call(params, x, state, lengths, resets=resets, training=training, seed=seed))
 
     def backward(

@@ -70,8 +70,8 @@ def complete(
     """The subject of given inputs: those with a default have it, and noise is at its mean, as in an
     evaluation.
 
-    name: what the figures call it. sizes: every size. params: by the cell's own names. given: the
-    inputs that have no default, [T, B, ...].
+    name: what the figures call it. spec: of the cell. sizes: every size. params: by the cell's own
+    names. given: the inputs that have no default, [T, B, ...].
     """
     steps, rows = next(iter(given.values())).shape[:2]
     expected = mean(spec, sizes, steps, rows, np.float64)

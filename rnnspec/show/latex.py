@@ -67,7 +67,7 @@ RELATIONS = {"<": "<", "<=": r"\le", ">": ">", ">=": r"\ge", "==": "=", "!=": r"
 _CONDITIONS = {"less": "<", "less_equal": r"\le", "equal": "=", "unequal": r"\ne", "both": r"\land", "either": r"\lor"}
 
 
-class Piece(NamedTuple):
+class TexPiece(NamedTuple):
     """A part of a formula. binding: how tightly it binds: 0 conditions, 1 sums, 2 products, 3
     names; wide: whether it has a feature axis."""
 
@@ -105,60 +105,60 @@ def _time(equation: Equation) -> str:
     return "t" if equation.timed else ""
 
 
-def _inside(piece: Piece, binding: int) -> str:
+def _inside(piece: TexPiece, binding: int) -> str:
     return piece.text if piece.binding >= binding else f"\\left({piece.text}\\right)"
 
 
-def _call(function: str, args: Sequence[Piece]) -> Piece:
+def _call(function: str, args: Sequence[TexPiece]) -> TexPiece:
     """A function by its name, or by what its row says."""
     row = FUNCTIONS.get(function)
     head = (row.latex if row is not None else "") or f"\\operatorname{{{_escaped(function)}}}"
-    return Piece(f"{head}\\left({', '.join(a.text for a in args)}\\right)", 3, any(a.wide for a in args))
+    return TexPiece(f"{head}\\left({', '.join(a.text for a in args)}\\right)", 3, any(a.wide for a in args))
 
 
-def _feature(function: str, args: Sequence[Piece], wide: bool) -> Piece:
+def _feature(function: str, args: Sequence[TexPiece], wide: bool) -> TexPiece:
     """A function along features, in the form that its row gives. wide: whether its value has a
     feature axis."""
     row = FEATURES[function]
     if not row.latex:
         return _call(function, args)
-    named = dict(zip(row.args, args)) | {"all": Piece(";\\, ".join(a.text for a in args), 3, wide)}
-    return Piece(row.latex.format(**named), row.binding, wide)
+    named = dict(zip(row.args, args)) | {"all": TexPiece(";\\, ".join(a.text for a in args), 3, wide)}
+    return TexPiece(row.latex.format(**named), row.binding, wide)
 
 
-def _cases(condition: Piece, a: Piece, b: Piece) -> Piece:
+def _cases(condition: TexPiece, a: TexPiece, b: TexPiece) -> TexPiece:
     text = f"\\begin{{cases}} {a.text} & \\text{{if }} {condition.text} \\\\ {b.text} & \\text{{else}} \\end{{cases}}"
-    return Piece(text, 3, condition.wide or a.wide or b.wide)
+    return TexPiece(text, 3, condition.wide or a.wide or b.wide)
 
 
-def _joined(factors: list[Piece]) -> Piece:
+def _joined(factors: list[TexPiece]) -> TexPiece:
     """Factors side by side; between two that have a feature axis stands the sign of the elementwise
     product."""
     text, wide = _inside(factors[0], 2), factors[0].wide
     for factor in factors[1:]:
         text += (r" \odot " if wide and factor.wide else " \\, ") + _inside(factor, 3 if factor.binding != 2 else 2)
         wide = wide or factor.wide
-    return Piece(text, 2, wide)
+    return TexPiece(text, 2, wide)
 
 
 # --- equations of the language ---
 
 
-def _forward(expr: Expr, spec: Spec) -> Piece:
+def _forward(expr: Expr, spec: Spec) -> TexPiece:
     match expr:
         case Number():
-            return Piece(to_text(expr), 3 if expr.value >= 0 and expr.value.denominator == 1 else 2, False)
+            return TexPiece(to_text(expr), 3 if expr.value >= 0 and expr.value.denominator == 1 else 2, False)
         case Ref(source, None) if source not in spec.shapes:  # t, or a size
-            return Piece(name(source), 3, False)
+            return TexPiece(name(source), 3, False)
         case Ref(source, time):
             below = to_text(expr.index) if expr.index is not None else "" if time is None else f"t{time or ''}"
-            return Piece(name(source, below), 3, bool(spec.shapes[source]))
+            return TexPiece(name(source, below), 3, bool(spec.shapes[source]))
         case Unary("T", arg):
             inner = _forward(arg, spec)
-            return Piece(_inside(inner, 3) + TRANSPOSED, 3, inner.wide)
+            return TexPiece(_inside(inner, 3) + TRANSPOSED, 3, inner.wide)
         case Unary(op, arg):
             inner = _forward(arg, spec)
-            return Piece(("-" + _inside(inner, 2) if op == "-" else r"\lnot " + _inside(inner, 3)), 1, inner.wide)
+            return TexPiece(("-" + _inside(inner, 2) if op == "-" else r"\lnot " + _inside(inner, 3)), 1, inner.wide)
         case Binary(op, left, right):
             return _binary(op, _forward(left, spec), _forward(right, spec))
         case Call("where", (condition, a, b)):
@@ -171,20 +171,20 @@ def _forward(expr: Expr, spec: Spec) -> Piece:
     raise TypeError(f"not an expression: {expr!r}")
 
 
-def _binary(op: str, a: Piece, b: Piece) -> Piece:
+def _binary(op: str, a: TexPiece, b: TexPiece) -> TexPiece:
     wide = a.wide or b.wide
     match op:
         case "+" | "-":
-            return Piece(f"{a:1} {op} {_inside(b, 1 if op == '+' else 2)}", 1, wide)
+            return TexPiece(f"{a:1} {op} {_inside(b, 1 if op == '+' else 2)}", 1, wide)
         case "*":
             return _joined([a, b])
         case "@":
-            return Piece(f"{a:3} {b:3}", 2, True)
+            return TexPiece(f"{a:3} {b:3}", 2, True)
         case "/":
-            return Piece(f"\\frac{{{a.text}}}{{{b.text}}}", 2, wide)
+            return TexPiece(f"\\frac{{{a.text}}}{{{b.text}}}", 2, wide)
         case "**":
-            return Piece(f"{a:3}^{{{b.text}}}", 2, wide)
-    return Piece(f"{a:1} {RELATIONS[op]} {b:1}", 0, wide)
+            return TexPiece(f"{a:3}^{{{b.text}}}", 2, wide)
+    return TexPiece(f"{a:1} {RELATIONS[op]} {b:1}", 0, wide)
 
 
 # --- the adjoint ---
@@ -264,51 +264,51 @@ class _Adjoint:
             return f"{self.value(made.left):2} \\, {self.value(made.right):3}{TRANSPOSED}"
         return self.value(node).text
 
-    def value(self, node: str) -> Piece:
+    def value(self, node: str) -> TexPiece:
         """What stands where a node is read."""
         if node not in self.graph.nodes:
             if self.inlined(node):
                 return self.node(self.reverse.nodes[node])
-            return Piece(self.left(node), 3, bool(self.reverse.shapes[node]))
+            return TexPiece(self.left(node), 3, bool(self.reverse.shapes[node]))
         wide, own = bool(self.graph.shapes[node]), self.graph.nodes[node]
         if isinstance(own, Read):
             if own.source in self.graph.pieces:
-                return Piece(self.source(own.source), 3, wide)
+                return TexPiece(self.source(own.source), 3, wide)
             if own.kind == "size":
-                return Piece(own.source, 3, False)
+                return TexPiece(own.source, 3, False)
             time = {"parameter": "", "state": "t-1"}.get(own.kind, "t")
-            return Piece(("t" if own.kind == "step" else name(own.source, time)), 3, wide)
+            return TexPiece(("t" if own.kind == "step" else name(own.source, time)), 3, wide)
         time = "" if node in self.once else "t"
-        return Piece(name(node, time), 3, wide) if node in self.spec.shapes else self.node(own)
+        return TexPiece(name(node, time), 3, wide) if node in self.spec.shapes else self.node(own)
 
-    def node(self, node: Node) -> Piece:
+    def node(self, node: Node) -> TexPiece:
         match node:
             case Pointwise(expr):
                 return self.expression(expr)
             case Product(matrix, vector, transposed):
-                return Piece(f"{self.value(matrix):3}{TRANSPOSED * transposed} {self.value(vector):3}", 2, True)
+                return TexPiece(f"{self.value(matrix):3}{TRANSPOSED * transposed} {self.value(vector):3}", 2, True)
             case Reduce(op, arg):
                 return _feature(op, [self.value(arg)], False)
             case Outer(left, right):
                 return _feature("outer", [self.value(left), self.value(right)], True)
             case Part(arg, first, length):
-                return _call("part", [self.value(arg), Piece(first, 3, False), Piece(length, 3, False)])
+                return _call("part", [self.value(arg), TexPiece(first, 3, False), TexPiece(length, 3, False)])
             case CumSum(arg, reverse):
                 return _call("cumsum_from_end" if reverse else "cumsum", [self.value(arg)])
             case Diag(arg):
                 return _call("diag", [self.value(arg)])
             case Transpose(arg):
-                return Piece(_inside(self.value(arg), 3) + TRANSPOSED, 3, True)
+                return TexPiece(_inside(self.value(arg), 3) + TRANSPOSED, 3, True)
             case Concat(args):
                 return _feature("concat", [self.value(a) for a in args], True)
         raise TypeError(f"not a node: {node!r}")
 
-    def expression(self, expr: Any) -> Piece:
+    def expression(self, expr: Any) -> TexPiece:
         kind = type(expr).__name__
         if expr.is_Symbol:
             return self.value(expr.name)
         if expr.is_Number:
-            return Piece((str(expr) if expr.is_Integer else repr(float(expr))), 3 if expr >= 0 else 1, False)
+            return TexPiece((str(expr) if expr.is_Integer else repr(float(expr))), 3 if expr >= 0 else 1, False)
         if expr.is_Add:
             return self.sum(expr)
         if expr.is_Mul:
@@ -318,16 +318,16 @@ class _Adjoint:
         pieces = [self.expression(a) for a in expr.args]
         if kind in _CONDITIONS:
             a, b = pieces
-            return Piece(f"{a:1} {_CONDITIONS[kind]} {b:1}", 0, a.wide or b.wide)
+            return TexPiece(f"{a:1} {_CONDITIONS[kind]} {b:1}", 0, a.wide or b.wide)
         if kind == "opposite":
-            return Piece(rf"\lnot {pieces[0]:3}", 1, pieces[0].wide)
+            return TexPiece(rf"\lnot {pieces[0]:3}", 1, pieces[0].wide)
         if kind == "select":
             return _cases(*pieces)
         if kind in FUNCTION_CLASSES or isinstance(expr, sympy.Abs):
             return _call(kind.lower() if isinstance(expr, sympy.Abs) else kind, pieces)
         raise TypeError(f"no LaTeX for {kind}")
 
-    def sum(self, expr: Any) -> Piece:
+    def sum(self, expr: Any) -> TexPiece:
         terms = sorted(expr.as_ordered_terms(), key=lambda t: bool(t.could_extract_minus_sign()))
         text, wide = "", False
         for number, term in enumerate(terms):
@@ -335,24 +335,24 @@ class _Adjoint:
             piece = self.expression(-term if minus else term)
             text += (" - " if minus else " + " if number else "") + _inside(piece, 2 if minus else 1)
             wide = wide or piece.wide
-        return Piece(text.strip(), 1, wide)
+        return TexPiece(text.strip(), 1, wide)
 
-    def product(self, expr: Any) -> Piece:
+    def product(self, expr: Any) -> TexPiece:
         if expr.as_coeff_Mul()[0] < 0:
             piece = self.expression(-expr)
-            return Piece("-" + _inside(piece, 2), 1, piece.wide)
+            return TexPiece("-" + _inside(piece, 2), 1, piece.wide)
         factors = [f for f in expr.as_ordered_factors() if not (f.is_Pow and f.exp.is_Number and f.exp < 0)]
         below = [f.base**-f.exp for f in expr.as_ordered_factors() if f not in factors]
-        above = _joined([self.expression(f) for f in factors]) if factors else Piece("1", 3, False)
+        above = _joined([self.expression(f) for f in factors]) if factors else TexPiece("1", 3, False)
         if not below:
             return above
         under = _joined([self.expression(f) for f in below])
-        return Piece(f"\\frac{{{above.text}}}{{{under.text}}}", 2, above.wide or under.wide)
+        return TexPiece(f"\\frac{{{above.text}}}{{{under.text}}}", 2, above.wide or under.wide)
 
-    def power(self, expr: Any) -> Piece:
+    def power(self, expr: Any) -> TexPiece:
         base = self.expression(expr.base)
         if expr.exp == sympy.Rational(1, 2):
-            return Piece(f"\\sqrt{{{base.text}}}", 3, base.wide)
+            return TexPiece(f"\\sqrt{{{base.text}}}", 3, base.wide)
         if expr.exp.is_Number and expr.exp < 0:
-            return Piece(f"\\frac{{1}}{{{self.expression(expr.base**-expr.exp).text}}}", 2, base.wide)
-        return Piece(f"{base:3}^{{{self.expression(expr.exp).text}}}", 2, base.wide)
+            return TexPiece(f"\\frac{{1}}{{{self.expression(expr.base**-expr.exp).text}}}", 2, base.wide)
+        return TexPiece(f"{base:3}^{{{self.expression(expr.exp).text}}}", 2, base.wide)

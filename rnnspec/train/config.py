@@ -12,11 +12,15 @@ from typing import Any
 class TrainingConfig:
     """`steps` or `seconds` may be None, not both; whichever is reached first ends the run.
 
-    options: the task's own settings. layers, dropout (between them), bidirectional: of the
-    recurrent layer. clip: of the global norm, clip_value: of each element before that (inf: none).
+    options: the task's own settings.
+    layers, dropout (between them), bidirectional: of the recurrent layer.
+    clip: of the global norm, clip_value: of each element before that (inf: none).
     retain: steps that gates which keep a state should keep it for at the start (0: as the cell's
-    `init` says). patience: snapshots without an improvement after which the run ends with its best
-    weights (0: never). every: steps between snapshots. equations, digest: of the cell.
+        `init` says).
+    patience: snapshots without an improvement after which the run ends with its best weights (0:
+        never).
+    every: steps between snapshots.
+    equations, digest: of the cell.
     """
 
     cell: str

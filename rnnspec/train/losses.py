@@ -55,14 +55,17 @@ def cross_entropy(
 
     A token costs  log sum_j exp(z_j) - z_label  nats; its gradient is  softmax(z) - onehot(label).
     With `label_smoothing` e the target is (1 - e) onehot(label) + e / C (Szegedy et al. 2016,
-    section 7). `reduction` is one of `REDUCTIONS`. A token is valid if its label isn't
-    `ignore_index` and, with `lengths` [B], its step is below its row's length. Other tokens have a
-    gradient of exactly 0, whatever their logits hold (NaN too). With no valid token the loss is 0,
-    not 0/0.
+    section 7). A token is valid if its label isn't `ignore_index` and its step is below its row's
+    length. Other tokens have a gradient of exactly 0, whatever their logits hold (NaN too). With no
+    valid token the loss is 0, not 0/0.
 
-    logits [T, B, C] (without `lengths`: [..., C]), labels [T, B] integers; dlogits has the shape
-    and dtype of logits. Raises TrainError for other shapes, for a smoothing outside [0, 1], and
-    naming the first valid label outside [0, C).
+    logits: [T, B, C] (without `lengths`: [..., C]); dlogits has their shape and dtype.
+    labels: [T, B] integers.
+    lengths: [B] integers, the steps of each row; None: all T.
+    reduction: one of `REDUCTIONS`.
+
+    Raises TrainError for other shapes, for a smoothing outside [0, 1], and naming the first valid
+    label outside [0, C).
     """
     if not 0 <= label_smoothing <= 1:
         raise TrainError(f"label_smoothing must be between 0 and 1; got {label_smoothing}")

@@ -184,8 +184,9 @@ class EncoderDecoder:
         """The likeliest symbol at each step, fed back: ids [M, B], M at most `most`, `end` from a
         row's end on.
 
-        The decoder reads what it wrote from its start again at every step: a cell that counts its
-        steps is right too.
+        x: the ids to read, [T, B]; lengths: [B] integers, None for all T; start, end: the ids that
+        begin and end what is written. The decoder reads what it wrote from its start again at every
+        step: a cell that counts its steps is right too.
         """
         _, between = self.encoder.infer(heads.embed(self.source, x), None, lengths)
         given = np.full((1, x.shape[1]), start)

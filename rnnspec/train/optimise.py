@@ -148,8 +148,11 @@ def _apart(params: Mapping[str, np.ndarray]) -> None:
 
 
 def make_optimiser(name: str, lr: float, decay: float = 0.0, momentum: float = 0.0, threads: int = 1) -> SGD | Adam:
-    """ "sgd" (with momentum), "adam", or "adamw" (with weight decay), and nothing that the chosen
-    one has no use for."""
+    """The optimiser of a name, which takes nothing that it has no use for.
+
+    name: "sgd", "adam" or "adamw". lr: the learning rate. decay: of weights, for "adamw" alone.
+    momentum: for "sgd" alone. threads: that share a step of "adam" or "adamw". Raises TrainError.
+    """
     unused = {"decay": decay if name != "adamw" else 0, "momentum": momentum if name != "sgd" else 0}
     for setting, value in unused.items():
         if value:

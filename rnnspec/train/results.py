@@ -85,8 +85,9 @@ def write_results(
     """Scores all the held-out data, writes the files, and returns what `metrics.json` has under
     "final".
 
-    first: seconds and tokens when this session began. writing: characters and temperature of the
-    sample.
+    run: as it stands at its end. folder: where the files go. first: seconds and tokens when this
+    session began. compiled: the seconds that compiling took. threads: of the kernels, None for the
+    usual number. writing: characters and temperature of the sample.
     """
     checkpoint.save(folder / WEIGHTS, run)
     scores = run.problem.score(run.model, quick=False)

@@ -20,8 +20,8 @@ def generate(
 ) -> str:
     """`length` characters that follow the prompt, drawn from softmax(logits / temperature).
 
-    Temperature 0 takes the likeliest character each time. The unknown symbol is never drawn. The
-    same seed gives the same text.
+    model: gives the logits; vocabulary: its characters. Temperature 0 takes the likeliest character
+    each time. The unknown symbol is never drawn. The same seed gives the same text.
     """
     if not temperature >= 0:
         raise TrainError(f"the temperature must be 0 or more; got {temperature}")

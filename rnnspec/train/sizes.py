@@ -37,10 +37,11 @@ def fitted(
 ) -> tuple[int, dict[str, int]]:
     """The width of the data and the sizes to give a layer beside `hidden`.
 
-    width: of the data, where the cell leaves it free; a cell that reads as many features as it has
-    units (x: H), or a fixed number of them, gets those, unless the width was `chosen` by name (the
-    layer then says that it does not fit). sizes: those given by name; what neither they, the width
-    nor `hidden` tell, such as the rank of a factor, is as large as `hidden`.
+    spec: of the cell; hidden: its units. width: of the data, where the cell leaves it free; a cell
+    that reads as many features as it has units (x: H), or a fixed number of them, gets those,
+    unless the width was `chosen` by name (the layer then says that it does not fit). sizes: those
+    given by name; what neither they, the width nor `hidden` tell, such as the rank of a factor, is
+    as large as `hidden`.
     """
     (axis,) = spec.inputs[data_input(spec)]
     units = unit_size(spec)
