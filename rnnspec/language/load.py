@@ -16,6 +16,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
 
 from rnnspec.errors import Problem, SpecError
@@ -139,7 +140,8 @@ def _read_file(path: Path) -> Document:
             raise fail(f"can't read the file: it is {'a directory' if path.is_dir() else 'no regular file'}.", file)
         with open(path, "rb") as stream:
             data = stream.read(MAX_BYTES + 1)
-        document = read(data.decode("utf-8-sig"), file)
+        reads = _read_shipped if path.parent == specs_folder() else read
+        document = reads(data.decode("utf-8-sig"), file)
     except UnicodeDecodeError as error:
         raise fail(f"the file is not UTF-8 (byte {error.start}).", file) from None
     except OSError as error:
@@ -152,6 +154,11 @@ def _read_file(path: Path) -> Document:
         )
         return _with_problem(document, message)
     return document
+
+
+# Composing YAML is most of what loading costs, and the cells that come with rnnspec are asked for
+# again and again. Files of others are not kept: they may be many, and large.
+_read_shipped = lru_cache(maxsize=256)(read)
 
 
 def _with_problem(document: Document, message: str) -> Document:
