@@ -39,8 +39,9 @@ TAPED = ("forward", "backward")  # kernels that share a tape, and so a plan
 class CpuKernel(Kernel):
     """The kernels of one cell on the CPU.
 
-    threads: how many a call may use, None for all processors this process may use. limits: from
-    where on a call is split over threads, and into chunks of steps.
+    threads: how many a call may use, None for all processors this process may use. limits:
+    the amounts of work and memory above which a call is split over threads, and into chunks of
+    steps.
     """
 
     limits = Limits()
@@ -159,10 +160,10 @@ class CpuKernel(Kernel):
         starts = run.rows if pieces is None else len(pieces)
         dy, dfinal = gradients(self.cell, run.sizes, outputs, final, (run.steps, run.rows), starts)
         read = {f"gradient of {o}": a if pieces is None else checked.numbered(a) for o, a in dy.items()}
-        # else every row is written at every step
-        short = pieces is not None or any(block.lengths is not None for block in backward.blocks)
+        # nothing is written behind a row's end: where rows may end before T, arrays start as zeros
+        may_end_early = pieces is not None or any(block.lengths is not None for block in backward.blocks)
         shapes = {name: saved.inputs[name] for name in backward.code.layout["outputs"]}
-        dx = checked.ready(shapes, out, self.dtype, zero=short, numbered=pieces is not None)
+        dx = checked.ready(shapes, out, self.dtype, zero=may_end_early, numbered=pieces is not None)
         if isinstance(saved.tape, Segments):
             before, sums = saved.tape.backward(backward, saved.packed, read, dx, dfinal)
         else:
@@ -219,7 +220,7 @@ class CpuKernel(Kernel):
             places, count, steps = pieces.places(count), len(pieces), int(pieces.length.max(initial=0))
         blocks = rows.block_count(count, flops, self.threads, self.limits)
         parts = rows.part_count(layouts[0], sizes, steps, self.threads // blocks, self.limits) if blocks == count else 1
-        dealt = rows.split_rows(
+        row_blocks = rows.split_rows(
             count,
             steps,
             lengths,
@@ -228,7 +229,8 @@ class CpuKernel(Kernel):
             segment_steps(steps) if self.memory == "low" and "backward" in modes else None,
             places,
         )
-        return [plan(c, sizes, dealt, parts, 0 if pieces is None else -1 if pieces.reverse else 1) for c in codes]
+        direction = 0 if pieces is None else -1 if pieces.reverse else 1
+        return [plan(c, sizes, row_blocks, parts, direction) for c in codes]
 
     def _packed(self, mode: str, call: Call) -> Packed:
         key = (mode, *call.sizes.items())
@@ -287,10 +289,10 @@ class CpuStepper:
         self.bound = Bound(infer)
         self.bound.use(packed, None)
         self.bound.point({n: _steps(a) for n, a in inputs.items()}, {n: _steps(a) for n, a in outputs.items()})
-        self._clocks = [block.chunks for block in infer.blocks]
+        self._chunk_tables = [block.chunks for block in infer.blocks]  # column 0: a chunk's first step
 
     def run(self, t: int) -> None:
-        for chunks in self._clocks:
+        for chunks in self._chunk_tables:
             chunks[:, 0] = t
         self.bound.run()
 
@@ -302,6 +304,6 @@ class CpuStepper:
 
 
 def _steps(array: Array) -> Array:
-    """One step [B, ...] as all steps of a sequence [T, B, ...], for whatever T."""
+    """A view [1, B, width] of one step [B, ...], with stride 0 in time: it serves as every step."""
     flat = array if array.ndim < 3 else array.reshape(array.shape[0], -1)
     return np.lib.stride_tricks.as_strided(flat[None], strides=(0, *flat.strides))

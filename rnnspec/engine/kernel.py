@@ -31,7 +31,7 @@ class Kernel(ABC):
     end of a row (`lengths`) outputs are zero and states stay as they were.
 
     spec: the cell; dtype: of all arrays; memory: what `forward` keeps for `backward`, "full" or
-    "low". Each backend has a class of its own, which has what is abstract here.
+    "low". Each backend subclasses this and implements the abstract methods.
     """
 
     memory: str = "full"
@@ -73,7 +73,8 @@ class Kernel(ABC):
 
     @cached_property
     def derived(self) -> Derived:
-        """What the kernels read that is made of parameters."""
+        """Pieces of parameters, and values computed from parameters once per sequence, that kernels
+        read as if they were parameters."""
         return Derived(self.spec, self.dtype, [self.layout(mode) for mode in MODES])
 
     # --- before calls
@@ -149,9 +150,8 @@ class Kernel(ABC):
         pieces: in place of lengths, the parts of rows that run alone (`rnnspec.engine.spans.cut`);
             states and `Run.final` are then [R, ...], one for each piece, while inputs and outputs
             stay [T, B, ...].
-        out: arrays of the caller's to write outputs to, name -> [T, B, ...], of any strides (with
-            pieces one row number after the other: step t + 1 must lie B times as far from step t as
-            row b + 1 from row b).
+        out: arrays of the caller's to write outputs to, name -> [T, B, ...], of any strides; with
+            pieces strides[0] must be B * strides[1], so that row b of step t is number t * B + b.
 
         Raises ShapeError, DtypeError, or ValueError for lengths or noise.
         """
@@ -210,8 +210,10 @@ class Kernel(ABC):
 
     @abstractmethod
     def run_forward(self, call: Call, out: Mapping[str, Array] | None = None) -> Run:
-        """`forward` of arguments that are ready: made by `call`, or by someone who knows that all
-        of them fit, for nothing is checked. out: see `forward`."""
+        """`forward` without checks: `call` must be valid already (`Kernel.call` makes one).
+
+        out: see `forward`.
+        """
 
     @abstractmethod
     def run_record(self, call: Call, out: Mapping[str, Array] | None = None) -> Taped:
@@ -297,7 +299,7 @@ class Kernel(ABC):
 
     @abstractmethod
     def _stepper(self, weights: Weights, rows: int, sizes: Mapping[str, int]) -> Stepper:
-        """What runs single steps of so many rows with these weights."""
+        """Makes the Stepper that `stream` drives: `rows` rows, with these packed weights."""
 
 
 def whole_threads(threads: int | None) -> int | None:

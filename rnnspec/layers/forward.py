@@ -25,8 +25,7 @@ RunCell = Callable[[Layer, Call, Named], Run | Inference]
 def run_forward(layer: Layer, call: Call, out: Named) -> Run:
     """Runs a layer's cell with a tape that the Run keeps."""
     run = layer.kernel.run_forward(call, out)
-    # or the outputs of every layer would live as long as the tapes, which do not need them
-    run.outputs = {}
+    run.outputs = {}  # else every layer's outputs would stay in memory until backward, which does not read them
     return run
 
 
@@ -42,7 +41,8 @@ def run_infer(layer: Layer, call: Call, out: Named) -> Inference:
 
 def forward(layers: Layers, call: StackCall, run: RunCell) -> StackRun:
     """Runs all layers over a sequence. run: runs the cell of one direction of a layer, writing its
-    outputs to the arrays that it is handed; what it keeps is in the StackRun."""
+    outputs to the arrays that it is handed; what it keeps is in the StackRun. main: what a layer
+    reads; below: the same before dropout, for the residual."""
     final = tuple(np.empty((shape[0], call.rows, *shape[1:]), layers.dtype) for shape in layers.states.values())
     layer_runs, recorded, outputs = list[LayerRun](), Named(), Named()
     main = call.inputs.get(layers.layers[0].main)

@@ -49,9 +49,9 @@ def phases_of(graph: Graph, saved: frozenset[str], keeps_tape: bool) -> Phases:
 
 
 def read_whole(graph: Graph) -> set[str]:
-    """The operands of outer products that are summed, which read all rows of a chunk: those that
-    have ended must be zero there. Backwards, a row that has ended holds in a state's history the
-    gradient that it starts from; so none of these may lie in one."""
+    """The operands of outer products that are summed over all rows of a chunk. Rows that have ended
+    must be zero there; in a reversed program a state's history holds the gradient that such a row
+    starts from instead, so none of these may lie in one (schedule.py copies it)."""
     summed = [graph.nodes[name] for group in graph.sums.values() for name in group]
     return {o for node in summed if isinstance(node, Outer) for o in (node.left, node.right)}
 
@@ -63,8 +63,9 @@ class Phases:
     phase: "before", "loop" or "after", of every node that is no Read. level: how often a node waits
     for others of its phase; nodes that run as part of another have none. absorbed: product -> the
     accumulation that it is a term of. accumulations: value -> the products and the biases of which
-    it is the sum. sunk: nodes of the before phase that are computed where they are read. uses: node
-    -> the nodes that read it. rowwise: nodes that need whole rows.
+    it is the sum. sunk: nodes of the before phase that have no buffer, but are computed again where
+    they are read. uses: node -> the nodes that read it. rowwise: nodes that need whole rows. taps:
+    the states that only hold an earlier value (taps.py).
     """
 
     graph: Graph
@@ -221,8 +222,8 @@ class Phases:
     # --- levels
 
     def arrival_level(self, name: str, phase: str) -> int:
-        """The level of a phase at which an earlier step's value is there for all rows of a chunk: a
-        tap's, one after it was written."""
+        """The first level of a phase at which an earlier step's value can be read: of a tap one
+        above the level that writes it, else 0."""
         node = self.graph.nodes[name]
         if not (isinstance(node, Read) and node.kind == "state" and phase == self.taps.phase(node.source)):
             return 0

@@ -1,4 +1,4 @@
-"""Program: how a Graph is executed. Both backends emit from it.
+"""Program: how a Graph is executed. Every backend emits from it.
 
 A program works through a sequence chunk by chunk. Of each chunk it runs the *before* stages over
 all its rows at once (a row is one step of one batch entry), then the *loop* stages step by step,

@@ -1,6 +1,6 @@
 """Functions along the feature axis as graph nodes: softmax, layer_norm, concat, outer, ...
 
-In: a row of `functions.FEATURES` and its arguments, evaluated. Out: its value over nodes of the
+In: a row of `features.FEATURES` and its arguments, evaluated. Out: its value over nodes of the
 kinds that the graph has anyway, in the form that neither overflows nor divides 0 by 0: softmax
 subtracts the largest element, layer_norm centres before it squares, norm has the derivative 0 at 0.
 """

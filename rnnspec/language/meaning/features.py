@@ -2,7 +2,7 @@
 not fit.
 
 In: a call and the shapes of its arguments. Out: the shape of its value, or what to tell. The
-functions are rows of `functions.FEATURES`.
+functions are rows of `features.FEATURES`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,19 @@ from typing import Protocol
 
 from rnnspec.backends.cuda.emit.text import CudaText
 from rnnspec.lowering.program import Stage
-from rnnspec.symbolic.graph import Concat, CumSum, Diag, Outer, Part, Product, Reduce, Transpose, node_text, size_of
+from rnnspec.symbolic.graph import (
+    Concat,
+    CumSum,
+    Diag,
+    Graph,
+    Outer,
+    Part,
+    Product,
+    Reduce,
+    Transpose,
+    node_text,
+    size_of,
+)
 
 
 class Access(Protocol):
@@ -37,14 +49,15 @@ class Group:
     apart: int
 
 
-def waiting(stage: Stage, work: CudaText) -> list[str]:
-    """The nodes of a stage that go in two phases."""
-    return [n for n in stage.rowwise if isinstance(work.graph.nodes[n], Reduce | CumSum)]
+def waiting(stage: Stage, graph: Graph) -> list[str]:
+    """The nodes of a stage that go in two phases: all threads of a row leave their parts in shared
+    memory before one of them goes on."""
+    return [n for n in stage.rowwise if isinstance(graph.nodes[n], Reduce | CumSum)]
 
 
 def first_phase(work: CudaText, stage: Stage, access: Access, group: Group) -> None:
     """Each thread's part of the nodes that wait."""
-    for number, name in enumerate(waiting(stage, work)):
+    for number, name in enumerate(waiting(stage, work.graph)):
         node = work.graph.nodes[name]
         assert isinstance(node, Reduce | CumSum)
         largest = isinstance(node, Reduce) and node.op == "max"
@@ -71,7 +84,7 @@ def _span(work: CudaText, node: Reduce | CumSum, group: Group) -> tuple[str, str
 
 def second_phase(work: CudaText, stage: Stage, access: Access, group: Group) -> None:
     """All the rest."""
-    waits = waiting(stage, work)
+    waits = waiting(stage, work.graph)
     for name in stage.rowwise:
         node = work.graph.nodes[name]
         work.line(f"# {name} = {node_text(node)}")

@@ -37,7 +37,9 @@ def stage_source(program: Program, stage: Stage, dtype: str, digest: str = "") -
     else:
         _pointwise(work, stage)
     threads = ROW_THREADS if stage.rowwise else THREADS
-    return work.source("a stage over rows", digest, threads, ROW_THREADS * len(waiting(stage, work)), size=stage.size)
+    return work.source(
+        "a stage over rows", digest, threads, ROW_THREADS * len(waiting(stage, work.graph)), size=stage.size
+    )
 
 
 def _pointwise(work: CudaText, stage: Stage) -> None:
@@ -116,7 +118,7 @@ def _rowwise(work: CudaText, stage: Stage) -> None:
     """A block works on one row at a time."""
     work.header("lengths", "first", "count", "t0", "n")
     access, group = _StageRows(work, stage), Group(work.u(ROW_THREADS), "thread", 0, ROW_THREADS)
-    waits = waiting(stage, work)
+    waits = waiting(stage, work.graph)
     if waits:
         work.line("sh = cuda.shared.array(0, real, alignment=16)")
     work.line("item = block")

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from rnnspec.backends.cuda.emit.rowwise import waiting
 from rnnspec.language.sizes import evaluate_size
 from rnnspec.lowering.program import BufferPlace, CarriedState, Panel, Program, Stage
-from rnnspec.symbolic.graph import CumSum, Reduce, operands, size_of
+from rnnspec.symbolic.graph import operands, size_of
 
 WARP = 32
 MOST_THREADS = 512
@@ -177,7 +178,7 @@ class Facts:
 
     def waiting(self, stage: Stage) -> int:
         """How many nodes of a stage need memory for the parts of their threads."""
-        return sum(isinstance(self.program.graph.nodes[n], Reduce | CumSum) for n in stage.rowwise)
+        return len(waiting(stage, self.program.graph))
 
 
 @dataclass(frozen=True)

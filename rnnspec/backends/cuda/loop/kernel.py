@@ -326,7 +326,7 @@ def _row_stage(work: LoopText, stage: Stage, number: int) -> None:
     size = _group(work)
     group, access = Group(work.u(size), "lane", work.shape.parts, work.shape.threads), _Rows(work, stage)
     guard = f"if thread < {work.u(size * work.shape.rows)}:"
-    if waiting(stage, work):
+    if waiting(stage, work.graph):
         with work.block(guard):
             first_phase(work, stage, access, group)
         work.line("cuda.syncthreads()")
