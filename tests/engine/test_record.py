@@ -38,6 +38,9 @@ def test_another_kernel_resumes_from_the_bytes_of_a_tape(memory, lengths):
         assert_same(run.states, whole.states)
     with pytest.raises(ShapeError, match="is not of these arguments"):
         second.resume(one.params, one.inputs, taped.tape[:-1], lengths)
+    for wrong in (taped.tape.astype(np.int32), taped.tape.view(np.int8), taped.tape.tolist(), None):
+        with pytest.raises(ShapeError, match="array of bytes"):  # it would be read past its end, or as other numbers
+            second.resume(one.params, one.inputs, wrong, lengths)
 
 
 def test_the_memory_of_a_tape_lives_as_long_as_its_array():

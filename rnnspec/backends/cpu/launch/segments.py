@@ -18,8 +18,7 @@ from numpy import ndarray as Array
 from rnnspec.backends.cpu.launch.execute import Bound
 from rnnspec.backends.cpu.launch.pack import Packed
 from rnnspec.backends.cpu.launch.plan import Plan
-from rnnspec.backends.cpu.launch.tape import new_histories, new_tape, read_history
-from rnnspec.errors import ShapeError
+from rnnspec.backends.cpu.launch.tape import checked_bytes, new_histories, new_tape, read_history
 
 
 def segment_steps(steps: int) -> int:
@@ -126,11 +125,7 @@ def restored(forward: Plan, packed: Packed, inputs: Mapping[str, Array], kept: A
     """The Segments whose `kept` this is, for a run with these inputs and weights."""
     found, item = Segments(forward, packed, inputs), forward.code.dtype.itemsize
     row = sum(forward.widths.values()) * forward.rows * item
-    if kept.shape != (row * found.count,):
-        raise ShapeError(
-            f"a tape of {kept.size} bytes is not of these arguments, whose tape has {row * found.count}. Give the"
-            " arguments of `record`."
-        )
+    kept = checked_bytes(kept, row * found.count, "")
     ends = np.cumsum([0, *forward.widths.values()]) * forward.rows * item
     for start in np.ascontiguousarray(kept).reshape(found.count, row):
         found.starts.append(

@@ -40,13 +40,24 @@ def new_tape(forward: Plan) -> Tape:
     return Tape(forward, Memory(forward.tape_size))
 
 
-def restored(forward: Plan, kept: Array) -> Tape:
-    if kept.shape != (forward.tape_size,):
+def checked_bytes(kept: object, expected: int, hint: str) -> Array:
+    """A tape that the caller kept, as it is. Raises ShapeError where it is no array of `expected`
+    bytes, uint8; hint: what to give in its place."""
+    if not isinstance(kept, np.ndarray) or kept.dtype != np.uint8:
+        what = f"an array of {kept.dtype}" if isinstance(kept, np.ndarray) else f"a {type(kept).__name__}"
+        raise ShapeError(f"a tape is an array of bytes (uint8), as `record` gives it; got {what}.")
+    if kept.shape != (expected,):
         raise ShapeError(
-            f"a tape of {kept.size} bytes is not of these arguments, whose tape has {forward.tape_size}. "
-            "Give the arguments of `record`, to a kernel with the same number of threads."
+            f"a tape of {kept.size} bytes is not of these arguments, whose tape has {expected}. Give the"
+            f" arguments of `record`{hint}."
         )
-    return Tape(forward, Memory(kept.size, np.ascontiguousarray(kept)))
+    return kept
+
+
+def restored(forward: Plan, kept: Array) -> Tape:
+    """The Tape whose bytes these are, for a run of this plan. Raises ShapeError for others."""
+    array = checked_bytes(kept, forward.tape_size, ", to a kernel with the same number of threads")
+    return Tape(forward, Memory(array.size, np.ascontiguousarray(array)))
 
 
 def new_histories(tape: Tape, steps: int, rows: int) -> dict[str, Array]:
