@@ -18,6 +18,7 @@ from numpy import ndarray as Array
 from rnnspec.backends.numbers import FLOAT64, Arrays, Numbers, compiled
 from rnnspec.language.sizes import evaluate_size, full_shape
 from rnnspec.language.slices import Piece
+from rnnspec.language.spec import STEP
 from rnnspec.symbolic.adjoint import gradient_of
 from rnnspec.symbolic.expressions import names
 from rnnspec.symbolic.graph import (
@@ -41,13 +42,13 @@ from rnnspec.symbolic.graph import (
 @dataclass(frozen=True)
 class Step:
     """What one step reads, by kind: arrays [B, ...] for inputs, states and history, [...] for
-    parameters."""
+    parameters. number: of the step, one for all rows or [B]."""
 
     inputs: Arrays
     states: Arrays
     parameters: Arrays
     history: Arrays
-    number: int
+    number: int | Array
 
 
 def evaluate(graph: Graph, step: Step, numbers: Numbers, sizes: Mapping[str, int]) -> dict[str, Array]:
@@ -115,7 +116,7 @@ class _Evaluation:
             case "size":
                 return numbers.array([evaluate_size(source, self.sizes)])
             case "step":
-                return numbers.array([step.number])
+                return numbers.array(np.atleast_1d(step.number))
         return numbers.array({"input": step.inputs, "state": step.states, "history": step.history}[read.kind][source])
 
     def pointwise(self, name: str, expr: Any) -> Array:
@@ -155,13 +156,14 @@ def view(whole: Array, piece: Piece | None, sizes: Mapping[str, int]) -> Array:
 class Trajectory:
     """A sequence that was run. values: node -> [T, B, ...], zero where a row had ended; before:
     state -> [T, B, ...], the value before each step; outputs and states as values; final: state ->
-    [B, ...]."""
+    [B, ...]; first: the number of the first step, one for all rows or [B]."""
 
     outputs: dict[str, Array]
     states: dict[str, Array]
     before: dict[str, Array]
     final: dict[str, Array]
     values: dict[str, Array]
+    first: int | Array = 0
 
 
 @dataclass(frozen=True)
@@ -191,10 +193,12 @@ def forward(
 ) -> Trajectory:
     """Runs the forward graph over a sequence.
 
-    params: [...]; inputs: [T, B, ...]; states: [B, ...], zero where left out; lengths: [B] steps
-    that each row takes, None where all take T; sizes: the value of every size; numbers: what the
-    arithmetic is done in. Past a row's end its state stays and its outputs are zero."""
+    params: [...]; inputs: [T, B, ...]; states: [B, ...], zero where left out, and under "t" the
+    steps that each row has taken before; lengths: [B] steps that each row takes, None where all
+    take T; sizes: the value of every size; numbers: what the arithmetic is done in. Past a row's
+    end its state stays and its outputs are zero."""
     steps, rows = next(iter(inputs.values())).shape[:2]
+    first = (states or {}).get(STEP, 0)
     state = {
         s: numbers.array((states or {}).get(s, np.zeros((rows, *full_shape(graph.shapes[n], sizes)))))
         for s, n in graph.states.items()
@@ -204,7 +208,7 @@ def forward(
     before: dict[str, list[Array]] = {s: [] for s in state}
     for t in range(steps):
         now = {name: x[t] for name, x in inputs.items()}
-        values = evaluate(graph, Step(now, state, params, {}, t), numbers, sizes)
+        values = evaluate(graph, Step(now, state, params, {}, t + first), numbers, sizes)
         for s in state:
             before[s].append(state[s])
         for n, history in kept.items():
@@ -222,13 +226,8 @@ def forward(
 
     values = {n: stack(n, h) for n, h in kept.items()}
     earlier = {s: stack(graph.states[s], h) for s, h in before.items()}
-    return Trajectory(
-        {o: values[n] for o, n in graph.outputs.items()},
-        {s: values[n] for s, n in graph.states.items()},
-        earlier,
-        state,
-        values,
-    )
+    outputs, after = ({s: values[n] for s, n in group.items()} for group in (graph.outputs, graph.states))
+    return Trajectory(outputs, after, earlier, state, values, first)
 
 
 def backward(
@@ -262,7 +261,7 @@ def backward(
     for t in reversed(range(steps)):
         now = {name: x[t] for name, x in inputs.items()} | {o: g[t] for o, g in gradients.items()}
         history = {s: h[t] for s, h in run.before.items()}
-        values = evaluate(graph, Step(now, flowing, params, history, t), numbers, sizes)
+        values = evaluate(graph, Step(now, flowing, params, history, t + run.first), numbers, sizes)
 
         def alive(value: Array, t: int = t) -> Array:
             value = np.broadcast_to(value, (rows, *value.shape[1:]))

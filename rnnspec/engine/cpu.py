@@ -102,14 +102,18 @@ class CpuKernel(Kernel):
         forward, backward = self._plans(TAPED, call)
         if self.memory == "low":
             packed = self._packed("forward", call)
-            return self._run(call, backward, {}, {}, segments.restored(forward, packed, call.inputs, tape))
-        return self._run(call, backward, {}, {}, restored(forward, tape))
+            kept = segments.restored(forward, packed, call.inputs, tape, call.counts)
+            return self._run(call, backward, {}, {}, kept)
+        return self._run(
+            call, backward, {}, {}, restored(forward, tape, 0 if call.counts is None else call.counts.nbytes)
+        )
 
     def run_infer(self, call: Call, out: Mapping[str, Array] | None = None) -> Inference:
         (infer,) = self._plans(("infer",), call)
         outputs = self._outputs(call, out)
-        final, _ = execute(infer, self._packed("infer", call), call.inputs, outputs, call.states)
-        return Inference(outputs, self._shaped(final, call.sizes))
+        packed = self._packed("infer", call)
+        final, _ = execute(infer, packed, call.inputs, outputs, call.states, counts=call.counts)
+        return Inference(outputs, self._final(final, call))
 
     def _taped(
         self, call: Call, forward: Plan, out: Mapping[str, Array] | None, *, watch: bool
@@ -117,11 +121,11 @@ class CpuKernel(Kernel):
         """Outputs, final states and the tape of a call. watch: see Segments."""
         outputs, packed = self._outputs(call, out), self._packed("forward", call)
         if self.memory == "low":
-            low = Segments(forward, packed, call.inputs)
-            return outputs, self._shaped(low.forward(outputs, call.states, watch), call.sizes), low
-        tape = new_tape(forward)
-        final, _ = execute(forward, packed, call.inputs, outputs, call.states, tape)
-        return outputs, self._shaped(final, call.sizes), tape
+            low = Segments(forward, packed, call.inputs, call.counts)
+            return outputs, self._final(low.forward(outputs, call.states, watch), call), low
+        tape = new_tape(forward, call.counts)
+        final, _ = execute(forward, packed, call.inputs, outputs, call.states, tape, call.counts)
+        return outputs, self._final(final, call), tape
 
     def _run(self, call: Call, backward: Plan, outputs: Named, final: Named, tape: Tape | Segments) -> Run:
         saved = CpuSaved(
@@ -131,6 +135,7 @@ class CpuKernel(Kernel):
             params=self._parameters(call.params) if self.derived.once else {},
             inputs={name: array.shape for name, array in call.inputs.items()},
             pieces=call.pieces,
+            counts=call.counts,
         )
         return Run(
             outputs=outputs,
@@ -167,7 +172,7 @@ class CpuKernel(Kernel):
         if isinstance(saved.tape, Segments):
             before, sums = saved.tape.backward(backward, saved.packed, read, dx, dfinal)
         else:
-            before, sums = execute(backward, saved.packed, read, dx, dfinal, saved.tape)
+            before, sums = execute(backward, saved.packed, read, dx, dfinal, saved.tape, saved.counts)
         return Gradients(self.derived.gradients(sums, saved.params, run.sizes), dx, self._shaped(before, run.sizes))
 
     def step(
@@ -178,10 +183,11 @@ class CpuKernel(Kernel):
         key = (self._threads, call.rows, *call.sizes.items())
         stepper = weights.borrow(key, lambda: self._stepper(weights, call.rows, call.sizes))
         stepper.load(call.states)
+        stepper.start_at(call.counts)
         for name, array in stepper.inputs.items():
             array[...] = call.inputs[name][0]
         stepper.run(0)
-        state = State(self._shaped(stepper.states(), call.sizes))
+        state = State(self._final(stepper.states(), call))
         state.outputs = {o: a.copy() for o, a in stepper.outputs.items()}
         if weights is params:  # else nobody will ask for it again, and it would only wait for the garbage collector
             weights.give_back(key, stepper)
@@ -254,6 +260,10 @@ class CpuKernel(Kernel):
         short = call.lengths is not None and int(call.lengths.sum()) < call.steps * call.rows
         return checked.ready(full, out, self.dtype, zero=short, numbered=call.pieces is not None)
 
+    def _final(self, states: Named, call: Call) -> Named:
+        """What a call carries on: the states, and the count of steps where there is one."""
+        return self._shaped(states, call.sizes) | call.counted()
+
     def _shaped(self, states: Named, sizes: Mapping[str, int]) -> Named:
         return {s: a.reshape(a.shape[0], *full_shape(self.states[s], sizes)) for s, a in states.items()}
 
@@ -263,7 +273,8 @@ class CpuSaved:
     """What a forward run on the CPU leaves for its backward run.
 
     plan, packed: of the backward kernel. params: copies of the parameters, where something is
-    computed of them once per sequence. inputs: the shapes of all inputs. pieces: of the call.
+    computed of them once per sequence. inputs: the shapes of all inputs. pieces, counts: of the
+    call.
     """
 
     tape: Tape | Segments
@@ -272,6 +283,7 @@ class CpuSaved:
     params: Mapping[str, Array]
     inputs: Mapping[str, tuple[int, ...]]
     pieces: Pieces | None
+    counts: Array | None
 
     @property
     def tape_bytes(self) -> int:
@@ -301,6 +313,9 @@ class CpuStepper:
 
     def load(self, states: Mapping[str, Array]) -> None:
         self.bound.load(states)
+
+    def start_at(self, counts: Array | None) -> None:
+        self.bound.start_at(counts)
 
 
 def _steps(array: Array) -> Array:

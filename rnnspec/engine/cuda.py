@@ -36,7 +36,7 @@ from rnnspec.engine.weights import Weights
 from rnnspec.errors import UnsupportedError
 from rnnspec.language.load import digest
 from rnnspec.language.sizes import full_shape
-from rnnspec.language.spec import Spec
+from rnnspec.language.spec import STEP, Spec
 from rnnspec.lowering.pipeline import MODES, stages
 
 Given = Mapping[str, Any]
@@ -142,7 +142,9 @@ class CudaKernel(Kernel):
                 "rows that run in pieces (resets, the reverse direction with lengths) are cut on the host: give them"
                 " NumPy arrays."
             )
-        call = super().call(shadows(params), shadows(inputs), shadows(states), lengths, noise=noise, pieces=pieces)
+        call = super().call(
+            shadows(params), shadows(inputs), shadows(states, STEP), lengths, noise=noise, pieces=pieces
+        )
         return self._with_arrays(call, params, inputs, states)
 
     def _with_arrays(self, call: Call, params: Given | Weights, inputs: Given, states: Given | None) -> Call:
@@ -173,7 +175,7 @@ class CudaKernel(Kernel):
         )
         return Run(
             outputs=self._outputs(execution, call, stay, out),
-            final=self._states(execution, call.sizes, stay),
+            final=self._states(execution, call.sizes, stay) | call.counted(),
             sizes=call.sizes,
             steps=call.steps,
             rows=call.rows,
@@ -184,7 +186,8 @@ class CudaKernel(Kernel):
 
     def run_infer(self, call: Call, out: Mapping[str, Array] | None = None) -> Inference:
         execution, stay = self._execution("infer", call), _stay(call)
-        return Inference(self._outputs(execution, call, stay, out), self._states(execution, call.sizes, stay))
+        final = self._states(execution, call.sizes, stay) | call.counted()
+        return Inference(self._outputs(execution, call, stay, out), final)
 
     def record(self, *args: Any, **options: Any) -> NoReturn:
         raise UnsupportedError("on a GPU the tape stays on the device: use forward(...) and keep the Run.")
@@ -192,7 +195,7 @@ class CudaKernel(Kernel):
     resume = run_record = run_resume = record
 
     def step(self, params: Given | Weights, inputs: Given, states: Given | None = None) -> State:
-        call = single_step(self.cell, shadows(params), shadows(inputs), shadows(states))
+        call = single_step(self.cell, shadows(params), shadows(inputs), shadows(states, STEP))
         call = self._with_arrays(call, params, inputs, states)
         x = {
             n: self._rows(f"input '{n}'", a).reshape(1, *a.shape) if on_device(a) else a for n, a in call.inputs.items()
@@ -217,7 +220,8 @@ class CudaKernel(Kernel):
         inputs = {f"gradient of {o}": self._rows(f"the gradient of output '{o}'", a, pieces) for o, a in dy.items()}
         starts = {s: self._rows(f"the gradient of final state '{s}'", a) for s, a in dfinal.items()}
         extent = before.steps, before.n
-        done = self._execute("backward", saved.packed, sizes, extent, before.lengths, inputs, starts, before.tape)
+        rest = before.lengths, inputs, starts, before.tape, before.counts
+        done = self._execute("backward", saved.packed, sizes, extent, *rest)
         full = {i: saved.inputs[i] for i in done.outputs}
         shaped = {i: a.reshape(*extent, *full[i][2:]) for i, a in done.outputs.items()}
         dx = self._results(shaped, stay, full, out, pieces)
@@ -233,8 +237,8 @@ class CudaKernel(Kernel):
 
     # --- executions
 
-    def _execution(self, mode: str, call: Call, first_step: int = 0) -> Execution:
-        """A run of a kernel that reads no tape. first_step: the number of its first step."""
+    def _execution(self, mode: str, call: Call) -> Execution:
+        """A run of a kernel that reads no tape."""
         program = self._codes[mode].program
         saved = {source for source, buffer in program.inputs.items() if program.buffers[buffer].saved}
         inputs = {n: self._rows(f"input '{n}'", a, call.pieces, copy=n in saved) for n, a in call.inputs.items()}
@@ -243,7 +247,7 @@ class CudaKernel(Kernel):
         if call.pieces is not None:
             extent = int(call.pieces.length.max(initial=0)), len(call.pieces)
         packed = self._packed(mode, call)
-        return self._execute(mode, packed, call.sizes, extent, call.lengths, inputs, states, {}, first_step)
+        return self._execute(mode, packed, call.sizes, extent, call.lengths, inputs, states, {}, call.counts)
 
     def _execute(
         self,
@@ -255,13 +259,13 @@ class CudaKernel(Kernel):
         inputs: Mapping[str, DeviceArray],
         states: Mapping[str, DeviceArray],
         tape: dict[str, DeviceArray],
-        first_step: int = 0,
+        counts: Array | None,
     ) -> Execution:
         """A run of a kernel. extent: its steps and rows; the others are those of Execution."""
         self.device.use()
         choice, code = self.choice(mode, extent[1], **sizes), self._codes[mode]
         execution = Execution(
-            code, self.launcher, choice, sizes, *extent, lengths, packed, inputs, states, tape, first_step
+            code, self.launcher, choice, sizes, *extent, lengths, packed, inputs, states, tape, counts
         )
         execution.run()
         return execution
@@ -353,9 +357,11 @@ class CudaStepper:
         self.kernel = kernel
         self.inputs, self.outputs = step_arrays(kernel.cell, sizes, rows)
         self._call = Call(weights, {n: a[None] for n, a in self.inputs.items()}, {}, None, sizes, 1, rows)
+        self._counts = np.zeros(rows, np.int64)
 
     def run(self, t: int) -> None:
-        done = self.kernel._execution("infer", self._call, t)
+        counts = self._counts + t if self.kernel.spec.counts else None
+        done = self.kernel._execution("infer", replace(self._call, counts=counts))
         for name, array in self.outputs.items():
             array[...] = done.outputs[name].numpy().reshape(array.shape)
         self._call = replace(self._call, states=done.final)
@@ -363,6 +369,9 @@ class CudaStepper:
     def load(self, states: Mapping[str, Array]) -> None:
         on_gpu = {s: self.kernel._rows(f"state '{s}'", a) for s, a in states.items()}
         self._call = replace(self._call, states=on_gpu)
+
+    def start_at(self, counts: Array | None) -> None:
+        self._counts = np.zeros(self._call.rows, np.int64) if counts is None else counts
 
     def states(self) -> dict[str, Array]:
         call, cell = self._call, self.kernel.cell

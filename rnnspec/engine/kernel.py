@@ -14,13 +14,13 @@ from rnnspec.engine.call import Call, Cell, parameters, parameters_with_noise, s
 from rnnspec.engine.derived import Derived
 from rnnspec.engine.initialise import initialise
 from rnnspec.engine.noise import Seed
-from rnnspec.engine.results import Gradients, Inference, Run, State, Taped
+from rnnspec.engine.results import Gradients, Inference, Run, State, Taped, taped_counts
 from rnnspec.engine.spans import Pieces
 from rnnspec.engine.stream import Stepper, Stream, all_sizes
 from rnnspec.engine.weights import Weights
 from rnnspec.errors import ShapeError
 from rnnspec.language.sizes import check_size_value, sizes_in, with_default_sizes
-from rnnspec.language.spec import Shape, Spec
+from rnnspec.language.spec import STEP, Shape, Spec
 from rnnspec.lowering.pipeline import MODES
 
 
@@ -63,7 +63,8 @@ class Kernel(ABC):
     @cached_property
     def states(self) -> dict[str, Shape]:
         """Every value carried from step to step and its shape: the spec's states, and inputs and
-        intermediates read at t-1."""
+        intermediates read at t-1. A cell that counts its steps (`spec.counts`) carries the count
+        beside them, "t"."""
         return {name: self.spec.shapes[name] for name in self.layout("infer")["states"]}
 
     @cached_property
@@ -141,7 +142,9 @@ class Kernel(ABC):
 
         params: name -> array of the parameter's shape, or what `pack` made of them.
         inputs: name -> [T, B, ...]; those with a default may be left out.
-        states: name -> [B, ...] before the first step, zero where left out.
+        states: name -> [B, ...] before the first step, zero where left out. Of a cell that counts
+            its steps "t" is one too: [B] integers, the steps that each row has taken before, or one
+            number for all. `Run.final` has it, so that a sequence can go on in another call.
         lengths: [B] integers, the steps that each row takes; None: all T.
         noise: where the cell declares some, a seed draws it (a whole number or a tuple of them,
             another for every call; see rnnspec.engine.noise), "mean" puts what is expected in its
@@ -183,7 +186,7 @@ class Kernel(ABC):
         pieces: Pieces | None = None,
     ) -> Run:
         """The Run for `backward` of an earlier `record`, by a kernel of the same spec, dtype,
-        memory and number of threads, from the same arguments.
+        memory and number of threads, from the same arguments. The count of steps is on the tape.
 
         params, inputs, lengths, noise, pieces: as `record` had them; tape: the array it gave. The
         Run has no outputs and no final states. The tape is not copied, and must not be written to.
@@ -191,7 +194,10 @@ class Kernel(ABC):
         that they are as they were at `record` is the caller's to see to. Raises ShapeError where
         the tape is not one of these arguments.
         """
-        return self.run_resume(self.call(params, inputs, None, lengths, noise=noise, pieces=pieces), tape)
+        call = self.call(params, inputs, None, lengths, noise=noise, pieces=pieces)
+        if call.counts is not None and (counts := taped_counts(tape, len(call.counts))) is not None:
+            call = self.call(params, inputs, {STEP: counts}, lengths, noise=noise, pieces=pieces)
+        return self.run_resume(call, tape)
 
     def infer(
         self,
@@ -271,9 +277,8 @@ class Kernel(ABC):
         """One step, as a function: states in, states out; where the states need not be kept,
         `stream` is several times faster.
 
-        inputs: name -> [B, ...]; states: what the step before returned, zero where left out. For a
-        cell that reads the step's number this is step 0: a stream counts. Noise that is not among
-        the inputs is what is expected of it.
+        inputs: name -> [B, ...]; states: what the step before returned, zero where left out; the
+        count of steps is among them. Noise that is not among the inputs is what is expected of it.
         """
 
     def stream(
@@ -288,8 +293,8 @@ class Kernel(ABC):
         packing or allocating.
 
         params: packed once, here; later changes are not seen. states: name -> [rows, ...] before
-        the first step, zero where left out. rows: of the batch. sizes: those that the shapes of
-        params do not tell.
+        the first step, zero where left out, as for `forward`. rows: of the batch. sizes: those that
+        the shapes of params do not tell.
         """
         if isinstance(rows, bool) or not isinstance(rows, int | np.integer) or rows < 0:
             raise ValueError(f"rows must be a whole number of at least 0, got {rows!r}.")

@@ -24,6 +24,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from rnnspec.errors import BackendUnavailable, DtypeError, ShapeError, UnsupportedError
 from rnnspec.interop import torch_ops
 from rnnspec.interop.torch_config import OPTIONS, Config, config_of, describe, dtype_name, take_backend
+from rnnspec.language.spec import STEP
 from rnnspec.layers.description import Cell
 from rnnspec.layers.stack import Stack
 
@@ -49,10 +50,11 @@ def recurrent(
     D] ([B, T, D] with batch_first, [T, D] for one row), a PackedSequence, or for a cell with
     several inputs a dict or a tuple of tensors. hx: the state before the first step, as
     torch.nn.LSTM takes it: [layers * directions, B, H], a tuple of these where there are several;
-    entries may be None. lengths: [B] integers in any order, zeros too: the steps of each row.
-    resets: [T, B] booleans, axes as of input: whether a row starts over before that step. training:
-    whether dropout and noise act; they are drawn by torch's generator (torch.manual_seed). threads:
-    None for torch.get_num_threads().
+    entries may be None. Of cells that count their steps, and of these alone, it ends with the
+    count, int64 [layers * directions, B]: (h, c, t). lengths: [B] integers in any order, zeros too:
+    the steps of each row. resets: [T, B] booleans, axes as of input: whether a row starts over
+    before that step. training: whether dropout and noise act; they are drawn by torch's generator
+    (torch.manual_seed). threads: None for torch.get_num_threads().
 
     Without gradients (torch.no_grad, or nothing requires one) no tape is kept. Nothing is copied or
     cast on the way in or out. Raises ShapeError, DtypeError, and ValueError for lengths;
@@ -65,7 +67,7 @@ def recurrent(
     _check(
         {f"weight {n!r}": t for n, t in params.items()}
         | {f"input {n!r}": t for n, t in inputs.items()}
-        | {f"state {n!r}": t for n, t in states.items()}
+        | {f"state {n!r}": t for n, t in states.items() if n != STEP}
     )
     tensors = [list(group.values()) for group in (params, inputs, states)]
     again = None if resets is None else _time_first(_own(resets), single, batch_first)

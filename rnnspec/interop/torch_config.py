@@ -37,8 +37,8 @@ class Config:
 
     text: all of it, the equations of the cells included. weights: (name, shape) in torch's order.
     inputs, outputs, recorded: (name, shape of a step); states: (name, shape without the axis of
-    rows). required: the inputs that have no default. random: whether training draws numbers
-    (dropout, noise).
+    rows), t among them for cells that count their steps. required: the inputs that have no default.
+    random: whether training draws numbers (dropout, noise).
     """
 
     text: str
@@ -116,7 +116,7 @@ def config_of(layers: Layers, given: Mapping[str, Any], options: Mapping[str, An
         weights=tuple(again.shapes.items()),
         inputs=tuple(again.inputs.items()),
         outputs=tuple(again.outputs.items()),
-        states=tuple(again.states.items()),
+        states=tuple(again.carried.items()),
         recorded=tuple(again.steps.items()),
         required=tuple(n for n in again.inputs if n in again.required),
         random=(several and layers.dropout > 0) or any(spec.noise for spec in specs),

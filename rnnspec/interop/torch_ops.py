@@ -112,11 +112,11 @@ def _call(
     seed: Tensor | None,
 ) -> StackCall:
     """The arguments of an operator, as a Stack takes them."""
-    before = _arrays(stack.states, given, states)
+    before = _arrays(stack.carried, given, states)
     return stack.call(
         dict(zip(stack.shapes, map(_array, params), strict=True)),
         _arrays(stack.inputs, fed, inputs),
-        [before.get(n) for n in stack.states],
+        [before.get(n) for n in stack.carried],
         None if lengths is None else _array(lengths),
         resets=None if resets is None else _array(resets),
         training=seed is not None,
@@ -162,30 +162,30 @@ def infer(config, params, inputs, states, fed, given, lengths, resets, seed, thr
 def backward(  # type: ignore[no-untyped-def]
     config, params, inputs, states, fed, given, lengths, resets, seed, kept, grads, which
 ):
-    """Gradients of params, of the inputs that have one, and of the given states. kept: of
-    `forward`; grads: of its results for which a bit of `which` is set, the others count as zero.
-    The other arguments are those of `forward`."""
+    """Gradients of params, of the inputs that have one, and of the given states but for the count
+    of steps. kept: of `forward`; grads: of its results for which a bit of `which` is set, the
+    others count as zero. The other arguments are those of `forward`."""
     stack = _stack(config, params, inputs, int(kept[0]))
     call = _call(stack, params, inputs, states, fed, given, lengths, resets, seed)
     run = stack.run_resume(call, [_array(k) for k in kept[1:]])
-    outputs, states_, steps = list(stack.outputs), list(stack.states), list(stack.steps)
+    outputs, states_, steps = list(stack.outputs), list(stack.carried), list(stack.steps)
     arrays = _arrays(range(len(outputs + states_ + steps)), which, grads)
     count = values(stack.description)
     dy, dstate, dsteps = _split([arrays.get(i) for i in range(count)], (len(outputs), len(states_)))
-    result = stack.backward(run, dict(zip(outputs, dy)), dstate, dict(zip(steps, dsteps)))
-    before = dict(zip(states_, result.states))
+    result = stack.backward(run, dict(zip(outputs, dy)), dstate[: len(stack.states)], dict(zip(steps, dsteps)))
+    before = dict(zip(stack.states, result.states))
     return _tensors(
         [
             *(result.params[n] for n in stack.shapes),
             *(result.inputs[n] for n in differentiable(stack.description, fed)),
-            *(before[n] for n in _chosen(states_, given)),
+            *(before[n] for n in _chosen(states_, given) if n in before),
         ]
     )
 
 
 def values(layers: Layers) -> int:
     """How many results there are beside what is kept."""
-    return len(layers.outputs) + len(layers.states) + len(layers.steps)
+    return len(layers.outputs) + len(layers.carried) + len(layers.steps)
 
 
 def differentiable(layers: Layers, fed: int) -> list[str]:
@@ -206,9 +206,12 @@ def differentiable(layers: Layers, fed: int) -> list[str]:
 def _empty(layers: Layers, like: Tensor) -> list[Tensor]:
     """The results of a call on inputs like this one."""
     steps, rows = like.shape[:2]
-    shapes = [(steps, rows, *s) for s in layers.outputs.values()]
-    shapes += [(s[0], rows, *s[1:]) for s in layers.states.values()]
-    return [like.new_empty(shape) for shape in (*shapes, *((steps, rows, *s) for s in layers.steps.values()))]
+    outputs, recorded = (
+        [like.new_empty((steps, rows, *s)) for s in known.values()] for known in (layers.outputs, layers.steps)
+    )
+    kinds = {n: like.dtype if n in layers.states else torch.int64 for n in layers.carried}
+    states = [like.new_empty((s[0], rows, *s[1:]), dtype=kinds[n]) for n, s in layers.carried.items()]
+    return [*outputs, *states, *recorded]
 
 
 @infer.register_fake
@@ -237,7 +240,7 @@ def _(  # type: ignore[no-untyped-def]
 ):
     layers = _stack(config, params, inputs).description
     with_gradient = [x for n, x in zip(_chosen(layers.inputs, fed), inputs) if n in differentiable(layers, fed)]
-    return [x.new_empty(x.shape) for x in (*params, *with_gradient, *states)]
+    return [x.new_empty(x.shape) for x in (*params, *with_gradient, *filter(torch.is_floating_point, states))]
 
 
 # --- autograd
@@ -287,7 +290,8 @@ def _gradients(
     )
     dparams = [next(results) for _ in params]
     dinputs = [next(results) if has else None for has in ctx.with_gradient]
-    return None, dparams, dinputs, list(results), None, None, None, None, None, None
+    dstates = [next(results) if s.is_floating_point() else None for s in states]  # a count has none
+    return None, dparams, dinputs, dstates, None, None, None, None, None, None
 
 
 def _refuse(text: str) -> Callable[..., Any]:

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 
 from rnnspec.language.draws import Draw
-from rnnspec.language.syntax.tree import Equation
+from rnnspec.language.syntax.tree import Equation, Ref, walk
 
 Shape = tuple[str, ...]
 """Size expressions in canonical text: () one number, ("H",) a vector, ("H", "D") a matrix, ("D +
 H",) a sum of sizes."""
+
+
+STEP = "t"
+"""The step's number: in equations, and among the states of a cell that counts its steps."""
 
 
 Default = float | None
@@ -99,3 +104,12 @@ class Spec:
     def streams(self) -> dict[str, Shape]:
         """The inputs that come from outside: those that are not noise."""
         return {name: shape for name, shape in self.inputs.items() if name not in self.noise}
+
+    @cached_property
+    def counts(self) -> bool:
+        """Whether the cell counts its steps: it reads `t`, or has an input whose default that is.
+        Then the count is carried with the states, under the name of STEP."""
+        reads = (n for e in self.equations for n in walk(e.value))
+        return None in self.defaults.values() or any(
+            isinstance(n, Ref) and n.name == STEP and n.time is None for n in reads
+        )

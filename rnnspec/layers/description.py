@@ -18,7 +18,7 @@ import numpy as np
 from rnnspec.engine.compile import compile
 from rnnspec.engine.kernel import Kernel
 from rnnspec.language.load import load
-from rnnspec.language.spec import Spec
+from rnnspec.language.spec import STEP, Spec
 from rnnspec.language.syntax.faults import did_you_mean
 from rnnspec.layers.layer import Full, Layer
 from rnnspec.layers.runs import Direction
@@ -110,6 +110,17 @@ class Layers:
             for depth, layer in enumerate(self.layers)
             for name, shape in layer.states.items()
         }
+
+    @cached_property
+    def counts(self) -> bool:
+        """Whether the cell of any layer counts its steps."""
+        return any(layer.spec.counts for layer in self.layers)
+
+    @cached_property
+    def carried(self) -> dict[str, Full]:
+        """What a state of the caller's is made of: `states`, and after them, where a layer counts
+        its steps, the count of every layer and direction, `t` [L * D]."""
+        return self.states | ({STEP: (len(self.places),)} if self.counts else {})
 
     @cached_property
     def state_places(self) -> tuple[dict[str, tuple[int, int]], ...]:

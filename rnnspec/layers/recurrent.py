@@ -18,7 +18,14 @@ from rnnspec.engine.kernel import Kernel
 from rnnspec.engine.noise import Seed, seeds
 from rnnspec.errors import ShapeError
 from rnnspec.language.spec import Spec
-from rnnspec.layers.arguments import check_inputs, check_resets, check_rows, check_states, check_steps
+from rnnspec.layers.arguments import (
+    check_carried,
+    check_inputs,
+    check_resets,
+    check_rows,
+    check_states,
+    check_steps,
+)
 from rnnspec.layers.backward import backward
 from rnnspec.layers.description import Cell
 from rnnspec.layers.runs import StackCall, StackRun
@@ -66,8 +73,10 @@ class Recurrent:
     layer(x, state, lengths) -> y, state; x [T, B, D] ([B, T, D] with batch_first, or [T, D] for one
     row), y [T, B, H], 2 * H features where two directions are concatenated. A state is [num_layers
     * directions, B, H], for a cell with several a tuple in the order of the spec; for layers whose
-    states differ a tuple of all, layer by layer, [directions, B, H] each. A cell that reads several
-    inputs takes them as a dict or a tuple; all layers read the ones after the first. Raises
+    states differ a tuple of all, layer by layer, [directions, B, H] each. Of a cell that counts its
+    steps (it reads `t`, or has an input with that default) the state is always a tuple, and ends
+    with the count, integers [num_layers * directions, B]; a gradient has none. A cell that reads
+    several inputs takes them as a dict or a tuple; all layers read the ones after the first. Raises
     ValueError or TypeError for arguments out of range, ShapeError and DtypeError for arrays that do
     not fit.
     """
@@ -307,12 +316,13 @@ class Recurrent:
         axis."""
         layers, (inputs, single) = self.stack.description, self._inputs(x)
         rows = next(iter(inputs.values())).shape[1] if inputs else 0
-        before = check_states(layers, state, None if single else rows, "state")
+        before, counts = check_carried(layers, state, None if single else rows)
         restarts, weights = self._resets(resets, single), self.stack.weights(self.params)
         steps, rows = check_inputs(layers, inputs)
         ends, pieces = check_rows(layers, _lengths(lengths, single), restarts, steps, rows)
         numbers = seeds(seed)
-        return StackCall(weights, inputs, before, ends, pieces, steps, rows, numbers if training else None), single
+        drawn = numbers if training else None
+        return StackCall(weights, inputs, before, ends, pieces, steps, rows, drawn, counts), single
 
     def _resets(self, resets: Any, single: bool) -> Array | None:
         return None if resets is None else self._swapped(np.atleast_1d(as_resets(resets)), single)

@@ -17,7 +17,14 @@ from numpy import ndarray as Array
 from rnnspec.engine.noise import Seed, seeds
 from rnnspec.engine.weights import Weights
 from rnnspec.errors import ShapeError
-from rnnspec.layers.arguments import check_inputs, check_rows, check_states, check_steps, check_weights
+from rnnspec.layers.arguments import (
+    check_carried,
+    check_inputs,
+    check_rows,
+    check_states,
+    check_steps,
+    check_weights,
+)
 from rnnspec.layers.backward import backward
 from rnnspec.layers.description import Cell, Layers, describe_layers
 from rnnspec.layers.forward import forward, run_forward, run_infer, run_record
@@ -30,7 +37,8 @@ class Stack:
     """Layers of cells, to be called with weights. Arguments as for `Recurrent`.
 
     description: what the layers are. Of it: layers, directions; shapes: every weight, name ->
-    shape, in torch's order; states: what is carried, name -> shape for one row; outputs, steps (the
+    shape, in torch's order; states: what is carried, name -> shape for one row; carried: these and
+    the count of steps, where a cell counts; outputs, steps (the
     recorded values), inputs: name -> shape of a step; required: the inputs that have no default.
     """
 
@@ -76,6 +84,11 @@ class Stack:
     def states(self) -> Mapping[str, Full]:
         """What is carried, name -> shape for one row: see `Layers.states`."""
         return self.description.states
+
+    @property
+    def carried(self) -> Mapping[str, Full]:
+        """What a state is made of: `states`, and the count of steps where layers count."""
+        return self.description.carried
 
     @property
     def outputs(self) -> Mapping[str, Full]:
@@ -165,8 +178,8 @@ class Stack:
         inputs = check_steps(layers, "input", x, layers.inputs, (None, None))
         steps, rows = check_inputs(layers, inputs)
         ends, pieces = check_rows(layers, lengths, resets, steps, rows)
-        before = check_states(layers, state, rows, "state")
-        return StackCall(weights, inputs, before, ends, pieces, steps, rows, numbers if training else None)
+        before, counts = check_carried(layers, state, rows)
+        return StackCall(weights, inputs, before, ends, pieces, steps, rows, numbers if training else None, counts)
 
     def run_forward(self, call: StackCall) -> StackRun:
         """Runs a sequence and keeps the tapes."""
@@ -206,7 +219,7 @@ class Stack:
         """Runs a sequence and keeps the tapes.
 
         params: name -> array, or what `pack` made of them. x: [T, B, ...], or name -> array where
-        the cells read more than one. state: the arrays of `states`, each with the rows as axis 1
+        the cells read more than one. state: the arrays of `carried`, each with the rows as axis 1
         ([L * D, B, ...]), None where zero (or the learned one). lengths: [B] integers, the steps of
         each row. resets: [T, B] booleans, whether a row restarts at the initial state before that
         step. training: whether dropout and noise act, drawn from `seed` (a whole number, or

@@ -48,6 +48,7 @@ LOCALS = (
     "chunk_table",
     "chunks",
     "count",
+    "counts",
     "dest",
     "end",
     "fields",
