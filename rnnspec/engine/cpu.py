@@ -48,7 +48,7 @@ class CpuKernel(Kernel):
 
     def __init__(self, spec: Spec, dtype: np.dtype, threads: int | None = None, memory: str = "full"):
         super().__init__(spec, dtype)
-        self.memory = memory
+        self._memory = memory
         self._threads = threads
         self._codes: dict[str, CpuCode] = {}
         self._lock = threading.Lock()
@@ -64,6 +64,10 @@ class CpuKernel(Kernel):
     @property
     def threads(self) -> int:
         return self._threads or default_threads()
+
+    @property
+    def memory(self) -> str:
+        return self._memory
 
     def like(self, *, threads: int | None = None, memory: str | None = None) -> CpuKernel:
         threads = self._threads if threads is None else whole_threads(threads)

@@ -30,11 +30,9 @@ class Kernel(ABC):
     Arrays are never written to and may have any strides; their dtype must be the kernel's. Past the
     end of a row (`lengths`) outputs are zero and states stay as they were.
 
-    spec: the cell; dtype: of all arrays; memory: what `forward` keeps for `backward`, "full" or
-    "low". Each backend subclasses this and implements the abstract methods.
+    spec: the cell; dtype: of all arrays. Each backend subclasses this and implements the abstract
+    methods.
     """
-
-    memory: str = "full"
 
     def __init__(self, spec: Spec, dtype: np.dtype):
         self.spec, self.dtype = spec, dtype
@@ -45,6 +43,12 @@ class Kernel(ABC):
     @abstractmethod
     def threads(self) -> int:
         """How many threads of the CPU a call may use."""
+
+    @property
+    def memory(self) -> str:
+        """What `forward` keeps for `backward`, "full" or "low"; `like` gives a kernel with the
+        other."""
+        return "full"
 
     @abstractmethod
     def like(self, *, threads: int | None = None, memory: str | None = None) -> Kernel:

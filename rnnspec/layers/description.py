@@ -314,7 +314,9 @@ def _specs(cell: Cell | Sequence[Cell], num_layers: int | None, settings: Mappin
     return [c if isinstance(c, Spec) else load(c) for c in cell]
 
 
-def _check_options(depth: int, dropout: float, merge: str, flags: Mapping[str, bool]) -> None:
+def check_dropout(dropout: float, depth: int) -> None:
+    """Raises ValueError unless this is a chance; warns where there are no layers between which it
+    could act. depth: the number of layers."""
     if (
         isinstance(dropout, bool | np.bool_)
         or not isinstance(dropout, int | float | np.floating)
@@ -322,7 +324,11 @@ def _check_options(depth: int, dropout: float, merge: str, flags: Mapping[str, b
     ):
         raise ValueError(f"dropout must be a probability between 0 and 1, got {dropout!r}.")
     if dropout and depth == 1:
-        warnings.warn(f"dropout={dropout} acts between layers, and there is only one: it does nothing.", stacklevel=5)
+        warnings.warn(f"dropout={dropout} acts between layers, and there is only one: it does nothing.", stacklevel=6)
+
+
+def _check_options(depth: int, dropout: float, merge: str, flags: Mapping[str, bool]) -> None:
+    check_dropout(dropout, depth)
     if merge not in MERGES:
         raise ValueError(f"merge must be one of {', '.join(map(repr, MERGES))}; got {merge!r}.")
     if not flags["bidirectional"]:

@@ -26,10 +26,12 @@ from rnnspec.layers.arguments import (
     check_states,
     check_steps,
 )
+from rnnspec.layers.attributes import Attributes
 from rnnspec.layers.backward import backward
 from rnnspec.layers.description import Cell
 from rnnspec.layers.runs import StackCall, StackRun
 from rnnspec.layers.stack import Stack
+from rnnspec.layers.waiting import Waiting
 from rnnspec.storage import atomic
 
 
@@ -44,7 +46,7 @@ class Window:
     recorded: dict[str, Array]
 
 
-class Recurrent:
+class Recurrent(Attributes):
     """Layers of a cell over a sequence, in NumPy.
 
     cell: a name, a path to a YAML file, or a Spec; or a list of these, one for each layer.
@@ -68,7 +70,8 @@ class Recurrent:
     `params` are the weights, by torch's names where the cell has a torch layout (weight_ih_l0,
     weight_hh_l0_reverse, ...), else by the cell's own with the same endings (W_i_l0); change them
     in place or assign new arrays, the next call uses them. `grads` has the same names after
-    `backward`. `calls` counts the calls in training, each of which draws anew.
+    `backward`. `calls` counts the calls in training, each of which draws anew. `dropout`, `seed`,
+    `batch_first` and `training` can be assigned too; what nothing would read raises AttributeError.
 
     layer(x, state, lengths) -> y, state; x [T, B, D] ([B, T, D] with batch_first, or [T, D] for one
     row), y [T, B, H], 2 * H features where two directions are concatenated. A state is [num_layers
@@ -80,6 +83,8 @@ class Recurrent:
     ValueError or TypeError for arguments out of range, ShapeError and DtypeError for arrays that do
     not fit.
     """
+
+    assigned = ("stack", "batch_first", "seed", "training", "calls", "params", "grads")
 
     def __init__(
         self,
@@ -105,6 +110,7 @@ class Recurrent:
         self.params: dict[str, Array] = self.stack.init(seed)
         self.grads: dict[str, Array] = {}
         self._run: tuple[StackRun, bool] | None = None
+        self._waiting = Waiting()
 
     def __repr__(self) -> str:
         layers = self.stack.description
@@ -119,7 +125,7 @@ class Recurrent:
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies and pickles: the weights, not the tape of the last call."""
-        return self.__dict__ | {"_run": None}
+        return self.__dict__ | {"_run": None, "_waiting": Waiting()}
 
     @property
     def spec(self) -> Spec:
@@ -140,6 +146,15 @@ class Recurrent:
     def hidden_size(self) -> int:
         """The width of the cells, as it was given."""
         return self.stack.description.hidden_size
+
+    @property
+    def dropout(self) -> float:
+        """The chance that dropout between layers drops a number; it can be assigned."""
+        return self.stack.dropout
+
+    @dropout.setter
+    def dropout(self, rate: float) -> None:
+        self.stack.dropout = rate
 
     @property
     def output_size(self) -> int:
@@ -172,6 +187,7 @@ class Recurrent:
         run = self.stack.run_forward(call)
         self.calls += self.training
         self._run = (run, single)
+        self._waiting.add(run.outputs)
         return self._results(run, single)
 
     def infer(self, x: Any, state: Any = None, lengths: Any = None, *, resets: Any = None) -> Any:
@@ -180,12 +196,16 @@ class Recurrent:
         call, single = self._call(x, state, lengths, resets, 0, False)
         return self._results(self.stack.run_infer(call), single)
 
-    def backward(self, dy: Any = None, dstate: Any = None, dsteps: Mapping[str, Any] | None = None) -> tuple[Any, Any]:
+    def backward(
+        self, dy: Any = None, dstate: Any = None, dsteps: Mapping[str, Any] | None = None, *, of: Any = None
+    ) -> tuple[Any, Any]:
         """Gradients of the last call, from those of y, of the final state and of recorded values
         (any may be left out).
 
         Returns dx and the gradient of the state before the first step, and fills `grads` (not
-        adding to what was there).
+        adding to what was there). of: the y of the last call, to say that it is meant. Raises
+        RuntimeError where `of` is another's, and, without it, where another call seems to be meant:
+        its y is alive, of the same shape, and waits for a backward pass, but its tape is gone.
         """
         if self._run is None:
             raise RuntimeError(
@@ -201,7 +221,9 @@ class Recurrent:
         arrays = {n: self._time_first(f"gradient of {n!r}", a, single) for n, a in (dsteps or {}).items()}
         steps = check_steps(layers, "gradient of step value", arrays, layers.steps, lead)
         final = check_states(layers, dstate, None if single else run.rows, "dstate")
+        self._waiting.check(run.outputs, of)
         gradients = backward(layers, run, outputs, final, steps)
+        self._waiting.clear()
         self.grads = gradients.params
         inputs = {n: self._as_given(a, single) for n, a in gradients.inputs.items()}
         return next(iter(inputs.values())) if len(inputs) == 1 else inputs, self._state(gradients.states, single)

@@ -9,6 +9,7 @@ nothing is remembered.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,22 +26,26 @@ from rnnspec.layers.arguments import (
     check_steps,
     check_weights,
 )
+from rnnspec.layers.attributes import Attributes
 from rnnspec.layers.backward import backward
-from rnnspec.layers.description import Cell, Layers, describe_layers
+from rnnspec.layers.description import Cell, Layers, check_dropout, describe_layers
 from rnnspec.layers.forward import forward, run_forward, run_infer, run_record
 from rnnspec.layers.layer import Full, Layer
 from rnnspec.layers.runs import Direction, StackCall, StackGradients, StackRun, StackWeights
 from rnnspec.layers.tapes import from_bytes, to_bytes
 
 
-class Stack:
+class Stack(Attributes):
     """Layers of cells, to be called with weights. Arguments as for `Recurrent`.
 
     description: what the layers are. Of it: layers, directions; shapes: every weight, name ->
     shape, in torch's order; states: what is carried, name -> shape for one row; carried: these and
     the count of steps, where a cell counts; outputs, steps (the
     recorded values), inputs: name -> shape of a step; required: the inputs that have no default.
+    `dropout` can be assigned, nothing else that was given.
     """
+
+    assigned = ("description",)
 
     def __init__(
         self,
@@ -109,6 +114,17 @@ class Stack:
     def required(self) -> frozenset[str]:
         """The inputs that have no default."""
         return self.description.required
+
+    @property
+    def dropout(self) -> float:
+        """The chance that dropout between layers drops a number; calls from the next one on have
+        what is assigned."""
+        return self.description.dropout
+
+    @dropout.setter
+    def dropout(self, rate: float) -> None:
+        check_dropout(rate, self.description.num_layers)
+        self.description = replace(self.description, dropout=float(rate))
 
     # --- weights
 
