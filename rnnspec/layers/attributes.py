@@ -17,9 +17,12 @@ class Attributes:
     assigned: ClassVar[tuple[str, ...]] = ()
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if name[:1] == "_" or name in self.assigned:  # every call makes some of these
+            super().__setattr__(name, value)
+            return
         kind, known = type(self), getattr(type(self), name, None)
         fixed = isinstance(known, property) and known.fset is None
-        if fixed or (known is None and name not in self.assigned and not name.startswith("_")):
+        if fixed or known is None:
             own = [n for n in dir(kind) if isinstance(p := getattr(kind, n), property) and p.fset is not None]
             can = sorted({*own, *self.assigned})
             raise AttributeError(

@@ -84,7 +84,7 @@ class Recurrent(Attributes):
     not fit.
     """
 
-    assigned = ("stack", "batch_first", "seed", "training", "calls", "params", "grads")
+    assigned = ("stack", "seed", "training", "calls", "params", "grads")
 
     def __init__(
         self,
@@ -101,12 +101,10 @@ class Recurrent(Attributes):
         seed: int = 0,
         **options: Any,
     ):
-        if not isinstance(batch_first, bool | np.bool_):
-            raise TypeError(f"batch_first must be True or False, got {batch_first!r}.")
         self.stack = Stack(
             cell, input_size, hidden_size, num_layers, bias, dropout, bidirectional, proj_size, **options
         )
-        self.batch_first, self.seed, self.training, self.calls = bool(batch_first), seed, True, 0
+        self.batch_first, self.seed, self.training, self.calls = batch_first, seed, True, 0
         self.params: dict[str, Array] = self.stack.init(seed)
         self.grads: dict[str, Array] = {}
         self._run: tuple[StackRun, bool] | None = None
@@ -146,6 +144,17 @@ class Recurrent(Attributes):
     def hidden_size(self) -> int:
         """The width of the cells, as it was given."""
         return self.stack.description.hidden_size
+
+    @property
+    def batch_first(self) -> bool:
+        """Whether arrays have the rows before the steps; it can be assigned."""
+        return self._batch_first
+
+    @batch_first.setter
+    def batch_first(self, value: bool) -> None:
+        if not isinstance(value, bool | np.bool_):
+            raise TypeError(f"batch_first must be True or False, got {value!r}.")
+        self._batch_first = bool(value)
 
     @property
     def dropout(self) -> float:

@@ -162,5 +162,7 @@ def test_attributes_are_honoured_or_refused():
     for name in ("memory", "threads"):
         with pytest.raises(AttributeError):
             setattr(layer.kernel, name, "low")
+    with pytest.raises(TypeError, match="batch_first must be True or False"):
+        layer.batch_first = "yes"
     layer.batch_first, layer.training, layer.seed = True, False, 5
     assert_same(layer(np.swapaxes(X, 0, 1))[0], np.swapaxes(layer_of("rnn", num_layers=2, seed=3).infer(X)[0], 0, 1))
