@@ -1,8 +1,13 @@
-"""SymPy expressions over scalar stand-ins, and their text.
+"""SymPy expressions over scalar stand-ins: what is written, operation by operation.
 
 In: syntax trees of the language (of equations, and of the function table's rows). Out: SymPy
-expressions whose symbols carry the names of graph nodes. SymPy does the algebra and the
-differentiation; its printers, `simplify` and `parse_expr` are not used anywhere.
+expressions whose symbols carry the names of graph nodes.
+
+SymPy's own sums, products and powers are an algebra of real numbers: it multiplies 3 into x - h,
+makes 0 of x - x and x of sqrt(x)**2, which is false of numbers that are rounded, infinite or NaN.
+So the operators here are functions of ours, which keep order and grouping; docs/arithmetic.md lists
+all that is changed on the way from a file to a kernel. SymPy's printers, `simplify` and
+`parse_expr` are not used anywhere.
 """
 
 from __future__ import annotations
@@ -20,11 +25,124 @@ from rnnspec.language.syntax.parse import parse_expression
 from rnnspec.language.syntax.tree import Binary, Call, Expr, Number, Ref, Unary
 
 Value = Any  # a SymPy expression; SymPy ships no types
+HALF = sympy.Rational(1, 2)
+
+
+class Kept:
+    """Python's operators on expressions make operations that are kept as they are written."""
+
+    _op_priority = 20.0  # above SymPy's own, so that 2 * v is ours too
+
+    def __add__(self, other: Value) -> Value:
+        return add(self, other)
+
+    def __radd__(self, other: Value) -> Value:
+        return add(other, self)
+
+    def __sub__(self, other: Value) -> Value:
+        return subtract(self, other)
+
+    def __rsub__(self, other: Value) -> Value:
+        return subtract(other, self)
+
+    def __mul__(self, other: Value) -> Value:
+        return multiply(self, other)
+
+    def __rmul__(self, other: Value) -> Value:
+        return multiply(other, self)
+
+    def __truediv__(self, other: Value) -> Value:
+        return divide(self, other)
+
+    def __rtruediv__(self, other: Value) -> Value:
+        return divide(other, self)
+
+    def __pow__(self, exponent: Value) -> Value:
+        return power(self, exponent)
+
+    def __neg__(self) -> Value:
+        return negative(self)
+
+
+class Name(Kept, sympy.Symbol):  # type: ignore[misc]
+    """A value by its name."""
 
 
 @cache
 def symbol(name: str) -> Value:
-    return sympy.Symbol(name, real=True)
+    return Name(name, real=True)
+
+
+class Operation(Kept, sympy.Function):  # type: ignore[misc]
+    """Base of the arithmetic operators. Only numbers are worked out at once, exactly."""
+
+    is_real = True
+
+
+class add(Operation):
+    nargs = 2
+
+    @classmethod
+    def eval(cls, a: Value, b: Value) -> Value:
+        return a + b if a.is_Number and b.is_Number else None
+
+
+class subtract(Operation):
+    nargs = 2
+
+    @classmethod
+    def eval(cls, a: Value, b: Value) -> Value:
+        return a - b if a.is_Number and b.is_Number else None
+
+
+class multiply(Operation):
+    nargs = 2
+
+    @classmethod
+    def eval(cls, a: Value, b: Value) -> Value:
+        return a * b if a.is_Number and b.is_Number else None
+
+
+class divide(Operation):
+    nargs = 2
+
+    @classmethod
+    def eval(cls, a: Value, b: Value) -> Value:
+        return a / b if a.is_Number and b.is_Number and b != 0 else None
+
+
+class negative(Operation):
+    nargs = 1
+
+    @classmethod
+    def eval(cls, a: Value) -> Value:
+        return -a if a.is_Number and a != 0 else None  # -0 is another number than 0
+
+
+class power(Operation):
+    """power(base, n) with a number n. n = 1/2 is the square root, a whole n repeated products."""
+
+    nargs = 2
+
+    @classmethod
+    def eval(cls, base: Value, exponent: Value) -> Value:
+        if exponent == 1:
+            return base
+        if exponent == 0:
+            return sympy.S.One
+        small = base.is_Number and base != 0 and exponent.is_Integer and abs(exponent) <= 64
+        return base**exponent if small else None
+
+
+class total(Operation):
+    """total(a, b, ...): a sum whose terms may be added in any order: of products with matrices and
+    biases, and of the parts of a gradient."""
+
+    @classmethod
+    def eval(cls, *terms: Value) -> Value:
+        if len(kept := [t for t in terms if t != 0]) < 2:
+            return kept[0] if kept else sympy.S.Zero
+        return None if len(kept) == len(terms) else cls(*kept)
 
 
 class Condition(sympy.Function):  # type: ignore[misc]
@@ -32,9 +150,6 @@ class Condition(sympy.Function):  # type: ignore[misc]
     derivative."""
 
     is_real = True
-
-    def _eval_derivative(self, s: Value) -> Value:
-        return sympy.S.Zero
 
 
 class less(Condition):
@@ -65,7 +180,7 @@ class opposite(Condition):
     nargs = 1
 
 
-class select(sympy.Function):  # type: ignore[misc]
+class select(Kept, sympy.Function):  # type: ignore[misc]
     """select(condition, a, b): `where` of the language. Its derivative selects too: a mask would
     make 0 * inf."""
 
@@ -80,17 +195,13 @@ class select(sympy.Function):  # type: ignore[misc]
             return a if condition == sympy.true else b
         return None
 
-    def _eval_derivative(self, s: Value) -> Value:
-        condition, a, b = self.args
-        return select(condition, a.diff(s), b.diff(s))
-
 
 def _function_class(row: Function) -> Value:
     def fdiff(self: Value, argindex: int = 1) -> Value:
         values = dict(zip(row.args, self.args)) | {"y": self}
         return from_tree(parse_expression(row.derivatives[argindex - 1]), values.__getitem__)
 
-    return type(row.name, (sympy.Function,), {"nargs": len(row.args), "is_real": True, "fdiff": fdiff, "row": row})
+    return type(row.name, (Kept, sympy.Function), {"nargs": len(row.args), "is_real": True, "fdiff": fdiff, "row": row})
 
 
 FUNCTION_CLASSES: Mapping[str, Value] = {name: _function_class(row) for name, row in FUNCTIONS.items()}
@@ -115,6 +226,9 @@ _FOLD: Mapping[str, Callable[[Value, Value], bool]] = {
 }
 
 
+INFIX = {"less": "<", "less_equal": "<=", "equal": "==", "unequal": "!="}
+
+
 def from_tree(tree: Expr, resolve: Callable[[str], Value]) -> Value:
     """The expression of a tree without times, products or transposes; `resolve` gives the value of
     a name."""
@@ -124,7 +238,8 @@ def from_tree(tree: Expr, resolve: Callable[[str], Value]) -> Value:
         case Ref(name):
             return resolve(name)
         case Unary(op, arg):
-            return negate(from_tree(arg, resolve)) if op == "not" else -from_tree(arg, resolve)
+            inner = from_tree(arg, resolve)
+            return negate(inner) if op == "not" else negative(inner)
         case Binary(op, left, right):
             return binary(op, from_tree(left, resolve), from_tree(right, resolve))
         case Call(function, args):
@@ -147,15 +262,15 @@ def binary(op: str, a: Value, b: Value) -> Value:
     grows without end."""
     match op:
         case "+":
-            result = a + b
+            result = add(a, b)
         case "-":
-            result = a - b
+            result = subtract(a, b)
         case "*":
-            result = a * b
+            result = multiply(a, b)
         case "/":
             if b == 0:
                 raise RnnspecError("division by the constant 0")
-            result = a / b
+            result = divide(a, b)
         case "**":
             result = _power(a, b)
         case "and" | "or":
@@ -168,8 +283,6 @@ def binary(op: str, a: Value, b: Value) -> Value:
 
 
 def _within_range(result: Value) -> Value:
-    if result.has(sympy.zoo, sympy.oo, -sympy.oo, sympy.nan):
-        raise RnnspecError("a constant expression divides by 0")
     if result.is_Number and not abs(result) < 10**300:
         raise RnnspecError("a constant expression is beyond the range of numbers (1e300)")
     return result
@@ -185,7 +298,7 @@ def constant(function: str, args: tuple[Value, ...]) -> Value:
     except (ValueError, OverflowError):
         value = math.nan
     if not math.isfinite(value):
-        raise RnnspecError(f"{function}({write(args[0])}) is not a finite number")
+        raise RnnspecError(f"{function}({float(args[0])!r}) is not a finite number")
     return sympy.Rational(repr(value))
 
 
@@ -204,8 +317,8 @@ def _folded(expr: Value) -> Value:
     name = type(expr).__name__
     if name in FUNCTION_CLASSES:
         return constant(name, args)
-    if name in ("less", "less_equal", "equal", "unequal"):
-        return sympy.true if _FOLD[_INFIX[name]](*args) else sympy.false
+    if name in INFIX:
+        return sympy.true if _FOLD[INFIX[name]](*args) else sympy.false
     return _within_range(expr.func(*args)) if args else expr
 
 
@@ -218,7 +331,7 @@ def _power(a: Value, b: Value) -> Value:
         if a < 0:
             raise RnnspecError("a negative constant to a fractional power is not a real number")
         return sympy.Rational(repr(float(a) ** float(b)))
-    return a**b
+    return a**b if a.is_Number else power(a, b)
 
 
 def _logic(op: str, a: Value, b: Value) -> Value:
@@ -243,7 +356,7 @@ def is_cheap(expr: Value) -> bool:
         row: Function | None = FUNCTIONS.get(type(part).__name__) if type(part) in FUNCTION_CLASSES.values() else None
         if row is not None and (row.primitive or not is_cheap(expand_row(row, part.args))):
             return False
-        if part.is_Pow and not part.exp.is_Integer:
+        if isinstance(part, power) and not part.args[1].is_Integer:
             return False
     return True
 
@@ -256,92 +369,3 @@ def names(expr: Value) -> tuple[str, ...]:
 def rename(expr: Value, new: Mapping[str, str]) -> Value:
     changed = {symbol(a): symbol(b) for a, b in new.items() if a != b}
     return expr.xreplace(changed) if changed else expr
-
-
-# --- text ---
-
-_INFIX = {"less": "<", "less_equal": "<=", "equal": "==", "unequal": "!="}
-
-
-class Writer:
-    """Text of an expression. The base writes the language; a backend overrides what differs."""
-
-    infix = {**_INFIX, "both": "and", "either": "or"}
-    inverse = "not "
-    select = "where"
-    divides = True  # whether x / 3 is written so, or as x times the number nearest to 1/3
-
-    def number(self, value: Value) -> str:
-        return repr(int(value)) if value.is_Integer and abs(value) < 2**53 else repr(float(value))
-
-    def power(self, base: str, exponent: Value) -> str:
-        return f"{base}**{self.number(exponent)}" if exponent.is_Integer else f"{base}**({self.number(exponent)})"
-
-    def __call__(self, expr: Value) -> str:
-        return self._write(expr)[0]
-
-    def _write(self, expr: Value) -> tuple[str, int]:
-        """Text and how tightly it binds: 0 conditions, 1 sums, 2 products, 3 powers and names."""
-        if expr.is_Symbol:
-            return expr.name, 3
-        if expr.is_Number:
-            return self.number(expr), 3 if expr >= 0 else 1
-        if expr.is_Add:
-            return self._sum(expr), 1
-        if expr.is_Mul:
-            return self._product(expr)
-        if expr.is_Pow:
-            return self._pow(expr)
-        if isinstance(expr, sympy.Abs):
-            return f"abs({self(expr.args[0])})", 3
-        name = type(expr).__name__
-        if name in self.infix:
-            return f" {self.infix[name]} ".join(self._inside(a, 1) for a in expr.args), 0
-        if name == "opposite":
-            return f"{self.inverse}{self._inside(expr.args[0], 1)}", 0
-        if name == "select":
-            return f"{self.select}({', '.join(self(a) for a in expr.args)})", 3
-        if name in FUNCTION_CLASSES:
-            return f"{name}({', '.join(self(a) for a in expr.args)})", 3
-        raise TypeError(f"no text for {type(expr).__name__}")
-
-    def _inside(self, expr: Value, binding: int) -> str:
-        text, own = self._write(expr)
-        return text if own >= binding else f"({text})"
-
-    def _sum(self, expr: Value) -> str:
-        terms = expr.as_ordered_terms()
-        positive = [t for t in terms if not t.could_extract_minus_sign()]
-        ordered = positive + [t for t in terms if t.could_extract_minus_sign()]
-        text = self._inside(ordered[0], 1)
-        for term in ordered[1:]:
-            minus = term.could_extract_minus_sign()
-            text += f" - {self._inside(-term, 2)}" if minus else f" + {self._inside(term, 1)}"
-        return text
-
-    def _product(self, expr: Value) -> tuple[str, int]:
-        if expr.could_extract_minus_sign() and expr.as_coeff_Mul()[0] < 0:
-            return f"-{self._inside(-expr, 2)}", 1
-        above, below = [], []
-        for factor in expr.as_ordered_factors():
-            if factor.is_Rational and factor.q != 1 and factor.p == 1 and self.divides:
-                below.append(sympy.Integer(factor.q)) if float(factor.q) < 2**24 else above.append(factor)
-            elif factor.is_Pow and factor.exp.is_Number and factor.exp < 0:
-                below.append(factor.base**-factor.exp)
-            else:
-                above.append(factor)
-        top = " * ".join(self._inside(f, 3 if len(above) > 1 else 2) for f in above) or self.number(sympy.S.One)
-        for factor in below:
-            top += f" / {self._inside(factor, 3)}"
-        return top, 2
-
-    def _pow(self, expr: Value) -> tuple[str, int]:
-        base, exponent = expr.args
-        if exponent == sympy.Rational(1, 2):
-            return f"sqrt({self(base)})", 3
-        if exponent.is_Number and exponent < 0:
-            return f"{self.number(sympy.S.One)} / {self._inside(base**-exponent, 3)}", 2
-        return self.power(self._inside(base, 3), exponent), 3
-
-
-write = Writer()

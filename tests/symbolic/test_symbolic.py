@@ -178,7 +178,7 @@ def test_texts_do_not_depend_on_the_hash_seed():
 
 def test_a_graph_prints_what_it_is():
     text = build(load("lstm")).to_text()
-    assert "c            [H]        = c_prev * f + g * i" in text and "  state c = c" in text
+    assert "c            [H]        = f * c_prev + i * g" in text and "  state c = c" in text
 
 
 # what lies in a branch not taken takes no part (known faults: 0 * inf in a gradient)
