@@ -103,10 +103,12 @@ def split_sums(graph: Graph) -> Graph:
         return isinstance(node, Read) and node.kind == "parameter" and shapes[term.name] == shape
 
     def terms(expr: Value, target: str) -> list[Value] | None:
-        """The products and biases that an expression is nothing but the sum of."""
+        """The products and biases that an expression is nothing but the sum of, as they stand from
+        left to right."""
         if isinstance(expr, add | total):
-            found = [terms(a, target) for a in expr.args]
-            return None if None in found else [t for part in found for t in part or []]
+            left, *right = (terms(a, target) for a in expr.args)
+            simple = left is not None and all(t is not None and len(t) == 1 for t in right)
+            return left + [t[0] for t in right] if simple else None
         return [expr] if is_product(expr) or is_bias(expr, shapes[target]) else None
 
     def split(expr: Value, target: str, root: bool) -> Value:
