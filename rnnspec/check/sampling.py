@@ -20,8 +20,9 @@ from rnnspec.language.sizes import evaluate_size, full_shape, size_names, sizes_
 from rnnspec.language.spec import Shape, Spec
 from rnnspec.language.syntax.tree import fresh
 from rnnspec.symbolic.derive import surrogates, varying
-from rnnspec.symbolic.expressions import FUNCTION_CLASSES, Condition, Value, expand_row, names, subtract
+from rnnspec.symbolic.expressions import FUNCTION_CLASSES, expand_row, names
 from rnnspec.symbolic.graph import Graph, Node, Pointwise
+from rnnspec.symbolic.operations import Condition, Value, subtract
 
 ATTEMPTS = 40
 

@@ -1,4 +1,4 @@
-"""Runs a cell as its file has it: walks the syntax trees of the equations, in plain NumPy or mpmath.
+"""Runs a cell as its file has it: walks the syntax trees of the equations, in NumPy or mpmath.
 
 In: a Spec and arrays. Out: outputs and final states. Nothing of what lies between a file and a
 kernel takes part: no SymPy, no graph, no kernel. So what these change of an equation shows here,

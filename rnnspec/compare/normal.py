@@ -20,18 +20,7 @@ from rnnspec.language.functions import FUNCTIONS
 from rnnspec.language.sizes import SizeError, canonical_size, remainder
 from rnnspec.language.spec import Shape
 from rnnspec.language.syntax.parse import parse_expression
-from rnnspec.symbolic.expressions import (
-    Value,
-    add,
-    divide,
-    expand_row,
-    from_tree,
-    multiply,
-    negative,
-    power,
-    subtract,
-    total,
-)
+from rnnspec.symbolic.expressions import expand_row, from_tree
 from rnnspec.symbolic.graph import (
     Concat,
     CumSum,
@@ -46,6 +35,7 @@ from rnnspec.symbolic.graph import (
     Reduce,
     Transpose,
 )
+from rnnspec.symbolic.operations import Value, add, divide, multiply, negative, power, subtract, total
 
 MAX_TERMS = 400  # of a polynomial; a longer one stays a product
 ELEMENTWISE = frozenset(FUNCTIONS) | {"power", "select", "times"}
@@ -305,7 +295,7 @@ class _Normal:
             case negative():
                 return -args[0]
             case multiply():
-                return table.multiply(*args, shape)
+                return table.multiply(args[0], args[1], shape)
             case divide():
                 return table.multiply(args[0], table.power(args[1], sympy.S.NegativeOne, shape), shape)
         return table.function(name, tuple(args), shape)

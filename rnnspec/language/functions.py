@@ -352,7 +352,7 @@ _ROWS = (
         "scale",
         V,
         ("0",),
-        # 2**-40 and 2**40: squares of what lies between, and sums of a million of them, are float32's
+        # 2**-40 and 2**40: squares of what lies between, and sums of a million, are float32's
         "where(9.094947017729282e-13 <= v and v <= 1099511627776, 1, where(0 < v and 0 * v == 0, v, 1))",
         internal=True,
         neutral="1",

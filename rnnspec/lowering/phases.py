@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from rnnspec.errors import UnsupportedError
 from rnnspec.lowering.taps import Taps, taps_of
-from rnnspec.symbolic.expressions import Value, is_cheap, total
+from rnnspec.symbolic.expressions import is_cheap
 from rnnspec.symbolic.graph import (
     Concat,
     CumSum,
@@ -29,6 +29,7 @@ from rnnspec.symbolic.graph import (
     operands,
     size_of,
 )
+from rnnspec.symbolic.operations import Value, total
 
 PHASES = ("before", "loop", "after")
 

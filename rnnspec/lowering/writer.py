@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 
 from rnnspec.language.functions import FUNCTIONS
 from rnnspec.language.syntax.tree import fresh
-from rnnspec.symbolic.expressions import FUNCTION_CLASSES, HALF, Value, expand_row, select
+from rnnspec.symbolic.expressions import FUNCTION_CLASSES, expand_row
+from rnnspec.symbolic.operations import HALF, Value, select
 from rnnspec.symbolic.writing import Writer
 
 QUOTIENT, NAME = 2, 3  # how tightly a text binds, as Writer counts it

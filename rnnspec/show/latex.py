@@ -14,16 +14,7 @@ from rnnspec.language.functions import FUNCTIONS
 from rnnspec.language.meaning.shapes import shape_of
 from rnnspec.language.spec import Spec
 from rnnspec.language.syntax.tree import Binary, Call, Equation, Expr, Number, Ref, Unary, to_text
-from rnnspec.symbolic.expressions import (
-    FUNCTION_CLASSES,
-    HALF,
-    add,
-    multiply,
-    negative,
-    power,
-    subtract,
-    total,
-)
+from rnnspec.symbolic.expressions import FUNCTION_CLASSES
 from rnnspec.symbolic.graph import (
     Concat,
     CumSum,
@@ -38,6 +29,7 @@ from rnnspec.symbolic.graph import (
     Reduce,
     Transpose,
 )
+from rnnspec.symbolic.operations import HALF, add, multiply, negative, power, subtract, total
 
 TRANSPOSED = r"^{\top}"
 LEGEND = (

@@ -17,7 +17,7 @@ from rnnspec.language.sizes import canonical_size, remainder
 from rnnspec.language.spec import Shape
 from rnnspec.symbolic.derive import guarded, is_unbounded, may_be_infinite, partial, scaled, varying, whole
 from rnnspec.symbolic.draft import Draft
-from rnnspec.symbolic.expressions import Value, divide, equal, multiply, names, select, symbol, total
+from rnnspec.symbolic.expressions import names
 from rnnspec.symbolic.graph import (
     Concat,
     CumSum,
@@ -32,6 +32,7 @@ from rnnspec.symbolic.graph import (
     Reduce,
     Transpose,
 )
+from rnnspec.symbolic.operations import Value, divide, equal, multiply, select, symbol, total
 from rnnspec.symbolic.simplify import tidy
 
 

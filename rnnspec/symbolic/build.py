@@ -17,9 +17,10 @@ from rnnspec.language.slices import Piece
 from rnnspec.language.spec import Spec
 from rnnspec.language.syntax.tree import Binary, Call, Equation, Expr, Number, Ref, Unary, fresh
 from rnnspec.symbolic.draft import Draft
-from rnnspec.symbolic.expressions import Value, apply, binary, from_tree, multiply, negate, negative, symbol, total
+from rnnspec.symbolic.expressions import apply, binary, from_tree, negate
 from rnnspec.symbolic.features import Arguments, feature
 from rnnspec.symbolic.graph import Concat, Diag, Graph, Outer, Pointwise, Product, Read, Transpose
+from rnnspec.symbolic.operations import Value, multiply, negative, symbol, total
 from rnnspec.symbolic.simplify import split_sums, tidy
 
 MAX_PARTS = 64  # of a concatenation, for its product with a matrix to be taken apart
@@ -138,7 +139,7 @@ class Builder:
         return symbol(self.draft.put(name, Read("parameter", name), shape))
 
     def node(self, tree: Expr, target: str) -> str:
-        """The node that holds the value of a tree, in its own shape: of `2 * 3` that is a number."""
+        """The node that holds the value of a tree, in its own shape: that of `2 * 3` is ()."""
         expr, shape = self.value(tree, target), shape_of(tree, self.spec.shapes, self.spec.sizes)
         known = str(expr.name) if expr.is_Symbol else ""
         if known and self.draft.shapes[known] == shape:

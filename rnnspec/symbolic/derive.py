@@ -5,8 +5,9 @@ from __future__ import annotations
 import sympy
 
 from rnnspec.language.functions import FUNCTIONS
-from rnnspec.symbolic.expressions import (
-    FUNCTION_CLASSES,
+from rnnspec.symbolic.expressions import FUNCTION_CLASSES
+from rnnspec.symbolic.graph import Graph, Node, Pointwise, Read, operands
+from rnnspec.symbolic.operations import (
     HALF,
     Condition,
     Value,
@@ -21,7 +22,6 @@ from rnnspec.symbolic.expressions import (
     symbol,
     total,
 )
-from rnnspec.symbolic.graph import Graph, Node, Pointwise, Read, operands
 
 
 def partial(expr: Value, own: str, arg: str) -> Value:

@@ -15,17 +15,8 @@ import sympy
 from rnnspec.language.sizes import canonical_size
 from rnnspec.language.spec import Shape
 from rnnspec.symbolic.draft import Draft
-from rnnspec.symbolic.expressions import (
-    Value,
-    add,
-    divide,
-    equal,
-    multiply,
-    select,
-    subtract,
-    symbol,
-)
 from rnnspec.symbolic.graph import Concat, CumSum, Diag, Outer, Part, Pointwise, Reduce
+from rnnspec.symbolic.operations import Value, add, divide, equal, multiply, select, subtract, symbol
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from dataclasses import replace
 import sympy
 
 from rnnspec.language.syntax.tree import fresh
-from rnnspec.symbolic.expressions import Value, add, symbol, total
 from rnnspec.symbolic.graph import Graph, Node, Pointwise, Product, Read, operands, renamed
+from rnnspec.symbolic.operations import Value, add, symbol, total
 
 
 def tidy(graph: Graph) -> Graph:
@@ -106,9 +106,8 @@ def split_sums(graph: Graph) -> Graph:
         """The products and biases that an expression is nothing but the sum of, as they stand from
         left to right."""
         if isinstance(expr, add | total):
-            left, *right = (terms(a, target) for a in expr.args)
-            simple = left is not None and all(t is not None and len(t) == 1 for t in right)
-            return left + [t[0] for t in right] if simple else None
+            left, *right = (terms(a, target) or [] for a in expr.args)
+            return left + [t for (t,) in right] if left and all(len(t) == 1 for t in right) else None
         return [expr] if is_product(expr) or is_bias(expr, shapes[target]) else None
 
     def split(expr: Value, target: str, root: bool) -> Value:

@@ -12,7 +12,7 @@ import sympy
 
 from rnnspec.symbolic.derive import partial, scaled, varying
 from rnnspec.symbolic.draft import Draft
-from rnnspec.symbolic.expressions import Value, divide, equal, multiply, names, select, symbol, total
+from rnnspec.symbolic.expressions import names
 from rnnspec.symbolic.graph import (
     Concat,
     CumSum,
@@ -27,6 +27,7 @@ from rnnspec.symbolic.graph import (
     Reduce,
     Transpose,
 )
+from rnnspec.symbolic.operations import Value, divide, equal, multiply, select, symbol, total
 from rnnspec.symbolic.simplify import tidy
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sympy
 
-from rnnspec.symbolic.expressions import FUNCTION_CLASSES, HALF, INFIX, Value, negative, power
+from rnnspec.symbolic.expressions import FUNCTION_CLASSES, INFIX
+from rnnspec.symbolic.operations import HALF, Value, negative, power
 
 # operator of two operands -> how it is written, and how tightly it binds
 OPERATORS = {"add": ("+", 1), "subtract": ("-", 1), "multiply": ("*", 2), "divide": ("/", 2)}

@@ -20,8 +20,9 @@ from rnnspec.language.load import load, loads
 from rnnspec.language.spec import Spec
 from rnnspec.symbolic.adjoint import adjoint
 from rnnspec.symbolic.build import build
-from rnnspec.symbolic.expressions import FUNCTION_CLASSES, less, select, symbol
+from rnnspec.symbolic.expressions import FUNCTION_CLASSES
 from rnnspec.symbolic.graph import Concat, CumSum, Graph, Outer, Part, Pointwise, Product, Read, Reduce, operands
+from rnnspec.symbolic.operations import less, select, symbol
 from rnnspec.symbolic.simplify import split_sums, tidy
 from rnnspec.symbolic.tangent import tangent
 

@@ -20,7 +20,7 @@ from rnnspec.check.written import run_as_written
 
 DIGITS = 50
 ULP = 2.0**-52
-# numbers that meet often: neighbours, whose difference is all rounding; both zeros; large and tiny ones
+# numbers that meet often: neighbours, whose difference is all rounding; both zeros; large ones
 HARD = (0.0, -0.0, 1.0, 1 + ULP, 1 - ULP / 2, -1.0, 0.1, 3.0, 1e10, -1e10, 1e-10, np.inf, -np.inf, np.nan)
 CHANCES = (2, 2, 4, 4, 4, 2, 3, 3, 2, 2, 2, 1, 1, 1)
 

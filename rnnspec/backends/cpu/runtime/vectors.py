@@ -5,9 +5,9 @@ from.
 A vector fills one register of the machine as Numba sees it (NUMBA_CPU_NAME and NUMBA_CPU_FEATURES
 included). Loads and stores assume no more alignment than one element's.
 
-Arithmetic carries no fast-math flag: what is written is what is computed. With `nsz` x + 0 would be
-x, with `contract` x * y - x * y the rounding error of one product, with `reassoc` a row's bits could
-depend on its place in a loop that LLVM unrolls. `multiply_add` is there for sums of products.
+Arithmetic carries no fast-math flag: what is written is what is computed. With `nsz` x + 0 would
+be x, with `contract` x * y - x * y the rounding error of one product, with `reassoc` a row's bits
+could depend on its place in a loop that LLVM unrolls. `multiply_add` is there for sums of products.
 """
 
 from __future__ import annotations
