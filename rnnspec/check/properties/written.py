@@ -59,7 +59,7 @@ def _relative(found: Array, expected: Array) -> float:
 @at_sizes(lambda known: known.shapes()[2:3])
 def run_is_as_written(known: Subject, shapes: Shapes) -> Outcome:
     """The kernel's values against the equations as they stand in numbers of 50 digits, and in
-    float64 where inputs are NaN or infinite: each row has NaN and infinity just where they belong."""
+    float64 where inputs are NaN or infinite: each row has these just where they belong."""
     import mpmath
 
     case = known.draw(shapes, "as written", KINK_COMPARISON)
