@@ -174,11 +174,13 @@ def save(path: Path, run: TrainingRun) -> None:
 
 
 def announce(run: TrainingRun, folder: Path) -> None:
-    parameters = sum(array.size for array in run.model.params.values())
+    parameters, fixed = (sum(a.size for a in group.values()) for group in (run.model.params, run.model.fixed))
     layers = f"{run.config.layers} layers of " if run.config.layers > 1 else ""
+    beside = f", {fixed:,} fixed numbers beside them" if fixed else ""
     print(
         f"cell        {title_of(run.config)}, {layers}{run.config.hidden} units, {parameters:,} parameters with"
-        f" embedding and head\n{run.config.task.ljust(11)} {run.problem.summary()}\nresults     {folder}{os.sep}",
+        f" embedding and head{beside}\n{run.config.task.ljust(11)} {run.problem.summary()}\n"
+        f"results     {folder}{os.sep}",
         file=sys.stderr,
     )
 

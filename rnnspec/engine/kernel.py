@@ -90,7 +90,7 @@ class Kernel(ABC):
         for name, value in sizes.items():
             check_size_value(name, value)
         whole = with_default_sizes(self.spec.sizes, sizes)
-        needed = sorted(sizes_in(self.spec.trained.values()))
+        needed = sorted(sizes_in(self.spec.weights.values()))
         if missing := [n for n in needed if n not in whole]:
             raise ShapeError(
                 f"init needs the sizes {', '.join(needed)} of '{self.spec.name}': give"

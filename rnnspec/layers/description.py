@@ -96,6 +96,16 @@ class Layers:
         return shapes
 
     @cached_property
+    def fixed(self) -> frozenset[str]:
+        """The weights that are constants of their cells: no gradient, and not to be trained."""
+        return frozenset(
+            f"{n}{self.suffix(depth, d)}"
+            for depth, d in self.places
+            if not (self.share_directions and d)
+            for n in self.layers[depth].fixed
+        )
+
+    @cached_property
     def states(self) -> dict[str, Full]:
         """What is carried, name -> shape for one row, axis 0 layers and directions ([L * D, ...]).
 

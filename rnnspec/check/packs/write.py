@@ -208,7 +208,7 @@ class _Maker:
             given |= {f"states/{n}": a for n, a in case.states.items()}
         if case.lengths is not None:
             given["lengths"] = case.lengths
-        sums = {n: found[f"gradients/params/{n}"] for n in self.spec.parameters}
+        sums = {n: found[f"gradients/params/{n}"] for n in self.spec.trained}
         for layout in self.spec.layouts:
             given |= {f"packed/{layout}/{n}": a for n, a in pack(self.spec, layout, case.params).items()}
             found |= {f"gradients/{layout}/{n}": a for n, a in pack_gradients(self.spec, layout, sums).items()}
@@ -246,7 +246,8 @@ def tags(spec: Spec, graph: Graph) -> list[str]:
         "matrix-states": any(len(shape) > 1 for shape in spec.states.values()),
         "once-per-sequence": any(not e.timed for e in spec.equations),
         "step-number": any(n.name == "t" for n in reads),
-        "no-gradient": bool(set(spec.no_gradient) - set(spec.noise)),
+        "no-gradient": bool(set(spec.no_gradient) & set(spec.streams)),
+        "fixed": bool(spec.fixed),
         "noise": bool(spec.noise),
     }
     return [tag for tag, there in found.items() if there]

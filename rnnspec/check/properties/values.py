@@ -11,7 +11,7 @@ from rnnspec.check.kinds import ArrayKind, Values
 from rnnspec.check.outcome import Outcome, at_sizes, largest
 from rnnspec.check.properties.conditioning import measure
 from rnnspec.check.sampling import Shapes
-from rnnspec.check.subject import Subject, collect, run_kernel, run_reference, without_noise
+from rnnspec.check.subject import Subject, collect, run_kernel, run_reference, of_trained
 from rnnspec.check.tolerances import EXAMPLE, KERNEL, KINK_COMPARISON, REFERENCE
 from rnnspec.engine.compile import compile
 from rnnspec.engine.kernel import Kernel
@@ -75,9 +75,7 @@ def _run_example(known: Subject, example: Example) -> Values:
         s: np.zeros((1, *full_shape(known.graph.shapes[n], sizes)), dtype) for s, n in known.graph.states.items()
     }
     made = reference.forward(known.graph, params, inputs, carried | states, sizes=sizes)
-    return without_noise(
-        spec, collect(made, reference.backward(known.reverse, params, inputs, made, ones, sizes=sizes))
-    )
+    return of_trained(spec, collect(made, reference.backward(known.reverse, params, inputs, made, ones, sizes=sizes)))
 
 
 def _expected(spec: Spec, example: Example) -> Values:
