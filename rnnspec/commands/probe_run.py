@@ -49,7 +49,8 @@ def of_run(folder: str | Path, *, steps: int = 100, rows: int = 4) -> ProbeSubje
     x = np.asarray(model.features(batch.x), np.float64)[:steps, :rows]
     params = own_parameters(spec, {**model.layer.params, **model.layer.fixed})
     known = known_sizes(spec, config.hidden, x.shape[-1], fitted(spec, config.hidden, x.shape[-1], config.sizes)[1])
-    return complete(f"{Path(config.cell).stem}, trained on {config.task}", spec, known, params, {data_input(spec): x})
+    name = f"{Path(config.cell).stem}, trained on {config.task}"
+    return complete(name, spec, known, params, {data_input(spec): x}, (x.shape[0], x.shape[1]))
 
 
 def own_parameters(spec: Spec, weights: Mapping[str, Array]) -> dict[str, Array]:

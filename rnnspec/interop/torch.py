@@ -285,8 +285,8 @@ class Recurrent(torch.nn.Module):
     cell: a name, a path to a YAML file, a Spec, or a list of these, one for each layer. merge,
     share_directions, residual, go_backwards, learn_initial, return_all_states, sizes, memory, and
     the cell's choices and constants: as for rnnspec.Recurrent. A cell without a torch layout has
-    its own parameters, with the same endings (`W_i_l0`); those that a cell fixes are buffers.
-    device, dtype: of the parameters (torch.float32, torch.float64); threads: None for torch.get_num_threads().
+    its own parameters, with the same endings (`W_i_l0`); fixed ones are buffers. device, dtype: of
+    the parameters (torch.float32, torch.float64); threads: None for torch.get_num_threads().
 
     layer(input, hx, lengths) -> y, state: see `recurrent`. The Config is `layer.config`.
     """
@@ -376,9 +376,7 @@ class Recurrent(torch.nn.Module):
     def all_weights(self) -> list[list[Tensor]]:
         """The parameters of each layer and direction."""
         groups: dict[str, list[Tensor]] = {}
-        for name, _ in self.config.weights:
-            if name in self.config.fixed:
-                continue
+        for name in self.config.trained:
             groups.setdefault(name[name.rindex("_l") :], []).append(getattr(self, name))
         return list(groups.values())
 

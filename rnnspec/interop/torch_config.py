@@ -52,6 +52,11 @@ class Config:
     random: bool
     fixed: tuple[str, ...] = ()
 
+    @property
+    def trained(self) -> tuple[str, ...]:
+        """The names of the weights that are not fixed."""
+        return tuple(n for n, _ in self.weights if n not in self.fixed)
+
     def init(self, seed: int = 0, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
         """Initial weights by name, as the cells' `init` says. Raises DtypeError."""
         weights = torch_ops.stack_of(self.text, dtype_name(dtype), None).init(seed)

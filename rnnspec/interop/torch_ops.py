@@ -162,9 +162,9 @@ def infer(config, params, inputs, states, fed, given, lengths, resets, seed, thr
 def backward(  # type: ignore[no-untyped-def]
     config, params, inputs, states, fed, given, lengths, resets, seed, kept, grads, which
 ):
-    """Gradients of the params that are not fixed, of the inputs that have one, and of the given states. kept: of
-    `forward`; grads: of its results for which a bit of `which` is set, the others count as zero.
-    The other arguments are those of `forward`."""
+    """Gradients of the params that are not fixed, of the inputs that have one, and of the given
+    states. kept: of `forward`; grads: of its results for which a bit of `which` is set, the others
+    count as zero. The other arguments are those of `forward`."""
     stack = _stack(config, params, inputs, int(kept[0]))
     call = _call(stack, params, inputs, states, fed, given, lengths, resets, seed)
     run = stack.run_resume(call, [_array(k) for k in kept[1:]])

@@ -102,6 +102,11 @@ class Spec:
         return {name: shape for name, shape in self.weights.items() if name not in self.fixed}
 
     @property
+    def held(self) -> dict[str, Shape]:
+        """The parameters that are fixed, in the order of the file."""
+        return {name: self.parameters[name] for name in self.fixed}
+
+    @property
     def streams(self) -> dict[str, Shape]:
         """The inputs that come from outside: those that are not noise."""
         return {name: shape for name, shape in self.inputs.items() if name not in self.noise}

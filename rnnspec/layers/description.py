@@ -240,8 +240,8 @@ def _layers(
     for depth, (spec, kernel) in enumerate(zip(specs, kernels)):
         if not spec.streams:
             raise ValueError(
-                f"the cell {spec.name!r} has no input, so nothing tells how many steps a layer of it takes: use"
-                " rnnspec.compile."
+                f"the cell {spec.name!r} has no input, so a layer of it has nothing to read that would tell its steps:"
+                " use rnnspec.compile(cell), whose calls take steps= and rows=, or its stream."
             )
         if len(below) > 1 or (depth and len(below) != len(next(iter(spec.streams.values())))):
             raise ValueError(

@@ -59,10 +59,7 @@ def page(spec: Spec, known: Mapping[str, Any]) -> str:
             "parameters",
             [*_declared(spec.trained), f"{count['formula']} numbers in all{number}, for every length T and batch B"],
         ),
-        _section(
-            "fixed parameters (given, not trained, and not in that number)",
-            _declared({n: spec.parameters[n] for n in spec.fixed}),
-        ),
+        _section("fixed parameters (given, not trained, and not in that number)", _declared(spec.held)),
         _section("outputs, at every step", [", ".join(spec.outputs)]),
         _section(
             "backward, from the last step to the first (d_v: gradient of v; d_v_next: what step t+1 says of v, its"
