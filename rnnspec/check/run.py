@@ -59,7 +59,7 @@ def _compiles(known: Subject) -> Outcome:
     """Machine code is made at the first call of each kind."""
     case = known.draw(Shapes(1, 1, (1,)), "compiles")
     run_kernel(known.compiled(), case)
-    known.compiled().infer(case.params, case.inputs)
+    known.compiled().infer(case.params, case.inputs, case.states, **case.extent)
     return Outcome(detail="forward, backward and infer")
 
 

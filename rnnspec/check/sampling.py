@@ -46,6 +46,16 @@ class Case:
     d_outputs: dict[str, Array]
     d_final: dict[str, Array]
 
+    @property
+    def lead(self) -> tuple[int, int]:
+        """(T, B), which a cell without inputs is to be told."""
+        return self.steps, self.rows
+
+    @property
+    def extent(self) -> dict[str, Any]:
+        """The same, as the arguments of a kernel's calls."""
+        return {"steps": self.steps, "rows": self.rows}
+
     def map(self, function: Any) -> Case:
         """The case with `function(array)` in place of every array of numbers."""
         groups = ("params", "inputs", "states", "d_outputs", "d_final")
@@ -102,7 +112,8 @@ def draw(spec: Spec, graph: Graph, shapes: Shapes, seed: int, dtype: str = "floa
         case = _draw(spec, graph, shapes, np.random.default_rng([seed, attempt]), positive=attempt % 4 == 3)
         case = case.map(lambda a: a.astype(dtype))
         probed = checked or graph
-        run = reference.forward(probed, case.params, case.inputs, case.states, case.lengths, sizes=case.sizes)
+        given = (case.params, case.inputs, case.states, case.lengths)
+        run = reference.forward(probed, *given, sizes=case.sizes, lead=case.lead)
         if not all(np.isfinite(a).all() for a in (*run.outputs.values(), *run.final.values())):
             continue
         if checked is None or all((gap > margin).all() for gap in decided_by(run, graph, case)):
