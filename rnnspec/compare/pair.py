@@ -77,6 +77,10 @@ class Pair:
             a, b = _noise(self.a, ours), _noise(self.b, theirs)
             if a != b:
                 notes.append(f"{ours} was compared as a value: it is {a} '{self.a.name}' and {b} '{self.b.name}'")
+        for name in self.b.weights:
+            if name in self.a.weights and (name in self.a.fixed) != (name in self.b.fixed):
+                held, other = (self.a, self.b) if name in self.a.fixed else (self.b, self.a)
+                notes.append(f"{name} is fixed in '{held.name}' and trained in '{other.name}'")
         return tuple(notes)
 
 

@@ -134,6 +134,8 @@ class CudaKernel(Kernel):
         *,
         noise: Seed | str | None = None,
         pieces: Pieces | None = None,
+        steps: int | None = None,
+        rows: int | None = None,
     ) -> Call:
         """Does what `Kernel.call` does; of arrays on the device shapes and dtypes are checked, and
         they stay where they are. Arguments are those of `forward`."""
@@ -142,9 +144,8 @@ class CudaKernel(Kernel):
                 "rows that run in pieces (resets, the reverse direction with lengths) are cut on the host: give them"
                 " NumPy arrays."
             )
-        call = super().call(
-            shadows(params), shadows(inputs), shadows(states, STEP), lengths, noise=noise, pieces=pieces
-        )
+        given = shadows(params), shadows(inputs), shadows(states, STEP), lengths
+        call = super().call(*given, noise=noise, pieces=pieces, steps=steps, rows=rows)
         return self._with_arrays(call, params, inputs, states)
 
     def _with_arrays(self, call: Call, params: Given | Weights, inputs: Given, states: Given | None) -> Call:

@@ -95,7 +95,7 @@ class Kernel(ABC):
         for name, value in sizes.items():
             check_size_value(name, value)
         whole = with_default_sizes(self.spec.sizes, sizes)
-        needed = sorted(sizes_in(self.spec.trained.values()))
+        needed = sorted(sizes_in(self.spec.weights.values()))
         if missing := [n for n in needed if n not in whole]:
             raise ShapeError(
                 f"init needs the sizes {', '.join(needed)} of '{self.spec.name}': give"
@@ -120,6 +120,8 @@ class Kernel(ABC):
         *,
         noise: Seed | str | None = None,
         pieces: Pieces | None = None,
+        steps: int | None = None,
+        rows: int | None = None,
     ) -> Call:
         """The arguments of `forward`, `record`, `infer` or `resume`, checked and completed, for
         `run_forward` and its like: whoever makes several runs of the same arguments checks them
@@ -127,7 +129,7 @@ class Kernel(ABC):
 
         Arguments, and errors, are those of `forward`.
         """
-        return sequence(self.cell, params, inputs, states, lengths, noise, pieces)
+        return sequence(self.cell, params, inputs, states, lengths, noise, pieces, (steps, rows))
 
     # --- calls
 
@@ -140,6 +142,8 @@ class Kernel(ABC):
         *,
         noise: Seed | str | None = None,
         pieces: Pieces | None = None,
+        steps: int | None = None,
+        rows: int | None = None,
         out: Mapping[str, Array] | None = None,
     ) -> Run:
         """Runs a sequence and keeps the tape for `backward`.
@@ -157,12 +161,15 @@ class Kernel(ABC):
         pieces: in place of lengths, the parts of rows that run alone (`rnnspec.engine.spans.cut`);
             states and `Run.final` are then [R, ...], one for each piece, while inputs and outputs
             stay [T, B, ...].
+        steps, rows: T and B, which the inputs tell where there are any: for a cell without inputs,
+            and for calls that give none. rows may be left out where states or lengths tell it.
         out: arrays of the caller's to write outputs to, name -> [T, B, ...], of any strides; with
             pieces strides[0] must be B * strides[1], so that row b of step t is number t * B + b.
 
         Raises ShapeError, DtypeError, or ValueError for lengths or noise.
         """
-        return self.run_forward(self.call(params, inputs, states, lengths, noise=noise, pieces=pieces), out)
+        call = self.call(params, inputs, states, lengths, noise=noise, pieces=pieces, steps=steps, rows=rows)
+        return self.run_forward(call, out)
 
     def record(
         self,
@@ -173,11 +180,14 @@ class Kernel(ABC):
         *,
         noise: Seed | str | None = None,
         pieces: Pieces | None = None,
+        steps: int | None = None,
+        rows: int | None = None,
         out: Mapping[str, Array] | None = None,
     ) -> Taped:
         """Runs a sequence and gives the tape to the caller, as an array of which `resume` makes a
         Run. Arguments are those of `forward`."""
-        return self.run_record(self.call(params, inputs, states, lengths, noise=noise, pieces=pieces), out)
+        call = self.call(params, inputs, states, lengths, noise=noise, pieces=pieces, steps=steps, rows=rows)
+        return self.run_record(call, out)
 
     def resume(
         self,
@@ -188,19 +198,22 @@ class Kernel(ABC):
         *,
         noise: Seed | str | None = None,
         pieces: Pieces | None = None,
+        steps: int | None = None,
+        rows: int | None = None,
     ) -> Run:
         """The Run for `backward` of an earlier `record`, by a kernel of the same spec, dtype,
         memory and number of threads, from the same arguments. The count of steps is on the tape.
 
-        params, inputs, lengths, noise, pieces: as `record` had them; tape: the array it gave. The
-        Run has no outputs and no final states. The tape is not copied, and must not be written to.
+        params, inputs, lengths, noise, pieces, steps, rows: as `record` had them; tape: the array
+        it gave. The Run has no outputs and no final states. The tape is not copied, and must not be written to.
         Of inputs only the shapes are read, unless memory is "low": then they are read again, and
         that they are as they were at `record` is the caller's to see to. Raises ShapeError where
         the tape is not one of these arguments.
         """
-        call = self.call(params, inputs, None, lengths, noise=noise, pieces=pieces)
+        told: dict[str, Any] = {"noise": noise, "pieces": pieces, "steps": steps, "rows": rows}
+        call = self.call(params, inputs, None, lengths, **told)
         if call.counts is not None and (counts := taped_counts(tape, len(call.counts))) is not None:
-            call = self.call(params, inputs, {STEP: counts}, lengths, noise=noise, pieces=pieces)
+            call = self.call(params, inputs, {STEP: counts}, lengths, **told)
         return self.run_resume(call, tape)
 
     def infer(
@@ -212,11 +225,14 @@ class Kernel(ABC):
         *,
         noise: Seed | str | None = "mean",
         pieces: Pieces | None = None,
+        steps: int | None = None,
+        rows: int | None = None,
         out: Mapping[str, Array] | None = None,
     ) -> Inference:
         """Runs a sequence without a tape. Arguments are those of `forward`; noise is what is
         expected of it, unless it is given or a seed draws it."""
-        return self.run_infer(self.call(params, inputs, states, lengths, noise=noise, pieces=pieces), out)
+        call = self.call(params, inputs, states, lengths, noise=noise, pieces=pieces, steps=steps, rows=rows)
+        return self.run_infer(call, out)
 
     @abstractmethod
     def run_forward(self, call: Call, out: Mapping[str, Array] | None = None) -> Run:
@@ -281,8 +297,9 @@ class Kernel(ABC):
         """One step, as a function: states in, states out; where the states need not be kept,
         `stream` is several times faster.
 
-        inputs: name -> [B, ...]; states: what the step before returned, zero where left out; the
-        count of steps is among them. Noise that is not among the inputs is what is expected of it.
+        inputs: name -> [B, ...]; states: what the step before returned, zero where left out (where
+        there are no inputs they tell the number of rows); the count of steps is among them. Noise
+        that is not among the inputs is what is expected of it.
         """
 
     def stream(

@@ -17,6 +17,7 @@ from rnnspec.language.spec import STEP, Shape
 
 INTERRUPTED = -1  # in place of the step's number
 LOST = "a step of this stream was interrupted, and its states are lost: call reset(states), or start another stream."
+NOTHING: Mapping[str, Array] = {}
 
 
 class Stepper(Protocol):
@@ -71,9 +72,9 @@ class Stream:
             " states, rows=...)."
         )
 
-    def step(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """One step. inputs: name -> [B, ...]; those with a default may be left out, and noise,
-        which is what is expected of it then. Returns `outputs`."""
+    def step(self, inputs: Mapping[str, Array] = NOTHING) -> dict[str, Array]:
+        """One step. inputs: name -> [B, ...], none for a cell without inputs; those with a default
+        may be left out, and noise, which is what is expected of it then. Returns `outputs`."""
         t, self._t = self._t, INTERRUPTED
         if t == INTERRUPTED:
             raise RuntimeError(LOST)

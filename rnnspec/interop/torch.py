@@ -43,8 +43,7 @@ def recurrent(
     batch_first: bool = False,
     threads: int | None = None,
 ) -> Any:
-    """Layers as a function: y and the state after the last step, and where the layers record
-    values, a dict of these.
+    """Layers as a function: y, the state after the last step, and a dict of values they record.
 
     weights: one tensor for each name in config.weights, all float32 or all float64. input: [T, B,
     D] ([B, T, D] with batch_first, [T, D] for one row), a PackedSequence, or for a cell with
@@ -56,9 +55,8 @@ def recurrent(
     before that step. training: whether dropout and noise act; they are drawn by torch's generator
     (torch.manual_seed). threads: None for torch.get_num_threads().
 
-    Without gradients (torch.no_grad, or nothing requires one) no tape is kept. Nothing is copied or
-    cast on the way in or out. Raises ShapeError, DtypeError, and ValueError for lengths;
-    BackendUnavailable for tensors on a device that has no kernels.
+    Without gradients (torch.no_grad, or nothing requires one) no tape is kept; nothing is copied or
+    cast. Raises ShapeError, DtypeError, ValueError for lengths, BackendUnavailable for a device.
     """
     if isinstance(input, PackedSequence):
         return _packed(config, weights, input, hx, lengths, resets, {"training": training, "threads": threads})
@@ -287,8 +285,8 @@ class Recurrent(torch.nn.Module):
     cell: a name, a path to a YAML file, a Spec, or a list of these, one for each layer. merge,
     share_directions, residual, go_backwards, learn_initial, return_all_states, sizes, memory, and
     the cell's choices and constants: as for rnnspec.Recurrent. A cell without a torch layout has
-    its own parameters, with the same endings (`W_i_l0`). device, dtype: of the parameters
-    (torch.float32, torch.float64); threads: None for torch.get_num_threads().
+    its own parameters, with the same endings (`W_i_l0`); fixed ones are buffers. device, dtype: of
+    the parameters (torch.float32, torch.float64); threads: None for torch.get_num_threads().
 
     layer(input, hx, lengths) -> y, state: see `recurrent`. The Config is `layer.config`.
     """
@@ -333,7 +331,11 @@ class Recurrent(torch.nn.Module):
             "cells": [layer.spec.name for layer in layers.layers],
         }
         for name, shape in self.config.weights:
-            self.register_parameter(name, torch.nn.Parameter(torch.empty(shape, device=device, dtype=kind)))
+            empty = torch.empty(shape, device=device, dtype=kind)
+            if name in self.config.fixed:
+                self.register_buffer(name, empty)
+            else:
+                self.register_parameter(name, torch.nn.Parameter(empty))
         self.reset_parameters()
 
     input_size = property(lambda self: self._settings["input_size"])
@@ -374,7 +376,7 @@ class Recurrent(torch.nn.Module):
     def all_weights(self) -> list[list[Tensor]]:
         """The parameters of each layer and direction."""
         groups: dict[str, list[Tensor]] = {}
-        for name, _ in self.config.weights:
+        for name in self.config.trained:
             groups.setdefault(name[name.rindex("_l") :], []).append(getattr(self, name))
         return list(groups.values())
 

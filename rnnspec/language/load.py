@@ -94,6 +94,7 @@ def digest(spec: Spec) -> str:
         ["equations", [[e.target, _plain(e.value)] for e in spec.equations]],
         ["outputs", list(spec.outputs)],
         ["no_gradient", list(spec.no_gradient)],
+        *([["fixed", list(spec.fixed)]] if spec.fixed else []),
     ]
     return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
 

@@ -96,6 +96,16 @@ class Layers:
         return shapes
 
     @cached_property
+    def fixed(self) -> frozenset[str]:
+        """The weights that are constants of their cells: no gradient, and not to be trained."""
+        return frozenset(
+            f"{n}{self.suffix(depth, d)}"
+            for depth, d in self.places
+            if not (self.share_directions and d)
+            for n in self.layers[depth].fixed
+        )
+
+    @cached_property
     def states(self) -> dict[str, Full]:
         """What is carried, name -> shape for one row, axis 0 layers and directions ([L * D, ...]).
 
@@ -241,8 +251,8 @@ def _layers(
     for depth, (spec, kernel) in enumerate(zip(specs, kernels)):
         if not spec.streams:
             raise ValueError(
-                f"the cell {spec.name!r} has no input, so nothing tells how many steps a layer of it takes: use"
-                " rnnspec.compile."
+                f"the cell {spec.name!r} has no input, so a layer of it has nothing to read that would tell its steps:"
+                " use rnnspec.compile(cell), whose calls take steps= and rows=, or its stream."
             )
         if len(below) > 1 or (depth and len(below) != len(next(iter(spec.streams.values())))):
             raise ValueError(

@@ -7,7 +7,6 @@ import math
 import os
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,21 +28,10 @@ from rnnspec.layers.arguments import (
 from rnnspec.layers.attributes import Attributes
 from rnnspec.layers.backward import backward
 from rnnspec.layers.description import Cell
-from rnnspec.layers.runs import StackCall, StackRun
+from rnnspec.layers.runs import StackCall, StackRun, Window
 from rnnspec.layers.stack import Stack
 from rnnspec.layers.waiting import Waiting
 from rnnspec.storage import atomic
-
-
-@dataclass(frozen=True)
-class Window:
-    """Some steps of a long sequence. steps: which; y, state: what the layer gave (and recorded
-    values, where it records some)."""
-
-    steps: slice
-    y: Any
-    state: Any
-    recorded: dict[str, Array]
 
 
 class Recurrent(Attributes):
@@ -70,8 +58,10 @@ class Recurrent(Attributes):
     `params` are the weights, by torch's names where the cell has a torch layout (weight_ih_l0,
     weight_hh_l0_reverse, ...), else by the cell's own with the same endings (W_i_l0); change them
     in place or assign new arrays, the next call uses them. `grads` has the same names after
-    `backward`. `calls` counts the calls in training, each of which draws anew. `dropout`, `seed`,
-    `batch_first` and `training` can be assigned too; what nothing would read raises AttributeError.
+    `backward`. `fixed` are the weights beside them that the cell holds for constants (a mask, a
+    reservoir): set them before use; they are saved and loaded with the others. `calls` counts the
+    calls in training, each of which draws anew. `dropout`, `seed`, `batch_first` and `training` can
+    be assigned too; what nothing would read raises AttributeError.
 
     layer(x, state, lengths) -> y, state; x [T, B, D] ([B, T, D] with batch_first, or [T, D] for one
     row), y [T, B, H], 2 * H features where two directions are concatenated. A state is [num_layers
@@ -84,7 +74,7 @@ class Recurrent(Attributes):
     not fit.
     """
 
-    assigned = ("stack", "seed", "training", "calls", "params", "grads")
+    assigned = ("stack", "seed", "training", "calls", "params", "fixed", "grads")
 
     def __init__(
         self,
@@ -105,7 +95,9 @@ class Recurrent(Attributes):
             cell, input_size, hidden_size, num_layers, bias, dropout, bidirectional, proj_size, **options
         )
         self.batch_first, self.seed, self.training, self.calls = batch_first, seed, True, 0
-        self.params: dict[str, Array] = self.stack.init(seed)
+        self.params: dict[str, Array] = {}
+        self.fixed: dict[str, Array] = {}
+        self._take(self.stack.init(seed))
         self.grads: dict[str, Array] = {}
         self._run: tuple[StackRun, bool] | None = None
         self._waiting = Waiting()
@@ -271,9 +263,14 @@ class Recurrent(Attributes):
 
     # --- weights
 
+    @property
+    def weights(self) -> dict[str, Array]:
+        """All weights by name, trained and fixed."""
+        return {**self.params, **self.fixed} if self.fixed else self.params
+
     def state_dict(self) -> dict[str, Array]:
-        """Copies of the weights by name."""
-        return {name: array.copy() for name, array in self.params.items()}
+        """Copies of the weights by name, fixed ones among them."""
+        return {name: array.copy() for name, array in self.weights.items()}
 
     def load_state_dict(self, weights: Mapping[str, Any]) -> None:
         """Replaces all weights. Raises ShapeError naming every missing, unexpected and misshapen
@@ -282,12 +279,16 @@ class Recurrent(Attributes):
             raise TypeError(
                 f"load_state_dict takes a dict of arrays by name, as state_dict() gives; got {type(weights).__name__}."
             )
-        self.params = {name: array.copy() for name, array in self.stack.check(weights, "state_dict").items()}
+        self._take({name: array.copy() for name, array in self.stack.check(weights, "state_dict").items()})
+
+    def _take(self, weights: dict[str, Array]) -> None:
+        self.params = {n: a for n, a in weights.items() if n not in self.stack.fixed}
+        self.fixed = {n: a for n, a in weights.items() if n in self.stack.fixed}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the weights to an .npz file, one array for each name. What stands under the path
         is always whole: the file is renamed when done."""
-        weights = self.stack.check(self.params)
+        weights = self.stack.check(self.weights)
         atomic.write(path, lambda file: np.savez(file, **weights))  # type: ignore[arg-type]
 
     def load(self, path: str | os.PathLike[str]) -> None:
@@ -348,7 +349,7 @@ class Recurrent(Attributes):
         layers, (inputs, single) = self.stack.description, self._inputs(x)
         rows = next(iter(inputs.values())).shape[1] if inputs else 0
         before, counts = check_carried(layers, state, None if single else rows)
-        restarts, weights = self._resets(resets, single), self.stack.weights(self.params)
+        restarts, weights = self._resets(resets, single), self.stack.weights(self.weights)
         steps, rows = check_inputs(layers, inputs)
         ends, pieces = check_rows(layers, _lengths(lengths, single), restarts, steps, rows)
         numbers = seeds(seed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from numpy import ndarray as Array
 
@@ -98,9 +99,20 @@ class StackRun:
 
 @dataclass(frozen=True)
 class StackGradients:
-    """params: by name, summed over batch and time; inputs: name -> [T, B, ...]; states: as they
-    went in."""
+    """params: by name, summed over batch and time, none of what is fixed; inputs: name -> [T, B,
+    ...]; states: as they went in."""
 
     params: dict[str, Array]
     inputs: dict[str, Array]
     states: tuple[Array, ...]
+
+
+@dataclass(frozen=True)
+class Window:
+    """Some steps of a long sequence. steps: which; y, state: what the layer gave (and recorded
+    values, where it records some)."""
+
+    steps: slice
+    y: Any
+    state: Any
+    recorded: dict[str, Array]

@@ -39,10 +39,10 @@ class Stack(Attributes):
     """Layers of cells, to be called with weights. Arguments as for `Recurrent`.
 
     description: what the layers are. Of it: layers, directions; shapes: every weight, name ->
-    shape, in torch's order; states: what is carried, name -> shape for one row; carried: these and
-    the count of steps, where a cell counts; outputs, steps (the
-    recorded values), inputs: name -> shape of a step; required: the inputs that have no default.
-    `dropout` can be assigned, nothing else that was given.
+    shape, in torch's order; fixed: those of them that are not trained; states: what is carried,
+    name -> shape for one row; carried: these and the count of steps, where a cell counts; outputs,
+    steps (the recorded values), inputs: name -> shape of a step; required: the inputs that have no
+    default. `dropout` can be assigned, nothing else that was given.
     """
 
     assigned = ("description",)
@@ -84,6 +84,12 @@ class Stack(Attributes):
     def shapes(self) -> Mapping[str, Full]:
         """Every weight, name -> shape, in torch's order."""
         return self.description.shapes
+
+    @property
+    def fixed(self) -> frozenset[str]:
+        """The weights that are constants of their cells: they have no gradient, and no optimiser
+        may change them."""
+        return self.description.fixed
 
     @property
     def states(self) -> Mapping[str, Full]:

@@ -18,6 +18,7 @@ from rnnspec.storage import atomic
 from rnnspec.train.config import TrainingConfig
 from rnnspec.train.errors import TrainError
 from rnnspec.train.loop import Best, History, TrainingRun
+from rnnspec.train.model import Model
 
 FORMAT = 3
 FIXED = (
@@ -41,8 +42,8 @@ FIXED = (
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a file holds. `arrays` are named model/..., optimiser/..., best/... and state/0,
-    state/1, ..."""
+    """What a file holds. `arrays` are named model/... (trained weights and fixed ones),
+    optimiser/..., best/... and state/0, state/1, ..."""
 
     path: Path
     config: TrainingConfig
@@ -74,7 +75,7 @@ def save(path: str | Path, run: TrainingRun) -> None:
         "history": asdict(run.history),
     }
     arrays = {
-        **{f"model/{name}": array for name, array in run.model.params.items()},
+        **{f"model/{name}": array for name, array in weights_of(run.model).items()},
         **{f"optimiser/{name}": array for name, array in run.optimiser.items()},
         **{f"best/{name}": array for name, array in (run.best.params if run.best else {}).items()},
         **{f"state/{i}": array for i, array in enumerate(states)},
@@ -138,7 +139,7 @@ def restore(run: TrainingRun, saved: Checkpoint) -> None:
     differences = compare(saved, run)
     if differences:
         raise TrainError(f"{saved.path} doesn't fit this run:\n" + "\n".join(f"  {line}" for line in differences))
-    fill(run.model.params, saved)
+    fill(weights_of(run.model), saved)
     for name, array in run.optimiser.items():
         array[...] = saved.arrays[f"optimiser/{name}"]
     meta = saved.meta
@@ -154,13 +155,18 @@ def restore(run: TrainingRun, saved: Checkpoint) -> None:
 def begin_from(run: TrainingRun, saved: Checkpoint) -> None:
     """The saved weights into a new run, whatever it was trained for. TrainError names every array
     that doesn't fit; nothing else is checked."""
-    wanted = {f"model/{name}": array for name, array in run.model.params.items()}
+    wanted = {f"model/{name}": array for name, array in weights_of(run.model).items()}
     lines = _misfits(wanted, {name: array for name, array in saved.arrays.items() if name.startswith("model/")})
     if lines:
         raise TrainError(
             f"the weights of {saved.path} don't fit this run:\n" + "\n".join(f"  {line}" for line in lines)
         )
-    fill(run.model.params, saved)
+    fill(weights_of(run.model), saved)
+
+
+def weights_of(model: Model) -> dict[str, np.ndarray]:
+    """All weights of a model, trained and fixed."""
+    return {**model.params, **model.fixed}
 
 
 def fill(params: Mapping[str, np.ndarray], saved: Checkpoint) -> None:
@@ -194,7 +200,7 @@ def compare(saved: Checkpoint, run: TrainingRun) -> list[str]:
 def compare_arrays(saved: Checkpoint, run: TrainingRun) -> list[str]:
     """Which arrays don't fit, one line each: possible only if the file was changed or another
     version made it."""
-    wanted = {f"model/{k}": v for k, v in run.model.params.items()} | {
+    wanted = {f"model/{k}": v for k, v in weights_of(run.model).items()} | {
         f"optimiser/{k}": v for k, v in run.optimiser.items()
     }
     return _misfits(

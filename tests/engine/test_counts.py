@@ -162,3 +162,15 @@ def test_a_size_can_not_be_called_as_the_language_calls_something():
         text = cell("h[t] = h[t-1] + t + x[t]", inputs=f"{{x: {name}}}", states=f"{{h: {name}}}")
         with pytest.raises(rnnspec.SpecError, match=f"'{name}' is reserved: it is {what}"):
             rnnspec.loads(text)
+
+
+def test_a_cell_without_inputs_counts_too():
+    own = kernel(cell("h[t] = 0.5 * h[t-1] + t", name="clock", inputs="{}", states="{h: []}"))
+    h = {"h": np.zeros(2), "t": np.array([0, 5])}
+    whole = own.infer({}, {}, h, steps=6)
+    first = own.infer({}, {}, h, steps=2)
+    rest = own.infer({}, {}, first.final, steps=4)
+    assert_same(np.concatenate([first.outputs["h"], rest.outputs["h"]]), whole.outputs["h"])
+    assert_same(rest.final, whole.final)
+    stream = own.stream({}, h, rows=2)
+    assert_same(np.stack([stream.step()["h"].copy() for _ in range(6)]), whole.outputs["h"])

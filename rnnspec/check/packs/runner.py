@@ -46,6 +46,8 @@ def read_cases(folder, dtype):
                 **given,
                 "spec": spec,
                 "dtype": dtype,
+                "steps": case["steps"],
+                "rows": case["rows"],
                 "sizes": case["sizes"],
                 "shapes": {k: a.shape for k, a in expected.items()},
             },
