@@ -1,4 +1,4 @@
-"""The step's number goes on: in windows, streams, single steps and tapes, for each row by itself."""
+"""The step's number goes on: in windows, streams, single steps and tapes, of each row by itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def left_out(c):
 
 def test_cells_that_count_are_known():
     assert {"phased_lstm", "surnn"} <= set(SHIPPED)
-    assert "lstm" not in SHIPPED and "clockwork_rnn" not in SHIPPED  # which keeps its phase in states
+    assert "lstm" not in SHIPPED and "clockwork_rnn" not in SHIPPED  # its phase is a state
     assert "counts" not in kernel("lstm").layout("infer")["fields"]
     with pytest.raises(ShapeError, match="unknown state 't'"):
         kernel("rnn").infer(case(kernel("rnn"), 1, 1).params, {"x": np.zeros((1, 1, 3))}, {"t": 1})

@@ -57,7 +57,7 @@ def test_both_directions_count_in_their_own():
     behind, start = back(fed(back, X), state)
     assert_same(y, np.concatenate([ahead, behind], axis=-1))
     assert_same(dict(enumerate(last)), {i: np.concatenate(a) for i, a in enumerate(zip(end, start))})
-    time = np.arange(9.0)[:, None] + state[1][0]  # a time stamp is that of its step, whoever reads it
+    time = np.arange(9.0)[:, None] + state[1][0]  # of a step, whoever reads it
     turned = one({"x": X[::-1], "time": time[::-1]}, state)[0]
     assert_same(behind, turned[::-1])
     resets = np.zeros((9, 3), bool)
