@@ -205,10 +205,10 @@ class Kernel(ABC):
         memory and number of threads, from the same arguments. The count of steps is on the tape.
 
         params, inputs, lengths, noise, pieces, steps, rows: as `record` had them; tape: the array
-        it gave. The Run has no outputs and no final states. The tape is not copied, and must not be written to.
-        Of inputs only the shapes are read, unless memory is "low": then they are read again, and
-        that they are as they were at `record` is the caller's to see to. Raises ShapeError where
-        the tape is not one of these arguments.
+        it gave. The Run has no outputs and no final states. The tape is not copied, and must not be
+        written to. Of inputs only the shapes are read, unless memory is "low": then they are read
+        again, and that they are as they were at `record` is the caller's to see to. Raises
+        ShapeError where the tape is not one of these arguments.
         """
         told: dict[str, Any] = {"noise": noise, "pieces": pieces, "steps": steps, "rows": rows}
         call = self.call(params, inputs, None, lengths, **told)
