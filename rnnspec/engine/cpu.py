@@ -74,7 +74,7 @@ class CpuKernel(Kernel):
     def source(self, mode: str = "forward") -> str:
         if mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(map(repr, MODES))}; got {mode!r}.")
-        return texts(self.spec, self.dtype.name)[mode]
+        return texts(self.lifted.spec, self.dtype.name)[mode]
 
     def layout(self, mode: str) -> Mapping[str, Any]:
         return self._code(mode).layout

@@ -19,6 +19,7 @@ from rnnspec.engine.spans import Pieces
 from rnnspec.engine.stream import Stepper, Stream, all_sizes
 from rnnspec.engine.weights import Weights
 from rnnspec.errors import ShapeError
+from rnnspec.language.lift import lifted
 from rnnspec.language.sizes import check_size_value, sizes_in, with_default_sizes
 from rnnspec.language.spec import Shape, Spec
 from rnnspec.lowering.pipeline import MODES
@@ -38,6 +39,7 @@ class Kernel(ABC):
 
     def __init__(self, spec: Spec, dtype: np.dtype):
         self.spec, self.dtype = spec, dtype
+        self.lifted = lifted(spec)  # what is compiled: constants are values of a call
 
     # --- what it is
 
@@ -75,7 +77,7 @@ class Kernel(ABC):
     def derived(self) -> Derived:
         """Pieces of parameters, and values computed from parameters once per sequence, that kernels
         read as if they were parameters."""
-        return Derived(self.spec, self.dtype, [self.layout(mode) for mode in MODES])
+        return Derived(self.lifted, self.dtype, [self.layout(mode) for mode in MODES])
 
     # --- before calls
 
