@@ -30,6 +30,7 @@ from rnnspec.language.syntax.faults import did_you_mean, listed
 from rnnspec.language.syntax.parse import decimal
 from rnnspec.language.syntax.tree import Binary, Call, Expr, Number, Ref, Unary, children
 from rnnspec.language.syntax.yamltext import MAX_BYTES
+from rnnspec.storage.locks import making
 
 _SUFFIXES = (".yaml", ".yml")
 
@@ -170,7 +171,8 @@ def _spec(document: Document, settings: Mapping[str, object]) -> Spec:
     document = settle(extend(document, lambda name, file: _read_file(_find(name, file)), document.file))
     if not document.apply:
         return check(document, _settings(document, settings))
-    from rnnspec.language.transforms.apply import applied  # not at the top: no other cell needs it
+    with making:
+        from rnnspec.language.transforms.apply import applied  # not at the top: no other cell needs it
 
     return applied(document, _settings(document, settings))
 

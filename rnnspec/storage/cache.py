@@ -31,7 +31,6 @@ import importlib.resources
 import os
 import re
 import sys
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -277,8 +276,8 @@ def prune(base: Path, now: float | None = None) -> None:
 
 def warn_uncached(reason: str) -> None:
     """Gives a process its one `CacheWarning`."""
-    if not WARNED.is_set():
-        WARNED.set()
+    if not WARNED:
+        WARNED.append(reason)
         warnings.warn(
             f"compiled kernels are not kept on disk: {reason}; set RNNSPEC_CACHE_DIR to a folder of your own to keep"
             " them",
@@ -287,4 +286,4 @@ def warn_uncached(reason: str) -> None:
         )
 
 
-WARNED = threading.Event()  # set by the one warning of a process
+WARNED: list[str] = []  # the one warning of a process

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import importlib.util
 import linecache
-import os
 import sys
-import threading
 from importlib.abc import ExecutionLoader
 from pathlib import Path
 from types import ModuleType
 
 from rnnspec.storage.atomic import write
 from rnnspec.storage.cache import cache_folder, file_stem, mark_used, warn_uncached
+from rnnspec.storage.locks import Lock, making
 
 PACKAGE = "rnnspec_generated"
 
@@ -32,7 +31,7 @@ def import_source(name: str, text: str) -> ModuleType:
     """
     stem = file_stem(name, text)
     full_name = f"{PACKAGE}.{stem}"
-    with _LOCKS.setdefault(stem, threading.RLock()):
+    with making, _LOCKS.setdefault(stem, Lock()):
         if full_name in sys.modules:
             return sys.modules[full_name]
         folder = cache_folder()
@@ -88,6 +87,4 @@ def _keep_source(path: Path, content: bytes) -> bool:
     return True
 
 
-_LOCKS: dict[str, threading.RLock] = {}  # one per module being made
-if hasattr(os, "register_at_fork"):  # a lock held by another thread stays locked in a forked child
-    os.register_at_fork(after_in_child=_LOCKS.clear)
+_LOCKS: dict[str, Lock] = {}  # one per module being made

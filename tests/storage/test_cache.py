@@ -63,7 +63,7 @@ with warnings.catch_warnings(record=True) as caught:
 def folder(tmp_path, monkeypatch):
     """An empty cache, and a process that has imported and warned nothing yet."""
     monkeypatch.setenv("RNNSPEC_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(cache, "WARNED", threading.Event())
+    monkeypatch.setattr(cache, "WARNED", [])
     monkeypatch.setattr(cache, "runtime_digest", lambda: "fixed")
     forget()
     yield tmp_path / "cache"

@@ -15,6 +15,7 @@ from rnnspec.backends.cuda.compile.source import Source
 from rnnspec.errors import BackendUnavailable
 from rnnspec.storage import atomic
 from rnnspec.storage.cache import cached, sources_digest, uncollected
+from rnnspec.storage.locks import making
 from rnnspec.storage.sources import import_source
 
 COMPILERS = ("numba", "numba-cuda", "numpy", "nvidia-nvvm", "nvidia-cuda-nvcc", "cuda-toolkit")
@@ -37,6 +38,7 @@ def architecture(capability: tuple[int, int]) -> tuple[int, int]:
     return max((a for a in ARCHITECTURES if a <= capability), default=ARCHITECTURES[-1])
 
 
+@making
 def build(source: Source, target: tuple[int, int]) -> tuple[bytes, str]:
     """The PTX of a kernel for an architecture (or what `prebuilt` has of it), and the name of its
     entry. Raises BackendUnavailable where there is no compiler."""
