@@ -17,6 +17,7 @@ from numpy import ndarray as Array
 from rnnspec.language.lift import Lifted
 from rnnspec.language.sizes import full_shape
 from rnnspec.language.slices import Piece
+from rnnspec.storage.locks import making
 
 
 class Derived:
@@ -37,8 +38,9 @@ class Derived:
         params = {**params, **self.constants}
         found = dict(params) | {name: piece.of(params[piece.parameter], sizes) for name, piece in self.pieces.items()}
         if self.once:
-            from rnnspec.backends import reference
-            from rnnspec.lowering.pipeline import once
+            with making:
+                from rnnspec.backends import reference
+                from rnnspec.lowering.pipeline import once
 
             made = reference.once(once(self.spec)[0], params, sizes)
             found |= {name: np.asarray(made[name], self.dtype) for name in self.once}
@@ -56,8 +58,9 @@ class Derived:
                 part = piece.of(whole[piece.parameter], sizes)
                 part += _total(sums, name, part.shape, self.dtype)
         if self.once:
-            from rnnspec.backends import reference
-            from rnnspec.lowering.pipeline import once
+            with making:
+                from rnnspec.backends import reference
+                from rnnspec.lowering.pipeline import once
 
             graph, reverse = once(self.spec)
             given = {}
