@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import Any
 
 from rnnspec.language.features import FEATURES
 from rnnspec.language.functions import FUNCTIONS
@@ -22,6 +23,7 @@ from rnnspec.language.syntax.parse import parse_expression
 from rnnspec.language.syntax.tree import Binary, Call, Expr, Number, Ref, Unary, fresh, walk, with_parts
 
 LARGEST = 1e300
+Value = Any  # a Fraction, or what a comparison came to
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ def _value(tree: Expr) -> float | None:
     return value if value == 0 or 1 / LARGEST < abs(value) < LARGEST else None
 
 
-def _evaluated(tree: Expr, names: Mapping[str, Fraction | bool]) -> Fraction | bool:
+def _evaluated(tree: Expr, names: Mapping[str, Value]) -> Value:
     """An expression over numbers and the arguments of a function, exactly where fractions are."""
     if (exact := constant(tree)) is not None:
         return exact
@@ -134,7 +136,7 @@ def _evaluated(tree: Expr, names: Mapping[str, Fraction | bool]) -> Fraction | b
 
 
 _PRIMITIVES: Mapping[str, Callable[[float], float]] = {"sigmoid": lambda v: 0.5 * (1 + math.tanh(0.5 * v))}
-_OPERATORS: Mapping[str, Callable[[Fraction, Fraction], Fraction | bool]] = {
+_OPERATORS: Mapping[str, Callable[[Value, Value], Value]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
     "*": lambda a, b: a * b,

@@ -25,7 +25,8 @@ outputs: [h]
 
 def test_a_constant_becomes_a_parameter_but_for_what_decides_the_form():
     made = lifted(loads(CELL))
-    assert made.values == pytest.approx({"of_alpha": 0.75, "of_alpha_": np.sqrt(0.125), "gain": 1e-4, "beta": 0.25}, rel=1e-15)
+    wanted = {"of_alpha": 0.75, "of_alpha_": np.sqrt(0.125), "gain": 1e-4, "beta": 0.25}
+    assert made.values == pytest.approx(wanted, rel=1e-15)
     assert set(made.spec.parameters) == {"w", *made.values} and set(made.spec.trained) == {"w"}
     assert digest(made.spec) == digest(lifted(loads(CELL.replace("gain: 1e-4", "gain: 3"))).spec)
     assert digest(made.spec) != digest(lifted(loads(CELL.replace("power: 2", "power: 3"))).spec)
