@@ -27,6 +27,10 @@ def domain(name: str, inputs: dict[str, Any]) -> dict[str, Any]:
     match name:
         case "gru_d" | "rits":
             return {"m": (inputs["m"] > 0).astype(float)}
+        case "lif_current" | "adex" | "plif" | "nonlinear_lif" | "lif_synaptic" | "lif_alpha":
+            return {"x": 8 * inputs["x"]}  # so that there are spikes
+        case "ltc":
+            return {"dt": np.abs(inputs["dt"]) + 0.5}
         case "phased_lstm":
             steps = np.arange(len(inputs["time"]))[:, None]
             return {"time": np.abs(inputs["time"]) + 100 * steps}
