@@ -126,4 +126,4 @@ def spike(u, slope):
     if _of(u) is np:
         return (u > 0) * 1.0
     through = slope(u).detach() * u
-    return (u > 0).to(u.dtype) + through - through.detach()
+    return (u > 0).to(u.dtype) + (through - through.detach())

@@ -106,6 +106,29 @@ def mingru_signed(p, inputs, states, constants):
     return over_time(step, inputs, states, "h")
 
 
+def cerebral_lstm(p, inputs, states, constants):
+    def step(now, s):
+        halves = {}
+        for half in "ul":
+            i, f, g, o = (affine(p, now["x"], s["h"], half + gate) for gate in "ifgo")
+            memory = sigmoid(f) * s[half] + sigmoid(i) * tanh(g)
+            halves[half] = memory, sigmoid(o) * tanh(memory)
+        return {"h": halves["u"][1] + halves["l"][1], "u": halves["u"][0], "l": halves["l"][0]}
+
+    return over_time(step, inputs, states, "h")
+
+
+def comfi_fastgrnn(p, inputs, states, constants):
+    def step(now, s):
+        both = now["x"] @ p["W"].T + s["h"] @ p["U"].T
+        z, new = sigmoid(both + p["b_z"]), tanh(both + p["b_h"])
+        h = z * s["h"] + (sigmoid(p["zeta"]) * (1 - z) + sigmoid(p["nu"])) * new
+        gamma = p["gamma"].clip(0, 1)
+        return {"h": gamma * h + (1 - gamma) * p["lam"]}
+
+    return over_time(step, inputs, states, "h")
+
+
 CELLS = {
     f.__name__: f
     for f in (
@@ -118,6 +141,8 @@ CELLS = {
         ea_lstm,
         mass_lstm,
         mingru_signed,
+        cerebral_lstm,
+        comfi_fastgrnn,
     )
 }
 TORCH = tuple(CELLS)  # whose gradients torch is asked for

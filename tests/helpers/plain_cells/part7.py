@@ -169,7 +169,7 @@ def ltc(p, inputs, states, constants):
         return conductance.sum(1), (conductance * E).sum(1)
 
     def step(now, s):
-        rounds, v = 6, s["v"]
+        rounds, v = 3, s["v"]
         below_in, above_in = synapses(now["x"] * p["w_x"] + p["b_x"], "_in")
         capacity, leak = softplus(p["c"]) / (fixed(now["dt"])[:, None] / rounds), softplus(p["g"])
         for _ in range(rounds):
