@@ -86,7 +86,7 @@ def page(spec: Spec, known: Mapping[str, Any]) -> str:
             ],
         ),
         _section(
-            "computes the same",
+            "claims to compute the same as",
             [f"{layer} {_attributes(values)}".rstrip() for layer, values in known["same_as"].items()],
         ),
         _section("notes", known["notes"].splitlines()),
@@ -106,7 +106,10 @@ def _program_sections(program: Mapping[str, Any]) -> list[list[str]]:
     if "unsupported" in program:
         return [_section("kernels", [program["unsupported"]])]
     waits = program["recurrent_stages"]
-    tape = [f"{b['name'].removesuffix('_history')} [{b['size']}]" for b in program["tape"]]
+    tape = [
+        f"{b['name'].removesuffix('_history') if b['kind'] == 'history' else b['name']} [{b['size']}]"
+        for b in program["tape"]
+    ]
     return [
         _section("saved on the tape, per step and row", [", ".join(tape)]),
         _section(
