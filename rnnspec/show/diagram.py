@@ -124,7 +124,7 @@ def _columns(boxes: dict[str, Box]) -> list[list[str]]:
     for box in boxes.values():
         box.column = max((boxes[r].column + 1 for r in box.reads), default=0)
     last = max(box.column for name, box in boxes.items())
-    for name, box in boxes.items():
+    for box in boxes.values():
         if box.leaves:
             box.column = last
     for name, box in reversed(list(boxes.items())):  # what is read late stands late, next to its first reader
