@@ -169,14 +169,14 @@ def switches(graph: Graph, constant_inputs: tuple[str, ...] = ()) -> Graph | Non
     nodes: dict[str, Node] = dict(graph.nodes)
     shapes = dict(graph.shapes)
     for name, node in graph.nodes.items():
-        for gap in _gaps(node):
+        for gap in gaps(node):
             if set(names(gap)) & active:
                 own = fresh("switch", shapes)
                 nodes[own], shapes[own] = Pointwise(gap), shapes[name]
     return replace(graph, nodes=nodes, shapes=shapes) if len(nodes) > len(graph.nodes) else None
 
 
-def _gaps(node: Node) -> list[Value]:
+def gaps(node: Node) -> list[Value]:
     """The differences that decide which side of a node's comparisons holds."""
     if not isinstance(node, Pointwise):
         return []
