@@ -36,3 +36,27 @@ def test_values_are_those_of_the_plain_version(name, start):
         np.testing.assert_allclose(run.outputs[output], value, rtol=1e-10, atol=1e-12, err_msg=output)
     for state in spec.states:
         np.testing.assert_allclose(run.final[state], final[state], rtol=1e-10, atol=1e-12, err_msg=f"final {state}")
+
+
+def _two(names, start):
+    """Outputs of two cells over 30 steps, of the same parameters and inputs."""
+    found = []
+    for name in names:
+        spec = load(name)
+        graph = stages(spec).graph
+        case = draw(spec, graph, Shapes(30, ROWS, SIZES), seed=3)
+        states = {n: start(a) for n, a in case.states.items()}
+        found.append(reference.forward(graph, case.params, case.inputs, states, sizes=case.sizes).outputs["h"])
+    return found
+
+
+def test_the_floor_of_slstm_acts_from_given_states_only():
+    """The larger of its gates is 1, so that n >= 1 after a step from the zero state."""
+    one, other = _two(["slstm", "slstm_floored"], np.zeros_like)
+    np.testing.assert_array_equal(one, other)
+    one, other = _two(["slstm", "slstm_floored"], lambda a: 1e-3 * np.ones_like(a))
+    assert np.abs(one - other).max() > 1e-3
+
+
+def test_the_fast_cells_hand_on_one_memory():
+    assert list(load("fast_slow_rnn").states) == ["h", "s", "c", "cs"]
