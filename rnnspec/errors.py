@@ -12,6 +12,11 @@ class RnnspecError(Exception):
 LINE_SHOWN = 160  # characters of a source line that a message shows
 
 
+def encodable(text: str) -> str:
+    """The text with halves of characters, which no file or terminal takes, as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 @dataclass(frozen=True)
 class Problem:
     """One fault in a spec: `line` and `column` count from 1 (line 0: the whole file is meant);
@@ -25,6 +30,9 @@ class Problem:
     width: int = 1
 
     def __str__(self) -> str:
+        return encodable(self._text())
+
+    def _text(self) -> str:
         where = f"{self.file}:{self.line}:{self.column}: " if self.line else f"{self.file}: " if self.file else ""
         if not self.source_line:
             return f"{where}{self.message}"

@@ -19,6 +19,7 @@ from rnnspec.commands import probe_arguments, train_arguments
 from rnnspec.commands.arguments import choice, count, natural
 from rnnspec.errors import RnnspecError
 from rnnspec.show.stages import STAGES
+from rnnspec.storage.jsontext import ESCAPED
 
 DESCRIPTION = "Recurrent cells from their equations: fast kernels, and proof that they are right."
 # NumPy's BLAS threads wait by spinning and take the cores from the kernels' own threads (two of
@@ -35,7 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if getattr(sys, name) is None:  # closed, as 2>&- does; what is opened next would get its number
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, for as long as the process lives
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="replace")  # a character that the terminal lacks is no reason to fail
+        # a character that the terminal lacks is no reason to fail
+        sys.stdout.reconfigure(errors=ESCAPED if getattr(args, "json", False) else "replace")
     try:
         code = run(args)
         sys.stdout.flush()

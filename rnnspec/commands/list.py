@@ -4,7 +4,6 @@ sorts."""
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import shutil
 import sys
@@ -17,6 +16,7 @@ from rnnspec.language.roles import gate_names
 from rnnspec.language.spec import Spec
 from rnnspec.language.syntax.faults import did_you_mean, listed
 from rnnspec.show.counts import SIZE, counts, recurrent_stages
+from rnnspec.storage.jsontext import json_text
 
 COLUMNS: Mapping[str, Callable[[Any], str]] = {
     "name": str,
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     if args.sort:
         rows.sort(key=lambda r: _order(r[args.sort]))
     if args.json:
-        print(json.dumps(rows, indent=1, ensure_ascii=False))
+        print(json_text(rows))
     elif not rows:
         print(
             f"rnnspec list: no cell has '{args.word}' in its name, title, source or notes. `rnnspec list` has all"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 from rnnspec.check.packs.runner import find_adapter
-from rnnspec.check.packs.write import verify
+from rnnspec.check.packs.verify import verify
 from rnnspec.errors import RnnspecError
+from rnnspec.storage.jsontext import json_text
 
 
 def run(args: argparse.Namespace) -> int:
@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
                 print("\n".join(_lines(result)), flush=True)
     failed, tried = sum(r["status"] == "FAILED" for r in results), sum(r["status"] != "not tried" for r in results)
     if args.json:
-        print(json.dumps({"passed": tried > 0 and not failed, "results": results}, indent=1))
+        print(json_text({"passed": tried > 0 and not failed, "results": results}))
     else:
         note = "" if tried else ": an implementation that tries nothing does not pass"
         print(f"{tried - failed} passed, {failed} failed, {len(results) - tried} not tried{note}")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
 
 from rnnspec.language.draws import Draw
 from rnnspec.language.syntax.tree import Equation, Ref, walk
+from rnnspec.storage.locks import once_only
 
 Shape = tuple[str, ...]
 """Size expressions in canonical text: () one number, ("H",) a vector, ("H", "D") a matrix, ("D +
@@ -116,7 +116,7 @@ class Spec:
         """The inputs that come from outside: those that are not noise."""
         return {name: shape for name, shape in self.inputs.items() if name not in self.noise}
 
-    @cached_property
+    @once_only
     def counts(self) -> bool:
         """Whether the cell counts its steps: it reads `t`, or has an input whose default that is.
         Then the count is carried with the states, under the name of STEP."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnspec.storage import atomic
+from rnnspec.storage import atomic, guarded
 from rnnspec.train import checkpoint, plots
 from rnnspec.train.errors import TrainError
 from rnnspec.train.loop import TrainingReport, TrainingRun, exhausted, fraction
@@ -35,10 +35,12 @@ class MetricsLog:
 
     def __init__(self, path: Path, step: int):
         self.path = path
-        kept = _until(path, step) if path.exists() else b""
         try:
+            kept = _until(path, step) if path.exists() else b""
             atomic.write(path, kept)
             self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115, closed by __exit__
+        except guarded.Refused as error:
+            raise TrainError(f"can't go on with {path}: {error.reason}") from None
         except OSError as error:
             raise TrainError(f"can't write {path}: {error.strerror}") from None
 
@@ -65,11 +67,11 @@ class MetricsLog:
 def _until(path: Path, step: int) -> bytes:
     """The whole lines of steps up to `step`; a line that a killed writer left half is dropped."""
     kept = []
-    for line in path.read_bytes().splitlines(keepends=True):
+    for line in guarded.read(path).splitlines(keepends=True):
         try:
             if not line.endswith(b"\n") or json.loads(line)["step"] > step:
                 break
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             break
         kept.append(line)
     return b"".join(kept)
