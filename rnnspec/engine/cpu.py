@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from rnnspec.backends.cpu.launch.tape import Tape, new_tape, restored
 from rnnspec.backends.cpu.native import load_text
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.call import Call, Named, gradients, single_step
+from rnnspec.engine.frozen import Frozen
 from rnnspec.engine.kernel import Kernel, known_memory, whole_threads
 from rnnspec.engine.memo import Memo
 from rnnspec.engine.results import Gradients, Inference, Run, State, Taped
@@ -77,7 +79,7 @@ class CpuKernel(Kernel):
         return texts(self.spec, self.dtype.name)[mode]
 
     def layout(self, mode: str) -> Mapping[str, Any]:
-        return self._code(mode).layout
+        return deepcopy(self._code(mode).layout)
 
     def _code(self, mode: str) -> CpuCode:
         """The kernel of a mode, its text made or read from the cache."""
@@ -277,6 +279,10 @@ class CpuSaved:
     def tape_bytes(self) -> int:
         return self.tape.tape_bytes
 
+    @property
+    def read_again(self) -> Mapping[str, Array]:
+        return self.tape.inputs if isinstance(self.tape, Segments) else {}
+
     def histories(self, steps: int, rows: int) -> Named:
         return self.tape.histories(steps, rows)
 
@@ -285,7 +291,9 @@ class CpuStepper:
     """Single steps on the CPU: all that they need is planned, packed and allocated beforehand."""
 
     def __init__(self, infer: Plan, packed: Packed, inputs: Named, outputs: Named):
-        self.inputs, self.outputs = inputs, outputs
+        self.inputs: Named = Frozen(inputs)
+        self.outputs: Named = Frozen(outputs)
+        self.kept = (*inputs.values(), *outputs.values())  # the kernel writes there for as long as this object lives
         self.bound = Bound(infer)
         self.bound.use(packed, None)
         self.bound.point({n: _steps(a) for n, a in inputs.items()}, {n: _steps(a) for n, a in outputs.items()})
