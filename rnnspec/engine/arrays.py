@@ -144,6 +144,11 @@ def ready(
     return found
 
 
+def as_given(found: Mapping[str, Array], given: Mapping[str, Array] | None) -> dict[str, Array]:
+    """What `ready` made, those that were given as the objects that they are."""
+    return {name: given.get(name, array) for name, array in found.items()} if given else dict(found)
+
+
 def check_apart(out: Mapping[str, Any], read: Mapping[str, Any]) -> None:
     """Raises ShapeError where an array that is to be written shares memory with another one, or
     with one that is read.

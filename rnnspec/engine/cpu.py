@@ -111,7 +111,7 @@ class CpuKernel(Kernel):
         (infer,) = self._plans(("infer",), call)
         outputs = self._outputs(call, out)
         final, _ = execute(infer, self._packed("infer", call), call.inputs, outputs, call.states)
-        return Inference(outputs, self._shaped(final, call.sizes))
+        return Inference(checked.as_given(outputs, out), self._shaped(final, call.sizes))
 
     def _taped(
         self, call: Call, forward: Plan, out: Mapping[str, Array] | None, *, watch: bool
@@ -120,10 +120,11 @@ class CpuKernel(Kernel):
         outputs, packed = self._outputs(call, out), self._packed("forward", call)
         if self.memory == "low":
             low = Segments(forward, packed, call.inputs)
-            return outputs, self._shaped(low.forward(outputs, call.states, watch), call.sizes), low
+            final = self._shaped(low.forward(outputs, call.states, watch), call.sizes)
+            return checked.as_given(outputs, out), final, low
         tape = new_tape(forward)
         final, _ = execute(forward, packed, call.inputs, outputs, call.states, tape)
-        return outputs, self._shaped(final, call.sizes), tape
+        return checked.as_given(outputs, out), self._shaped(final, call.sizes), tape
 
     def _run(self, call: Call, backward: Plan, outputs: Named, final: Named, tape: Tape | Segments) -> Run:
         saved = CpuSaved(
@@ -170,7 +171,8 @@ class CpuKernel(Kernel):
             before, sums = saved.tape.backward(backward, saved.packed, read, dx, dfinal)
         else:
             before, sums = execute(backward, saved.packed, read, dx, dfinal, saved.tape)
-        return Gradients(self.derived.gradients(sums, saved.params, run.sizes), dx, self._shaped(before, run.sizes))
+        params, states = self.derived.gradients(sums, saved.params, run.sizes), self._shaped(before, run.sizes)
+        return Gradients(params, checked.as_given(dx, out), states)
 
     def step(
         self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None
