@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import sympy
 from numpy import ndarray as Array
 
 from rnnspec.backends import reference
@@ -21,8 +20,9 @@ from rnnspec.language.sizes import evaluate_size, full_shape, size_names, sizes_
 from rnnspec.language.spec import Shape, Spec
 from rnnspec.language.syntax.tree import fresh
 from rnnspec.symbolic.derive import surrogates, varying
-from rnnspec.symbolic.expressions import FUNCTION_CLASSES, Condition, Value, expand_row, names
+from rnnspec.symbolic.expressions import FUNCTION_CLASSES, expand_row, names
 from rnnspec.symbolic.graph import Graph, Node, Pointwise
+from rnnspec.symbolic.operations import Condition, Value, subtract
 
 ATTEMPTS = 40
 
@@ -184,14 +184,12 @@ def _gaps(node: Node) -> list[Value]:
     waiting = [node.expr]
     while waiting:
         expr = waiting.pop()
-        if isinstance(expr, sympy.Abs):
-            found[expr.args[0]] = None
-        elif isinstance(expr, Condition) and len(expr.args) == 2 and not isinstance(expr.args[0], Condition):
-            found[expr.args[0] - expr.args[1]] = None
+        if isinstance(expr, Condition) and len(expr.args) == 2 and not isinstance(expr.args[0], Condition):
+            found[subtract(*expr.args)] = None
         waiting += expr.args
         if type(expr).__name__ in FUNCTION_CLASSES:
             row = FUNCTIONS[type(expr).__name__]
-            waiting += [] if row.primitive else [expand_row(row, expr.args)]
+            waiting += [] if row.primitive or row.neutral else [expand_row(row, expr.args)]
     return list(found)
 
 

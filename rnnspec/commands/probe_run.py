@@ -34,7 +34,8 @@ def of_run(folder: str | Path, *, steps: int = 100, rows: int = 4) -> ProbeSubje
         built = f"{config.layers} layer{'s' * (config.layers > 1)}{' in two directions' * config.bidirectional}"
         raise TrainError(f"{folder} has {built}; a run with one layer in one direction can be probed")
     spec = load(config.cell, **config.choices)
-    problem = load_task(config.task).make(config, saved.memory)
+    with checkpoint.told(saved.path):
+        problem = load_task(config.task).make(config, saved.memory)
     if problem.digest != saved.meta["data_sha256"]:
         raise TrainError(f"the data of {folder} is not what it was trained on")
     model = problem.model(layer_maker(spec, config))

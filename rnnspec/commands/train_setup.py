@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -156,7 +157,8 @@ def make_run(
     config: TrainingConfig, spec: Spec, task: Task, saved: checkpoint.Checkpoint | None, args: argparse.Namespace
 ) -> TrainingRun:
     memory = saved.memory if saved else {}
-    problem = task.make(config, memory)
+    with checkpoint.told(saved.path) if saved else nullcontext():
+        problem = task.make(config, memory)
     epochs = args.epochs or (task.epochs if config.steps is None and config.seconds is None else 0)
     if epochs:
         if problem.epoch_steps is None:
@@ -174,7 +176,8 @@ def make_run(
             f"not enough memory for --layers {config.layers}, --hidden {config.hidden} and --embed {config.embed}"
         ) from None
     if saved and args.resume:
-        checkpoint.restore(run, saved)
+        with checkpoint.told(saved.path):
+            checkpoint.restore(run, saved)
         # a run that was killed after its last step may lack its summary: it is written now
         ended = is_written(run, saved.path.parent)
         if fraction(run) >= 1 and ended:

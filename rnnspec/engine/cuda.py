@@ -60,7 +60,7 @@ class CudaKernel(Kernel):
         super().__init__(spec, dtype)
         self.tier = tier
         self.launcher = Launcher(device or first_device(), dtype, stream)
-        programs, key = stages(spec), digest(spec)
+        programs, key = stages(self.lifted.spec), digest(self.lifted.spec)
         self._codes = {mode: CudaCode(getattr(programs, mode), dtype, key) for mode in MODES}
 
     def __repr__(self) -> str:
@@ -290,7 +290,7 @@ class CudaKernel(Kernel):
         per sequence go through the host; those that a later `backward` reads are copied, for the
         caller may change his own before it."""
         self.device.use()
-        if self.derived.pieces or self.derived.once:
+        if self.derived.pieces or self.derived.once or self.derived.constants:
             params = {n: self._host(f"parameter '{n}'", a) for n, a in params.items()}
         return {
             n: self._placed(f"parameter '{n}'", a, copy=mode == "backward")

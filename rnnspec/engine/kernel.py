@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,9 +20,11 @@ from rnnspec.engine.spans import Pieces
 from rnnspec.engine.stream import Stepper, Stream, all_sizes
 from rnnspec.engine.weights import Weights
 from rnnspec.errors import ShapeError
+from rnnspec.language.lift import lifted
 from rnnspec.language.sizes import check_size_value, sizes_in, with_default_sizes
 from rnnspec.language.spec import Shape, Spec
 from rnnspec.lowering.pipeline import MODES
+from rnnspec.storage.locks import once_only
 
 
 class Kernel(ABC):
@@ -40,6 +41,7 @@ class Kernel(ABC):
 
     def __init__(self, spec: Spec, dtype: np.dtype):
         self.spec, self.dtype = spec, dtype
+        self.lifted = lifted(spec)  # what is compiled: constants are values of a call
 
     # --- what it is
 
@@ -62,22 +64,22 @@ class Kernel(ABC):
     def layout(self, mode: str) -> Mapping[str, Any]:
         """What the kernel of a mode reads, carries, emits and sums (rnnspec.lowering.signature)."""
 
-    @cached_property
+    @once_only
     def states(self) -> Mapping[str, Shape]:
         """Every value carried from step to step and its shape: the spec's states, and inputs and
         intermediates read at t-1."""
         return Frozen({name: self.spec.shapes[name] for name in self.layout("infer")["states"]})
 
-    @cached_property
+    @once_only
     def cell(self) -> Cell:
         """What calls are checked against."""
         return Cell(self.spec, self.states, self.dtype)
 
-    @cached_property
+    @once_only
     def derived(self) -> Derived:
         """Pieces of parameters, and values computed from parameters once per sequence, that kernels
         read as if they were parameters."""
-        return Derived(self.spec, self.dtype, [self.layout(mode) for mode in MODES])
+        return Derived(self.lifted, self.dtype, [self.layout(mode) for mode in MODES])
 
     # --- before calls
 

@@ -10,7 +10,6 @@ import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from rnnspec.language.syntax.faults import did_you_mean
 from rnnspec.layers.layer import Full, Layer
 from rnnspec.layers.runs import Direction
 from rnnspec.layers.sizes import check_projection, check_sizes, check_whole, layer_sizes
+from rnnspec.storage.locks import once_only
 
 Cell = str | os.PathLike[str] | Spec
 MERGES = ("concat", "sum", "mean", "product")
@@ -62,7 +62,7 @@ class Layers:
         """The number of layers."""
         return len(self.layers)
 
-    @cached_property
+    @once_only
     def places(self) -> tuple[tuple[int, int], ...]:
         """Every (layer, direction), in the order of states and weights."""
         return tuple((depth, d) for depth in range(self.num_layers) for d in range(len(self.directions)))
@@ -79,7 +79,7 @@ class Layers:
         """The end of the names of a direction's weights: the first one's where directions share."""
         return self.suffix(depth, 0 if self.share_directions else direction)
 
-    @cached_property
+    @once_only
     def shapes(self) -> dict[str, Full]:
         """Every weight, name -> shape, in torch's order."""
         shapes: dict[str, Full] = {}
@@ -96,7 +96,7 @@ class Layers:
             shapes |= named
         return Frozen(shapes)
 
-    @cached_property
+    @once_only
     def fixed(self) -> frozenset[str]:
         """The weights that are constants of their cells: no gradient, and not to be trained."""
         return frozenset(
@@ -106,7 +106,7 @@ class Layers:
             for n in self.layers[depth].fixed
         )
 
-    @cached_property
+    @once_only
     def states(self) -> dict[str, Full]:
         """What is carried, name -> shape for one row, axis 0 layers and directions ([L * D, ...]).
 
@@ -124,7 +124,7 @@ class Layers:
             }
         )
 
-    @cached_property
+    @once_only
     def state_places(self) -> tuple[dict[str, tuple[int, int]], ...]:
         """For each of `places`, by the name of a state: which of `states` holds it, and at which
         place of axis 0."""
@@ -137,13 +137,13 @@ class Layers:
             for place, (depth, d) in enumerate(self.places)
         )
 
-    @cached_property
+    @once_only
     def outputs(self) -> dict[str, Full]:
         """What the last layer emits, name -> shape of a step, the directions merged."""
         shapes = self.layers[-1].outputs
         return Frozen({o: _merged(shapes[o], len(self.directions), self.merge) for o in self.emitted[-1]})
 
-    @cached_property
+    @once_only
     def steps(self) -> dict[str, Full]:
         """The recorded values, name -> shape of a step."""
         return Frozen(

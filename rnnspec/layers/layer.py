@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy import ndarray as Array
@@ -21,6 +20,7 @@ from rnnspec.language.meaning.extras import ZERO
 from rnnspec.language.roles import bias_names
 from rnnspec.language.sizes import full_shape
 from rnnspec.language.spec import Shape
+from rnnspec.storage.locks import once_only
 
 Full = tuple[int, ...]
 
@@ -62,7 +62,7 @@ class Layer:
         self.main, *self.others = list(spec.streams) or [""]
         self.outputs = Frozen({o: self.full(spec.shapes[o]) for o in spec.outputs})
 
-    @cached_property
+    @once_only
     def states(self) -> dict[str, Full]:
         """The states, asked for late: what a cell carries from step to step is known when it is
         compiled."""

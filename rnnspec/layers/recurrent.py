@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import os
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +22,8 @@ from rnnspec.layers.backward import backward
 from rnnspec.layers.description import Cell
 from rnnspec.layers.runs import StackCall, StackRun
 from rnnspec.layers.stack import Stack
-from rnnspec.storage import atomic
+from rnnspec.storage import archives, atomic
+from rnnspec.storage.guarded import Refused
 
 
 @dataclass(frozen=True)
@@ -267,17 +267,12 @@ class Recurrent:
         """Replaces all weights by those of a file that `save` wrote; errors as of
         `load_state_dict`, ValueError for a file that is none."""
         try:
-            file = np.load(path, allow_pickle=False)
-            if isinstance(file, np.ndarray):
-                raise ValueError("it holds one array, without a name")
-            with file:
-                weights = {name: file[name] for name in file.files}
+            weights = archives.arrays(path)
         except FileNotFoundError:
             raise
-        except (OSError, EOFError, zipfile.BadZipFile, ValueError, AttributeError) as error:
-            raise ValueError(
-                f"{os.fspath(path)} is no .npz file of weights, or it is damaged ({type(error).__name__}: {error})."
-            ) from None
+        except (OSError, Refused) as error:
+            reason = error.reason if isinstance(error, Refused) else str(error)
+            raise ValueError(f"{os.fspath(path)} is no .npz file of weights, or it is damaged: {reason}.") from None
         self.load_state_dict(weights)
 
     # --- arrays in and out

@@ -1,7 +1,6 @@
 """Conformance packs: a cell with expected values, in a folder that needs nothing of rnnspec.
 
     write_pack(rnnspec.load("lstm"), Path("lstm_pack"))
-    results = verify(Path("lstm_pack"), adapter)
 
 The values are those of the reference at 50 digits, rounded to float64. What is given is exact in
 float32, so that one set of values serves both dtypes.
@@ -15,7 +14,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -278,49 +277,6 @@ def _numbers(array: Array) -> str:
     if array.ndim == 0:
         return str(int(array)) if array.dtype.kind in "iu" else format(float(array), ".17g")
     return f"[{', '.join(_numbers(np.asarray(a)) for a in array)}]"
-
-
-def verify(
-    folder: Path, adapter: Callable[[Any], Any] | None = None, dtypes: Iterable[str] = tuple(PACK)
-) -> Iterator[dict[str, Any]]:
-    """The results of `pack_runner.run` for each case and dtype; adapter None: the kernels of
-    rnnspec. Raises RnnspecError for what is no pack."""
-    folder = Path(folder)
-    try:
-        version = json.loads((folder / "pack.json").read_text(encoding="utf-8"))["rnnspec_pack"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise RnnspecError(f"'{folder}' is no conformance pack: {error}. `rnnspec pack CELL` writes one.") from error
-    if version != FORMAT:
-        raise RnnspecError(f"'{folder}' is a pack of format {version}, and this rnnspec reads format {FORMAT}.")
-    for dtype in dtypes:
-        try:
-            yield from pack_runner.run(folder, adapter or own_kernel, dtype)
-        except Exception as error:  # those of an adapter are results: what is left comes from reading the files
-            raise RnnspecError(f"'{folder}' is a damaged pack: {type(error).__name__}: {error}") from error
-
-
-def own_kernel(case: Mapping[str, Any]) -> dict[str, Array]:
-    """The adapter for the kernels of rnnspec: all values and gradients."""
-    from rnnspec.engine.compile import compile
-    from rnnspec.language.load import loads
-
-    spec = loads(case["spec"])
-    params, inputs, d_outputs, d_final = (
-        pack_adapters.part(case, g) for g in ("params", "inputs", "d_outputs", "d_final")
-    )
-    states = pack_adapters.states_of(case)
-    kernel = compile(spec, dtype=case["dtype"])
-    run = kernel.forward(params, inputs, states, case.get("lengths"), steps=case["steps"], rows=case["rows"])
-    back = kernel.backward(run, d_outputs, final=d_final)
-    groups = {
-        "outputs": run.outputs,
-        "steps": run.states,
-        "final": run.final,
-        "gradients/params": back.params,
-        "gradients/inputs": back.inputs,
-        "gradients/states": back.states,
-    }
-    return {f"{group}/{n}": a for group, arrays in groups.items() for n, a in arrays.items()}
 
 
 def readme(about: Mapping[str, Any]) -> str:
