@@ -1,8 +1,8 @@
 """Reads files that others may have written: regular files only, of a size that is known before
 anything is read, and whatever is wrong with one is a `Refused` that says so.
 
-In: a path, and how much is too much. Out: bytes, text or values of JSON (`archives` reads arrays). A
-file that is not there or can't be opened is an OSError, as ever.
+In: a path, and how much is too much. Out: bytes, text or values of JSON (`archives` reads arrays).
+A file that is not there or can't be opened is an OSError, as ever.
 """
 
 from __future__ import annotations
