@@ -13,11 +13,12 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 from rnnspec.commands import probe_arguments, train_arguments
 from rnnspec.commands.arguments import choice, count, natural
-from rnnspec.errors import RnnspecError
+from rnnspec.commands.output import say
+from rnnspec.errors import RnnspecError, visible
 from rnnspec.show.stages import STAGES
 from rnnspec.storage.jsontext import ESCAPED
 
@@ -47,21 +48,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
+        say("stopped", error=True)
         return 130
     except MemoryError as error:
-        print(
+        say(
             f"rnnspec {args.command}: not enough memory{f' ({error})' if str(error) else ''}: smaller sizes need less",
-            file=sys.stderr,
+            error=True,
         )
         return 2
     except (RnnspecError, OSError) as error:
-        print(f"rnnspec {args.command}: {error}", file=sys.stderr)
+        say(f"rnnspec {args.command}: {error}", error=True)
         return 2
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="rnnspec", description=DESCRIPTION)
+    parser = Parser(prog="rnnspec", description=DESCRIPTION)
     parser.add_argument("--version", action=Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, add in COMMANDS.items():
@@ -76,6 +77,13 @@ def run(args: argparse.Namespace) -> int:
     return int(import_module(f"rnnspec.commands.{args.command}").run(args))
 
 
+class Parser(argparse.ArgumentParser):
+    """Names of files may be on the command line, by a shell's *, so its errors are visible too."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(visible(message))
+
+
 class Version(argparse.Action):
     """Looks the version up only when it is asked for."""
 
@@ -83,9 +91,9 @@ class Version(argparse.Action):
         from importlib.metadata import PackageNotFoundError, version
 
         try:
-            print(f"rnnspec {version('rnnspec')}")
+            say(f"rnnspec {version('rnnspec')}")
         except PackageNotFoundError:  # run from its source
-            print("rnnspec (not installed)")
+            say("rnnspec (not installed)")
         parser.exit()
 
 
