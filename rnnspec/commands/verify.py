@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnspec.check.packs.runner import find_adapter
-from rnnspec.check.packs.write import verify
+from rnnspec.check.packs.verify import verify
 from rnnspec.errors import RnnspecError
 from rnnspec.storage.jsontext import json_text
 

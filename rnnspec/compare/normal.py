@@ -22,7 +22,8 @@ import sympy
 from rnnspec.language.functions import FUNCTIONS
 from rnnspec.language.sizes import SizeError, canonical_size, remainder
 from rnnspec.language.spec import Shape
-from rnnspec.symbolic.expressions import Value, expand_row, symbol
+from rnnspec.language.syntax.parse import parse_expression
+from rnnspec.symbolic.expressions import expand_row, from_tree
 from rnnspec.symbolic.graph import (
     Concat,
     CumSum,
@@ -38,6 +39,7 @@ from rnnspec.symbolic.graph import (
     Transpose,
     operands,
 )
+from rnnspec.symbolic.operations import Value, add, divide, multiply, negative, power, subtract, total
 
 MAX_TERMS = 400  # of a polynomial; a longer one stays a product
 ELEMENTWISE = frozenset(FUNCTIONS) | {"power", "select", "times"}
@@ -104,7 +106,7 @@ class Table:
         made = Atom(op, args, shape)
         name = self.known.setdefault(made, f"v{len(self.known)}")
         self.atoms[name] = made
-        return symbol(name)
+        return sympy.Symbol(name, real=True)  # here algebra is wanted
 
     def of(self, atom: Value) -> Atom:
         return self.atoms[atom.name]
@@ -322,22 +324,28 @@ class _Normal:
             return expr
         name = type(expr).__name__
         row = FUNCTIONS.get(name)
+        if row is not None and row.neutral:
+            neutral = from_tree(parse_expression(row.neutral), dict(zip(row.args, expr.args)).__getitem__)
+            return self.value(neutral, shape)
         if row is not None and not row.primitive:
             return self.value(expand_row(row, expr.args), shape)
         args = [self.value(a, shape) for a in expr.args]
+        if isinstance(expr, divide):  # a product with a power, whose pole may cancel
+            args[1] = self.table.power(args[1], sympy.S.NegativeOne, shape)
         made = self.operation(expr, name, args, shape)
         self.compare(made, args)
         return made
 
     def operation(self, expr: Value, name: str, args: list[Value], shape: Shape) -> Value:
-        table = self.table
-        if expr.is_Pow:
-            return table.power(args[0], expr.exp, shape)
-        if expr.is_Add:
-            return sympy.Add(*args)
-        if expr.is_Mul:
-            made = args[0]
-            for arg in args[1:]:
-                made = table.multiply(made, arg, shape)
-            return made
-        return table.function(name, tuple(args), shape)
+        match expr:
+            case power():
+                return self.table.power(args[0], expr.args[1], shape)
+            case add() | total():
+                return sympy.Add(*args)
+            case subtract():
+                return args[0] - args[1]
+            case negative():
+                return -args[0]
+            case multiply() | divide():
+                return self.table.multiply(args[0], args[1], shape)
+        return self.table.function(name, tuple(args), shape)

@@ -47,8 +47,8 @@ def split_sequence(known: Subject, shapes: Shapes) -> Outcome:
     kernel, case = known.compiled(), known.draw(shapes, "split" if not shapes.number else "split long")
     middle = case.steps // 2
     first, rest = steps(case, slice(None, middle)), steps(case, slice(middle, None))
-    early = kernel.forward(first.params, first.inputs, first.states)
-    late = kernel.forward(rest.params, rest.inputs, early.final)
+    early = kernel.forward(first.params, first.inputs, first.states, **first.extent)
+    late = kernel.forward(rest.params, rest.inputs, early.final, **rest.extent)
     after = kernel.backward(late, rest.d_outputs, final=case.d_final)
     before = kernel.backward(early, first.d_outputs, final=after.states)
     joined = {
