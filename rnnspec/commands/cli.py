@@ -200,7 +200,8 @@ def _add_new(commands: Any, name: str) -> None:
 def _add_diff(commands: Any, name: str) -> None:
     about = "say whether two cells are the same function, and where they differ"
     parser = _command(commands, name, about, "gru gru_reset_before", "lstm my.yaml --json")
-    parser.epilog += "\n\nexit status: 0 the same (proved), 1 different, 3 no difference found (no proof), 2 bad use"
+    codes = "exit status: 0 the same (proved), 1 different, 3 no difference found (no proof), 2 bad use"
+    parser.epilog = f"{parser.epilog}\n\n{codes}"
     for cell in ("a", "b"):
         parser.add_argument(cell, metavar=cell.upper(), help="a cell from `rnnspec list`, or a YAML file")
     parser.add_argument("--json", action="store_true", help="for machines: the comparison as an object")
