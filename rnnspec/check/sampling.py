@@ -185,7 +185,8 @@ def gaps(node: Node) -> list[Value]:
     while waiting:
         expr = waiting.pop()
         if isinstance(expr, Condition) and len(expr.args) == 2 and not isinstance(expr.args[0], Condition):
-            found[subtract(*expr.args)] = None
+            a, b = expr.args
+            found[a if b == 0 else subtract(a, b)] = None
         waiting += expr.args
         if type(expr).__name__ in FUNCTION_CLASSES:
             row = FUNCTIONS[type(expr).__name__]
