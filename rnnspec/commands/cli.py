@@ -2,7 +2,8 @@
 its name, imported when it runs.
 
 Exit codes: 0 done; 1 a check failed, two cells differ or training diverged; 2 bad use or a bad
-spec; 130 stopped by Ctrl-C; 141 the reader of a pipe went away.
+spec; 3 no difference between two cells was found, nor a proof that there is none; 130 stopped by
+Ctrl-C; 141 the reader of a pipe went away.
 """
 
 from __future__ import annotations
@@ -207,6 +208,8 @@ def _add_new(commands: Any, name: str) -> None:
 def _add_diff(commands: Any, name: str) -> None:
     about = "say whether two cells are the same function, and where they differ"
     parser = _command(commands, name, about, "gru gru_reset_before", "lstm my.yaml --json")
+    codes = "exit status: 0 the same (proved), 1 different, 3 no difference found (no proof), 2 bad use"
+    parser.epilog = f"{parser.epilog}\n\n{codes}"
     for cell in ("a", "b"):
         parser.add_argument(cell, metavar=cell.upper(), help="a cell from `rnnspec list`, or a YAML file")
     parser.add_argument("--json", action="store_true", help="for machines: the comparison as an object")
