@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from either import cat, exp, normed, over_time, relu, sigmoid, tanh, total, where
+from either import cat, normed, over_time, relu, sigmoid, tanh, total, where
 
 
 def linear(p, x, gate="", W="W_", b="b_"):

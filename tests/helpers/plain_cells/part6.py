@@ -3,7 +3,25 @@ their papers and packages, for NumPy and torch (either.py). Nothing of rnnspec i
 
 from __future__ import annotations
 
-from either import cat, cos, einsum, exp, log, outer, over_time, sigmoid, silu, sin, sqrt, stacked, tanh, times, total, unit, where
+from either import (
+    cat,
+    cos,
+    einsum,
+    exp,
+    log,
+    outer,
+    over_time,
+    sigmoid,
+    silu,
+    sin,
+    sqrt,
+    stacked,
+    tanh,
+    times,
+    total,
+    unit,
+    where,
+)
 
 
 def mingru_rotation(p, inputs, states, constants):
@@ -111,9 +129,7 @@ def hgrn(p, inputs, states, constants):
             cos(p["theta"]) * s["u"] - sin(p["theta"]) * s["v"],
             sin(p["theta"]) * s["u"] + cos(p["theta"]) * s["v"],
         )
-        u, v = (
-            f * old + (1 - f) * silu(x @ p[f"W_{n}"].T + p[f"b_{n}"]) for n, old in zip(("re", "im"), turned)
-        )
+        u, v = (f * old + (1 - f) * silu(x @ p[f"W_{n}"].T + p[f"b_{n}"]) for n, old in zip(("re", "im"), turned))
         return {"u": u, "v": v, "h": sigmoid(x @ p["W_g"].T + p["b_g"]) * cat(u, v)}
 
     return over_time(step, inputs, states, "h")
@@ -142,9 +158,7 @@ def rwkv4(p, inputs, states, constants):
     """The sums themselves, without the exponent m that keeps them in range."""
 
     def step(now, s):
-        r, k, v = (
-            (p[f"mu_{n}"] * now["x"] + (1 - p[f"mu_{n}"]) * s["x"]) @ p[f"W_{n}"].T for n in "rkv"
-        )
+        r, k, v = ((p[f"mu_{n}"] * now["x"] + (1 - p[f"mu_{n}"]) * s["x"]) @ p[f"W_{n}"].T for n in "rkv")
         above, below = exp(s["m"]) * s["p"], exp(s["m"]) * s["q"]
         own = exp(p["u"] + k)
         h = sigmoid(r) * (above + own * v) / (below + own)
