@@ -9,7 +9,7 @@ from bench.drift.comparison import Comparison, Found, Given
 
 DISTRIBUTION = "brc"
 NEEDS = ("torch", "brc_pytorch")
-ENVIRONMENT: Mapping[str, str] = {}
+ENVIRONMENT: Mapping[str, str] = {"PYTORCH_JIT": "0"}  # scripted modules take no other parameters than their own
 
 BRC = {"iw": "(W_a W_c W_h).T", "hw": "u_a u_c", "bias": "b_a b_c 0"}
 NBRC = BRC | {"hw": "(U_a U_c).T"}
@@ -18,7 +18,7 @@ NBRC = BRC | {"hw": "(U_a U_c).T"}
 def comparisons() -> list[Comparison]:
     from brc_pytorch import modules
 
-    return [_cell("brc", modules.BRC, BRC), _cell("nbrc", modules.nBRC, NBRC)]
+    return [_cell("brc", modules.BRC, BRC), _cell("nbrc", modules.NBRC, NBRC)]
 
 
 def _cell(name: str, kind: Any, weights: Mapping[str, str]) -> Comparison:
