@@ -1,4 +1,4 @@
-"""Keras' recurrent cells, with JAX behind them. In float32: told to use float64 they are 1e-7 off."""
+"""Keras' recurrent cells, JAX behind them. In float32: told to use float64 they are 1e-7 off."""
 
 from __future__ import annotations
 

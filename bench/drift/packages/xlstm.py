@@ -1,4 +1,4 @@
-"""xlstm, of the authors of the xLSTM: its cells' functions of one step, without the blocks around."""
+"""xlstm, of the xLSTM's authors: its cells' functions of one step, without the blocks around."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ DISTRIBUTION = "xlstm"
 NEEDS = ("torch", "xlstm")
 ENVIRONMENT: Mapping[str, str] = {}
 
-NOT_N = ["x", *(f"{kind}_{gate}" for kind in "WRb" for gate in "zifo")]  # where n = 0 the floor acts on n's gradient
+# not of the states: at n = 0 the floor acts on the gradient of n
+NOT_N = ["x", *(f"{kind}_{gate}" for kind in "WRb" for gate in "zifo")]
 EPS = "adds eps = 1e-6 to the denominator"
 
 
