@@ -13,8 +13,9 @@ from pprint import pformat
 from rnnspec.backends.cpu.emit.emission import HEADER, IMPORTS, Emission, Target
 from rnnspec.backends.cpu.emit.panels import all_panels, describe_panels, descriptor, split
 from rnnspec.backends.cpu.emit.stage import gradient, loop, whole
+from rnnspec.backends.cpu.machine import ALL, WHERE_A, WHERE_B
 from rnnspec.language.functions import PRIMITIVES
-from rnnspec.lowering.program import BufferPlace, Program
+from rnnspec.lowering.program import BufferPlace, OuterSum, Program
 from rnnspec.lowering.signature import gradient_sums, signature
 from rnnspec.symbolic.graph import size_of
 
@@ -110,7 +111,7 @@ def _chunk(work: Emission) -> None:
         work.barrier()
         _stages(work)
         for outer in program.outers:
-            _outer(work, outer.parameter, outer.left, outer.right)
+            _outer(work, outer)
         for name, value in program.outputs.items():
             _transfer(work, "scatter", f"output {name}", program.places[value], size_of(program.graph, value))
         _carry(work, entering=False)
@@ -185,8 +186,9 @@ def _carry(work: Emission, *, entering: bool) -> None:
                     work.line(f"store({carry}, {outside}, load({history}, {inside}))")
 
 
-def _outer(work: Emission, parameter: str, left: str, right: str) -> None:
-    program = work.program
+def _outer(work: Emission, outer: OuterSum) -> None:
+    program, parameter, left, right = work.program, outer.parameter, outer.left, outer.right
+    kept = {None: ALL, "left": WHERE_A, "right": WHERE_B}[program.kept(outer)]
     height, width = size_of(program.graph, left), size_of(program.graph, right)
     a, b = work.address(program.places[left]), work.address(program.places[right])
     units = work.name(f"size {height}")
@@ -194,5 +196,5 @@ def _outer(work: Emission, parameter: str, left: str, right: str) -> None:
     work.line(
         f"invoke(outer, {a} + first * item, {work.pad(height)}, {b}, {work.pad(width)}, rows, end - first,"
         f" {work.pad(width)}, {work.get(f'gradient {parameter}')} + first * {work.pad(width)} * item,"
-        f" {work.pad(width)}, scratch)  # d_{parameter} += {left} {right}^T"
+        f" {work.pad(width)}, scratch, {kept})  # d_{parameter} += {left} {right}^T"
     )

@@ -80,7 +80,8 @@ def _products(work: Emission, stage: Stage, number: int) -> int:
         work.line(f"group = turn if t % 2 == 0 else {first} + {end} - 1 - turn")
         for panel in panels:
             values = ", ".join(a.value for a in panel.accumulations)
-            work.line(f"invoke(product, {descriptor(work, number)}, group, first, count)  # {values}")
+            function = work.get("kept product") if work.program.is_kept(panel) else "product"
+            work.line(f"invoke({function}, {descriptor(work, number)}, group, first, count)  # {values}")
             number += 1
         if _is_pointwise(stage):
             with work.block(f"for p in range(group * {width}, min({padded}, (group + 1) * {width}), lanes):"):
