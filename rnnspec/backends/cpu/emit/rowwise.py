@@ -24,7 +24,7 @@ def rowwise(work: Emission, stage: Stage) -> None:
     """All nodes of a stage, and the further places that their values are stored in."""
     for name in stage.rowwise:
         text = node_text(work.graph.nodes[name])
-        share = "first + count * part // parts, first + count * (part + 1) // parts"
+        share = "first + count * own // owners, first + count * (own + 1) // owners"
         with work.block(f"for row in range({share}):  # {name} = {text}"):
             _node(work, name)
             place = work.program.places[name]

@@ -28,7 +28,11 @@ class Runtime:
     @property
     def outer(self) -> int:
         """Compiled apart, for inference does without it."""
-        return _addresses(self.dtype, ("outer",))[0]
+        return _addresses(self.dtype, ("outer", "fold"))[0]
+
+    @property
+    def fold(self) -> int:
+        return _addresses(self.dtype, ("outer", "fold"))[1]
 
     @property
     def kept_product(self) -> int:

@@ -155,6 +155,17 @@ def scatter(src, src_row, dest, s_t, s_b, s_d, order, t0, dt, steps, n, active, 
                 copy_steps(to, s_d, origin, 1, width, width)
 
 
+def fold(sums, count, folds, part, parts):
+    """Adds the sums of a level, `count` numbers, to those of the next one, which lie behind them,
+    and makes them zero: the first `folds` levels one after another. part, parts: of the numbers."""
+    first, end = count // LANES * part // parts * LANES, count // LANES * (part + 1) // parts * LANES
+    for level in range(folds):
+        low, high = at(pointer(sums), level * count), at(pointer(sums), (level + 1) * count)
+        for i in range(first, end, LANES):
+            store(high, i, load(high, i) + load(low, i))
+        erase(at(low, first), end - first)
+
+
 def clear(address, count):
     """Set `count` elements to zero."""
     erase(pointer(address), count)
