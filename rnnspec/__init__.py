@@ -17,6 +17,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from rnnspec.storage.locks import making
+
 if TYPE_CHECKING:
     from rnnspec import transform
     from rnnspec.compare.comparison import Comparison
@@ -57,11 +59,12 @@ __all__ = [*_HOME, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(f"rnnspec.{_MODULES[name]}")
-    if name not in _HOME:
+    if name not in _HOME and name not in _MODULES:
         raise AttributeError(f"module 'rnnspec' has no attribute {name!r}")
-    value = getattr(import_module(f"rnnspec.{_HOME[name]}"), name)
+    with making:
+        if name in _MODULES:
+            return import_module(f"rnnspec.{_MODULES[name]}")
+        value = getattr(import_module(f"rnnspec.{_HOME[name]}"), name)
     globals()[name] = value
     return value
 

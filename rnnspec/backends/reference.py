@@ -202,13 +202,15 @@ def forward(
     *,
     sizes: Mapping[str, int],
     numbers: Numbers = FLOAT64,
+    lead: tuple[int, int] | None = None,
 ) -> Trajectory:
-    """Runs the forward graph over a sequence.
+    """Runs the forward graph over a sequence. Past a row's end its state stays, its outputs are
+    zero.
 
     params: [...]; inputs: [T, B, ...]; states: [B, ...], zero where left out; lengths: [B] steps
     that each row takes, None where all take T; sizes: the value of every size; numbers: what the
-    arithmetic is done in. Past a row's end its state stays and its outputs are zero."""
-    steps, rows = next(iter(inputs.values())).shape[:2]
+    arithmetic is done in; lead: (T, B), where there are no inputs to tell them."""
+    steps, rows = lead or next(iter(inputs.values())).shape[:2]
     state = {
         s: numbers.array((states or {}).get(s, np.zeros((rows, *full_shape(graph.shapes[n], sizes)))))
         for s, n in graph.states.items()
@@ -219,8 +221,8 @@ def forward(
     for t in range(steps):
         now = {name: x[t] for name, x in inputs.items()}
         values = evaluate(graph, Step(now, state, params, {}, t), numbers, sizes)
-        for s in state:
-            before[s].append(state[s])
+        for s, history in before.items():
+            history.append(state[s])
         for n, history in kept.items():
             value = np.broadcast_to(values[n], (rows, *values[n].shape[1:]))
             history.append(np.where(_active(lengths, t, rows, value.ndim - 1), value, numbers.array(0.0)))
@@ -229,13 +231,11 @@ def forward(
             for s, n in graph.states.items()
         }
 
-    def stack(name: str, history: list[Array]) -> Array:
-        return (
-            np.stack(history) if history else numbers.array(np.zeros((0, rows, *full_shape(graph.shapes[name], sizes))))
-        )
+    def none(name: str) -> Array:
+        return numbers.array(np.zeros((0, rows, *full_shape(graph.shapes[name], sizes))))
 
-    values = {n: stack(n, h) for n, h in kept.items()}
-    earlier = {s: stack(graph.states[s], h) for s, h in before.items()}
+    values = {n: np.stack(h) if h else none(n) for n, h in kept.items()}
+    earlier = {s: np.stack(h) if h else none(graph.states[s]) for s, h in before.items()}
     return Trajectory(
         {o: values[n] for o, n in graph.outputs.items()},
         {s: values[n] for s, n in graph.states.items()},
@@ -263,7 +263,7 @@ def backward(
     gradients [T, B, ...] of its outputs; final: gradients [B, ...] of its final states; zero where
     left out.
     """
-    steps, rows = next(iter(inputs.values())).shape[:2]
+    steps, rows = next(iter(run.outputs.values())).shape[:2]
     flowing = {
         s: numbers.array((final or {}).get(s, np.zeros((rows, *full_shape(graph.shapes[n], sizes)))))
         for s, n in graph.states.items()

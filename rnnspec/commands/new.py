@@ -9,6 +9,8 @@ from pathlib import Path
 from rnnspec.errors import RnnspecError
 from rnnspec.language.load import load, loads, spec_names
 from rnnspec.language.syntax.faults import bad_name
+from rnnspec.language.syntax.yamltext import MAX_BYTES
+from rnnspec.storage import guarded
 
 TEMPLATE = """\
 # A recurrent cell, one time step of it. What may stand here: README.md, "The language".
@@ -75,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
 def copy_of(parent: str, name: str) -> str:
     """The text of a cell under a new name, commented, without what is only true of the old one."""
     spec = load(parent)
-    lines = Path(spec.file).read_text(encoding="utf-8-sig").splitlines()
+    lines = guarded.text(spec.file, MAX_BYTES).splitlines()
     out = [f"# {name}, started from {spec.name}. Change the equations, then: rnnspec check {name}.yaml"]
     replaced = {
         "name": f"name: {name}",

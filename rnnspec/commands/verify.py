@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnspec.check.packs.runner import find_adapter
-from rnnspec.check.packs.write import verify
+from rnnspec.check.packs.verify import verify
 from rnnspec.errors import RnnspecError
 
 

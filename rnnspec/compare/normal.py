@@ -19,7 +19,8 @@ import sympy
 from rnnspec.language.functions import FUNCTIONS
 from rnnspec.language.sizes import SizeError, canonical_size, remainder
 from rnnspec.language.spec import Shape
-from rnnspec.symbolic.expressions import Value, expand_row, symbol
+from rnnspec.language.syntax.parse import parse_expression
+from rnnspec.symbolic.expressions import expand_row, from_tree
 from rnnspec.symbolic.graph import (
     Concat,
     CumSum,
@@ -34,6 +35,7 @@ from rnnspec.symbolic.graph import (
     Reduce,
     Transpose,
 )
+from rnnspec.symbolic.operations import Value, add, divide, multiply, negative, power, subtract, total
 
 MAX_TERMS = 400  # of a polynomial; a longer one stays a product
 ELEMENTWISE = frozenset(FUNCTIONS) | {"power", "select", "times"}
@@ -98,7 +100,7 @@ class Table:
         made = Atom(op, args, shape)
         name = self.known.setdefault(made, f"v{len(self.known)}")
         self.atoms[name] = made
-        return symbol(name)
+        return sympy.Symbol(name, real=True)  # here algebra is wanted
 
     def of(self, atom: Value) -> Atom:
         return self.atoms[atom.name]
@@ -276,16 +278,24 @@ class _Normal:
             return expr
         name = type(expr).__name__
         row = FUNCTIONS.get(name)
+        if row is not None and row.neutral:
+            return self.value(
+                from_tree(parse_expression(row.neutral), dict(zip(row.args, expr.args)).__getitem__), shape
+            )
         if row is not None and not row.primitive and not row.surrogate:
             return self.value(expand_row(row, expr.args), shape)
-        if expr.is_Pow:
-            return table.power(self.value(expr.base, shape), expr.exp, shape)
+        if isinstance(expr, power):
+            return table.power(self.value(expr.args[0], shape), expr.args[1], shape)
         args = [self.value(a, shape) for a in expr.args]
-        if expr.is_Add:
-            return sympy.Add(*args)
-        if expr.is_Mul:
-            made = args[0]
-            for arg in args[1:]:
-                made = table.multiply(made, arg, shape)
-            return made
+        match expr:
+            case add() | total():
+                return sympy.Add(*args)
+            case subtract():
+                return args[0] - args[1]
+            case negative():
+                return -args[0]
+            case multiply():
+                return table.multiply(args[0], args[1], shape)
+            case divide():
+                return table.multiply(args[0], table.power(args[1], sympy.S.NegativeOne, shape), shape)
         return table.function(name, tuple(args), shape)

@@ -46,7 +46,7 @@ def point(pair: Pair, sizes: tuple[int, ...], seed: int, scale: float = 1.0) -> 
     """A case of numbers of few digits, if the values of a are finite there."""
     case = draw(pair.a, pair.graph_a, Shapes(STEPS, 1, sizes), seed)
     short = case.map(lambda a: np.round(scale * a, 2))
-    run = reference.forward(pair.graph_a, short.params, short.inputs, short.states, sizes=short.sizes)
+    run = reference.forward(pair.graph_a, short.params, short.inputs, short.states, sizes=short.sizes, lead=short.lead)
     return short if all(np.isfinite(v).all() for v in (*run.outputs.values(), *run.final.values())) else case
 
 
@@ -141,11 +141,12 @@ def compare_at(
     without a counterpart, which are 0 where it is None.
     """
     params_a, params_b = _parameters_of_both(pair, case, proof, seed)
-    run_a = reference.forward(pair.graph_a, params_a, case.inputs, case.states, sizes=case.sizes, numbers=numbers)
+    shared: dict[str, Any] = {"numbers": numbers, "lead": case.lead}
+    run_a = reference.forward(pair.graph_a, params_a, case.inputs, case.states, sizes=case.sizes, **shared)
     inputs = {n: case.inputs[m] for n, m in pair.roles["input"].items()}
     states = {n: case.states[m] for n, m in pair.roles["state"].items()}
     sizes = _all_sizes(pair.b, case.sizes)
-    run_b = reference.forward(pair.graph_b, params_b, inputs, states, sizes=sizes, numbers=numbers)
+    run_b = reference.forward(pair.graph_b, params_b, inputs, states, sizes=sizes, **shared)
     largest, first = 0.0, None
     values = {"output": (run_a.outputs, run_b.outputs), "state": (run_a.states, run_b.states)}
     for step, (kind, (values_a, values_b)) in product(range(STEPS), values.items()):

@@ -10,7 +10,7 @@ from rnnspec.compare.match import Binding, Matcher
 from rnnspec.compare.normal import Leaf, Table, normal_forms
 from rnnspec.compare.numbers import agree_where_tried
 from rnnspec.compare.pair import Match, Pair, Proof, one_to_one
-from rnnspec.symbolic.expressions import Value
+from rnnspec.symbolic.operations import Value
 
 
 def prove_by_names(pair: Pair) -> Proof:

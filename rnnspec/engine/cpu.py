@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +31,7 @@ from rnnspec.engine.weights import Weights
 from rnnspec.language.sizes import full_shape
 from rnnspec.language.spec import Spec
 from rnnspec.lowering.pipeline import MODES
+from rnnspec.storage.locks import Lock, making
 
 TAPED = ("forward", "backward")  # kernels that share a tape, and so a plan
 
@@ -51,7 +51,7 @@ class CpuKernel(Kernel):
         self.memory = memory
         self._threads = threads
         self._codes: dict[str, CpuCode] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._planned: Memo[tuple[Any, ...], list[Plan]] = Memo(64)
         self._packings: Memo[tuple[Any, ...], PackPlan] = Memo(64)
 
@@ -74,18 +74,19 @@ class CpuKernel(Kernel):
     def source(self, mode: str = "forward") -> str:
         if mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(map(repr, MODES))}; got {mode!r}.")
-        return texts(self.spec, self.dtype.name)[mode]
+        return texts(self.lifted.spec, self.dtype.name)[mode]
 
     def layout(self, mode: str) -> Mapping[str, Any]:
         return self._code(mode).layout
 
     def _code(self, mode: str) -> CpuCode:
         """The kernel of a mode, its text made or read from the cache."""
-        with self._lock:
-            if mode not in self._codes:
-                text = load_text(f"{self.spec.name}_{mode}_{self.dtype.name}", self.source(mode))
-                self._codes[mode] = code(text, self.dtype)
-            return self._codes[mode]
+        if mode not in self._codes:
+            with making, self._lock:
+                if mode not in self._codes:
+                    text = load_text(f"{self.spec.name}_{mode}_{self.dtype.name}", self.source(mode))
+                    self._codes[mode] = code(text, self.dtype)
+        return self._codes[mode]
 
     # --- calls
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,11 @@ from rnnspec.engine.spans import Pieces
 from rnnspec.engine.stream import Stepper, Stream, all_sizes
 from rnnspec.engine.weights import Weights
 from rnnspec.errors import ShapeError
+from rnnspec.language.lift import lifted
 from rnnspec.language.sizes import check_size_value, sizes_in, with_default_sizes
 from rnnspec.language.spec import Shape, Spec
 from rnnspec.lowering.pipeline import MODES
+from rnnspec.storage.locks import once_only
 
 
 class Kernel(ABC):
@@ -38,6 +39,7 @@ class Kernel(ABC):
 
     def __init__(self, spec: Spec, dtype: np.dtype):
         self.spec, self.dtype = spec, dtype
+        self.lifted = lifted(spec)  # what is compiled: constants are values of a call
 
     # --- what it is
 
@@ -60,22 +62,22 @@ class Kernel(ABC):
     def layout(self, mode: str) -> Mapping[str, Any]:
         """What the kernel of a mode reads, carries, emits and sums (rnnspec.lowering.signature)."""
 
-    @cached_property
+    @once_only
     def states(self) -> dict[str, Shape]:
         """Every value carried from step to step and its shape: the spec's states, and inputs and
         intermediates read at t-1."""
         return {name: self.spec.shapes[name] for name in self.layout("infer")["states"]}
 
-    @cached_property
+    @once_only
     def cell(self) -> Cell:
         """What calls are checked against."""
         return Cell(self.spec, self.states, self.dtype)
 
-    @cached_property
+    @once_only
     def derived(self) -> Derived:
         """Pieces of parameters, and values computed from parameters once per sequence, that kernels
         read as if they were parameters."""
-        return Derived(self.spec, self.dtype, [self.layout(mode) for mode in MODES])
+        return Derived(self.lifted, self.dtype, [self.layout(mode) for mode in MODES])
 
     # --- before calls
 
@@ -90,7 +92,7 @@ class Kernel(ABC):
         for name, value in sizes.items():
             check_size_value(name, value)
         whole = with_default_sizes(self.spec.sizes, sizes)
-        needed = sorted(sizes_in(self.spec.trained.values()))
+        needed = sorted(sizes_in(self.spec.weights.values()))
         if missing := [n for n in needed if n not in whole]:
             raise ShapeError(
                 f"init needs the sizes {', '.join(needed)} of '{self.spec.name}': give"
@@ -115,6 +117,8 @@ class Kernel(ABC):
         *,
         noise: Seed | str | None = None,
         pieces: Pieces | None = None,
+        steps: int | None = None,
+        rows: int | None = None,
     ) -> Call:
         """The arguments of `forward`, `record`, `infer` or `resume`, checked and completed, for
         `run_forward` and its like: whoever makes several runs of the same arguments checks them
@@ -122,7 +126,7 @@ class Kernel(ABC):
 
         Arguments, and errors, are those of `forward`.
         """
-        return sequence(self.cell, params, inputs, states, lengths, noise, pieces)
+        return sequence(self.cell, params, inputs, states, lengths, noise, pieces, (steps, rows))
 
     # --- calls
 
@@ -135,6 +139,8 @@ class Kernel(ABC):
         *,
         noise: Seed | str | None = None,
         pieces: Pieces | None = None,
+        steps: int | None = None,
+        rows: int | None = None,
         out: Mapping[str, Array] | None = None,
     ) -> Run:
         """Runs a sequence and keeps the tape for `backward`.
@@ -150,12 +156,15 @@ class Kernel(ABC):
         pieces: in place of lengths, the parts of rows that run alone (`rnnspec.engine.spans.cut`);
             states and `Run.final` are then [R, ...], one for each piece, while inputs and outputs
             stay [T, B, ...].
+        steps, rows: T and B, which the inputs tell where there are any: for a cell without inputs,
+            and for calls that give none. rows may be left out where states or lengths tell it.
         out: arrays of the caller's to write outputs to, name -> [T, B, ...], of any strides; with
             pieces strides[0] must be B * strides[1], so that row b of step t is number t * B + b.
 
         Raises ShapeError, DtypeError, or ValueError for lengths or noise.
         """
-        return self.run_forward(self.call(params, inputs, states, lengths, noise=noise, pieces=pieces), out)
+        call = self.call(params, inputs, states, lengths, noise=noise, pieces=pieces, steps=steps, rows=rows)
+        return self.run_forward(call, out)
 
     def record(
         self,
@@ -166,11 +175,14 @@ class Kernel(ABC):
         *,
         noise: Seed | str | None = None,
         pieces: Pieces | None = None,
+        steps: int | None = None,
+        rows: int | None = None,
         out: Mapping[str, Array] | None = None,
     ) -> Taped:
         """Runs a sequence and gives the tape to the caller, as an array of which `resume` makes a
         Run. Arguments are those of `forward`."""
-        return self.run_record(self.call(params, inputs, states, lengths, noise=noise, pieces=pieces), out)
+        call = self.call(params, inputs, states, lengths, noise=noise, pieces=pieces, steps=steps, rows=rows)
+        return self.run_record(call, out)
 
     def resume(
         self,
@@ -181,17 +193,20 @@ class Kernel(ABC):
         *,
         noise: Seed | str | None = None,
         pieces: Pieces | None = None,
+        steps: int | None = None,
+        rows: int | None = None,
     ) -> Run:
         """The Run for `backward` of an earlier `record`, by a kernel of the same spec, dtype,
         memory and number of threads, from the same arguments.
 
-        params, inputs, lengths, noise, pieces: as `record` had them; tape: the array it gave. The
-        Run has no outputs and no final states. The tape is not copied, and must not be written to.
+        params, inputs, lengths, noise, pieces, steps, rows: as `record` had them; tape: the array
+        it gave. The Run has no outputs and no final states. The tape is not copied, and must not be written to.
         Of inputs only the shapes are read, unless memory is "low": then they are read again, and
         that they are as they were at `record` is the caller's to see to. Raises ShapeError where
         the tape is not one of these arguments.
         """
-        return self.run_resume(self.call(params, inputs, None, lengths, noise=noise, pieces=pieces), tape)
+        call = self.call(params, inputs, None, lengths, noise=noise, pieces=pieces, steps=steps, rows=rows)
+        return self.run_resume(call, tape)
 
     def infer(
         self,
@@ -202,11 +217,14 @@ class Kernel(ABC):
         *,
         noise: Seed | str | None = "mean",
         pieces: Pieces | None = None,
+        steps: int | None = None,
+        rows: int | None = None,
         out: Mapping[str, Array] | None = None,
     ) -> Inference:
         """Runs a sequence without a tape. Arguments are those of `forward`; noise is what is
         expected of it, unless it is given or a seed draws it."""
-        return self.run_infer(self.call(params, inputs, states, lengths, noise=noise, pieces=pieces), out)
+        call = self.call(params, inputs, states, lengths, noise=noise, pieces=pieces, steps=steps, rows=rows)
+        return self.run_infer(call, out)
 
     @abstractmethod
     def run_forward(self, call: Call, out: Mapping[str, Array] | None = None) -> Run:
@@ -271,9 +289,10 @@ class Kernel(ABC):
         """One step, as a function: states in, states out; where the states need not be kept,
         `stream` is several times faster.
 
-        inputs: name -> [B, ...]; states: what the step before returned, zero where left out. For a
-        cell that reads the step's number this is step 0: a stream counts. Noise that is not among
-        the inputs is what is expected of it.
+        inputs: name -> [B, ...]; states: what the step before returned, zero where left out (where
+        there are no inputs they tell the number of rows). For a cell that reads the step's number
+        this is step 0: a stream counts. Noise that is not among the inputs is what is expected of
+        it.
         """
 
     def stream(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Protocol
 
 from numpy import ndarray as Array
 
 from rnnspec.language.sizes import full_shape
 from rnnspec.language.spec import Shape
+from rnnspec.storage.locks import once_only
 
 
 class Saved(Protocol):
@@ -50,7 +50,7 @@ class Run:
             " run.final instead."
         )
 
-    @cached_property
+    @once_only
     def states(self) -> dict[str, Array]:
         """Every state at every step, [T, B, ...]; zero past a row's end. Taken from the tape when
         first asked for."""

@@ -16,6 +16,7 @@ from rnnspec.language.sizes import check_size_value, full_shape, sizes_in, with_
 from rnnspec.language.spec import Shape
 
 INTERRUPTED = -1  # in place of the step's number
+NOTHING: Mapping[str, Array] = {}
 
 
 class Stepper(Protocol):
@@ -65,9 +66,9 @@ class Stream:
             " states, rows=...)."
         )
 
-    def step(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """One step. inputs: name -> [B, ...]; those with a default may be left out, and noise,
-        which is what is expected of it then. Returns `outputs`."""
+    def step(self, inputs: Mapping[str, Array] = NOTHING) -> dict[str, Array]:
+        """One step. inputs: name -> [B, ...], none for a cell without inputs; those with a default
+        may be left out, and noise, which is what is expected of it then. Returns `outputs`."""
         t, self._t = self._t, INTERRUPTED
         if t == INTERRUPTED:
             raise RuntimeError(

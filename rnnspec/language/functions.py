@@ -37,6 +37,7 @@ class Function:
         adjoint of exactly 0 is kept 0 by a select, since 0 * inf is NaN.
     surrogate: the derivatives are meant to be others than those of the value.
     internal: of the graph only; a spec can't name it.
+    neutral: of an internal one, what it may be taken for, since the whole does not change by it.
     mirror: of a primitive, m where f(-v) is m - f(v) for every v: 0 if it is odd. Of the others
         their value shows it.
     range: of a function that squashes, the ends that it comes near; one from 0 to 1 makes gates.
@@ -58,6 +59,7 @@ class Function:
     bounded: bool = True
     surrogate: bool = False
     internal: bool = False
+    neutral: str = ""
     mirror: int | None = None
     range: tuple[float, float] | None = None
     latex: str = ""
@@ -343,7 +345,39 @@ _ROWS = (
         "v - by",
         surrogate=True,
         internal=True,
+        neutral="v",
         about="v - by inside something that `by` does not change (softmax): nothing flows to it",
+    ),
+    Function(
+        "scale",
+        V,
+        ("0",),
+        # 2**-40 and 2**40: squares of what lies between, and sums of a million, are float32's
+        "where(9.094947017729282e-13 <= v and v <= 1099511627776, 1, where(0 < v and 0 * v == 0, v, 1))",
+        internal=True,
+        neutral="1",
+        about="what numbers up to v are divided by where they are squared and added: 1 for ordinary ones, which so "
+        "stay what they are to the bit, else v; 1 again if that is 0, infinite or NaN",
+    ),
+    Function(
+        "unscaled",
+        ("v", "by"),
+        ("1 / by", "0"),
+        "v / by",
+        surrogate=True,
+        internal=True,
+        neutral="v",
+        about="v / by inside something that `by` does not change (norm, mean, layer_norm)",
+    ),
+    Function(
+        "rescaled",
+        ("v", "by"),
+        ("by", "0"),
+        "v * by",
+        surrogate=True,
+        internal=True,
+        neutral="v",
+        about="v * by, which takes back `unscaled`",
     ),
 )
 

@@ -30,6 +30,8 @@ from rnnspec.language.syntax.faults import did_you_mean, listed
 from rnnspec.language.syntax.parse import decimal
 from rnnspec.language.syntax.tree import Binary, Call, Expr, Number, Ref, Unary, children
 from rnnspec.language.syntax.yamltext import MAX_BYTES
+from rnnspec.storage import guarded
+from rnnspec.storage.locks import making
 
 _SUFFIXES = (".yaml", ".yml")
 
@@ -94,6 +96,7 @@ def digest(spec: Spec) -> str:
         ["equations", [[e.target, _plain(e.value)] for e in spec.equations]],
         ["outputs", list(spec.outputs)],
         ["no_gradient", list(spec.no_gradient)],
+        *([["fixed", list(spec.fixed)]] if spec.fixed else []),
     ]
     return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
 
@@ -136,14 +139,10 @@ def _read_file(path: Path) -> Document:
     if "\0" in file:
         raise fail("can't read the file: its name has a null byte.", ascii(file))
     try:
-        if path.exists() and not path.is_file():  # a pipe or device may never end
-            raise fail(f"can't read the file: it is {'a directory' if path.is_dir() else 'no regular file'}.", file)
-        with open(path, "rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
         reads = _read_shipped if path.parent == specs_folder() else read
-        document = reads(data.decode("utf-8-sig"), file)
-    except UnicodeDecodeError as error:
-        raise fail(f"the file is not UTF-8 (byte {error.start}).", file) from None
+        document = reads(guarded.text(path, MAX_BYTES), file)
+    except guarded.Refused as error:
+        raise fail(f"can't read the file: {error.reason}.", file) from None
     except OSError as error:
         hint = f" '{path.name}' alone names the cell that comes with rnnspec." if path.name in spec_names() else ""
         raise fail(f"can't read the file: {(error.strerror or str(error)).lower()}.{hint}", file) from None
@@ -170,7 +169,8 @@ def _spec(document: Document, settings: Mapping[str, object]) -> Spec:
     document = settle(extend(document, lambda name, file: _read_file(_find(name, file)), document.file))
     if not document.apply:
         return check(document, _settings(document, settings))
-    from rnnspec.language.transforms.apply import applied  # not at the top: no other cell needs it
+    with making:
+        from rnnspec.language.transforms.apply import applied  # not at the top: no other cell needs it
 
     return applied(document, _settings(document, settings))
 

@@ -58,7 +58,9 @@ def backward(
         elif below is not None:
             _add(inputs, layer.main, below)  # a layer above may read it too, beside what comes from below
     return StackGradients(
-        {n: params[n] for n in layers.shapes}, {n: inputs[n] for n in run.inputs if n in inputs}, states
+        {n: params[n] for n in layers.shapes if n not in layers.fixed},
+        {n: inputs[n] for n in run.inputs if n in inputs},
+        states,
     )
 
 

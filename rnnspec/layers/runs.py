@@ -96,8 +96,8 @@ class StackRun:
 
 @dataclass(frozen=True)
 class StackGradients:
-    """params: by name, summed over batch and time; inputs: name -> [T, B, ...]; states: as they
-    went in."""
+    """params: by name, summed over batch and time, none of what is fixed; inputs: name -> [T, B,
+    ...]; states: as they went in."""
 
     params: dict[str, Array]
     inputs: dict[str, Array]

@@ -30,8 +30,9 @@ class Stack:
     """Layers of cells, to be called with weights. Arguments as for `Recurrent`.
 
     description: what the layers are. Of it: layers, directions; shapes: every weight, name ->
-    shape, in torch's order; states: what is carried, name -> shape for one row; outputs, steps (the
-    recorded values), inputs: name -> shape of a step; required: the inputs that have no default.
+    shape, in torch's order; fixed: those of them that are not trained; states: what is carried,
+    name -> shape for one row; outputs, steps (the recorded values), inputs: name -> shape of a
+    step; required: the inputs that have no default.
     """
 
     def __init__(
@@ -71,6 +72,12 @@ class Stack:
     def shapes(self) -> Mapping[str, Full]:
         """Every weight, name -> shape, in torch's order."""
         return self.description.shapes
+
+    @property
+    def fixed(self) -> frozenset[str]:
+        """The weights that are constants of their cells: they have no gradient, and no optimiser
+        may change them."""
+        return self.description.fixed
 
     @property
     def states(self) -> Mapping[str, Full]:

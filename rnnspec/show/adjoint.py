@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from rnnspec.language.spec import Spec
-from rnnspec.symbolic.expressions import Value, Writer
 from rnnspec.symbolic.graph import Graph, Outer, Pointwise, Product, Read, node_text, operands, renamed
+from rnnspec.symbolic.operations import Value
+from rnnspec.symbolic.writing import Writer
 
 
 @dataclass(frozen=True)

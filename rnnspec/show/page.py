@@ -59,6 +59,7 @@ def page(spec: Spec, known: Mapping[str, Any]) -> str:
             "parameters",
             [*_declared(spec.trained), f"{count['formula']} numbers in all{number}, for every length T and batch B"],
         ),
+        _section("fixed parameters (given, not trained, and not in that number)", _declared(spec.held)),
         _section("outputs, at every step", [", ".join(spec.outputs)]),
         _section(
             "backward, from the last step to the first (d_v: gradient of v; d_v_next: what step t+1 says of v, its"
@@ -73,7 +74,7 @@ def page(spec: Spec, known: Mapping[str, Any]) -> str:
                 *(f"{n} = {v:g}" for n, v in known["constants"].items()),
             ],
         ),
-        _section("no gradient", [n for n in spec.no_gradient if n not in spec.noise]),
+        _section("no gradient", [n for n in spec.no_gradient if n in spec.streams]),
         _section(
             "inputs that may be left out",
             [f"{n}: {'the step number, t' if v is None else f'{v:g}'} then" for n, v in spec.defaults.items()],

@@ -15,9 +15,9 @@ import sympy
 
 from rnnspec.language.sizes import canonical_size, remainder
 from rnnspec.language.spec import Shape
-from rnnspec.symbolic.derive import guarded, is_unbounded, may_be_infinite, partial, times, varying, whole
+from rnnspec.symbolic.derive import guarded, is_unbounded, may_be_infinite, partial, scaled, varying, whole
 from rnnspec.symbolic.draft import Draft
-from rnnspec.symbolic.expressions import Value, equal, names, select, symbol
+from rnnspec.symbolic.expressions import names
 from rnnspec.symbolic.graph import (
     Concat,
     CumSum,
@@ -32,6 +32,7 @@ from rnnspec.symbolic.graph import (
     Reduce,
     Transpose,
 )
+from rnnspec.symbolic.operations import Value, divide, equal, multiply, select, symbol, total
 from rnnspec.symbolic.simplify import tidy
 
 
@@ -115,7 +116,7 @@ class _Reverse:
 
     def total(self, name: str) -> str:
         """The node that holds the adjoint of a forward node."""
-        return self.draft.new(f"d_{name}", Pointwise(sympy.Add(*self.flowing.get(name, []))), self.forward.shapes[name])
+        return self.draft.new(f"d_{name}", Pointwise(total(*self.flowing.get(name, []))), self.forward.shapes[name])
 
     def terms(self, name: str) -> tuple[str, ...]:
         """The nodes whose sum is the adjoint of a parameter."""
@@ -185,7 +186,7 @@ class _Reverse:
             if derivative == 0:
                 continue
             careful = is_unbounded(expr) or (name in self.selected and may_be_infinite(derivative))
-            term = (guarded if careful else times)(symbol(own), derivative)
+            term = (guarded if careful else scaled)(symbol(own), derivative)
             if derivative.has(select) or name in self.selected:
                 self.selected.add(arg)
             if self.forward.shapes[arg] == () and self.forward.shapes[name] != ():
@@ -205,8 +206,9 @@ class _Reverse:
                     shapes[arg],
                 )
                 count = self.draft.new(f"{name}_count", Reduce("sum", hit), ())
-                share = (guarded if name in self.selected else times)(symbol(own), symbol(hit) / symbol(count))
-                self.flow(arg, share)
+                share = divide(multiply(symbol(hit), symbol(own)), symbol(count))
+                zero = name in self.selected  # then count may be one of no numbers
+                self.flow(arg, select(equal(symbol(own), 0), sympy.S.Zero, share) if zero else share)
             case CumSum(arg, reverse):
                 self.flow(arg, symbol(self.draft.new(f"d_{arg}_part", CumSum(own, not reverse), shapes[arg])))
             case Concat(args):

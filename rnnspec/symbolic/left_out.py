@@ -11,8 +11,19 @@ from __future__ import annotations
 from typing import Literal
 
 from rnnspec.symbolic.adjoint import gradient_of
-from rnnspec.symbolic.expressions import Value, equal, names, select
+from rnnspec.symbolic.expressions import names
 from rnnspec.symbolic.graph import Graph, Node, Outer, Pointwise, Product, Read, operands
+from rnnspec.symbolic.operations import (
+    Value,
+    add,
+    divide,
+    equal,
+    multiply,
+    negative,
+    select,
+    subtract,
+    total,
+)
 
 Side = Literal["left", "right"]
 
@@ -67,8 +78,10 @@ def _expression(expr: Value, flowing: set[str], zeros: set[str]) -> bool:
         if isinstance(condition, equal) and a == 0 and any(n in flowing for n in names(condition.args[0])):
             return _expression(b, flowing, zeros)  # 0 times something infinite, kept 0 (derive.guarded): no branch
         return bool(a == 0 or b == 0) or any(_expression(side, flowing, zeros) for side in (a, b))
-    if expr.is_Mul:
+    if isinstance(expr, multiply):
         return any(_expression(a, flowing, zeros) for a in expr.args)
-    if expr.is_Add:
+    if isinstance(expr, divide | negative):
+        return _expression(expr.args[0], flowing, zeros)
+    if isinstance(expr, add | subtract | total):
         return all(_expression(a, flowing, zeros) for a in expr.args)
     return False

@@ -204,7 +204,7 @@ GOOD = "".join(f'{1 + i % 4},"title {i}","some words {i}"\n' for i in range(40))
             "adding",
             "d.npy",
             npy_header("(1000000000000, 2)"),
-            "d.npy says that it holds more numbers than there is memory for",
+            "d.npy is not a .npy file of numbers: an array of the shape (1000000000000, 2) has 16,000,000,000",
         ),
         ("adding", "d.npy", npy_header("(10, ("), "d.npy is not a .npy file"),
         ("translate", "d.tsv", b"one\t1\n;\t2\n", "d.tsv, row 2: one side of the pair is empty, or has no word"),

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import ast
 import ctypes
-import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from rnnspec.backends.cpu import machine
 from rnnspec.storage.cache import cached, uncollected
+from rnnspec.storage.locks import Lock, making
 from rnnspec.storage.sources import import_source
 
 
@@ -57,7 +56,7 @@ def addresses(name: str, key: str, functions: Sequence[str], make: Callable[[], 
 
     name: a few words for people; key: what the file depends on, beside the sources of this package.
     """
-    with _LOCKS.setdefault(key, threading.RLock()):
+    with making, _LOCKS.setdefault(key, Lock()):
         if key not in _LOADED:
             with uncollected():
                 _LOADED[key] = machine.load(cached(name, key, make), functions)
@@ -74,6 +73,4 @@ def compiled(name: str, text: str, functions: Sequence[str], finished: Sequence[
 
 
 _LOADED: dict[str, Sequence[int]] = {}
-_LOCKS: dict[str, threading.RLock] = {}
-if hasattr(os, "register_at_fork"):  # a lock held by another thread stays locked in a forked child
-    os.register_at_fork(after_in_child=_LOCKS.clear)
+_LOCKS: dict[str, Lock] = {}

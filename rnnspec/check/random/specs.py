@@ -173,6 +173,7 @@ class _SpecWriter:
             f"choices: {{phi: {rng.choice(CHOICES)}}}\n" if "phi(" in body else "",
             "no_gradient: [m]\n" if "m" in self.inputs and self.chance(0.7) else "",
             "constants: {rate: 0.3}\n" if "rate" in body else "",
+            f"fixed: [{rng.choice(sorted(used))}]\n" if used and self.chance(0.15) else "",
         ]
         return "".join(keys) + f"equations: |\n{body}outputs: [{', '.join(outputs)}]\n"
 

@@ -75,6 +75,7 @@ def check(document: Document, settings: Settings) -> Spec:
 def _declared(document: Document, constants: Mapping[str, Fraction], faults: Faults) -> Spec:
     """The Spec of what a document declares, without its equations, sizes, choices and examples."""
     init, noise = initialisers(document, faults), noise_draws(document, constants, faults)
+    fixed = tuple(n for n in document.parameters if n in {e.value for e in document.fixed})
     return Spec(
         name=document.name,
         title=document.title or document.name,
@@ -87,7 +88,8 @@ def _declared(document: Document, constants: Mapping[str, Fraction], faults: Fau
         outputs=tuple(e.value for e in document.outputs),
         shapes={},
         constants=constants,
-        no_gradient=tuple(dict.fromkeys([*(e.value for e in document.no_gradient), *noise])),
+        no_gradient=tuple(dict.fromkeys([*(e.value for e in document.no_gradient), *noise, *fixed])),
+        fixed=fixed,
         defaults={n: e.value for n, e in document.defaults.items()},
         noise=noise,
         init=init,
@@ -206,6 +208,13 @@ def _check_emitted(document: Document, kinds: Mapping[str, str], indexed: set[st
             known.append(entry.value)
     _check_list("outputs", "a state or intermediate value", document.outputs, [*known, *document.broken], faults)
     _check_list("no_gradient", "an input", document.no_gradient, list(document.inputs), faults)
+    _check_list("fixed", "a parameter", document.fixed, list(document.parameters), faults)
+    for entry in document.fixed:
+        if entry.value in document.noise:
+            faults.add(
+                f"'{entry.value}' is noise, drawn anew for every call, and can't be fixed: take it out of one.",
+                entry.at,
+            )
     _check_list(
         "defaults",
         "an input",

@@ -348,6 +348,7 @@ _KEYS: dict[str, Callable[[Reader, Node], dict[str, object]]] = {
     "equations": Reader.equations,
     "outputs": lambda r, n: {"outputs": r.values.names(n, "outputs")},
     "no_gradient": lambda r, n: {"no_gradient": r.values.names(n, "no_gradient")},
+    "fixed": lambda r, n: {"fixed": r.values.names(n, "fixed")},
     "defaults": Reader.defaults,
     "noise": Reader.noise,
     "apply": Reader.apply,

@@ -56,7 +56,7 @@ def checked_bytes(kept: object, expected: int, hint: str) -> Array:
 
 def restored(forward: Plan, kept: Array) -> Tape:
     """The Tape whose bytes these are, for a run of this plan. Raises ShapeError for others."""
-    array = checked_bytes(kept, forward.tape_size, ", to a kernel with the same number of threads")
+    array = checked_bytes(kept, forward.tape_size, "")
     return Tape(forward, Memory(array.size, np.ascontiguousarray(array)))
 
 

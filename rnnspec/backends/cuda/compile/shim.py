@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +19,7 @@ import numpy as np
 
 from rnnspec.backends.cuda.compile.numba_passes import few_passes
 from rnnspec.errors import BackendUnavailable
+from rnnspec.storage.locks import Lock
 
 if not hasattr(np, "row_stack"):  # numba-cuda 0.30 imports it; NumPy 2.5 took it away
     np.row_stack = np.vstack  # type: ignore[attr-defined]
@@ -196,7 +196,7 @@ def _device(capability: tuple[int, int]) -> Iterator[None]:
             numba.cuda.dispatcher.get_current_device = asked
 
 
-_LOCK = threading.Lock()
+_LOCK = Lock()
 
 
 def compile_ptx(
