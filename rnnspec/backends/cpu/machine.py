@@ -24,6 +24,11 @@ from rnnspec.storage.cache import cpu
 BLOCK_K, BLOCK_M, BLOCK_N = 256, 96, 256
 
 
+# which terms of a product count: all; those whose factor from A, or from B, is not 0. 0 * NaN is
+# then 0: what a branch that was not taken multiplies leaves no trace
+ALL, WHERE_A, WHERE_B = 0, 1, 2
+
+
 # numbers that tell `pack` (runtime/moves.py) of one matrix or vector: its address and two strides,
 # and what depends on sizes alone
 JOB = 14
