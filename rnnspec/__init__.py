@@ -21,6 +21,7 @@ from rnnspec.storage.locks import making
 
 if TYPE_CHECKING:
     from rnnspec import transform
+    from rnnspec.backends.cpu.native import loaded, unload
     from rnnspec.compare.comparison import Comparison
     from rnnspec.compare.verdict import diff
     from rnnspec.engine import noise
@@ -41,6 +42,8 @@ _HOME = {
     "spec_names": "language.load",
     "Spec": "language.spec",
     "SpecHint": "language.hints",
+    "loaded": "backends.cpu.native",
+    "unload": "backends.cpu.native",
     "compile": "engine.compile",
     "Kernel": "engine.kernel",
     "Run": "engine.results",

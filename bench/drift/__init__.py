@@ -1,5 +1,5 @@
-"""Cells beside other people's implementations of them: outputs, final states and all gradients, with
-the same weights, inputs and initial states, in float64 where the package can.
+"""Cells beside other people's implementations of them: outputs, final states and all gradients,
+with the same weights, inputs and initial states, in float64 where the package can.
 
 For each package that is installed; the others are named. A difference that the adapter explains is
 printed with its reason; one that nothing explains, and a reason that no longer holds, make the exit

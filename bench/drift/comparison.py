@@ -1,8 +1,8 @@
 """What a cell is compared with: an adapter's data, and the arrays of one comparison.
 
-An adapter is a file of `bench/drift/packages/`. It has DISTRIBUTION, the name under which the package
-is installed; NEEDS, the modules that must be importable; ENVIRONMENT, what is set before it is imported;
-and comparisons(), its rows, which imports the package. A new file is found by itself.
+An adapter is a file of `bench/drift/packages/`. It has DISTRIBUTION, the name under which the
+package is installed; NEEDS, the modules that must be importable; ENVIRONMENT, what is set before it
+is imported; and comparisons(), its rows, which imports the package. A new file is found by itself.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Given(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What the package makes of them, by the spec's names: outputs [T, B, ...], final states [B, ...];
-    states that it does not give are left out."""
+    """What the package makes of them, by the spec's names: outputs [T, B, ...], final states
+    [B, ...]; states that it does not give are left out."""
 
     outputs: Mapping[str, Any]
     final: Mapping[str, Any] = {}
@@ -46,16 +46,15 @@ class Found(NamedTuple):
 class Comparison:
     """One cell beside one class or function of a package.
 
-    theirs: its name. run: the same function in the package's framework, of the spec's parameters: it
-    maps them to the package's, so that gradients come back by the spec's names. framework: "torch",
-    "jax", or "numpy", which has no gradients. options: constants and choices of the cell.
-    values: parameters that are set to a number, and not drawn; they get no gradient. bounds: the interval
-    that parameters or inputs are drawn from, in place of the sampler's own.
-    made: inputs in place of those drawn. zero_start: the states are zero, as the package takes no others.
-    steps: T. dtype: float32 where the package computes in nothing else.
-    gradients: names of parameters, inputs and states whose gradients are compared, where not all are.
-    differs: why values differ, or gradients alone where only_gradients is True; empty where all is equal.
-    with_what: what was done so that they agree ("b_c = 0").
+    theirs: its name. run: the same function in the package's framework, of the spec's parameters:
+    it maps them to the package's, so that gradients come back by the spec's names. framework:
+    "torch", "jax", or "numpy", which has no gradients. options: constants and choices of the cell.
+    values: parameters that are set to a number, and not drawn; their gradients are not compared.
+    bounds: the interval that arrays are drawn from, in place of the sampler's own. zero_start: the
+    states are zero, as the package takes no others. dtype: float32 where the package computes in
+    nothing else. gradients: names of the arrays whose gradients are compared, where not all are.
+    differs: why values differ, or gradients alone where only_gradients is True; empty where all is
+    equal. with_what: what was done so that they agree ("b_c = 0").
     """
 
     cell: str
@@ -66,9 +65,7 @@ class Comparison:
     sizes: Mapping[str, int] = field(default_factory=dict)
     values: Mapping[str, float] = field(default_factory=dict)
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    made: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     zero_start: bool = False
-    steps: int = STEPS
     dtype: str = "float64"
     gradients: Sequence[str] | None = None
     differs: str = ""

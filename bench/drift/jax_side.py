@@ -15,8 +15,8 @@ from bench.drift.packing import number, packed
 
 
 def tree(weights: Mapping[str, str], params: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[str, Any]:
-    """A nested dict like `shapes`, a tree of arrays, of our parameters: weights names its leaves with a
-    dot between the levels. KeyError where one is left over."""
+    """A nested dict like `shapes`, a tree of arrays, of our parameters: weights names its leaves,
+    a dot between the levels. KeyError where one is left over."""
     leaves = {".".join(str(k.key) for k in path): a for path, a in jax.tree_util.tree_leaves_with_path(shapes)}
     if set(leaves) != set(weights):
         raise KeyError(f"parameters {sorted(set(leaves) ^ set(weights))} are not in both the module and its weights")
@@ -41,7 +41,7 @@ def _join(parts: list[Any], axis: int) -> Any:
 
 
 def replaced(module: Any, weights: Mapping[str, str], params: Mapping[str, Any]) -> Any:
-    """A module that is a frozen dataclass, as Equinox has them, with our parameters in its fields."""
+    """A module that is a frozen dataclass, as Equinox has them, with ours in its fields."""
     changed = copy.copy(module)
     for name, text in weights.items():
         object.__setattr__(changed, name, array(text, params, getattr(module, name)))
@@ -49,7 +49,7 @@ def replaced(module: Any, weights: Mapping[str, str], params: Mapping[str, Any])
 
 
 def over_time(step: Callable[[Any, Any], tuple[Any, Any]], state: Any, x: Any) -> tuple[Any, Any]:
-    """step(x, state) -> (output, state), over x [T, B, ...]: outputs [T, B, ...], and the last state."""
+    """step(x, state) -> (output, state), over x [T, B, ...]: outputs [T, B, ...], last state."""
     outputs = []
     for now in x:
         emitted, state = step(now, state)

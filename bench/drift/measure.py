@@ -15,7 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from bench.drift.comparison import OTHER_SIZES, ROWS, SIZES, TOLERANCES, Comparison, Found, Given, adapter, missing
+from bench.drift.comparison import (
+    OTHER_SIZES,
+    ROWS,
+    SIZES,
+    STEPS,
+    TOLERANCES,
+    Comparison,
+    Found,
+    Given,
+    adapter,
+    missing,
+)
 from rnnspec.check.difference import worst
 from rnnspec.check.kinds import ArrayKind, Values
 from rnnspec.check.sampling import Case, Shapes
@@ -30,8 +41,8 @@ GRADIENTS = (ArrayKind.PARAM_GRADIENT, ArrayKind.INPUT_GRADIENT, ArrayKind.STATE
 
 @dataclass(frozen=True)
 class Difference:
-    """The largest difference of values and of gradients (None: not compared), relative to the largest
-    of each kind, and the arrays that have them."""
+    """The largest difference of values and of gradients (None: not compared), relative to the
+    largest of each kind, and the array that has it."""
 
     values: float
     gradients: float | None
@@ -56,7 +67,7 @@ def measure(package: str, cells: Sequence[str], reference: bool) -> Iterator[dic
     about |= {"version": installed(theirs.DISTRIBUTION)}
     try:
         found = theirs.comparisons()
-    except (ImportError, SyntaxError, OSError) as error:  # what it needs is missing, or is another version
+    except (ImportError, SyntaxError, OSError) as error:  # another version of what it needs
         yield about | {"not_run": f"{type(error).__name__}: {error}".splitlines()[0]}
         return
     for one in found:
@@ -78,7 +89,7 @@ def record(one: Comparison, reference: bool) -> dict[str, Any]:
     about |= {"expected": expected}
     try:
         gap = compare(one, reference)
-    except Exception as error:  # an adapter that does not fit the installed version is a finding too
+    except Exception as error:  # of another version's interface: a finding too
         return about | {"verdict": "failed", "error": f"{type(error).__name__}: {error}".splitlines()[0]}
     return about | {
         "verdict": gap.verdict,
@@ -95,7 +106,7 @@ def compare(one: Comparison, reference: bool = True) -> Difference:
     known = subject(spec, SEED)
     names = [n for n in sizes_in(spec.parameters.values()) if n not in SIZES]
     sizes = SIZES | dict(zip(names, OTHER_SIZES)) | dict(one.sizes)
-    case = _changed(one, known.draw(Shapes(one.steps, ROWS, sizes), "drift"))
+    case = _changed(one, known.draw(Shapes(STEPS, ROWS, sizes), "drift"))
     found, slopes = _evaluated(one, case)
     weights = {
         "d_outputs": {n: a for n, a in case.d_outputs.items() if n in found.outputs},
@@ -125,7 +136,6 @@ def _changed(one: Comparison, case: Case) -> Case:
 
     params = {n: drawn(n, a) for n, a in case.params.items()}
     inputs = {n: drawn(n, a) for n, a in case.inputs.items()}
-    inputs |= one.made(inputs) if one.made else {}
     states = {n: np.zeros_like(a) if one.zero_start else drawn(n, a) for n, a in case.states.items()}
     changed = Case(**vars(case) | {"params": params, "inputs": inputs, "states": states})
     return changed.map(lambda a: a.astype(one.dtype).astype("float64"))
@@ -149,7 +159,7 @@ def _evaluated(one: Comparison, case: Case) -> tuple[Found, Given | None]:
 
 
 def _gradients(one: Comparison, ours: Values, slopes: Given) -> tuple[Values, Values]:
-    """Ours and theirs of the names that both have: not of what is fixed, nor of what never has one."""
+    """Ours and theirs, of the names that both have and that are not fixed."""
     wanted = {
         kind: [n for n in ours[kind] if n in group and n not in one.values and _asked(one, n)]
         for kind, group in zip(GRADIENTS, slopes[:3])

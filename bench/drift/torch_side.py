@@ -46,16 +46,15 @@ def bound(module: torch.nn.Module, weights: Mapping[str, str], given: Given) -> 
 class Cell:
     """A module of one step, module(x, state) -> state, as a function of a whole sequence.
 
-    make: sizes -> module. weights: its parameters, as `packing` has them. states: in its order, x for
-    the x of the step before; what is no state of the cell starts as zeros, [B, H]. emits: the output's name, where the module gives
-    (output, states) and not states alone. inputs: further inputs that it takes behind the state.
+    make: sizes -> module. weights: its parameters, as `packing` has them. states: in its order, x
+    for the x of the step before; what is no state of ours starts as zeros, [B, H]. emits: the
+    output's name, where the module gives (output, states) and not states alone.
     """
 
     make: Callable[[Mapping[str, int]], torch.nn.Module]
     weights: Mapping[str, str]
     states: Sequence[str] = ("h",)
     emits: str = ""
-    inputs: Sequence[str] = ()
 
     def __call__(self, given: Given) -> Found:
         step = bound(self.make(given.sizes), self.weights, given)
@@ -65,7 +64,7 @@ class Cell:
         outputs = []
         for t in range(len(x)):
             state = carried[0] if len(carried) == 1 else tuple(carried)
-            new = step(x[t], state, *(given.inputs[n][t] for n in self.inputs))
+            new = step(x[t], state)
             emitted, new = new if self.emits else (None, new)
             carried = [new] if len(carried) == 1 else list(new)
             outputs.append(emitted if self.emits else carried[0])

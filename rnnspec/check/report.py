@@ -7,6 +7,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rnnspec.errors import visible
 from rnnspec.storage.jsontext import json_text
 
 
@@ -140,12 +141,12 @@ def table(report: Report) -> Any:
         for number, r in enumerate(cell.results):
             word = status(r)
             made.add_row(
-                Text("" if number else cell.name),
+                Text("" if number else visible(cell.name)),
                 r.property,
                 r.dtype,
                 Text(word, styles[word]),
                 numbers(r),
-                Text(r.detail),
+                Text(visible(r.detail)),
             )
     return made
 

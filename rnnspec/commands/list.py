@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from rnnspec.commands.output import say
 from rnnspec.errors import RnnspecError
 from rnnspec.language.load import load, spec_names
 from rnnspec.language.roles import gate_names
@@ -42,16 +43,16 @@ def run(args: argparse.Namespace) -> int:
     if args.sort:
         rows.sort(key=lambda r: _order(r[args.sort]))
     if args.json:
-        print(json_text(rows))
+        say(json_text(rows))
     elif not rows:
-        print(
+        say(
             f"rnnspec list: no cell has '{args.word}' in its name, title, source or notes. `rnnspec list` has all"
             f" {len(spec_names())}.",
-            file=sys.stderr,
+            error=True,
         )
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        print(table(rows, width))
+        say(table(rows, width))
     return 0
 
 

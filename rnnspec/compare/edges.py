@@ -21,6 +21,7 @@ from rnnspec.compare.points import Points, by_rows, joined, reads_step, run
 from rnnspec.compare.reals import BeyondError, Reals
 from rnnspec.language.syntax.tree import fresh
 from rnnspec.symbolic.graph import Graph, Node, Pointwise
+from rnnspec.symbolic.operations import subtract
 from rnnspec.symbolic.writing import write
 
 FACTORS = tuple(sign * 10.0**k for k in (0, 1, 2, 3, 5, 8, 12, 20, 30, 60, 100, -3, -8, -30) for sign in (1, -1))
@@ -39,7 +40,7 @@ class Conditions:
 
     source: Graph
     graph: Graph
-    gaps: dict[str, str]  # node -> its text
+    gaps: dict[str, tuple[str, str]]  # node -> the texts of what it compares
     own: Callable[[Points], Points]
 
     def at(self, points: Points, numbers: Any = FLOAT64) -> dict[str, Array]:
@@ -54,12 +55,13 @@ class Conditions:
 def conditions(graph: Graph, own: Callable[[Points], Points]) -> Conditions:
     """The conditions of a graph, at points that `own` turns into those of its cell."""
     nodes: dict[str, Node] = dict(graph.nodes)
-    shapes, found = dict(graph.shapes), dict[str, str]()
+    shapes, found = dict(graph.shapes), dict[str, tuple[str, str]]()
     for name, node in graph.nodes.items():
         for gap in gaps(node):
-            if gap.free_symbols and write(gap) not in found.values():
+            texts = (write(gap.args[0]), write(gap.args[1])) if isinstance(gap, subtract) else (write(gap), "0")
+            if gap.free_symbols and texts not in found.values():
                 made = fresh("gap", nodes)
-                nodes[made], shapes[made], found[made] = Pointwise(gap), shapes[name], write(gap)
+                nodes[made], shapes[made], found[made] = Pointwise(gap), shapes[name], texts
     return Conditions(graph, by_rows(replace(graph, nodes=nodes, shapes=shapes)), found, own)
 
 

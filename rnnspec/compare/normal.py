@@ -325,28 +325,27 @@ class _Normal:
         name = type(expr).__name__
         row = FUNCTIONS.get(name)
         if row is not None and row.neutral:
-            neutral = parse_expression(row.neutral)
-            return self.value(from_tree(neutral, dict(zip(row.args, expr.args)).__getitem__), shape)
+            neutral = from_tree(parse_expression(row.neutral), dict(zip(row.args, expr.args)).__getitem__)
+            return self.value(neutral, shape)
         if row is not None and not row.primitive:
             return self.value(expand_row(row, expr.args), shape)
         args = [self.value(a, shape) for a in expr.args]
+        if isinstance(expr, divide):  # a product with a power, whose pole may cancel
+            args[1] = self.table.power(args[1], sympy.S.NegativeOne, shape)
         made = self.operation(expr, name, args, shape)
         self.compare(made, args)
         return made
 
     def operation(self, expr: Value, name: str, args: list[Value], shape: Shape) -> Value:
-        table = self.table
         match expr:
             case power():
-                return table.power(args[0], expr.args[1], shape)
+                return self.table.power(args[0], expr.args[1], shape)
             case add() | total():
                 return sympy.Add(*args)
             case subtract():
                 return args[0] - args[1]
             case negative():
                 return -args[0]
-            case multiply():
-                return table.multiply(args[0], args[1], shape)
-            case divide():
-                return table.multiply(args[0], table.power(args[1], sympy.S.NegativeOne, shape), shape)
-        return table.function(name, tuple(args), shape)
+            case multiply() | divide():
+                return self.table.multiply(args[0], args[1], shape)
+        return self.table.function(name, tuple(args), shape)

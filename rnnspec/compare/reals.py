@@ -79,7 +79,7 @@ def _divide_by_zero(context: Any) -> None:
     kind = context.mpf
 
     def quotient(a: Any, b: Any) -> Any:
-        if b == 0:
+        if not isinstance(b, Array) and b == 0:
             return context.nan if a == 0 or a != a else context.inf if a > 0 else -context.inf
         return divide(a, b)
 

@@ -224,18 +224,18 @@ class _Trial:
         steps = [int(s) for p in self.points for s in (p.steps.min(), p.steps.max())]
         counts = reads_step(self.pair.graph_a) or reads_step(self.pair.graph_b)
         unreached: dict[str, None] = {}
-        texts: dict[str, None] = {}
+        compared: dict[tuple[str, str], None] = {}
         for reached, one in zip(self.reached, self.conditions):
-            texts |= dict.fromkeys(one.gaps.values())
-            for name, text in one.gaps.items():
+            compared |= dict.fromkeys(one.gaps.values())
+            for name, (a, b) in one.gaps.items():
                 left = [sign for sign in PLACES if (name, sign) not in reached]
-                unreached |= {f"{text} {PLACES[sign]} 0": None for sign in left}
+                unreached |= {f"{a} {PLACES[sign]} {b}": None for sign in left}
         return Tried(
             points=self.told,
             sizes=tuple(self.sizes()),
             steps=(min(steps), max(steps)) if counts else None,
             magnitudes=(float(min(least)), float(max(most))),
-            conditions=len(texts),
+            conditions=len(compared),
             unreached=tuple(unreached),
             digits=DIGITS,
             largest=self.largest,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ from rnnspec.backends.cpu.launch.tape import Tape, new_tape, restored
 from rnnspec.backends.cpu.native import load_text
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.call import Call, Named, gradients, single_step
+from rnnspec.engine.frozen import Frozen
 from rnnspec.engine.kernel import Kernel, known_memory, whole_threads
 from rnnspec.engine.memo import Memo
 from rnnspec.engine.results import Gradients, Inference, Run, State, Taped
@@ -81,7 +83,7 @@ class CpuKernel(Kernel):
         return texts(self.lifted.spec, self.dtype.name)[mode]
 
     def layout(self, mode: str) -> Mapping[str, Any]:
-        return self._code(mode).layout
+        return deepcopy(self._code(mode).layout)
 
     def _code(self, mode: str) -> CpuCode:
         """The kernel of a mode, its text made or read from the cache."""
@@ -118,7 +120,7 @@ class CpuKernel(Kernel):
         outputs = self._outputs(call, out)
         packed = self._packed("infer", call)
         final, _ = execute(infer, packed, call.inputs, outputs, call.states, counts=call.counts)
-        return Inference(outputs, self._final(final, call))
+        return Inference(checked.as_given(outputs, out), self._final(final, call))
 
     def _taped(
         self, call: Call, forward: Plan, out: Mapping[str, Array] | None, *, watch: bool
@@ -127,10 +129,11 @@ class CpuKernel(Kernel):
         outputs, packed = self._outputs(call, out), self._packed("forward", call)
         if self.memory == "low":
             low = Segments(forward, packed, call.inputs, call.counts)
-            return outputs, self._final(low.forward(outputs, call.states, watch), call), low
+            carried = self._final(low.forward(outputs, call.states, watch), call)
+            return checked.as_given(outputs, out), carried, low
         tape = new_tape(forward, call.counts)
         final, _ = execute(forward, packed, call.inputs, outputs, call.states, tape, call.counts)
-        return outputs, self._final(final, call), tape
+        return checked.as_given(outputs, out), self._final(final, call), tape
 
     def _run(self, call: Call, backward: Plan, outputs: Named, final: Named, tape: Tape | Segments) -> Run:
         saved = CpuSaved(
@@ -178,7 +181,8 @@ class CpuKernel(Kernel):
             before, sums = saved.tape.backward(backward, saved.packed, read, dx, dfinal)
         else:
             before, sums = execute(backward, saved.packed, read, dx, dfinal, saved.tape, saved.counts)
-        return Gradients(self.derived.gradients(sums, saved.params, run.sizes), dx, self._shaped(before, run.sizes))
+        params, states = self.derived.gradients(sums, saved.params, run.sizes), self._shaped(before, run.sizes)
+        return Gradients(params, checked.as_given(dx, out), states)
 
     def step(
         self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None
@@ -229,8 +233,13 @@ class CpuKernel(Kernel):
         flops, places = rows.flops(layouts[0], sizes, steps * count), None
         if pieces is not None:
             places, count, steps = pieces.places(count), len(pieces), int(pieces.length.max(initial=0))
+        summed = "backward" in modes
         blocks = rows.block_count(count, flops, self.threads, self.limits)
-        parts = rows.part_count(layouts[0], sizes, steps, self.threads // blocks, self.limits) if blocks == count else 1
+        free = self.threads if summed else self.threads // blocks
+        parts = rows.part_count(layouts[0], sizes, steps, free, self.limits) if blocks == count else 1
+        by_rows = summed and blocks >= parts
+        if summed:  # what gradients are sums of does not depend on the threads
+            parts, blocks = max(blocks, parts), max(1, -(-count // rows.MOST_ROWS))
         row_blocks = rows.split_rows(
             count,
             steps,
@@ -241,7 +250,7 @@ class CpuKernel(Kernel):
             places,
         )
         direction = 0 if pieces is None else -1 if pieces.reverse else 1
-        return [plan(c, sizes, row_blocks, parts, direction) for c in codes]
+        return [plan(c, sizes, row_blocks, parts, direction, by_rows, summed) for c in codes]
 
     def _packed(self, mode: str, call: Call) -> Packed:
         key = (mode, *call.sizes.items())
@@ -294,6 +303,10 @@ class CpuSaved:
     def tape_bytes(self) -> int:
         return self.tape.tape_bytes
 
+    @property
+    def read_again(self) -> Mapping[str, Array]:
+        return self.tape.inputs if isinstance(self.tape, Segments) else {}
+
     def histories(self, steps: int, rows: int) -> Named:
         return self.tape.histories(steps, rows)
 
@@ -302,7 +315,9 @@ class CpuStepper:
     """Single steps on the CPU: all that they need is planned, packed and allocated beforehand."""
 
     def __init__(self, infer: Plan, packed: Packed, inputs: Named, outputs: Named):
-        self.inputs, self.outputs = inputs, outputs
+        self.inputs: Named = Frozen(inputs)
+        self.outputs: Named = Frozen(outputs)
+        self.kept = (*inputs.values(), *outputs.values())  # the kernel writes there for as long as this object lives
         self.bound = Bound(infer)
         self.bound.use(packed, None)
         self.bound.point({n: _steps(a) for n, a in inputs.items()}, {n: _steps(a) for n, a in outputs.items()})

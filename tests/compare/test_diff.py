@@ -277,11 +277,19 @@ def test_conditions_that_no_point_reaches_are_said():
     assert "never reached: v**2 below 0" in found.to_text()
 
 
-@pytest.mark.parametrize("value", ["u[t] * x[t]", "u[t] * x[t] ** 2 / x[t]"])
-def test_a_pole_that_cancels_is_no_proof(value):
-    one = cell(f"u[t] = 1 / x[t]\nh[t] = h[t-1] + {value}")
-    found = both(one, cell("u[t] = x[t] - x[t]\nh[t] = h[t-1] + u[t] + 1"))
-    assert found.verdict == "different" and found.difference.inputs["x"] == [[0.0]]
+POLES = {  # is h + x where it is a number
+    "a pole, in two equations": "u[t] = 1 / x[t]\nh[t] = h[t-1] + u[t] * x[t] ** 2",
+    "a pole": "h[t] = h[t-1] + x[t] ** 2 / x[t]",
+    "a logarithm": "h[t] = h[t-1] + x[t] + log(x[t]) - log(x[t])",
+    "a logarithm times 0": "h[t] = h[t-1] + x[t] + 0 * log(x[t])",
+    "a root": "h[t] = h[t-1] + (x[t] ** 0.5) ** 2",
+}
+
+
+@pytest.mark.parametrize("equations", POLES.values(), ids=POLES)
+def test_what_is_not_defined_everywhere_does_not_cancel(equations):
+    one = cell(equations)
+    assert both(one, cell("h[t] = h[t-1] + x[t]")).verdict == "different"
     assert both(one, one).same
 
 

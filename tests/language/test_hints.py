@@ -15,7 +15,7 @@ from rnnspec.language.load import load, loads, spec_names
 def test_each_form_is_hinted_at_with_its_place_and_what_to_write(form):
     better = next(b for f, b, _ in FORMS if f == form)
     written = form.replace("v", "(x[t] + y[t])").replace("di(x[t] + y[t])", "div")
-    text = cell(f"n[t] = 2 * {written} * h[t-1]\n  h[t] = n[t]", inputs="{x: N, y: N}", states="{h: N}")
+    text = cell(f"n[t] = 2 * ({written}) * h[t-1]\n  h[t] = n[t]", inputs="{x: N, y: N}", states="{h: N}")
     with pytest.warns(SpecHint, match=rf"<text>:\d+:\d+: .*{better[:-3]}\(v\) does not: write that") as found:
         loads(text)
     assert len(found) == 1

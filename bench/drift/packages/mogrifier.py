@@ -27,10 +27,11 @@ def _run(given: Given) -> Found:
     D, H = given.sizes["D"], given.sizes["H"]
 
     def gated(value: Any, by: Any, matrix: Any) -> Any:
-        """One round: 2 * sigmoid(matrix by) * value, which is all of it with iters=1."""
+        """One round, 2 * sigmoid(matrix by) * value: forward takes `iters` and does not read it."""
         weights = {"Q.0.weight": "M", "Q.0.bias": "0", "R.0.weight": "0", "R.0.bias": "0"}
-        rounds = Mogrifier(value.shape[-1], iters=5, dim_hidden=by.shape[-1])
-        return bound(rounds, weights, given._replace(params={"M": matrix}))(value, by, iters=1)[0]
+        rounds = Mogrifier(value.shape[-1], dim_hidden=by.shape[-1])
+        rounds.iters = 1
+        return bound(rounds, weights, given._replace(params={"M": matrix}))(value, by)[0]
 
     cell = bound(torch.nn.LSTMCell(D, H), LSTM, given)
     Q, R = given.params["Q"], given.params["R"]

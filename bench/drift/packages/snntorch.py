@@ -1,4 +1,4 @@
-"""snnTorch's recurrent leaky integrate-and-fire neuron."""
+"""snnTorch's recurrent leaky integrate-and-fire neuron, whose spikes are float32."""
 
 from __future__ import annotations
 
@@ -16,7 +16,15 @@ def comparisons() -> list[Comparison]:
     spiking = {"W": (0.0, 1.5), "x": (0.0, 1.0)}
     return [
         Comparison(
-            "lif", "RLeaky", _run, "torch", bounds=spiking, zero_start=True, differs=detached, only_gradients=True
+            "lif",
+            "RLeaky",
+            _run,
+            "torch",
+            bounds=spiking,
+            zero_start=True,
+            dtype="float32",
+            differs=detached,
+            only_gradients=True,
         )
     ]
 

@@ -92,20 +92,21 @@ def izhikevich(p, inputs, states, constants):
         v = s["v"] + k["step"] * (0.04 * s["v"] ** 2 + 5 * s["v"] + 140 - s["u"] + current)
         u = s["u"] + k["step"] * k["a"] * (k["b"] * s["v"] - s["u"])
         z = spike(v - k["v_th"], super_spike)
-        return {"s": z, "v": v + z * (k["c"] - v), "u": u + z * k["d"]}
+        return {"s": z, "v": v + z * (-k["c"] - v), "u": u + z * k["d"]}
 
     return over_time(step, inputs, states, "s")
 
 
-def _hard_reset(v, k):
-    z = spike(v - k["v_th"], steep)
-    return {"s": z, "v": v + z * (k["v_reset"] - v)}
+def _hard_reset(v, threshold, reset):
+    z = spike(v - threshold, steep)
+    return {"s": z, "v": v + z * (reset - v)}
 
 
 def plif(p, inputs, states, constants):
     def step(now, s):
         leak = s["v"] - constants["v_reset"]
-        return _hard_reset(s["v"] + (now["x"] @ p["W"].T + p["b"] - leak) / (1 + exp(-p["w"])), constants)
+        v = s["v"] + (now["x"] @ p["W"].T + p["b"] - leak) / (1 + exp(-p["w"]))
+        return _hard_reset(v, constants["v_th"], constants["v_reset"])
 
     return over_time(step, inputs, states, "s")
 
@@ -115,7 +116,7 @@ def nonlinear_lif(p, inputs, states, constants):
 
     def step(now, s):
         drive = k["a_0"] * (s["v"] - k["v_rest"]) * (s["v"] - k["v_c"])
-        return _hard_reset(s["v"] + (now["x"] @ p["W"].T + p["b"] + drive) / k["tau"], k)
+        return _hard_reset(s["v"] + (now["x"] @ p["W"].T + p["b"] + drive) / k["tau"], k["v_th"], -k["v_low"])
 
     return over_time(step, inputs, states, "s")
 

@@ -62,7 +62,7 @@ def checked_bytes(kept: object, expected: int, hint: str) -> Array:
 def restored(forward: Plan, kept: Array, beside: int = 0) -> Tape:
     """The Tape whose bytes these are, for a run of this plan. beside: how many of them are no part
     of it, at its end. Raises ShapeError for others."""
-    array = checked_bytes(kept, forward.tape_size + beside, ", to a kernel with the same number of threads")
+    array = checked_bytes(kept, forward.tape_size + beside, "")
     return Tape(forward, Memory(array.size, np.ascontiguousarray(array)))
 
 
@@ -85,7 +85,7 @@ def read_history(tape: Tape, into: Mapping[str, Array], segment: int = 0) -> Non
                 part.named[f"buffer {buffer}"], (block.history_rows, padded(width, layout["lanes"])), own.code.dtype
             )
             begin, many = block.segments[segment]
-            for t0, count, n, _, before in block.chunks[begin : begin + many].tolist():
+            for t0, count, n, _, before, _ in block.chunks[begin : begin + many].tolist():
                 for s in range(count):
                     live = n if block.active is None else int(block.active[t0 + s])
                     through[block.places[:live] + (t0 + s) * step] = view[
