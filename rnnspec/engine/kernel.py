@@ -203,10 +203,10 @@ class Kernel(ABC):
         memory and number of threads, from the same arguments.
 
         params, inputs, lengths, noise, pieces, steps, rows: as `record` had them; tape: the array
-        it gave. The Run has no outputs and no final states. The tape is not copied, and must not be written to.
-        Of inputs only the shapes are read, unless memory is "low": then they are read again, and
-        that they are as they were at `record` is the caller's to see to. Raises ShapeError where
-        the tape is not one of these arguments.
+        it gave. The Run has no outputs and no final states. The tape is not copied, and must not be
+        written to. Of inputs only the shapes are read, unless memory is "low": then they are read
+        again, and that they are as they were at `record` is the caller's to see to. Raises
+        ShapeError where the tape is not one of these arguments.
         """
         call = self.call(params, inputs, None, lengths, noise=noise, pieces=pieces, steps=steps, rows=rows)
         return self.run_resume(call, tape)
@@ -330,7 +330,7 @@ class Kernel(ABC):
 def apart(out: Mapping[str, Array] | None, call: Call) -> Mapping[str, Array] | None:
     """`out` as it is. Raises ShapeError where it shares memory with itself or with an argument."""
     if out:
-        params = call.params.params if isinstance(call.params, Weights) else call.params
+        params = {} if isinstance(call.params, Weights) else call.params  # those have memory of their own
         checked.check_apart(out, _named_in({"parameter": params, "input": call.inputs, "state": call.states}))
     return out
 
