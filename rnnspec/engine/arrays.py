@@ -274,3 +274,25 @@ def as_resets(resets: Any) -> Array:
             f"resets must be booleans, true before each step at which a row restarts; got dtype {array.dtype}."
         )
     return array
+
+
+LEAF = 16  # rows that are added up one after another
+
+
+def row_sum(rows: Array) -> Array:
+    """The sum of rows [N, ...] over the first axis: of `LEAF` at a time, then of those sums. Errors
+    stay below LEAF / 2 * log(N) / log(LEAF) units in the last place of the sum of the sizes."""
+    if len(rows) <= LEAF:
+        return rows.sum(axis=0)
+    whole = len(rows) // LEAF
+    sums = rows[: whole * LEAF].reshape(LEAF, whole, *rows.shape[1:]).sum(axis=0)
+    return row_sum(sums) + rows[whole * LEAF :].sum(axis=0)
+
+
+def outer_sum(left: Array, right: Array, most: int = 2**12) -> Array:
+    """left.T @ right of rows [N, ...], N halved until it is at most `most`: a product adds up the
+    terms of a piece of N after another."""
+    if len(left) <= most:
+        return left.T @ right
+    middle = len(left) // 2
+    return outer_sum(left[:middle], right[:middle], most) + outer_sum(left[middle:], right[middle:], most)

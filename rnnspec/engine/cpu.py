@@ -223,8 +223,13 @@ class CpuKernel(Kernel):
         flops, places = rows.flops(layouts[0], sizes, steps * count), None
         if pieces is not None:
             places, count, steps = pieces.places(count), len(pieces), int(pieces.length.max(initial=0))
+        summed = "backward" in modes
         blocks = rows.block_count(count, flops, self.threads, self.limits)
-        parts = rows.part_count(layouts[0], sizes, steps, self.threads // blocks, self.limits) if blocks == count else 1
+        free = self.threads if summed else self.threads // blocks
+        parts = rows.part_count(layouts[0], sizes, steps, free, self.limits) if blocks == count else 1
+        by_rows = summed and blocks >= parts
+        if summed:  # what gradients are sums of does not depend on the threads
+            parts, blocks = max(blocks, parts), max(1, -(-count // rows.MOST_ROWS))
         row_blocks = rows.split_rows(
             count,
             steps,
@@ -235,7 +240,7 @@ class CpuKernel(Kernel):
             places,
         )
         direction = 0 if pieces is None else -1 if pieces.reverse else 1
-        return [plan(c, sizes, row_blocks, parts, direction) for c in codes]
+        return [plan(c, sizes, row_blocks, parts, direction, by_rows, summed) for c in codes]
 
     def _packed(self, mode: str, call: Call) -> Packed:
         key = (mode, *call.sizes.items())

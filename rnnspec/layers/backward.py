@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy import ndarray as Array
 
+from rnnspec.engine.arrays import row_sum
 from rnnspec.engine.results import Gradients, Run
 from rnnspec.engine.spans import Pieces
 from rnnspec.layers.calls import states_of, turned, turns
@@ -143,4 +144,4 @@ def _file_states(
                 fresh[pieces.first] = True
             learned = array[fresh]
         if layers.learn_initial:
-            params[f"initial_{name}{layers.suffix(depth, d)}"] = learned.sum(axis=0)
+            params[f"initial_{name}{layers.suffix(depth, d)}"] = row_sum(learned)

@@ -15,7 +15,7 @@ from numpy import ndarray as Array
 from rnnspec.engine.arrays import as_resets, check_lengths, own_view
 from rnnspec.engine.kernel import Kernel
 from rnnspec.engine.noise import Seed, seeds
-from rnnspec.errors import ShapeError
+from rnnspec.errors import ShapeError, visible
 from rnnspec.language.spec import Spec
 from rnnspec.layers.arguments import check_inputs, check_resets, check_rows, check_states, check_steps
 from rnnspec.layers.backward import backward
@@ -272,7 +272,9 @@ class Recurrent:
             raise
         except (OSError, Refused) as error:
             reason = error.reason if isinstance(error, Refused) else str(error)
-            raise ValueError(f"{os.fspath(path)} is no .npz file of weights, or it is damaged: {reason}.") from None
+            raise ValueError(
+                visible(f"{os.fspath(path)} is no .npz file of weights, or it is damaged: {reason}.")
+            ) from None
         self.load_state_dict(weights)
 
     # --- arrays in and out

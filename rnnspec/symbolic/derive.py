@@ -128,12 +128,11 @@ def is_unbounded(expr: Value) -> bool:
     return root in FUNCTION_CLASSES and not FUNCTION_CLASSES[root].row.bounded
 
 
-def may_be_infinite(expr: Value, derivative: Value) -> bool:
-    """Whether 0 * derivative could be NaN, as far as the expression alone tells."""
+def may_be_infinite(derivative: Value) -> bool:
+    """Whether 0 * derivative could be NaN, as far as the expression alone tells: that of a bounded
+    function too, where its value is NaN."""
     pieces = derivative.args[1:] if isinstance(derivative, select) else (derivative,)
-    if all(p.is_Number for p in pieces):
-        return False
-    return type(expr).__name__ not in FUNCTION_CLASSES or is_unbounded(expr)
+    return not all(p.is_Number for p in pieces)
 
 
 def varying(graph: Graph, constants: tuple[str, ...]) -> set[str]:
