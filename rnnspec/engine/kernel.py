@@ -339,7 +339,7 @@ class Kernel(ABC):
 def apart(out: Mapping[str, Array] | None, call: Call) -> Mapping[str, Array] | None:
     """`out` as it is. Raises ShapeError where it shares memory with itself or with an argument."""
     if out:
-        params = call.params.params if isinstance(call.params, Weights) else call.params
+        params = {} if isinstance(call.params, Weights) else call.params  # those have memory of their own
         checked.check_apart(out, _named_in({"parameter": params, "input": call.inputs, "state": call.states}))
     return out
 

@@ -88,7 +88,8 @@ class ForecastProblem(Stored):
 
 
 def standardised(series: np.ndarray, cut: int, names: list[str], source: str) -> np.ndarray:
-    """The table with a mean of 0 and a deviation of 1 in its first `cut` rows, float32 [N, columns].
+    """The table with a mean of 0 and a deviation of 1 in its first `cut` rows, float32 [N,
+    columns].
 
     Everything is relative to the largest number of a column there, so that neither an offset nor a
     size costs digits. TrainError for a column that does not change in those rows, or by no more
