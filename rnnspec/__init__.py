@@ -21,6 +21,7 @@ from rnnspec.storage.locks import making
 
 if TYPE_CHECKING:
     from rnnspec import transform
+    from rnnspec.backends.cpu.native import loaded, unload
     from rnnspec.compare.comparison import Comparison
     from rnnspec.compare.verdict import diff
     from rnnspec.engine import noise
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from rnnspec.engine.kernel import Kernel
     from rnnspec.engine.results import Gradients, Inference, Run
     from rnnspec.errors import BackendUnavailable, DtypeError, RnnspecError, ShapeError, SpecError, UnsupportedError
+    from rnnspec.language.hints import SpecHint
     from rnnspec.language.load import load, loads, spec_names
     from rnnspec.language.spec import Spec
     from rnnspec.layers.recurrent import Recurrent
@@ -39,6 +41,9 @@ _HOME = {
     "loads": "language.load",
     "spec_names": "language.load",
     "Spec": "language.spec",
+    "SpecHint": "language.hints",
+    "loaded": "backends.cpu.native",
+    "unload": "backends.cpu.native",
     "compile": "engine.compile",
     "Kernel": "engine.kernel",
     "Run": "engine.results",

@@ -2,7 +2,8 @@
 its name, imported when it runs.
 
 Exit codes: 0 done; 1 a check failed, two cells differ or training diverged; 2 bad use or a bad
-spec; 130 stopped by Ctrl-C; 141 the reader of a pipe went away.
+spec; 3 no difference between two cells was found, nor a proof that there is none; 130 stopped by
+Ctrl-C; 141 the reader of a pipe went away.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from rnnspec.commands.arguments import choice, count, natural
 from rnnspec.commands.output import say
 from rnnspec.errors import RnnspecError, visible
 from rnnspec.show.stages import STAGES
+from rnnspec.storage.jsontext import ESCAPED
 
 DESCRIPTION = "Recurrent cells from their equations: fast kernels, and proof that they are right."
 # NumPy's BLAS threads wait by spinning and take the cores from the kernels' own threads (two of
@@ -36,7 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if getattr(sys, name) is None:  # closed, as 2>&- does; what is opened next would get its number
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, for as long as the process lives
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="replace")  # a character that the terminal lacks is no reason to fail
+        # a character that the terminal lacks is no reason to fail
+        sys.stdout.reconfigure(errors=ESCAPED if getattr(args, "json", False) else "replace")
     try:
         code = run(args)
         sys.stdout.flush()
@@ -205,6 +208,8 @@ def _add_new(commands: Any, name: str) -> None:
 def _add_diff(commands: Any, name: str) -> None:
     about = "say whether two cells are the same function, and where they differ"
     parser = _command(commands, name, about, "gru gru_reset_before", "lstm my.yaml --json")
+    codes = "exit status: 0 the same (proved), 1 different, 3 no difference found (no proof), 2 bad use"
+    parser.epilog = f"{parser.epilog}\n\n{codes}"
     for cell in ("a", "b"):
         parser.add_argument(cell, metavar=cell.upper(), help="a cell from `rnnspec list`, or a YAML file")
     parser.add_argument("--json", action="store_true", help="for machines: the comparison as an object")

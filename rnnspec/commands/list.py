@@ -4,7 +4,6 @@ sorts."""
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import shutil
 import sys
@@ -18,6 +17,7 @@ from rnnspec.language.roles import gate_names
 from rnnspec.language.spec import Spec
 from rnnspec.language.syntax.faults import did_you_mean, listed
 from rnnspec.show.counts import SIZE, counts, recurrent_stages
+from rnnspec.storage.jsontext import json_text
 
 COLUMNS: Mapping[str, Callable[[Any], str]] = {
     "name": str,
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     if args.sort:
         rows.sort(key=lambda r: _order(r[args.sort]))
     if args.json:
-        say(json.dumps(rows, indent=1, ensure_ascii=False))
+        say(json_text(rows))
     elif not rows:
         say(
             f"rnnspec list: no cell has '{args.word}' in its name, title, source or notes. `rnnspec list` has all"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterable
 
 from rnnspec.commands.output import say
@@ -11,6 +10,7 @@ from rnnspec.commands.probe_run import of_run
 from rnnspec.commands.progress import waiting
 from rnnspec.errors import RnnspecError
 from rnnspec.probe import Probe, ProbeSubject, draw, initial, probe
+from rnnspec.storage.jsontext import json_text
 from rnnspec.train.errors import TrainError
 from rnnspec.train.results import finite
 
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
         with waiting(f"probing {subject.name}"):
             probes.append(probe(subject, args.seed))
     if args.json:
-        say(json.dumps(finite({"cells": [p.to_json() for p in probes]})))
+        say(json_text(finite({"cells": [p.to_json() for p in probes]}), indent=None))
     else:
         say(table(probes))
     if args.out:

@@ -22,7 +22,7 @@ from rnnspec.train import checkpoint
 from rnnspec.train.errors import Diverged, TrainError
 from rnnspec.train.loop import TEMPERATURE, TrainingRun, exhausted, fraction, train
 from rnnspec.train.plots import shown
-from rnnspec.train.results import LOG, METRICS, PLOTS, WEIGHTS, MetricsLog, write_results
+from rnnspec.train.results import FILES, LOG, WEIGHTS, MetricsLog, write_results
 
 CHARACTERS = 400  # of the sample at the end
 
@@ -44,7 +44,8 @@ def run(args: argparse.Namespace) -> int:
         if not alone:
             raise TrainError(f"another process is writing a run into {folder}: choose another --out, or wait for it")
         check_folder(args, folder)  # again: another run may have come and gone while this one compiled
-        sweep(folder / WEIGHTS)
+        for name in FILES:
+            sweep(folder / name)
         return train_in(folder, this, args, compiled)
 
 
@@ -60,6 +61,8 @@ def train_in(folder: Path, this: TrainingRun, args: argparse.Namespace, compiled
         except Diverged as error:
             code, trouble = 1, f"rnnspec train: {error}"
         final = write_results(this, folder, first, compiled, args.threads, writing(args))
+    if not trouble and final["not_finite"]:
+        code, trouble = 1, f"rnnspec train: {unfit(this, final)}"
     if trouble:
         say(trouble, error=True)
     elif stopped.number is not None and fraction(this) < 1:
@@ -94,7 +97,7 @@ def choose_folder(args: argparse.Namespace, setup: Setup) -> Path:
 def check_folder(args: argparse.Namespace, folder: Path) -> None:
     """TrainError if there is a run in the folder, other than the one that is resumed."""
     if args.resume is None or folder.resolve() != Path(args.resume).resolve():
-        found = [name for name in (WEIGHTS, METRICS, LOG, *PLOTS) if (folder / name).exists()]
+        found = [name for name in FILES if (folder / name).exists()]
         if found:
             raise TrainError(
                 f"{folder} holds another run already ({', '.join(found)}). Choose another --out, or go on with it:"
@@ -174,11 +177,13 @@ def save(path: Path, run: TrainingRun) -> None:
 
 
 def announce(run: TrainingRun, folder: Path) -> None:
-    parameters = sum(array.size for array in run.model.params.values())
+    parameters, fixed = (sum(a.size for a in group.values()) for group in (run.model.params, run.model.fixed))
     layers = f"{run.config.layers} layers of " if run.config.layers > 1 else ""
+    beside = f", {fixed:,} fixed numbers beside them" if fixed else ""
     say(
         f"cell        {title_of(run.config)}, {layers}{run.config.hidden} units, {parameters:,} parameters with"
-        f" embedding and head\n{run.config.task.ljust(11)} {run.problem.summary()}\nresults     {folder}{os.sep}",
+        f" embedding and head{beside}\n{run.config.task.ljust(11)} {run.problem.summary()}\n"
+        f"results     {folder}{os.sep}",
         error=True,
     )
 
@@ -200,6 +205,15 @@ def conclude(run: TrainingRun, folder: Path, final: dict[str, Any]) -> None:
     if run.skipped:
         say(f"skipped     {run.skipped} steps whose gradients were not finite")
     say(f"written     {', '.join(str(folder / name) for name in final['files'])}")
+
+
+def unfit(run: TrainingRun, final: dict[str, Any]) -> str:
+    """What is wrong with a run that ends with scores that are no numbers."""
+    names = " and ".join(f"{n} ({final[n]})" for n in final["not_finite"])
+    return (
+        f"the scores on held-out data are not finite after {run.step} steps: {names}. What was learnt is of no use: try"
+        f" a smaller --lr (it is {run.config.lr:g}), and look for numbers in the data that are far from all others"
+    )
 
 
 def tasks_text() -> str:

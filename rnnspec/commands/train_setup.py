@@ -20,7 +20,7 @@ from rnnspec.train.errors import TrainError
 from rnnspec.train.layers import layer_maker
 from rnnspec.train.loop import TrainingRun, exhausted, fraction, start_run
 from rnnspec.train.problem import Task
-from rnnspec.train.results import WEIGHTS
+from rnnspec.train.results import WEIGHTS, is_written
 from rnnspec.train.tasks import load_task
 
 PLAIN = (
@@ -178,12 +178,14 @@ def make_run(
     if saved and args.resume:
         with checkpoint.told(saved.path):
             checkpoint.restore(run, saved)
-        if fraction(run) >= 1:
+        # a run that was killed after its last step may lack its summary: it is written now
+        ended = is_written(run, saved.path.parent)
+        if fraction(run) >= 1 and ended:
             raise TrainError(
                 f"{saved.path.parent} is finished at step {run.step}. To train on, give --steps (more than {run.step})"
                 " or --seconds"
             )
-        if exhausted(run):
+        if exhausted(run) and ended:
             raise TrainError(
                 f"{saved.path.parent} has stopped early at step {run.step}. To train on, give --patience (more than"
                 f" {config.patience})"

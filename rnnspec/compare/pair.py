@@ -23,6 +23,9 @@ class Pair:
     graph_a: Graph
     graph_b: Graph
 
+    def swapped(self) -> Pair:
+        return Pair(self.b, self.a, self.graph_b, self.graph_a)
+
     @once_only
     def declared(self) -> Mapping[str, tuple[dict[str, Shape], dict[str, Shape]]]:
         """The shapes that each cell declares, by kind ("input", "state", "output") and name."""
@@ -77,6 +80,10 @@ class Pair:
             a, b = _noise(self.a, ours), _noise(self.b, theirs)
             if a != b:
                 notes.append(f"{ours} was compared as a value: it is {a} '{self.a.name}' and {b} '{self.b.name}'")
+        for name in self.b.weights:
+            if name in self.a.weights and (name in self.a.fixed) != (name in self.b.fixed):
+                held, other = (self.a, self.b) if name in self.a.fixed else (self.b, self.a)
+                notes.append(f"{name} is fixed in '{held.name}' and trained in '{other.name}'")
         return tuple(notes)
 
 
@@ -119,6 +126,11 @@ class Proof:
 
     proved: bool
     matches: tuple[Match, ...] = ()
+
+    def swapped(self) -> Proof:
+        """The same of both cells the other way round."""
+        matches = (Match(m.b, m.a, m.sign) for m in self.matches)
+        return Proof(self.proved, tuple(sorted(matches, key=lambda m: m.a[0].to_text())))
 
     @property
     def mapping(self) -> tuple[str, ...]:

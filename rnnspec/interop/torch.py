@@ -285,8 +285,8 @@ class Recurrent(torch.nn.Module):
     cell: a name, a path to a YAML file, a Spec, or a list of these, one for each layer. merge,
     share_directions, residual, go_backwards, learn_initial, return_all_states, sizes, memory, and
     the cell's choices and constants: as for rnnspec.Recurrent. A cell without a torch layout has
-    its own parameters, with the same endings (`W_i_l0`). device, dtype: of the parameters
-    (torch.float32, torch.float64); threads: None for torch.get_num_threads().
+    its own parameters, with the same endings (`W_i_l0`); fixed ones are buffers. device, dtype: of
+    the parameters (torch.float32, torch.float64); threads: None for torch.get_num_threads().
 
     layer(input, hx, lengths) -> y, state: see `recurrent`. The Config is `layer.config`.
     """
@@ -331,7 +331,11 @@ class Recurrent(torch.nn.Module):
             "cells": [layer.spec.name for layer in layers.layers],
         }
         for name, shape in self.config.weights:
-            self.register_parameter(name, torch.nn.Parameter(torch.empty(shape, device=device, dtype=kind)))
+            empty = torch.empty(shape, device=device, dtype=kind)
+            if name in self.config.fixed:
+                self.register_buffer(name, empty)
+            else:
+                self.register_parameter(name, torch.nn.Parameter(empty))
         self.reset_parameters()
 
     input_size = property(lambda self: self._settings["input_size"])
@@ -372,7 +376,7 @@ class Recurrent(torch.nn.Module):
     def all_weights(self) -> list[list[Tensor]]:
         """The parameters of each layer and direction."""
         groups: dict[str, list[Tensor]] = {}
-        for name, _ in self.config.weights:
+        for name in self.config.trained:
             groups.setdefault(name[name.rindex("_l") :], []).append(getattr(self, name))
         return list(groups.values())
 

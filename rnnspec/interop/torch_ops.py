@@ -162,9 +162,9 @@ def infer(config, params, inputs, states, fed, given, lengths, resets, seed, thr
 def backward(  # type: ignore[no-untyped-def]
     config, params, inputs, states, fed, given, lengths, resets, seed, kept, grads, which
 ):
-    """Gradients of params, of the inputs that have one, and of the given states. kept: of
-    `forward`; grads: of its results for which a bit of `which` is set, the others count as zero.
-    The other arguments are those of `forward`."""
+    """Gradients of the params that are not fixed, of the inputs that have one, and of the given
+    states. kept: of `forward`; grads: of its results for which a bit of `which` is set, the others
+    count as zero. The other arguments are those of `forward`."""
     stack = _stack(config, params, inputs, int(kept[0]))
     call = _call(stack, params, inputs, states, fed, given, lengths, resets, seed)
     run = stack.run_resume(call, [_array(k) for k in kept[1:]])
@@ -176,7 +176,7 @@ def backward(  # type: ignore[no-untyped-def]
     before = dict(zip(states_, result.states))
     return _tensors(
         [
-            *(result.params[n] for n in stack.shapes),
+            *(result.params[n] for n in stack.shapes if n not in stack.fixed),
             *(result.inputs[n] for n in differentiable(stack.description, fed)),
             *(before[n] for n in _chosen(states_, given)),
         ]
@@ -237,7 +237,8 @@ def _(  # type: ignore[no-untyped-def]
 ):
     layers = _stack(config, params, inputs).description
     with_gradient = [x for n, x in zip(_chosen(layers.inputs, fed), inputs) if n in differentiable(layers, fed)]
-    return [x.new_empty(x.shape) for x in (*params, *with_gradient, *states)]
+    trained = [p for n, p in zip(layers.shapes, params) if n not in layers.fixed]
+    return [x.new_empty(x.shape) for x in (*trained, *with_gradient, *states)]
 
 
 # --- autograd
@@ -248,6 +249,7 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
     layers = _stack(config, params, x).description
     ctx.set_materialize_grads(False)
     ctx.config, ctx.given, ctx.counts = config, (fed, given), (len(params), len(x), len(states), 3)
+    ctx.trained = [n not in layers.fixed for n in layers.shapes]
     ctx.with_gradient = [n in differentiable(layers, fed) for n in _chosen(layers.inputs, fed)]
     ctx.values = values(layers)
     ctx.save_for_backward(*params, *x, *states, lengths, resets, seed, *output[ctx.values :])
@@ -285,7 +287,7 @@ def _gradients(
             sum(1 << i for i in present),
         )
     )
-    dparams = [next(results) for _ in params]
+    dparams = [next(results) if trained else None for trained in ctx.trained]
     dinputs = [next(results) if has else None for has in ctx.with_gradient]
     return None, dparams, dinputs, list(results), None, None, None, None, None, None
 

@@ -20,6 +20,7 @@ from rnnspec.storage import archives, atomic, guarded
 from rnnspec.train.config import TrainingConfig
 from rnnspec.train.errors import TrainError
 from rnnspec.train.loop import Best, History, TrainingRun
+from rnnspec.train.model import Model
 from rnnspec.train.saved import config_of
 
 FORMAT = 3
@@ -44,8 +45,8 @@ FIXED = (
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a file holds. `arrays` are named model/..., optimiser/..., best/... and state/0,
-    state/1, ..."""
+    """What a file holds. `arrays` are named model/... (trained weights and fixed ones),
+    optimiser/..., best/... and state/0, state/1, ..."""
 
     path: Path
     config: TrainingConfig
@@ -77,7 +78,7 @@ def save(path: str | Path, run: TrainingRun) -> None:
         "history": asdict(run.history),
     }
     arrays = {
-        **{f"model/{name}": array for name, array in run.model.params.items()},
+        **{f"model/{name}": array for name, array in weights_of(run.model).items()},
         **{f"optimiser/{name}": array for name, array in run.optimiser.items()},
         **{f"best/{name}": array for name, array in (run.best.params if run.best else {}).items()},
         **{f"state/{i}": array for i, array in enumerate(states)},
@@ -127,7 +128,7 @@ def restore(run: TrainingRun, saved: Checkpoint) -> None:
     if differences:
         raise TrainError(f"{saved.path} doesn't fit this run:\n" + "\n".join(f"  {line}" for line in differences))
     _check_progress(saved, run)
-    fill(run.model.params, saved)
+    fill(weights_of(run.model), saved)
     for name, array in run.optimiser.items():
         array[...] = saved.arrays[f"optimiser/{name}"]
     meta = saved.meta
@@ -159,13 +160,18 @@ def _check_progress(saved: Checkpoint, run: TrainingRun) -> None:
 def begin_from(run: TrainingRun, saved: Checkpoint) -> None:
     """The saved weights into a new run, whatever it was trained for. TrainError names every array
     that doesn't fit; nothing else is checked."""
-    wanted = {f"model/{name}": array for name, array in run.model.params.items()}
+    wanted = {f"model/{name}": array for name, array in weights_of(run.model).items()}
     lines = _misfits(wanted, {name: array for name, array in saved.arrays.items() if name.startswith("model/")})
     if lines:
         raise TrainError(
             f"the weights of {saved.path} don't fit this run:\n" + "\n".join(f"  {line}" for line in lines)
         )
-    fill(run.model.params, saved)
+    fill(weights_of(run.model), saved)
+
+
+def weights_of(model: Model) -> dict[str, np.ndarray]:
+    """All weights of a model, trained and fixed."""
+    return {**model.params, **model.fixed}
 
 
 def fill(params: Mapping[str, np.ndarray], saved: Checkpoint) -> None:
@@ -199,7 +205,7 @@ def compare(saved: Checkpoint, run: TrainingRun) -> list[str]:
 def compare_arrays(saved: Checkpoint, run: TrainingRun) -> list[str]:
     """Which arrays don't fit, one line each: possible only if the file was changed or another
     version made it."""
-    wanted = {f"model/{k}": v for k, v in run.model.params.items()} | {
+    wanted = {f"model/{k}": v for k, v in weights_of(run.model).items()} | {
         f"optimiser/{k}": v for k, v in run.optimiser.items()
     }
     return _misfits(

@@ -22,6 +22,7 @@ WEIGHTS, METRICS, LOG = "weights.npz", "metrics.json", "metrics.jsonl"
 LOSS, CONFUSION = "loss.png", "confusion.png"
 PLOTS = (LOSS, CONFUSION)
 RECENT = 50
+FILES = (WEIGHTS, METRICS, LOG, *PLOTS)  # all that a run may leave
 
 
 class MetricsLog:
@@ -99,6 +100,7 @@ def write_results(
         "step": run.step,
         "finished": fraction(run) >= 1 or exhausted(run),
         **scores,
+        "not_finite": [name for name, score in scores.items() if not math.isfinite(score)],
         "training_loss": sum(recent) / len(recent) if recent else None,
         "seconds": run.seconds,
         "compile_seconds": compiled,
@@ -123,6 +125,17 @@ def write_results(
     text = json.dumps(finite(metrics), indent=1, ensure_ascii=False, allow_nan=False)
     atomic.write(folder / METRICS, text.encode("utf-8", "replace"))
     return final
+
+
+def is_written(run: TrainingRun, folder: Path) -> bool:
+    """Whether a folder has all that a run leaves which stands where this one does: its end may have
+    been written in part, or the files may be those of an earlier end."""
+    try:
+        final = json.loads(guarded.read(folder / METRICS))["final"]
+        there = all(name in FILES and (folder / name).is_file() for name in final["files"])
+        return bool(final["finished"]) and final["step"] == run.step and there
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False
 
 
 def draw(run: TrainingRun, folder: Path, scores: dict[str, float]) -> list[str]:

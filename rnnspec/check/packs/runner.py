@@ -80,6 +80,8 @@ def read_cases(folder, dtype, text=text_of, arrays=arrays_of):
                 **given,
                 "spec": spec,
                 "dtype": dtype,
+                "steps": case["steps"],
+                "rows": case["rows"],
                 "sizes": case["sizes"],
                 "shapes": {k: a.shape for k, a in expected.items()},
             },

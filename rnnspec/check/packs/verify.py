@@ -50,11 +50,10 @@ def own_kernel(case: Mapping[str, Any]) -> dict[str, Array]:
     from rnnspec.language.load import loads
 
     spec = loads(case["spec"])
-    params, inputs, states, d_outputs, d_final = (
-        adapters.part(case, g) for g in ("params", "inputs", "states", "d_outputs", "d_final")
-    )
+    params, inputs, d_outputs, d_final = (adapters.part(case, g) for g in ("params", "inputs", "d_outputs", "d_final"))
+    states = adapters.states_of(case)
     kernel = compile(spec, dtype=case["dtype"])
-    run = kernel.forward(params, inputs, states, case.get("lengths"))
+    run = kernel.forward(params, inputs, states, case.get("lengths"), steps=case["steps"], rows=case["rows"])
     back = kernel.backward(run, d_outputs, final=d_final)
     groups = {
         "outputs": run.outputs,
