@@ -13,6 +13,7 @@ import tracemalloc
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -27,10 +28,12 @@ from rnnspec.commands.train_setup import set_up
 from rnnspec.errors import RnnspecError
 from rnnspec.storage import archives, guarded
 from rnnspec.storage.guarded import Refused
+from rnnspec.train.config import TrainingConfig
 from rnnspec.train.errors import TrainError
 from rnnspec.train.loop import next_batch
 from rnnspec.train.plots import loss_curve
 from rnnspec.train.results import MetricsLog
+from rnnspec.train.saved import CONFIG
 
 TASKS = {
     "adding": ("--batch", "3", "--length", "5"),
@@ -214,6 +217,10 @@ def test_a_pack_with_a_tolerance_that_allows_all_is_refused(places, tmp_path, ca
     about["tolerances"]["float32"]["relative"] = tolerance
     (tmp_path / "pack" / "pack.json").write_text(json.dumps(about))
     assert verify_pack(tmp_path / "pack") == 2 and "tolerance for float32" in capsys.readouterr().err
+
+
+def test_every_part_of_a_configuration_is_checked():
+    assert set(CONFIG) == {field.name for field in fields(TrainingConfig)}
 
 
 def test_arrays_come_back_as_numpy_wrote_them(tmp_path):
