@@ -270,9 +270,7 @@ def backward(
     }
     sums = {p: numbers.array(np.zeros(np.shape(params[p]))) for p in params}
     dx: dict[str, list[Array]] = {i: [] for i in graph.outputs}
-    gradients = {
-        gradient_of(o): outputs[o] if o in outputs else np.zeros_like(value) for o, value in run.outputs.items()
-    }
+    gradients = {gradient_of(o): outputs.get(o, np.zeros_like(y)) for o, y in run.outputs.items()}
     left = left_out(graph)
     for t in reversed(range(steps)):
         now = {name: x[t] for name, x in inputs.items()} | {o: g[t] for o, g in gradients.items()}
