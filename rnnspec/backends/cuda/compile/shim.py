@@ -73,8 +73,9 @@ def larger(a: Any, b: Any) -> Any:
 
 def _adding(kept: bool) -> Any:
     def adding(typing: Any, values: Any, at: Any, apart: Any, sums: Any, *weights: Any) -> Any:
-        """(values, at, apart, sums, *weights) -> sums[r] + the sum over k of weights[k] * values[at +
-        r * apart + k], for each r; kept: a value of 0 leaves its weight out, be that NaN.
+        """(values, at, apart, sums, *weights) -> sums[r] + the sum over k of weights[k] *
+        values[at + r * apart + k], for each r; kept: a value of 0 leaves its weight out, be that
+        NaN.
 
         at and apart are whole vectors of 16 bytes, of which each is one load."""
         whole = 128 // values.dtype.bitwidth
