@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from rnnspec.engine import noise
     from rnnspec.engine.compile import compile
     from rnnspec.engine.kernel import Kernel
+    from rnnspec.engine.loaded import loaded, unload
     from rnnspec.engine.results import Gradients, Inference, Run
     from rnnspec.errors import BackendUnavailable, DtypeError, RnnspecError, ShapeError, SpecError, UnsupportedError
+    from rnnspec.language.hints import SpecHint
     from rnnspec.language.load import load, loads, spec_names
     from rnnspec.language.spec import Spec
     from rnnspec.layers.recurrent import Recurrent
@@ -39,6 +41,9 @@ _HOME = {
     "loads": "language.load",
     "spec_names": "language.load",
     "Spec": "language.spec",
+    "SpecHint": "language.hints",
+    "loaded": "engine.loaded",
+    "unload": "engine.loaded",
     "compile": "engine.compile",
     "Kernel": "engine.kernel",
     "Run": "engine.results",

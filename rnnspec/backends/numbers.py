@@ -6,7 +6,6 @@ float64, complex128, mpmath's numbers of 50 digits, and float64 rounded at rando
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -95,11 +94,11 @@ def _elementwise(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 # --- expressions
 
 _OPERATIONS: Mapping[str, Callable[..., Any]] = {
-    "add": operator.add,
-    "subtract": operator.sub,
-    "multiply": operator.mul,
-    "divide": operator.truediv,
-    "negative": operator.neg,
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "divide": np.true_divide,
+    "negative": np.negative,
 }
 _CONDITIONS: Mapping[str, Callable[..., Any]] = {
     "less": np.less,

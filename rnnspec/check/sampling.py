@@ -169,14 +169,14 @@ def switches(graph: Graph, constant_inputs: tuple[str, ...] = ()) -> Graph | Non
     nodes: dict[str, Node] = dict(graph.nodes)
     shapes = dict(graph.shapes)
     for name, node in graph.nodes.items():
-        for gap in _gaps(node):
+        for gap in gaps(node):
             if set(names(gap)) & active:
                 own = fresh("switch", shapes)
                 nodes[own], shapes[own] = Pointwise(gap), shapes[name]
     return replace(graph, nodes=nodes, shapes=shapes) if len(nodes) > len(graph.nodes) else None
 
 
-def _gaps(node: Node) -> list[Value]:
+def gaps(node: Node) -> list[Value]:
     """The differences that decide which side of a node's comparisons holds."""
     if not isinstance(node, Pointwise):
         return []
@@ -185,7 +185,8 @@ def _gaps(node: Node) -> list[Value]:
     while waiting:
         expr = waiting.pop()
         if isinstance(expr, Condition) and len(expr.args) == 2 and not isinstance(expr.args[0], Condition):
-            found[subtract(*expr.args)] = None
+            a, b = expr.args
+            found[a if b == 0 else subtract(a, b)] = None
         waiting += expr.args
         if type(expr).__name__ in FUNCTION_CLASSES:
             row = FUNCTIONS[type(expr).__name__]

@@ -222,6 +222,9 @@ class _Step:
     def eye(self, size: int) -> Array:
         return self.numbers.array(np.eye(size))[None]
 
+    def ones(self, size: int) -> Array:
+        return self.numbers.array(np.ones(size))[None]
+
 
 def _aligned(*values: Array) -> list[Array]:
     """Arrays [B or 1, ...] of which single numbers go with every element of the others."""

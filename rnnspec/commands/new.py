@@ -6,6 +6,7 @@ import argparse
 import re
 from pathlib import Path
 
+from rnnspec.commands.output import say
 from rnnspec.errors import RnnspecError
 from rnnspec.language.load import load, loads, spec_names
 from rnnspec.language.syntax.faults import bad_name
@@ -70,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
             file.write(text)
     except FileExistsError:
         raise RnnspecError(f"{path} exists already; nothing was written. Choose another name or move it away") from None
-    print(f"wrote {path}. Change its equations, then: rnnspec check {path}")
+    say(f"wrote {path}. Change its equations, then: rnnspec check {path}")
     return 0
 
 

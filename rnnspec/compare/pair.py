@@ -23,6 +23,9 @@ class Pair:
     graph_a: Graph
     graph_b: Graph
 
+    def swapped(self) -> Pair:
+        return Pair(self.b, self.a, self.graph_b, self.graph_a)
+
     @once_only
     def declared(self) -> Mapping[str, tuple[dict[str, Shape], dict[str, Shape]]]:
         """The shapes that each cell declares, by kind ("input", "state", "output") and name."""
@@ -123,6 +126,11 @@ class Proof:
 
     proved: bool
     matches: tuple[Match, ...] = ()
+
+    def swapped(self) -> Proof:
+        """The same of both cells the other way round."""
+        matches = (Match(m.b, m.a, m.sign) for m in self.matches)
+        return Proof(self.proved, tuple(sorted(matches, key=lambda m: m.a[0].to_text())))
 
     @property
     def mapping(self) -> tuple[str, ...]:

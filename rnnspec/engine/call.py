@@ -15,9 +15,10 @@ import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.engine import arrays as checked
+from rnnspec.engine.frozen import Frozen
 from rnnspec.engine.memo import Memo
 from rnnspec.engine.noise import Seed, draw, mean
-from rnnspec.engine.spans import Pieces
+from rnnspec.engine.spans import Pieces, own_pieces
 from rnnspec.engine.weights import Weights
 from rnnspec.errors import ShapeError
 from rnnspec.language.sizes import sizes_in
@@ -25,7 +26,7 @@ from rnnspec.language.spec import Shape, Spec
 
 Named = dict[str, Array]
 Arrays = tuple[Mapping[str, Array], Mapping[str, Array], Mapping[str, Array]]  # parameters, inputs, states, by name
-Extent = tuple[dict[str, int], int, int]  # the value of every size; steps; rows
+Extent = tuple[Mapping[str, int], int, int]  # the value of every size; steps; rows
 Told = tuple[int | None, int | None]  # the steps and rows that a caller names
 NOT_TOLD = {
     "T": "'{}' is given no input that tells the number of steps: give steps=.",
@@ -84,6 +85,7 @@ def sequence(
     params, inputs, states, lengths, noise, pieces: as `Kernel.forward` takes them; told: steps and
     rows, as it takes them.
     """
+    pieces = None if pieces is None else own_pieces(pieces)
     arrays = named(cell, params, inputs, states)
     starts = "B" if pieces is None else str(len(pieces))
     told = _told(told, arrays, lengths)
@@ -283,7 +285,7 @@ def _extent(cell: Cell, arrays: Arrays, lead: tuple[str, ...], starts: str, told
             f"the arrays that were given do not tell the size{'s' * (len(missing) > 1)} {', '.join(missing)} of"
             f" '{cell.spec.name}': give the state{'s' * (len(having) > 1)} {', '.join(having)} too, which may be zeros."
         )
-    return {n: v for n, v in sizes.items() if n not in ("T", "B")}, sizes.get("T", 1), sizes["B"]
+    return Frozen({n: v for n, v in sizes.items() if n not in ("T", "B")}), sizes.get("T", 1), sizes["B"]
 
 
 def _missing_noise(spec: Spec, arrays: Arrays) -> list[str]:

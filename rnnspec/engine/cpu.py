@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ from rnnspec.backends.cpu.launch.tape import Tape, new_tape, restored
 from rnnspec.backends.cpu.native import load_text
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.call import Call, Named, gradients, single_step
+from rnnspec.engine.frozen import Frozen
 from rnnspec.engine.kernel import Kernel, known_memory, whole_threads
 from rnnspec.engine.memo import Memo
 from rnnspec.engine.results import Gradients, Inference, Run, State, Taped
@@ -77,7 +79,7 @@ class CpuKernel(Kernel):
         return texts(self.lifted.spec, self.dtype.name)[mode]
 
     def layout(self, mode: str) -> Mapping[str, Any]:
-        return self._code(mode).layout
+        return deepcopy(self._code(mode).layout)
 
     def _code(self, mode: str) -> CpuCode:
         """The kernel of a mode, its text made or read from the cache."""
@@ -110,7 +112,7 @@ class CpuKernel(Kernel):
         (infer,) = self._plans(("infer",), call)
         outputs = self._outputs(call, out)
         final, _ = execute(infer, self._packed("infer", call), call.inputs, outputs, call.states)
-        return Inference(outputs, self._shaped(final, call.sizes))
+        return Inference(checked.as_given(outputs, out), self._shaped(final, call.sizes))
 
     def _taped(
         self, call: Call, forward: Plan, out: Mapping[str, Array] | None, *, watch: bool
@@ -119,10 +121,11 @@ class CpuKernel(Kernel):
         outputs, packed = self._outputs(call, out), self._packed("forward", call)
         if self.memory == "low":
             low = Segments(forward, packed, call.inputs)
-            return outputs, self._shaped(low.forward(outputs, call.states, watch), call.sizes), low
+            final = self._shaped(low.forward(outputs, call.states, watch), call.sizes)
+            return checked.as_given(outputs, out), final, low
         tape = new_tape(forward)
         final, _ = execute(forward, packed, call.inputs, outputs, call.states, tape)
-        return outputs, self._shaped(final, call.sizes), tape
+        return checked.as_given(outputs, out), self._shaped(final, call.sizes), tape
 
     def _run(self, call: Call, backward: Plan, outputs: Named, final: Named, tape: Tape | Segments) -> Run:
         saved = CpuSaved(
@@ -169,7 +172,8 @@ class CpuKernel(Kernel):
             before, sums = saved.tape.backward(backward, saved.packed, read, dx, dfinal)
         else:
             before, sums = execute(backward, saved.packed, read, dx, dfinal, saved.tape)
-        return Gradients(self.derived.gradients(sums, saved.params, run.sizes), dx, self._shaped(before, run.sizes))
+        params, states = self.derived.gradients(sums, saved.params, run.sizes), self._shaped(before, run.sizes)
+        return Gradients(params, checked.as_given(dx, out), states)
 
     def step(
         self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None
@@ -283,6 +287,10 @@ class CpuSaved:
     def tape_bytes(self) -> int:
         return self.tape.tape_bytes
 
+    @property
+    def read_again(self) -> Mapping[str, Array]:
+        return self.tape.inputs if isinstance(self.tape, Segments) else {}
+
     def histories(self, steps: int, rows: int) -> Named:
         return self.tape.histories(steps, rows)
 
@@ -291,7 +299,9 @@ class CpuStepper:
     """Single steps on the CPU: all that they need is planned, packed and allocated beforehand."""
 
     def __init__(self, infer: Plan, packed: Packed, inputs: Named, outputs: Named):
-        self.inputs, self.outputs = inputs, outputs
+        self.inputs: Named = Frozen(inputs)
+        self.outputs: Named = Frozen(outputs)
+        self.kept = (*inputs.values(), *outputs.values())  # the kernel writes there for as long as this object lives
         self.bound = Bound(infer)
         self.bound.use(packed, None)
         self.bound.point({n: _steps(a) for n, a in inputs.items()}, {n: _steps(a) for n, a in outputs.items()})

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 from numpy import ndarray as Array
 
+from rnnspec.engine import arrays as checked
 from rnnspec.engine.call import Call, Cell, parameters, parameters_with_noise, sequence
 from rnnspec.engine.derived import Derived
+from rnnspec.engine.frozen import Frozen
 from rnnspec.engine.initialise import initialise
 from rnnspec.engine.noise import Seed
 from rnnspec.engine.results import Gradients, Inference, Run, State, Taped
@@ -63,10 +65,10 @@ class Kernel(ABC):
         """What the kernel of a mode reads, carries, emits and sums (rnnspec.lowering.signature)."""
 
     @once_only
-    def states(self) -> dict[str, Shape]:
+    def states(self) -> Mapping[str, Shape]:
         """Every value carried from step to step and its shape: the spec's states, and inputs and
         intermediates read at t-1."""
-        return {name: self.spec.shapes[name] for name in self.layout("infer")["states"]}
+        return Frozen({name: self.spec.shapes[name] for name in self.layout("infer")["states"]})
 
     @once_only
     def cell(self) -> Cell:
@@ -158,13 +160,14 @@ class Kernel(ABC):
             stay [T, B, ...].
         steps, rows: T and B, which the inputs tell where there are any: for a cell without inputs,
             and for calls that give none. rows may be left out where states or lengths tell it.
-        out: arrays of the caller's to write outputs to, name -> [T, B, ...], of any strides; with
-            pieces strides[0] must be B * strides[1], so that row b of step t is number t * B + b.
+        out: arrays of the caller's to write outputs to, name -> [T, B, ...], of any strides, which
+            share memory neither with one another nor with what is read; with pieces strides[0] must
+            be B * strides[1], so that row b of step t is number t * B + b.
 
         Raises ShapeError, DtypeError, or ValueError for lengths or noise.
         """
         call = self.call(params, inputs, states, lengths, noise=noise, pieces=pieces, steps=steps, rows=rows)
-        return self.run_forward(call, out)
+        return self.run_forward(call, apart(out, call))
 
     def record(
         self,
@@ -182,7 +185,7 @@ class Kernel(ABC):
         """Runs a sequence and gives the tape to the caller, as an array of which `resume` makes a
         Run. Arguments are those of `forward`."""
         call = self.call(params, inputs, states, lengths, noise=noise, pieces=pieces, steps=steps, rows=rows)
-        return self.run_record(call, out)
+        return self.run_record(call, apart(out, call))
 
     def resume(
         self,
@@ -200,9 +203,9 @@ class Kernel(ABC):
         memory and number of threads, from the same arguments.
 
         params, inputs, lengths, noise, pieces, steps, rows: as `record` had them; tape: the array
-        it gave. The Run has no outputs and no final states. The tape is not copied, and must not be written to.
-        Of inputs only the shapes are read, unless memory is "low": then they are read again, and
-        that they are as they were at `record` is the caller's to see to. Raises ShapeError where
+        it gave. The Run has no outputs and no final states. The tape is not copied, and must not be
+        written to. Of inputs only the shapes are read, unless memory is "low": then they are read
+        again, and that they are as they were at `record` is the caller's to see to. Raises ShapeError where
         the tape is not one of these arguments.
         """
         call = self.call(params, inputs, None, lengths, noise=noise, pieces=pieces, steps=steps, rows=rows)
@@ -224,7 +227,7 @@ class Kernel(ABC):
         """Runs a sequence without a tape. Arguments are those of `forward`; noise is what is
         expected of it, unless it is given or a seed draws it."""
         call = self.call(params, inputs, states, lengths, noise=noise, pieces=pieces, steps=steps, rows=rows)
-        return self.run_infer(call, out)
+        return self.run_infer(call, apart(out, call))
 
     @abstractmethod
     def run_forward(self, call: Call, out: Mapping[str, Array] | None = None) -> Run:
@@ -268,6 +271,9 @@ class Kernel(ABC):
             )
         if run.owner is not self:
             raise ValueError("this run was made by another kernel; call that kernel's backward.")
+        if out:
+            given = {"the gradient of output": outputs, "the gradient of final state": final}
+            checked.check_apart(out, _named_in(given) | _named_in({"input": run.saved.read_again}))
         return self._backward(run, outputs, final, out)
 
     @abstractmethod
@@ -319,6 +325,19 @@ class Kernel(ABC):
     @abstractmethod
     def _stepper(self, weights: Weights, rows: int, sizes: Mapping[str, int]) -> Stepper:
         """Makes the Stepper that `stream` drives: `rows` rows, with these packed weights."""
+
+
+def apart(out: Mapping[str, Array] | None, call: Call) -> Mapping[str, Array] | None:
+    """`out` as it is. Raises ShapeError where it shares memory with itself or with an argument."""
+    if out:
+        params = call.params.params if isinstance(call.params, Weights) else call.params
+        checked.check_apart(out, _named_in({"parameter": params, "input": call.inputs, "state": call.states}))
+    return out
+
+
+def _named_in(groups: Mapping[str, Mapping[str, Any] | None]) -> dict[str, Any]:
+    """The arrays of several groups, each under what it is called in messages."""
+    return {f"{kind} {name!r}": array for kind, arrays in groups.items() for name, array in (arrays or {}).items()}
 
 
 def whole_threads(threads: int | None) -> int | None:

@@ -21,11 +21,15 @@ class Saved(Protocol):
     def tape_bytes(self) -> int:
         """The size of the tape."""
 
+    @property
+    def read_again(self) -> Mapping[str, Array]:
+        """The caller's inputs that the backward run reads once more."""
+
     def histories(self, steps: int, rows: int) -> dict[str, Array]:
         """Every state after every step, [T, B, width]; zero past a row's end."""
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Run:
     """A forward run. outputs, states: name -> [T, B, ...], every step; final: name -> [B, ...], the
     states after each row's last step. tape_bytes: what it keeps for `backward` beside these and the

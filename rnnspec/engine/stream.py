@@ -10,6 +10,7 @@ from numpy import ndarray as Array
 
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.call import Cell, Named, sizes_of
+from rnnspec.engine.frozen import Frozen
 from rnnspec.engine.noise import mean
 from rnnspec.errors import ShapeError
 from rnnspec.language.sizes import check_size_value, full_shape, sizes_in, with_default_sizes
@@ -41,15 +42,16 @@ class Stream:
     rows=B)`.
 
     A step plans, packs and allocates nothing. outputs: name -> [B, ...], the same arrays after
-    every step, so copy what must outlive the next one. One thread at a time may use a stream;
-    different streams do not meet.
+    every step, in a dict that can't be changed: copy what must outlive the next one. One thread at
+    a time may use a stream; different streams do not meet.
     """
 
     def __init__(
         self, cell: Cell, rows: int, sizes: Mapping[str, int], stepper: Stepper, states: Mapping[str, Any] | None
     ):
-        self.cell, self.rows, self.sizes, self.stepper = cell, rows, sizes, stepper
-        self.outputs = stepper.outputs
+        self.cell, self.rows, self.sizes, self.stepper = cell, rows, Frozen(sizes), stepper
+        # others' names for the kernel's memory, which the stepper holds
+        self.outputs = Frozen({name: array.view() for name, array in stepper.outputs.items()})
         spec = cell.spec
         noise = mean(spec, sizes, 1, rows, cell.dtype, [n for n in spec.noise if n in spec.inputs])
         self._mean = {name: array[0] for name, array in noise.items()}

@@ -21,6 +21,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from rnnspec.language.polynomials import MILLS, horner
+
 INF, NAN = math.inf, math.nan
 
 
@@ -195,8 +197,13 @@ _ROWS = (
     Function(
         "gelu",
         V,
-        ("0.5 * (1 + erf(0.7071067811865476 * v)) + 0.3989422804014327 * v * exp(-0.5 * v * v)",),
-        "0.5 * v * (1 + erf(0.7071067811865476 * v))",
+        (
+            "where(v < -1.5, 0.3989422804014327 * exp(-0.5 * v * v) * (mills(-v) + v),"
+            " 0.5 * (1 + erf(0.7071067811865476 * v)) + 0.3989422804014327 * v * exp(-0.5 * v * v))",
+        ),
+        # 1 + erf(v) keeps nothing of its digits for v far below 0
+        "where(v < -1.5, 0.3989422804014327 * exp(-0.5 * v * v) * v * mills(-v),"
+        " 0.5 * v * (1 + erf(0.7071067811865476 * v)))",
         limits=(-0.0, -0.0, 0.0, INF),
         extra_digits=400,  # 1 + erf(v) of a value near the smallest number
         about="v times the normal distribution function of v",
@@ -204,8 +211,9 @@ _ROWS = (
     Function(
         "silu",
         V,
-        ("sigmoid(v) * (1 + v * (1 - sigmoid(v)))",),
-        "v * sigmoid(v)",
+        ("where(v < -60, (1 + v) * exp(0.5 * v) * exp(0.5 * v), sigmoid(v) * (1 + v * (1 - sigmoid(v))))",),
+        # sigmoid(v) has fewer digits than the product where it is below the smallest normal number
+        "where(v < -60, v * exp(0.5 * v) * exp(0.5 * v), v * sigmoid(v))",
         limits=(-0.0, -0.0, 0.0, INF),
         about="v * sigmoid(v), also called swish",
     ),
@@ -337,6 +345,15 @@ _ROWS = (
         limits=ODD,
         others=("0.5",),
         about="the value of the first, the derivative of the second",
+    ),
+    Function(
+        "mills",
+        V,
+        ("v * y - 1",),
+        f"({horner(MILLS, '((v - 4) / (v + 4))')}) / (v + 4)",
+        interval=(1.4, 14.0),
+        internal=True,
+        about="the normal distribution's tail from v on, over its density at v (Mills 1926); for v of 1.4 and more",
     ),
     Function(
         "shifted",

@@ -13,6 +13,7 @@ import hashlib
 import json
 import numbers
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
@@ -20,6 +21,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from rnnspec.errors import Problem, SpecError
+from rnnspec.language.hints import SpecHint, hints
 from rnnspec.language.meaning.check import Settings, check
 from rnnspec.language.meaning.unroll import settle
 from rnnspec.language.reading.document import Document, fail
@@ -41,15 +43,22 @@ def load(cell: str | os.PathLike[str], /, **settings: object) -> Spec:
     or has a / in it).
 
     Keywords set the cell's constants (numbers) and choices (one of the options). Raises SpecError:
-    `.errors` lists everything that is wrong, each with its place.
+    `.errors` lists everything that is wrong, each with its place. Warns (SpecHint) of what is
+    written in a form that loses what another keeps, like log(1 + exp(v)).
     """
     path = _find(os.fspath(cell), None)
-    return _spec(_read_file(path), settings)
+    return _with_hints(_spec(_read_file(path), settings))
 
 
 def loads(text: str, /, **settings: object) -> Spec:
     """The Spec of a YAML text; keywords as for `load`. Raises SpecError."""
-    return _spec(read(text), settings)
+    return _with_hints(_spec(read(text), settings))
+
+
+def _with_hints(spec: Spec) -> Spec:
+    for problem in hints(spec):
+        warnings.warn(SpecHint(str(problem)), stacklevel=3)
+    return spec
 
 
 def specs_folder() -> Path:

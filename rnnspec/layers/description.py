@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from rnnspec.engine.compile import compile
+from rnnspec.engine.frozen import Frozen
 from rnnspec.engine.kernel import Kernel
 from rnnspec.language.load import load
 from rnnspec.language.spec import Spec
@@ -93,7 +94,7 @@ class Layers:
                     f" {layer.spec.name!r}."
                 )
             shapes |= named
-        return shapes
+        return Frozen(shapes)
 
     @once_only
     def fixed(self) -> frozenset[str]:
@@ -114,12 +115,14 @@ class Layers:
         """
         first = self.layers[0].states
         if all(layer.states == first and list(layer.states) == list(first) for layer in self.layers):
-            return {name: (len(self.places), *shape) for name, shape in first.items()}
-        return {
-            f"{name}_l{depth}": (len(self.directions), *shape)
-            for depth, layer in enumerate(self.layers)
-            for name, shape in layer.states.items()
-        }
+            return Frozen({name: (len(self.places), *shape) for name, shape in first.items()})
+        return Frozen(
+            {
+                f"{name}_l{depth}": (len(self.directions), *shape)
+                for depth, layer in enumerate(self.layers)
+                for name, shape in layer.states.items()
+            }
+        )
 
     @once_only
     def state_places(self) -> tuple[dict[str, tuple[int, int]], ...]:
@@ -138,16 +141,18 @@ class Layers:
     def outputs(self) -> dict[str, Full]:
         """What the last layer emits, name -> shape of a step, the directions merged."""
         shapes = self.layers[-1].outputs
-        return {o: _merged(shapes[o], len(self.directions), self.merge) for o in self.emitted[-1]}
+        return Frozen({o: _merged(shapes[o], len(self.directions), self.merge) for o in self.emitted[-1]})
 
     @once_only
     def steps(self) -> dict[str, Full]:
         """The recorded values, name -> shape of a step."""
-        return {
-            f"{name}{self.suffix(depth, d)}": self.layers[depth].outputs[name]
-            for depth, d in self.places
-            for name in self.recorded[depth]
-        }
+        return Frozen(
+            {
+                f"{name}{self.suffix(depth, d)}": self.layers[depth].outputs[name]
+                for depth, d in self.places
+                for name in self.recorded[depth]
+            }
+        )
 
 
 def describe_layers(
@@ -274,7 +279,7 @@ def _inputs(layers: Sequence[Layer]) -> tuple[dict[str, Full], frozenset[str], d
                 )
                 if name in required:
                     raise ValueError(f"{clashing[name]}.")
-    return inputs, frozenset(required), clashing
+    return Frozen(inputs), frozenset(required), Frozen(clashing)
 
 
 def _merged(shape: Full, directions: int, merge: str) -> Full:

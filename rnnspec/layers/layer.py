@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy import ndarray as Array
 
+from rnnspec.engine.frozen import Frozen
 from rnnspec.engine.initialise import initialise
 from rnnspec.engine.kernel import Kernel
 from rnnspec.language.meaning.extras import ZERO
@@ -45,7 +46,7 @@ class Layer:
     """
 
     def __init__(self, kernel: Kernel, sizes: Mapping[str, int], bias: bool):
-        self.kernel, self.sizes, self.bias = kernel, dict(sizes), bias
+        self.kernel, self.sizes, self.bias = kernel, Frozen(sizes), bias
         spec = self.spec = kernel.spec
         self.layout = next(
             (
@@ -59,13 +60,13 @@ class Layer:
         self.slots, self.shapes = self._slots()
         self.fixed = frozenset(s.array for name in spec.fixed for s in self.slots[name])
         self.main, *self.others = list(spec.streams) or [""]
-        self.outputs = {o: self.full(spec.shapes[o]) for o in spec.outputs}
+        self.outputs = Frozen({o: self.full(spec.shapes[o]) for o in spec.outputs})
 
     @once_only
     def states(self) -> dict[str, Full]:
         """The states, asked for late: what a cell carries from step to step is known when it is
         compiled."""
-        return {name: self.full(shape) for name, shape in self.kernel.states.items()}
+        return Frozen({name: self.full(shape) for name, shape in self.kernel.states.items()})
 
     def full(self, shape: Shape) -> Full:
         """A declared shape as numbers."""
@@ -90,7 +91,7 @@ class Layer:
                     slots[name].append(Slot(block, row, row + count, whole))
                 row += count
             shapes[block] = like if self.layout is None else (row, *like[1:])
-        return slots, shapes
+        return Frozen(slots), Frozen(shapes)
 
     def parameters(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """The cell's parameters, from the layer's weights by name: views, but for sums of two."""

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy import ndarray as Array
 
-from rnnspec.engine.arrays import as_array, as_resets, check_lengths
+from rnnspec.engine.arrays import as_resets, check_lengths, own_view
 from rnnspec.engine.kernel import Kernel
 from rnnspec.engine.noise import Seed, seeds
-from rnnspec.errors import ShapeError
+from rnnspec.errors import ShapeError, visible
 from rnnspec.language.spec import Spec
 from rnnspec.layers.arguments import check_inputs, check_resets, check_rows, check_states, check_steps
 from rnnspec.layers.backward import backward
@@ -272,7 +272,9 @@ class Recurrent:
             raise
         except (OSError, Refused) as error:
             reason = error.reason if isinstance(error, Refused) else str(error)
-            raise ValueError(f"{os.fspath(path)} is no .npz file of weights, or it is damaged: {reason}.") from None
+            raise ValueError(
+                visible(f"{os.fspath(path)} is no .npz file of weights, or it is damaged: {reason}.")
+            ) from None
         self.load_state_dict(weights)
 
     # --- arrays in and out
@@ -291,7 +293,7 @@ class Recurrent:
         single: bool | None = None
         for name, array in given.items():
             shape = known[name]
-            value = as_array(f"input {name!r}", array, layers.dtype)
+            value = own_view(f"input {name!r}", array, layers.dtype)
             rank = len(shape) + 2
             if value.ndim not in (rank, rank - 1):
                 raise ShapeError(
@@ -326,7 +328,7 @@ class Recurrent:
         return None if resets is None else self._swapped(np.atleast_1d(as_resets(resets)), single)
 
     def _time_first(self, what: str, value: Any, single: bool) -> Array:
-        array = as_array(what, value, self.stack.dtype)
+        array = own_view(what, value, self.stack.dtype)
         if array.ndim < 2 - single:
             raise ShapeError(f"{what} has shape {array.shape}, which lacks axes of steps and rows.")
         return self._swapped(array, single)

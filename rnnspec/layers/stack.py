@@ -22,7 +22,7 @@ from rnnspec.layers.backward import backward
 from rnnspec.layers.description import Cell, Layers, describe_layers
 from rnnspec.layers.forward import forward, run_forward, run_infer, run_record
 from rnnspec.layers.layer import Full, Layer
-from rnnspec.layers.runs import Direction, StackCall, StackGradients, StackRun, StackWeights
+from rnnspec.layers.runs import Direction, StackCall, StackGradients, StackRun, StackWeights, checked_weights
 from rnnspec.layers.tapes import from_bytes, to_bytes
 
 
@@ -127,7 +127,7 @@ class Stack:
         that can be."""
         layers = self.description
         if isinstance(params, StackWeights):
-            if params.layers is not layers:
+            if params.layers is not layers or not params.checked:
                 _check_packed(layers, params)
             return params
         arrays = check_weights(layers, params, "params")
@@ -140,7 +140,7 @@ class Stack:
             else:
                 cells.append(layer.parameters({n: arrays[f"{n}{end}"] for n in layer.shapes}))
             initial.append({n: arrays[f"initial_{n}{end}"] for n in layer.states} if layers.learn_initial else {})
-        return StackWeights(tuple(cells), tuple(initial), layers)
+        return checked_weights(tuple(cells), tuple(initial), layers)
 
     def pack(self, params: Mapping[str, Any]) -> StackWeights:
         """Copies of the weights, packed for the kernels once: go in place of params to calls that
@@ -151,7 +151,7 @@ class Stack:
             shared = layers.share_directions and d
             cells.append(cells[-1] if shared else layers.layers[depth].kernel.pack(arrays))
         initial = tuple({n: a.copy() for n, a in arrays.items()} for arrays in views.initial)
-        return StackWeights(tuple(cells), initial, layers)
+        return checked_weights(tuple(cells), initial, layers)
 
     # --- calls
 

@@ -14,6 +14,7 @@ from rnnspec.language.functions import FUNCTIONS
 from rnnspec.language.meaning.shapes import shape_of
 from rnnspec.language.spec import Spec
 from rnnspec.language.syntax.tree import Binary, Call, Equation, Expr, Number, Ref, Unary, to_text
+from rnnspec.symbolic.adjoint import gradient_of
 from rnnspec.symbolic.expressions import FUNCTION_CLASSES
 from rnnspec.symbolic.graph import (
     Concat,
@@ -197,7 +198,10 @@ class _Adjoint:
         self.spec, self.graph, self.reverse = spec, graph, reverse
         self.uses = reverse.uses()
         self.once = {e.target for e in spec.equations if not e.timed}
-        self.states = {f"d_{state}_next": node for state, node in graph.states.items()}
+        self.states = {node: state for state, node in reverse.reads("state").items()}  # what comes from behind
+        before = graph.reads("state")
+        self.before = {f"d_{before[state]}": state for state in graph.states if state in before}
+        self.outputs = {gradient_of(output): output for output in graph.outputs}
 
     def rows(self) -> list[str]:
         nodes, results = self.reverse.nodes, set(self.reverse.results())
@@ -217,7 +221,7 @@ class _Adjoint:
         rows += [
             f"{name(s, 't-1', True)}^{{\\leftarrow}} &= {self.left(n)}"
             for s, n in self.reverse.states.items()
-            if n != f"d_{s}_prev"
+            if self.before.get(n) != s
         ]
         return rows + [
             f"{self.source(p, True)} &= \\sum_{{t, b}} {' + '.join(self.summand(n) for n in group) or '0'}"
@@ -249,13 +253,12 @@ class _Adjoint:
     def left(self, node: str) -> str:
         """The name of an adjoint node; what flows to the step before, and comes from the step
         behind, has an arrow."""
-        text = node.removeprefix("d_")
-        for state in self.reverse.states:
-            if node in (f"d_{state}_next", f"d_{state}_prev"):
-                return name(state, "t" if node.endswith("_next") else "t-1", True) + r"^{\leftarrow}"
+        if node in self.states or node in self.before:
+            state, time = (self.states[node], "t") if node in self.states else (self.before[node], "t-1")
+            return name(state, time, True) + r"^{\leftarrow}"
         if isinstance(read := self.reverse.nodes[node], Read):
-            return name(read.source.removeprefix("gradient of "), "t", True) + r"^{\downarrow}"
-        return name(text, "t", True)
+            return name(self.outputs[read.source], "t", True) + r"^{\downarrow}"
+        return name(node.removeprefix("d_"), "t", True)  # all others are named after what they are gradients of
 
     def summand(self, node: str) -> str:
         made = self.reverse.nodes[node]

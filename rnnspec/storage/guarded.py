@@ -1,8 +1,8 @@
 """Reads files that others may have written: regular files only, of a size that is known before
 anything is read, and whatever is wrong with one is a `Refused` that says so.
 
-In: a path, and how much is too much. Out: bytes, text or values of JSON (`archives` reads arrays). A
-file that is not there or can't be opened is an OSError, as ever.
+In: a path, and how much is too much. Out: bytes, text or values of JSON (`archives` reads arrays).
+A file that is not there or can't be opened is an OSError, as ever.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import IO, Any
 
 MOST_BYTES = 8 * 2**30  # of a file with arrays
@@ -55,8 +54,10 @@ def _regular(path: str | os.PathLike[str], status: os.stat_result, most: int) ->
 def read(path: str | os.PathLike[str], most: int = MOST_BYTES) -> bytes:
     """The content of a file."""
     with opened(path, most) as file, told(path):
-        content = file.read(most + 1)
-    if len(content) > most:  # it says that it has none, or grows
+        content = file.read(os.fstat(file.fileno()).st_size + 1)
+        while len(content) <= most and (more := file.read(65_536)):  # it says that it has none, or grows
+            content += more
+    if len(content) > most:
         raise Refused(path, f"it has over {most:,} bytes, and fewer make sense here")
     return content
 
@@ -96,11 +97,3 @@ def told(path: str | os.PathLike[str]) -> Iterator[None]:
         raise Refused(path, "there is not enough memory for it") from None
     except Exception as error:
         raise Refused(path, f"it is damaged, or of another kind ({type(error).__name__}: {str(error)[:200]})") from None
-
-
-def is_file(path: Path) -> bool:
-    """Whether there is a regular file, without an error for names that no file can have."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False

@@ -9,7 +9,8 @@ in it for ever, and so does what others lock for us: imports, Numba's compiler, 
   there, and who wants to enter meanwhile waits for the fork.
 
 Who needs both takes `making` first: a fork waits for `making`, and nobody in there may wait for who
-waits for the fork. `functools.cached_property` has a lock of its own until Python 3.12: `once_only` has none.
+waits for the fork. `functools.cached_property` has a lock of its own until Python 3.12: `once_only`
+has none.
 """
 
 from __future__ import annotations

@@ -33,6 +33,8 @@ def feature(draft: Draft, function: str, args: Arguments, target: str) -> Value:
     """The value of a function along features, whose nodes are added to the draft. target: the
     equation that it stands in, after which new nodes are called."""
     match function, args.nodes:
+        case "ones", _:
+            return symbol(draft.ones(args.sizes[0]))
         case "eye", _:
             return _diag(draft, draft.ones(args.sizes[0]))
         case "part", (vector,):

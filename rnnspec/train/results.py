@@ -131,9 +131,7 @@ def is_written(run: TrainingRun, folder: Path) -> bool:
     """Whether a folder has all that a run leaves which stands where this one does: its end may have
     been written in part, or the files may be those of an earlier end."""
     try:
-        if not (folder / METRICS).is_file():  # what is no regular file may never end
-            return False
-        final = json.loads((folder / METRICS).read_bytes())["final"]
+        final = json.loads(guarded.read(folder / METRICS))["final"]
         there = all(name in FILES and (folder / name).is_file() for name in final["files"])
         return bool(final["finished"]) and final["step"] == run.step and there
     except (OSError, ValueError, KeyError, TypeError, RecursionError):

@@ -24,7 +24,7 @@ def _whole(least: int, most: int = LARGE) -> Test:
 
 
 def _number(good: Callable[[float], bool]) -> Test:
-    return lambda v: isinstance(v, int | float) and not isinstance(v, bool) and abs(v) <= math.inf and good(v)
+    return lambda v: (isinstance(v, float) or _whole(-(2**63), 2**63)(v)) and abs(v) <= math.inf and good(v)
 
 
 def _mapping(value: Test) -> Test:
@@ -45,6 +45,11 @@ def _text(value: Any) -> bool:
 
 def _any_number(value: Any) -> bool:
     return _number(lambda _: True)(value) or (isinstance(value, float) and math.isnan(value))
+
+
+def _snapshot(value: Any) -> bool:
+    scores = {k: v for k, v in value.items() if k != "sample"} if isinstance(value, dict) else None
+    return SCORES(scores) and _whole(0, 2**62)(value.get("step")) and isinstance(value.get("sample", ""), str)
 
 
 POSITIVE, NONNEGATIVE = _number(lambda v: 0 < v < math.inf), _number(lambda v: 0 <= v < math.inf)
@@ -84,7 +89,7 @@ MEMORY: Mapping[str, Test] = {
     "source": NAMES,
     "target": NAMES,
 }
-SNAPSHOT = _mapping(lambda v: v is None or isinstance(v, str) or _any_number(v))
+SCORES = _mapping(_or_none(_any_number))
 META: Mapping[str, Test] = {
     "memory": lambda v: isinstance(v, dict) and all(MEMORY.get(key, lambda _: False)(item) for key, item in v.items()),
     "data_sha256": _text,
@@ -104,7 +109,7 @@ META: Mapping[str, Test] = {
         isinstance(v, dict)
         and set(v) == {"loss", "snapshots"}
         and _list(_any_number)(v["loss"])
-        and _list(lambda s: SNAPSHOT(s) and _whole(0, 2**62)(s.get("step")))(v["snapshots"])
+        and _list(_snapshot)(v["snapshots"])
     ),
     "arrays": NAMES,
 }

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system can
 ROOT = Path(__file__).resolve().parents[2]
 ALLOWED = {"storage/locks.py", "backends/cpu/launch/pool.py"}  # the second makes them anew by itself
 
-# Prints how many children did not end well. `first`: whether forks begin before anything is imported.
+# Prints how many children did not end well. `first`: forks begin before anything is imported.
 SCRIPT = """
 import faulthandler, itertools, os, random, signal, sys, threading, time, warnings
 import numpy as np

@@ -51,6 +51,7 @@ CASES = {
         "[]",
         lambda e: np.diag(e.U) @ e.v + (e.W @ e.x).sum(),
     ),
+    "ones": ("outer(ones(H), x[t]) @ w + W @ ones(D)", "H", lambda e: e.x @ e.w + e.W.sum(1)),
     "eye": ("(U - s * eye(H)) @ h[t-1]", "H", lambda e: e.U @ e.h - e.s * e.h),
     "transpose": ("W.T @ h[t-1] + h[t-1] @ W", "D", lambda e: 2 * e.W.T @ e.h),
     "product of matrices": ("(U @ W) @ x[t] + U.T @ W @ x[t]", "H", lambda e: e.U @ e.W @ e.x + e.U.T @ e.W @ e.x),

@@ -147,6 +147,11 @@ def run(folder, adapter, dtype, text=text_of, arrays=arrays_of):
         yield result
 
 
+def visible(text):
+    """The text without what would control a terminal: names in a pack are somebody else's."""
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
 def find_adapter(text):
     """The function that module:function names, the module looked for in the current folder
     first."""
@@ -167,9 +172,10 @@ if __name__ == "__main__":
     try:
         for result in run(Path(__file__).parent, adapter, args.dtype):
             results.append(result["status"])
-            print(
+            line = (
                 f"{result['status']:<10}{result['case']:<16}{result['largest'] or 0:.1e}  {'; '.join(result['wrong'])}"
             )
+            print(visible(line))
     except Exception as error:  # those of an adapter are results
-        parser.error(f"this pack is damaged: {type(error).__name__}: {error}")
+        parser.error(visible(f"this pack is damaged: {type(error).__name__}: {error}"))
     sys.exit(0 if "ok" in results and "FAILED" not in results else 1)

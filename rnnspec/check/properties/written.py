@@ -34,7 +34,7 @@ def kept_as_written(known: Subject, shapes: Shapes) -> Outcome:
     chances = np.array(CHANCES) / sum(CHANCES)
     case = case.map(lambda a: rng.choice(HARD, a.shape, p=chances) if a.ndim else np.asarray(rng.choice(HARD[2:9])))
     wanted = run_as_written(known.spec, case)
-    found = reference.forward(known.graph, case.params, case.inputs, case.states, sizes=case.sizes)
+    found = reference.forward(known.graph, case.params, case.inputs, case.states, sizes=case.sizes, lead=case.lead)
     error, where = 0.0, "all arrays"
     for kind, theirs, ours in (("output", wanted.outputs, found.outputs), ("final", wanted.final, found.final)):
         for name, expected in theirs.items():
@@ -66,11 +66,12 @@ def run_is_as_written(known: Subject, shapes: Shapes) -> Outcome:
     kernel = known.compiled()
 
     def definition(kind: numbers.Numbers, case: Case = case) -> Values:
-        run = reference.forward(known.graph, case.params, case.inputs, case.states, sizes=case.sizes, numbers=kind)
+        given = (case.params, case.inputs, case.states)
+        run = reference.forward(known.graph, *given, sizes=case.sizes, numbers=kind, lead=case.lead)
         return {ArrayKind.OUTPUT: run.outputs, ArrayKind.FINAL: {n: run.final[n] for n in known.spec.states}}
 
     def inferred(case: Case) -> Values:
-        run = kernel.infer(case.params, case.inputs, case.states)
+        run = kernel.infer(case.params, case.inputs, case.states, **case.extent)
         return {ArrayKind.OUTPUT: run.outputs, ArrayKind.FINAL: {n: run.final[n] for n in known.spec.states}}
 
     with mpmath.workdps(DIGITS):

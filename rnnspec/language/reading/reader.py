@@ -20,6 +20,7 @@ from rnnspec.language.reading.document import AppliedTransform, Argument, Defini
 from rnnspec.language.reading.initialisers import FORMS, INITIALISERS, initialiser
 from rnnspec.language.reading.placed import placed, targets
 from rnnspec.language.reading.values import Values
+from rnnspec.language.sizes import reads_as_size
 from rnnspec.language.spec import Default, Example, Size
 from rnnspec.language.syntax.faults import Faults, bad_name, did_you_mean, listed
 from rnnspec.language.syntax.parse import decimal, parse_expression
@@ -100,7 +101,8 @@ class Reader:
                         continue
                     size = dataclasses.replace(size, **{key: self.values.text(part, key).strip()})
             else:
-                size = Size(meaning=self.values.text(value, f"the size {name}").strip())
+                text = self.values.text(value, f"the size {name}").strip()
+                size = Size(default=text) if reads_as_size(text) else Size(meaning=text)
             sizes[name] = Entry(size, at)
         return {"sizes": sizes}
 

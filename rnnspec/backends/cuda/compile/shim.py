@@ -2,8 +2,8 @@
 numba-cuda, whose successor would be too.
 
 Kernels are compiled to PTX; running them (driver.py) needs no compiler. What texts call beside
-Python: `select` and `larger`; `add_products` and its like, for which a thousand lines would take minutes to
-compile; and, for blocks that wait for each other, `arrive`, `arrived` and `fresh`, which the
+Python: `select` and `larger`; `add_products` and its like, for which a thousand lines would take
+minutes to compile; and, for blocks that wait for each other, `arrive`, `arrived` and `fresh`, which the
 compiler neither moves nor drops, and which the cache of a processor does not answer.
 """
 
