@@ -117,6 +117,9 @@ def thread_independence(known: Subject, shapes: Shapes) -> Outcome:
         run_kernel(kernel, poison)
         gap = worst(run_kernel(kernel, case), single)
         outcomes.append(Outcome(gap.error, EXACT, f"{gap.text} on {threads} threads at {case.about()}"))
+        inferred = kernel.infer(case.params, case.inputs, case.states, case.lengths, **case.extent)
+        gap = worst({ArrayKind.OUTPUT: inferred.outputs}, {ArrayKind.OUTPUT: single[ArrayKind.OUTPUT]})
+        outcomes.append(Outcome(gap.error, EXACT, f"{gap.text} of infer on {threads} threads at {case.about()}"))
     return largest(outcomes)
 
 
