@@ -373,8 +373,7 @@ _ROWS = (
         "where(9.094947017729282e-13 <= v and v <= 1099511627776, 1, where(0 < v and 0 * v == 0, v, 1))",
         internal=True,
         neutral="1",
-        about="what numbers up to v are divided by where they are squared and added: 1 for ordinary ones, which so "
-        "stay what they are to the bit, else v; 1 again if that is 0, infinite or NaN",
+        about="what numbers up to v are divided by to be squared and added: 1 for ordinary ones, else v if it is usable",
     ),
     Function(
         "unscaled",

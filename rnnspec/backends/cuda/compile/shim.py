@@ -3,8 +3,8 @@ numba-cuda, whose successor would be too.
 
 Kernels are compiled to PTX; running them (driver.py) needs no compiler. What texts call beside
 Python: `select` and `larger`; `add_products` and its like, for which a thousand lines would take
-minutes to compile; and, for blocks that wait for each other, `arrive`, `arrived` and `fresh`, which the
-compiler neither moves nor drops, and which the cache of a processor does not answer.
+minutes to compile; and, for blocks that wait for each other, `arrive`, `arrived` and `fresh`, which
+the compiler neither moves nor drops, and which the cache of a processor does not answer.
 """
 
 from __future__ import annotations
