@@ -23,6 +23,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from rnnspec.errors import BackendUnavailable, DtypeError, ShapeError, UnsupportedError
 from rnnspec.interop import torch_ops
+from rnnspec.interop.torch_autograd import transformed
 from rnnspec.interop.torch_config import OPTIONS, Config, config_of, describe, dtype_name, take_backend
 from rnnspec.layers.description import Cell
 from rnnspec.layers.stack import Stack
@@ -80,13 +81,16 @@ def recurrent(
 def _operator(groups: list[list[Tensor]], training: bool) -> Any:
     """The one that keeps a tape, where it is wanted. A program exported for evaluation has none,
     though its weights require gradients."""
+    if torch._C._are_functorch_transforms_active():
+        return transformed  # whatever requires a gradient: wrapped tensors do not say so
+    torch_ops.refuse_duals(*groups)
     wanted = torch.is_grad_enabled() and any(t.requires_grad for group in groups for t in group)
     exporting = getattr(
         torch.compiler, "is_exporting", lambda: False
     )  # before torch 2.7 such a program keeps a tape that nobody reads
     if not wanted or (exporting() and not training):
         return torch.ops.rnnspec.infer
-    return torch_ops.transformed if torch._C._are_functorch_transforms_active() else torch.ops.rnnspec.forward
+    return torch.ops.rnnspec.forward
 
 
 # --- tensors in
