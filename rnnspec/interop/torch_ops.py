@@ -257,7 +257,7 @@ def _(config, params, inputs, states, fed, given, lengths, resets, seed, threads
 def _(config, params, inputs, states, fed, given, lengths, resets, seed, threads):  # type: ignore[no-untyped-def]
     layers = stack_for(config, params, inputs).description
     count = tapes.count(layers, seed is not None)
-    if inputs[0].device.type == "meta":  # has no sizes that depend on data
+    if inputs[0].device.type == "meta" or not _has_symbols(inputs[0]):
         sizes = [0] * count
     else:  # the size of a tape depends on how rows are dealt out to threads, and on lengths
         sizes = [torch.library.get_ctx().new_dynamic_size() for _ in range(count)]
@@ -266,6 +266,13 @@ def _(config, params, inputs, states, fed, given, lengths, resets, seed, threads
         inputs[0].new_empty(1, dtype=torch.int64),
         *(inputs[0].new_empty(n, dtype=torch.uint8) for n in sizes),
     ]
+
+
+def _has_symbols(tensor: Tensor) -> bool:
+    """Whether the mode of a fake tensor has sizes that depend on data, as tracing has, and a
+    FakeTensorMode by itself has not."""
+    mode = getattr(tensor, "fake_mode", None)
+    return mode is not None and mode.shape_env is not None and mode.allow_dynamic_output_shape_ops
 
 
 @backward.register_fake

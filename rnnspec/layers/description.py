@@ -303,13 +303,18 @@ def _specs(cell: Cell | Sequence[Cell], num_layers: int | None, settings: Mappin
     return [c if isinstance(c, Spec) else load(c) for c in cell]
 
 
-def _check_options(depth: int, dropout: float, merge: str, flags: Mapping[str, bool]) -> None:
+def check_dropout(dropout: object) -> None:
+    """Raises ValueError unless this is a probability."""
     if (
         isinstance(dropout, bool | np.bool_)
         or not isinstance(dropout, int | float | np.floating)
         or not 0.0 <= dropout <= 1.0
     ):
         raise ValueError(f"dropout must be a probability between 0 and 1, got {dropout!r}.")
+
+
+def _check_options(depth: int, dropout: float, merge: str, flags: Mapping[str, bool]) -> None:
+    check_dropout(dropout)
     if dropout and depth == 1:
         warnings.warn(f"dropout={dropout} acts between layers, and there is only one: it does nothing.", stacklevel=5)
     if merge not in MERGES:
