@@ -74,8 +74,8 @@ def recurrent(
 
     Without gradients (torch.no_grad, or nothing requires one) no tape is kept. Nothing is copied or
     cast on the way in or out, but under torch.autocast: there bfloat16 and float16 come in as
-    float32, and results go out in autocast's dtype. Raises ShapeError, DtypeError, and ValueError for lengths;
-    BackendUnavailable for tensors on a device that has no kernels.
+    float32, and results go out in autocast's dtype. Raises ShapeError, DtypeError, and ValueError
+    for lengths; BackendUnavailable for tensors on a device that has no kernels.
     """
     if isinstance(input, PackedSequence):
         return _packed(config, weights, input, hx, lengths, resets, {"training": training, "threads": threads})

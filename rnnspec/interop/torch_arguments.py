@@ -21,6 +21,8 @@ LOW = (torch.bfloat16, torch.float16)
 
 def inputs_of(config: Config, x: Any, batch_first: bool) -> tuple[dict[str, Tensor], bool]:
     """Inputs by name, time first, and whether they came without a batch axis."""
+    # under which sizes are tensors, and comparing them is a warning: the operator compares them too
+    tracing = torch.jit.is_tracing()
     shapes, needed = dict(config.inputs), list(config.required) or [n for n, _ in config.inputs]
     whole = isinstance(x, tuple) and len(x) == len(shapes)
     given = by_name(x, list(shapes) if whole else needed, "input", list(shapes))
@@ -31,7 +33,7 @@ def inputs_of(config: Config, x: Any, batch_first: bool) -> tuple[dict[str, Tens
                 f"input {name!r} must have {len(shape) + 2} axes ({'B, T' if batch_first else 'T, B'}, features), or"
                 f" {len(shape) + 1} for one row without a batch; got shape {tuple(tensor.shape)}."
             )
-        if _differs(tensor.shape[axes - len(shape) :], shape):
+        if not tracing and tuple(tensor.shape[axes - len(shape) :]) != shape:
             raise ShapeError(
                 f"input {name!r} has shape {tuple(tensor.shape)}, expected {shape[-1]} features at its end."
             )
@@ -65,31 +67,26 @@ def by_name(value: Any, names: list[str], what: str, optional: Sequence[str] = (
 
 
 def weights_of(config: Config, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights in the order of the Config. Raises ShapeError naming all that are wrong."""
+    tracing = torch.jit.is_tracing()
     wrong = [f"missing {n!r}" for n, _ in config.weights if n not in weights]
     wrong += [f"unexpected {n!r}" for n in weights if n not in dict(config.weights)]
     wrong += [
         f"{n!r} has shape {tuple(weights[n].shape)}, expected {shape}"
         for n, shape in config.weights
-        if n in weights and _differs(as_tensor(f"weight {n!r}", weights[n]).shape, shape)
+        if n in weights and not tracing and tuple(as_tensor(f"weight {n!r}", weights[n]).shape) != shape
     ]
     if wrong:
         raise ShapeError(f"weights: {'; '.join(wrong)}.")
     return {n: weights[n] for n, _ in config.weights}
 
 
-def _differs(found: torch.Size, shape: tuple[int, ...]) -> bool:
-    """Whether a shape is another. torch.jit.trace, under which sizes are tensors and a comparison
-    is a warning, leaves that to the operator."""
-    return not torch.jit.is_tracing() and tuple(found) != shape
-
-
-def autocast(*groups: Mapping[str, Tensor]) -> tuple[list[dict[str, Tensor]], torch.dtype | None]:
+def autocast(*groups: dict[str, Tensor]) -> tuple[tuple[dict[str, Tensor], ...], torch.dtype | None]:
     """The tensors as these layers compute under torch.autocast: in float32, and the dtype that
     results are given then. Outside of it, and of float64, all is as it is and the dtype is None."""
-    same: list[dict[str, Tensor]] = [dict(group) for group in groups]
     if not torch.is_autocast_enabled("cpu"):
-        return same, None
-    raised = [{n: t.float() if t.dtype in LOW else t for n, t in group.items()} for group in same]
+        return groups, None
+    raised = tuple({n: t.float() if t.dtype in LOW else t for n, t in group.items()} for group in groups)
     first = next((t for group in raised for t in group.values()), None)
     low = torch.get_autocast_dtype("cpu")
     return raised, low if first is not None and first.dtype == torch.float32 and low in LOW else None

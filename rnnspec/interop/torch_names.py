@@ -1,5 +1,5 @@
-"""What torch.nn.RNN, LSTM and GRU have beside their call, for programs that touch it: sizes, `mode`,
-lists of weights, checks of shapes, the text of `print`.
+"""What torch.nn.RNN, LSTM and GRU have beside their call, for programs that touch it: sizes,
+`mode`, lists of weights, checks of shapes, the text of `print`.
 
 In: the Config of layers, and the arguments that they were made with. Nothing here computes.
 """
@@ -62,7 +62,7 @@ def in_torchs_order(init: Callable[..., None]) -> Callable[..., None]:
 
 
 def call_in(tracer: Any, module: torch.nn.Module, args: tuple[Any, ...]) -> Any:
-    """A call of a module in the graph of torch.fx, as a module of torch.nn stands in it: one node."""
+    """A call of a module in the graph of torch.fx, as torch.nn's stand in it: one node."""
     try:
         path = tracer.path_of_module(module)
     except NameError:  # the module is what is traced, not a part of it
@@ -78,7 +78,7 @@ def call_in(tracer: Any, module: torch.nn.Module, args: tuple[Any, ...]) -> Any:
 
 
 class Names(torch.nn.Module):
-    """The attributes and methods of torch.nn.RNN, LSTM and GRU, but for the call and the weights."""
+    """The attributes and methods of torch.nn.RNN, LSTM and GRU, but for call and weights."""
 
     config: Config
     batch_first: bool
@@ -160,8 +160,8 @@ class Names(torch.nn.Module):
     # --- checks
 
     def check_input(self, input: Tensor, batch_sizes: Tensor | None) -> None:
-        """Raises ShapeError or DtypeError unless this is an input of these layers: [T, B, D], or the
-        data of a PackedSequence, [N, D], beside its batch_sizes."""
+        """Raises ShapeError or DtypeError unless this is an input of these layers: [T, B, D], or
+        the data of a PackedSequence, [N, D], beside its batch_sizes."""
         first = getattr(self, self._flat_weights_names[0]) if self._flat_weights_names else input
         if input.dtype != first.dtype and not torch.is_autocast_enabled("cpu"):
             raise DtypeError(f"the input has dtype {input.dtype}, the weights {first.dtype}: convert one of them.")

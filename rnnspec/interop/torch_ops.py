@@ -272,7 +272,8 @@ def _has_symbols(tensor: Tensor) -> bool:
     """Whether the mode of a fake tensor has sizes that depend on data, as tracing has, and a
     FakeTensorMode by itself has not."""
     mode = getattr(tensor, "fake_mode", None)
-    return mode is not None and mode.shape_env is not None and mode.allow_dynamic_output_shape_ops
+    symbols = getattr(mode, "shape_env", None)
+    return symbols is not None and symbols.allow_dynamic_output_shape_ops
 
 
 @backward.register_fake

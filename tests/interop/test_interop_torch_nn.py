@@ -6,7 +6,7 @@ test/nn/) ask of these modules; none of their text is here. What they ask and is
 
 - second derivatives (gradgrad): the backward pass is a kernel, and an error says so;
 - the words of error messages: ours say more. The kinds of errors are the same;
-- an error for sequences of length 0: here they are sequences, and the state comes out as it went in;
+- an error for sequences of length 0: here the state comes out as it went in;
 - proj_size=0 given to a GRU or RNN is an error there; here any other number is;
 - cuDNN's weight buffers, devices other than the CPU, and modules spread over several;
 - RNNCell, LSTMCell, GRUCell: `rnnspec.Stream` and `step` have other conventions;
