@@ -14,6 +14,7 @@ COMMANDS = {
     "scaling": "time against the number of steps and of rows",
     "layers": "a stack of layers in torch against its bare kernels and torch.nn",
     "cells": "speed of every cell in specs/, worst first",
+    "drift": "cells beside the implementations of them in the packages that are installed",
     "gates": "parameters, work, time, tape and score on a task, cells side by side",
     "ag_news": "the AG_NEWS experiment, with the same models in PyTorch beside it",
     "gpu": "CUDA kernels: every cell against the CPU, then speed against torch; needs a GPU",

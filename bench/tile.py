@@ -120,7 +120,18 @@ def outers(dtype: str, top: Callable[[], float]) -> None:
     for rows, M, N in sizes:
         A, B, C = [normal(shape, dtype) for shape in [(rows, M), (rows, N), (M, N)]]
         call = prepared(
-            runtime(dtype).outer, A.ctypes.data, M, B.ctypes.data, N, rows, M, N, C.ctypes.data, N, scratch.ctypes.data
+            runtime(dtype).outer,
+            A.ctypes.data,
+            M,
+            B.ctypes.data,
+            N,
+            rows,
+            M,
+            N,
+            C.ctypes.data,
+            N,
+            scratch.ctypes.data,
+            0,
         )
         report(f"outer rows {rows} M {M} N {N}", 2 * rows * M * N, call, partial(np.matmul, A.T, B), top)
 

@@ -17,8 +17,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from rnnspec.storage.locks import making
+
 if TYPE_CHECKING:
     from rnnspec import transform
+    from rnnspec.backends.cpu.native import loaded, unload
     from rnnspec.compare.comparison import Comparison
     from rnnspec.compare.verdict import diff
     from rnnspec.engine import noise
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from rnnspec.engine.kernel import Kernel
     from rnnspec.engine.results import Gradients, Inference, Run
     from rnnspec.errors import BackendUnavailable, DtypeError, RnnspecError, ShapeError, SpecError, UnsupportedError
+    from rnnspec.language.hints import SpecHint
     from rnnspec.language.load import load, loads, spec_names
     from rnnspec.language.spec import Spec
     from rnnspec.layers.recurrent import Recurrent
@@ -37,6 +41,9 @@ _HOME = {
     "loads": "language.load",
     "spec_names": "language.load",
     "Spec": "language.spec",
+    "SpecHint": "language.hints",
+    "loaded": "backends.cpu.native",
+    "unload": "backends.cpu.native",
     "compile": "engine.compile",
     "Kernel": "engine.kernel",
     "Run": "engine.results",
@@ -57,11 +64,12 @@ __all__ = [*_HOME, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(f"rnnspec.{_MODULES[name]}")
-    if name not in _HOME:
+    if name not in _HOME and name not in _MODULES:
         raise AttributeError(f"module 'rnnspec' has no attribute {name!r}")
-    value = getattr(import_module(f"rnnspec.{_HOME[name]}"), name)
+    with making:
+        if name in _MODULES:
+            return import_module(f"rnnspec.{_MODULES[name]}")
+        value = getattr(import_module(f"rnnspec.{_HOME[name]}"), name)
     globals()[name] = value
     return value
 

@@ -2,14 +2,39 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
+
+
+def visible(text: str) -> str:
+    """A text of somebody else's for a terminal: what would control it, turn the direction of
+    writing or not be seen stands as its escape, such as \\u001b; line ends and tabs stay."""
+    return _UNSEEN.sub(_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    units = match[0].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
 
 
 class RnnspecError(Exception):
-    """Every error that rnnspec raises on purpose."""
+    """Every error that rnnspec raises on purpose. Its text is `visible`."""
+
+    def __str__(self) -> str:
+        return visible(super().__str__())
 
 
 LINE_SHOWN = 160  # characters of a source line that a message shows
+
+
+def encodable(text: str) -> str:
+    """The text with halves of characters, which no file or terminal takes, as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 @dataclass(frozen=True)
@@ -25,17 +50,22 @@ class Problem:
     width: int = 1
 
     def __str__(self) -> str:
-        where = f"{self.file}:{self.line}:{self.column}: " if self.line else f"{self.file}: " if self.file else ""
+        return encodable(self._text())
+
+    def _text(self) -> str:
+        file = visible(self.file)
+        where = f"{file}:{self.line}:{self.column}: " if self.line else f"{file}: " if file else ""
         if not self.source_line:
-            return f"{where}{self.message}"
-        shown = self.source_line.replace("\t", " ").rstrip()
+            return f"{where}{visible(self.message)}"
+        # one for one: the mark below points to a column
+        shown = _UNSEEN.sub("\N{REPLACEMENT CHARACTER}", self.source_line.replace("\t", " ").rstrip())
         start = len(shown) - len(shown.lstrip())
         if len(shown) - start > LINE_SHOWN:  # a window around the fault
             start = max(start, min(self.column - 1 - LINE_SHOWN // 2, len(shown) - LINE_SHOWN))
         caret = " " * max(0, self.column - 1 - start) + "^" * max(
             1, min(self.width, start + LINE_SHOWN - self.column + 1)
         )
-        return f"{where}{self.message}\n   {shown[start : start + LINE_SHOWN]}\n   {caret}"
+        return f"{where}{visible(self.message)}\n   {shown[start : start + LINE_SHOWN]}\n   {caret}"
 
 
 class SpecError(RnnspecError, ValueError):

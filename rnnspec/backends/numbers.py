@@ -93,6 +93,13 @@ def _elementwise(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 # --- expressions
 
+_OPERATIONS: Mapping[str, Callable[..., Any]] = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "divide": np.true_divide,
+    "negative": np.negative,
+}
 _CONDITIONS: Mapping[str, Callable[..., Any]] = {
     "less": np.less,
     "less_equal": np.less_equal,
@@ -114,15 +121,14 @@ def compiled(expr: Any, numbers: Any) -> Callable[[Arrays], Any]:
         constant = numbers.constant(expr)
         return lambda values: constant
     parts = [compiled(a, numbers) for a in expr.args]
-    if expr.is_Add:
-        return lambda values: sum((p(values) for p in parts[1:]), parts[0](values))
-    if expr.is_Mul:
-        return lambda values: math.prod((p(values) for p in parts[1:]), start=parts[0](values))
-    if expr.is_Pow:
-        return _power(expr, parts[0], numbers)
-    if isinstance(expr, sympy.Abs):
-        return lambda values: _select(_real(parts[0](values)) < 0, -parts[0](values), parts[0](values))
     name = type(expr).__name__
+    if name in _OPERATIONS:
+        operation = _OPERATIONS[name]
+        return lambda values: operation(*(p(values) for p in parts))
+    if name == "total":
+        return lambda values: sum((p(values) for p in parts[1:]), parts[0](values))
+    if name == "power":
+        return _power(expr.args[1], parts[0], numbers)
     if name in _CONDITIONS:
         condition = _CONDITIONS[name]
         return lambda values: condition(*(_real(p(values)) for p in parts)).astype(bool)
@@ -135,8 +141,7 @@ def compiled(expr: Any, numbers: Any) -> Callable[[Arrays], Any]:
     return compiled(expand_row(row, expr.args), numbers)
 
 
-def _power(expr: Any, base: Callable[[Arrays], Any], numbers: Numbers) -> Callable[[Arrays], Any]:
-    exponent = expr.exp
+def _power(exponent: Any, base: Callable[[Arrays], Any], numbers: Numbers) -> Callable[[Arrays], Any]:
     if exponent.is_Integer:
         n = int(exponent)
         return (lambda values: base(values) ** n) if n > 0 else (lambda values: 1 / base(values) ** -n)

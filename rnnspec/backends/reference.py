@@ -34,6 +34,7 @@ from rnnspec.symbolic.graph import (
     Reduce,
     Transpose,
 )
+from rnnspec.symbolic.left_out import Side, left_out
 
 # --- one step
 
@@ -50,9 +51,11 @@ class Step:
     number: int
 
 
-def evaluate(graph: Graph, step: Step, numbers: Numbers, sizes: Mapping[str, int]) -> dict[str, Array]:
-    """Every node's value [B or 1, ...]."""
-    run = _Evaluation(graph, step, numbers, sizes)
+def evaluate(
+    graph: Graph, step: Step, numbers: Numbers, sizes: Mapping[str, int], left: Mapping[str, Side] | None = None
+) -> dict[str, Array]:
+    """Every node's value [B or 1, ...]. left: what `left_out` says of an adjoint."""
+    run = _Evaluation(graph, step, numbers, sizes, left or {})
     with np.errstate(all="ignore"):
         for name, node in graph.nodes.items():
             value = run.node(name, node)
@@ -69,6 +72,7 @@ class _Evaluation:
     step: Step
     numbers: Numbers
     sizes: Mapping[str, int]
+    left: Mapping[str, Side]
     values: dict[str, Array] = field(default_factory=dict)
 
     def node(self, name: str, node: Node) -> Array:
@@ -80,7 +84,7 @@ class _Evaluation:
                 return self.pointwise(name, expr)
             case Product(matrix, vector, transposed):
                 m, v = values[matrix], values[vector]
-                return _times(np.swapaxes(m, 1, 2) if transposed else m, v, numbers)
+                return _times(np.swapaxes(m, 1, 2) if transposed else m, v, numbers, self.left.get(name))
             case Reduce("sum", arg):
                 flat = _flat(values[arg])
                 return flat.sum(axis=1) if flat.shape[1] else numbers.array(np.zeros(len(flat)))
@@ -97,7 +101,7 @@ class _Evaluation:
                 start = evaluate_size(first, sizes)
                 return values[arg][:, start : start + evaluate_size(length, sizes)]
             case Outer(left, right):
-                return values[left][:, :, None] * values[right][:, None, :]
+                return _kept(values[left][:, :, None], values[right][:, None, :], self.left.get(name), numbers)
             case Transpose(arg):
                 return np.swapaxes(values[arg], 1, 2)
             case Diag(arg):
@@ -132,15 +136,25 @@ def _flat(value: Array) -> Array:
     return value.reshape(len(value), math.prod(value.shape[1:]))
 
 
-def _times(matrix: Array, vector: Array, numbers: Numbers) -> Array:
+def _times(matrix: Array, vector: Array, numbers: Numbers, side: Side | None = None) -> Array:
     """matrix [1 or B, M, K] @ vector [1 or B, K] -> [B, M], or @ matrix [1 or B, K, N] -> [B, M,
-    N]."""
+    N]; side: of the factor whose zeros leave the other one out."""
     right = vector[:, :, None] if vector.ndim == 2 else vector
+    other = right if side == "left" else matrix
     if numbers.dtype is object and matrix.shape[2] == 0:
         product = numbers.array(np.zeros((max(len(matrix), len(vector)), matrix.shape[1], right.shape[2])))
+    elif side and not np.all(other - other == 0):  # something is NaN or infinite
+        product = _kept(matrix[:, :, :, None], right[:, None, :, :], side, numbers).sum(axis=2)
     else:
         product = np.matmul(matrix, right)
     return product[:, :, 0] if vector.ndim == 2 else product
+
+
+def _kept(first: Array, second: Array, side: Side | None, numbers: Numbers) -> Array:
+    """first * second, 0 where the factor at `side` is 0, whatever the other is there."""
+    if side is None:
+        return first * second
+    return np.where((first if side == "left" else second) == 0, numbers.array(0.0), first * second)
 
 
 def view(whole: Array, piece: Piece | None, sizes: Mapping[str, int]) -> Array:
@@ -188,13 +202,15 @@ def forward(
     *,
     sizes: Mapping[str, int],
     numbers: Numbers = FLOAT64,
+    lead: tuple[int, int] | None = None,
 ) -> Trajectory:
-    """Runs the forward graph over a sequence.
+    """Runs the forward graph over a sequence. Past a row's end its state stays, its outputs are
+    zero.
 
     params: [...]; inputs: [T, B, ...]; states: [B, ...], zero where left out; lengths: [B] steps
     that each row takes, None where all take T; sizes: the value of every size; numbers: what the
-    arithmetic is done in. Past a row's end its state stays and its outputs are zero."""
-    steps, rows = next(iter(inputs.values())).shape[:2]
+    arithmetic is done in; lead: (T, B), where there are no inputs to tell them."""
+    steps, rows = lead or next(iter(inputs.values())).shape[:2]
     state = {
         s: numbers.array((states or {}).get(s, np.zeros((rows, *full_shape(graph.shapes[n], sizes)))))
         for s, n in graph.states.items()
@@ -205,8 +221,8 @@ def forward(
     for t in range(steps):
         now = {name: x[t] for name, x in inputs.items()}
         values = evaluate(graph, Step(now, state, params, {}, t), numbers, sizes)
-        for s in state:
-            before[s].append(state[s])
+        for s, history in before.items():
+            history.append(state[s])
         for n, history in kept.items():
             value = np.broadcast_to(values[n], (rows, *values[n].shape[1:]))
             history.append(np.where(_active(lengths, t, rows, value.ndim - 1), value, numbers.array(0.0)))
@@ -215,13 +231,11 @@ def forward(
             for s, n in graph.states.items()
         }
 
-    def stack(name: str, history: list[Array]) -> Array:
-        return (
-            np.stack(history) if history else numbers.array(np.zeros((0, rows, *full_shape(graph.shapes[name], sizes))))
-        )
+    def none(name: str) -> Array:
+        return numbers.array(np.zeros((0, rows, *full_shape(graph.shapes[name], sizes))))
 
-    values = {n: stack(n, h) for n, h in kept.items()}
-    earlier = {s: stack(graph.states[s], h) for s, h in before.items()}
+    values = {n: np.stack(h) if h else none(n) for n, h in kept.items()}
+    earlier = {s: np.stack(h) if h else none(graph.states[s]) for s, h in before.items()}
     return Trajectory(
         {o: values[n] for o, n in graph.outputs.items()},
         {s: values[n] for s, n in graph.states.items()},
@@ -249,7 +263,7 @@ def backward(
     gradients [T, B, ...] of its outputs; final: gradients [B, ...] of its final states; zero where
     left out.
     """
-    steps, rows = next(iter(inputs.values())).shape[:2]
+    steps, rows = next(iter(run.outputs.values())).shape[:2]
     flowing = {
         s: numbers.array((final or {}).get(s, np.zeros((rows, *full_shape(graph.shapes[n], sizes)))))
         for s, n in graph.states.items()
@@ -259,10 +273,11 @@ def backward(
     gradients = {
         gradient_of(o): outputs[o] if o in outputs else np.zeros_like(value) for o, value in run.outputs.items()
     }
+    left = left_out(graph)
     for t in reversed(range(steps)):
         now = {name: x[t] for name, x in inputs.items()} | {o: g[t] for o, g in gradients.items()}
         history = {s: h[t] for s, h in run.before.items()}
-        values = evaluate(graph, Step(now, flowing, params, history, t), numbers, sizes)
+        values = evaluate(graph, Step(now, flowing, params, history, t), numbers, sizes, left)
 
         def alive(value: Array, t: int = t) -> Array:
             value = np.broadcast_to(value, (rows, *value.shape[1:]))
@@ -303,7 +318,7 @@ def once_gradients(
     values; sizes: the value of every size; numbers: what the arithmetic is done in.
     """
     given = {gradient_of(name): numbers.array(gradient)[None] for name, gradient in gradients.items()}
-    values = evaluate(reverse, Step(given, {}, params, {}, 0), numbers, sizes)
+    values = evaluate(reverse, Step(given, {}, params, {}, 0), numbers, sizes, left_out(reverse))
     wholes = dict.fromkeys(reverse.pieces[p].parameter if p in reverse.pieces else p for p in reverse.sums)
     sums = {p: numbers.array(np.zeros(np.shape(params[p]))) for p in wholes}
     for p, group in reverse.sums.items():

@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from rnnspec.storage.locks import making
+
 if TYPE_CHECKING:
     from rnnspec.check.report import CellReport, Report, Result
     from rnnspec.check.run import PROPERTIES, check_cells, check_property
@@ -27,4 +29,5 @@ __all__ = [*_HOME]
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'rnnspec.check' has no attribute {name!r}")
-    return getattr(import_module(f"rnnspec.check.{_HOME[name]}"), name)
+    with making:
+        return getattr(import_module(f"rnnspec.check.{_HOME[name]}"), name)

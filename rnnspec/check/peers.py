@@ -52,8 +52,11 @@ class Claim:
     detail: str = ""
 
     @property
-    def holds(self) -> bool:
-        return self.difference is None or self.tolerance is None or self.difference <= self.tolerance
+    def holds(self) -> bool | None:
+        """Whether the claim held where it was tried; None where it could not be."""
+        if self.difference is None or self.tolerance is None:
+            return None
+        return self.difference <= self.tolerance
 
 
 class NotRun(Exception):

@@ -99,8 +99,10 @@ class PropertyItem(pytest.Item):
             raise PropertyFailed(result)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        from rnnspec.errors import visible
+
         if isinstance(excinfo.value, PropertyFailed) or excinfo.value is self.problem:
-            return str(excinfo.value)
+            return visible(str(excinfo.value))
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from rnnspec.errors import visible
+from rnnspec.storage.jsontext import json_text
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Report:
         return {"passed": self.passed, "cells": cells}
 
     def to_json(self) -> str:
-        return json.dumps(self.to_dict(), indent=1, ensure_ascii=False)
+        return json_text(self.to_dict())
 
     def to_text(self) -> str:
         """A table of all properties, one line each; then what failed, in full."""
@@ -139,12 +141,12 @@ def table(report: Report) -> Any:
         for number, r in enumerate(cell.results):
             word = status(r)
             made.add_row(
-                Text("" if number else cell.name),
+                Text("" if number else visible(cell.name)),
                 r.property,
                 r.dtype,
                 Text(word, styles[word]),
                 numbers(r),
-                Text(r.detail),
+                Text(visible(r.detail)),
             )
     return made
 

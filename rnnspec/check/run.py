@@ -32,6 +32,7 @@ from rnnspec.check.properties.usage import (
     zero_sizes,
 )
 from rnnspec.check.properties.values import against_reference, every_state, examples, named, on_a_gpu
+from rnnspec.check.properties.written import kept_as_written, run_is_as_written
 from rnnspec.check.report import CellReport, Report, Result
 from rnnspec.check.sampling import Shapes
 from rnnspec.check.shrink import attempt, smallest, snippet
@@ -58,7 +59,7 @@ def _compiles(known: Subject) -> Outcome:
     """Machine code is made at the first call of each kind."""
     case = known.draw(Shapes(1, 1, (1,)), "compiles")
     run_kernel(known.compiled(), case)
-    known.compiled().infer(case.params, case.inputs)
+    known.compiled().infer(case.params, case.inputs, case.states, **case.extent)
     return Outcome(detail="forward, backward and infer")
 
 
@@ -67,9 +68,11 @@ PROPERTIES = (
     Property("examples", examples, False),
     Property("adjoint, complex step", complex_step, False),
     Property("adjoint, dot product", dot_product, False),
+    Property("as written", kept_as_written, False),
     Property("compiles", _compiles, True),
     Property("examples", examples, True),
     Property("against the reference", against_reference, True),
+    Property("as written", run_is_as_written, True),
     Property("every state", every_state, True),
     Property("central differences", differences, True),
     Property("split sequence", split_sequence, True),

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import sympy
 from numpy import ndarray as Array
 
 from rnnspec.backends import reference
@@ -21,8 +20,9 @@ from rnnspec.language.sizes import evaluate_size, full_shape, size_names, sizes_
 from rnnspec.language.spec import Shape, Spec
 from rnnspec.language.syntax.tree import fresh
 from rnnspec.symbolic.derive import surrogates, varying
-from rnnspec.symbolic.expressions import FUNCTION_CLASSES, Condition, Value, expand_row, names
+from rnnspec.symbolic.expressions import FUNCTION_CLASSES, expand_row, names
 from rnnspec.symbolic.graph import Graph, Node, Pointwise
+from rnnspec.symbolic.operations import Condition, Value, subtract
 
 ATTEMPTS = 40
 
@@ -45,6 +45,16 @@ class Case:
     lengths: Array | None
     d_outputs: dict[str, Array]
     d_final: dict[str, Array]
+
+    @property
+    def lead(self) -> tuple[int, int]:
+        """(T, B), which a cell without inputs is to be told."""
+        return self.steps, self.rows
+
+    @property
+    def extent(self) -> dict[str, Any]:
+        """The same, as the arguments of a kernel's calls."""
+        return {"steps": self.steps, "rows": self.rows}
 
     def map(self, function: Any) -> Case:
         """The case with `function(array)` in place of every array of numbers."""
@@ -102,7 +112,8 @@ def draw(spec: Spec, graph: Graph, shapes: Shapes, seed: int, dtype: str = "floa
         case = _draw(spec, graph, shapes, np.random.default_rng([seed, attempt]), positive=attempt % 4 == 3)
         case = case.map(lambda a: a.astype(dtype))
         probed = checked or graph
-        run = reference.forward(probed, case.params, case.inputs, case.states, case.lengths, sizes=case.sizes)
+        given = (case.params, case.inputs, case.states, case.lengths)
+        run = reference.forward(probed, *given, sizes=case.sizes, lead=case.lead)
         if not all(np.isfinite(a).all() for a in (*run.outputs.values(), *run.final.values())):
             continue
         if checked is None or all((gap > margin).all() for gap in decided_by(run, graph, case)):
@@ -158,14 +169,14 @@ def switches(graph: Graph, constant_inputs: tuple[str, ...] = ()) -> Graph | Non
     nodes: dict[str, Node] = dict(graph.nodes)
     shapes = dict(graph.shapes)
     for name, node in graph.nodes.items():
-        for gap in _gaps(node):
+        for gap in gaps(node):
             if set(names(gap)) & active:
                 own = fresh("switch", shapes)
                 nodes[own], shapes[own] = Pointwise(gap), shapes[name]
     return replace(graph, nodes=nodes, shapes=shapes) if len(nodes) > len(graph.nodes) else None
 
 
-def _gaps(node: Node) -> list[Value]:
+def gaps(node: Node) -> list[Value]:
     """The differences that decide which side of a node's comparisons holds."""
     if not isinstance(node, Pointwise):
         return []
@@ -173,14 +184,13 @@ def _gaps(node: Node) -> list[Value]:
     waiting = [node.expr]
     while waiting:
         expr = waiting.pop()
-        if isinstance(expr, sympy.Abs):
-            found[expr.args[0]] = None
-        elif isinstance(expr, Condition) and len(expr.args) == 2 and not isinstance(expr.args[0], Condition):
-            found[expr.args[0] - expr.args[1]] = None
+        if isinstance(expr, Condition) and len(expr.args) == 2 and not isinstance(expr.args[0], Condition):
+            a, b = expr.args
+            found[a if b == 0 else subtract(a, b)] = None
         waiting += expr.args
         if type(expr).__name__ in FUNCTION_CLASSES:
             row = FUNCTIONS[type(expr).__name__]
-            waiting += [] if row.primitive else [expand_row(row, expr.args)]
+            waiting += [] if row.primitive or row.neutral else [expand_row(row, expr.args)]
     return list(found)
 
 

@@ -76,7 +76,7 @@ def with_kernel(known: Subject, dtype: str) -> Subject:
 
 def run_kernel(kernel: Kernel, case: Case) -> Values:
     """Outputs, final states and all gradients of a forward and a backward run."""
-    run = kernel.forward(case.params, case.inputs, case.states, case.lengths)
+    run = kernel.forward(case.params, case.inputs, case.states, case.lengths, **case.extent)
     grad = kernel.backward(run, case.d_outputs, final=case.d_final)
     return collect(run, grad)
 
@@ -84,16 +84,16 @@ def run_kernel(kernel: Kernel, case: Case) -> Values:
 def run_reference(known: Subject, case: Case, numbers: numbers.Numbers = numbers.FLOAT64) -> Values:
     """Outputs, final states and all gradients by the definition, in float64 or other numbers."""
     shared: dict[str, Any] = {"lengths": case.lengths, "sizes": case.sizes, "numbers": numbers}
-    run = reference.forward(known.graph, case.params, case.inputs, case.states, **shared)
+    run = reference.forward(known.graph, case.params, case.inputs, case.states, lead=case.lead, **shared)
     grad = reference.backward(known.reverse, case.params, case.inputs, run, case.d_outputs, case.d_final, **shared)
-    return without_noise(known.spec, collect(run, grad))
+    return of_trained(known.spec, collect(run, grad))
 
 
-def without_noise(spec: Spec, values: Values) -> Values:
+def of_trained(spec: Spec, values: Values) -> Values:
     """The values without the zeros that the reference has for the gradients of parameters that are
-    noise."""
+    noise or fixed."""
     gradients = values[ArrayKind.PARAM_GRADIENT]
-    return {**values, ArrayKind.PARAM_GRADIENT: {n: a for n, a in gradients.items() if n not in spec.noise}}
+    return {**values, ArrayKind.PARAM_GRADIENT: {n: a for n, a in gradients.items() if n in spec.trained}}
 
 
 def collect(run: Any, grad: Any) -> Values:

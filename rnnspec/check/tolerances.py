@@ -28,6 +28,10 @@ ILL_CONDITIONED = 50.0
 """But never above so many tolerances: a wrong formula is not excused by a bad point (float32: 1e-4
 of the largest value)."""
 
+AS_WRITTEN = 2.0**-48
+"""The graph against the equations as they stand, element by element in float64: sums of products
+may be added in another order, constants are worked out exactly, and all else is the same."""
+
 EXAMPLE = {REFERENCE: 1e-12, **KERNEL}
 """Values worked by hand are written with 16 digits."""
 

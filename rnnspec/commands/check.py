@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from rnnspec.commands.output import say
 from rnnspec.commands.progress import checking
 from rnnspec.errors import Problem, RnnspecError, SpecError
 from rnnspec.language.load import load, spec_names
@@ -56,16 +57,16 @@ def _battery(args: argparse.Namespace, cells: Sequence[str]) -> int:
     with checking() as progress:
         report = check_cells(cells, progress)
     if args.json:
-        print(report.to_json())
+        say(report.to_json())
     elif sys.stdout.isatty():
         from rich.console import Console
 
         from rnnspec.check.report import table
 
         Console().print(table(report))
-        print(report.summary())
+        say(report.summary())
     else:
-        print(report.to_text())
+        say(report.to_text())
     if junit:
         from rnnspec.storage import atomic
 
@@ -88,7 +89,7 @@ def _functions(args: argparse.Namespace) -> int:
 def _measured(args: argparse.Namespace, measure: Callable[[Any], Any]) -> int:
     with checking() as progress:
         report = measure(progress)
-    print(report.to_json() if args.json else report.to_text())
+    say(report.to_json() if args.json else report.to_text())
     return 0 if getattr(report, "passed", True) else 1
 
 
@@ -97,7 +98,7 @@ def _random(args: argparse.Namespace) -> int:
 
     with checking() as progress:
         report = check_random(args.random, args.compiled or 0, args.seed, progress)
-    print(report.to_text())
+    say(report.to_text())
     return 0 if report.passed else 1
 
 

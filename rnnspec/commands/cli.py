@@ -2,7 +2,8 @@
 its name, imported when it runs.
 
 Exit codes: 0 done; 1 a check failed, two cells differ or training diverged; 2 bad use or a bad
-spec; 130 stopped by Ctrl-C; 141 the reader of a pipe went away.
+spec; 3 no difference between two cells was found, nor a proof that there is none; 130 stopped by
+Ctrl-C; 141 the reader of a pipe went away.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 from rnnspec.commands import probe_arguments, train_arguments
 from rnnspec.commands.arguments import choice, count, natural
-from rnnspec.errors import RnnspecError
+from rnnspec.commands.output import say
+from rnnspec.errors import RnnspecError, visible
 from rnnspec.show.stages import STAGES
+from rnnspec.storage.jsontext import ESCAPED
 
 DESCRIPTION = "Recurrent cells from their equations: fast kernels, and proof that they are right."
 # NumPy's BLAS threads wait by spinning and take the cores from the kernels' own threads (two of
@@ -35,7 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if getattr(sys, name) is None:  # closed, as 2>&- does; what is opened next would get its number
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, for as long as the process lives
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="replace")  # a character that the terminal lacks is no reason to fail
+        # a character that the terminal lacks is no reason to fail
+        sys.stdout.reconfigure(errors=ESCAPED if getattr(args, "json", False) else "replace")
     try:
         code = run(args)
         sys.stdout.flush()
@@ -45,21 +49,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
+        say("stopped", error=True)
         return 130
     except MemoryError as error:
-        print(
+        say(
             f"rnnspec {args.command}: not enough memory{f' ({error})' if str(error) else ''}: smaller sizes need less",
-            file=sys.stderr,
+            error=True,
         )
         return 2
     except (RnnspecError, OSError) as error:
-        print(f"rnnspec {args.command}: {error}", file=sys.stderr)
+        say(f"rnnspec {args.command}: {error}", error=True)
         return 2
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="rnnspec", description=DESCRIPTION)
+    parser = Parser(prog="rnnspec", description=DESCRIPTION)
     parser.add_argument("--version", action=Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, add in COMMANDS.items():
@@ -74,6 +78,13 @@ def run(args: argparse.Namespace) -> int:
     return int(import_module(f"rnnspec.commands.{args.command}").run(args))
 
 
+class Parser(argparse.ArgumentParser):
+    """Names of files may be on the command line, by a shell's *, so its errors are visible too."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(visible(message))
+
+
 class Version(argparse.Action):
     """Looks the version up only when it is asked for."""
 
@@ -81,9 +92,9 @@ class Version(argparse.Action):
         from importlib.metadata import PackageNotFoundError, version
 
         try:
-            print(f"rnnspec {version('rnnspec')}")
+            say(f"rnnspec {version('rnnspec')}")
         except PackageNotFoundError:  # run from its source
-            print("rnnspec (not installed)")
+            say("rnnspec (not installed)")
         parser.exit()
 
 
@@ -197,6 +208,8 @@ def _add_new(commands: Any, name: str) -> None:
 def _add_diff(commands: Any, name: str) -> None:
     about = "say whether two cells are the same function, and where they differ"
     parser = _command(commands, name, about, "gru gru_reset_before", "lstm my.yaml --json")
+    codes = "exit status: 0 the same (proved), 1 different, 3 no difference found (no proof), 2 bad use"
+    parser.epilog = f"{parser.epilog}\n\n{codes}"
     for cell in ("a", "b"):
         parser.add_argument(cell, metavar=cell.upper(), help="a cell from `rnnspec list`, or a YAML file")
     parser.add_argument("--json", action="store_true", help="for machines: the comparison as an object")

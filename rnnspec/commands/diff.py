@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import json
 
+from rnnspec.commands.output import say
+from rnnspec.compare.comparison import DIFFERENT, SAME, UNDECIDED
 from rnnspec.compare.verdict import diff
+from rnnspec.storage.jsontext import json_text
+
+STATUS = {SAME: 0, DIFFERENT: 1, UNDECIDED: 3}  # 2 is an error, as of every command
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 the same, 1 different; what can't be read or compared is an error, 2."""
+    """0 the same, which was proved; 1 different; 3 no difference found, which proves nothing; what
+    can't be read or compared is an error, 2."""
     found = diff(args.a, args.b)
-    print(json.dumps(found.to_dict(), indent=1, ensure_ascii=False) if args.json else found.to_text())
-    return 0 if found.same else 1
+    say(json_text(found.to_dict()) if args.json else found.to_text())
+    return STATUS[found.verdict]

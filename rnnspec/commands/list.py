@@ -4,19 +4,20 @@ sorts."""
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from rnnspec.commands.output import say
 from rnnspec.errors import RnnspecError
 from rnnspec.language.load import load, spec_names
 from rnnspec.language.roles import gate_names
 from rnnspec.language.spec import Spec
 from rnnspec.language.syntax.faults import did_you_mean, listed
 from rnnspec.show.counts import SIZE, counts, recurrent_stages
+from rnnspec.storage.jsontext import json_text
 
 COLUMNS: Mapping[str, Callable[[Any], str]] = {
     "name": str,
@@ -42,16 +43,16 @@ def run(args: argparse.Namespace) -> int:
     if args.sort:
         rows.sort(key=lambda r: _order(r[args.sort]))
     if args.json:
-        print(json.dumps(rows, indent=1, ensure_ascii=False))
+        say(json_text(rows))
     elif not rows:
-        print(
+        say(
             f"rnnspec list: no cell has '{args.word}' in its name, title, source or notes. `rnnspec list` has all"
             f" {len(spec_names())}.",
-            file=sys.stderr,
+            error=True,
         )
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        print(table(rows, width))
+        say(table(rows, width))
     return 0
 
 

@@ -6,9 +6,12 @@ import argparse
 import re
 from pathlib import Path
 
+from rnnspec.commands.output import say
 from rnnspec.errors import RnnspecError
 from rnnspec.language.load import load, loads, spec_names
 from rnnspec.language.syntax.faults import bad_name
+from rnnspec.language.syntax.yamltext import MAX_BYTES
+from rnnspec.storage import guarded
 
 TEMPLATE = """\
 # A recurrent cell, one time step of it. What may stand here: README.md, "The language".
@@ -68,14 +71,14 @@ def run(args: argparse.Namespace) -> int:
             file.write(text)
     except FileExistsError:
         raise RnnspecError(f"{path} exists already; nothing was written. Choose another name or move it away") from None
-    print(f"wrote {path}. Change its equations, then: rnnspec check {path}")
+    say(f"wrote {path}. Change its equations, then: rnnspec check {path}")
     return 0
 
 
 def copy_of(parent: str, name: str) -> str:
     """The text of a cell under a new name, commented, without what is only true of the old one."""
     spec = load(parent)
-    lines = Path(spec.file).read_text(encoding="utf-8-sig").splitlines()
+    lines = guarded.text(spec.file, MAX_BYTES).splitlines()
     out = [f"# {name}, started from {spec.name}. Change the equations, then: rnnspec check {name}.yaml"]
     replaced = {
         "name": f"name: {name}",

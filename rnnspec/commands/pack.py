@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from rnnspec.check.packs.write import write_pack
+from rnnspec.commands.output import say
 from rnnspec.language.load import load
 
 
@@ -13,11 +14,11 @@ def run(args: argparse.Namespace) -> int:
     spec = load(args.cell, **dict(args.choice))
     folder = Path(args.out or f"{spec.name}_pack")
     about = write_pack(spec, folder, args.seed)
-    print(
+    say(
         f"{folder}: {len(about['cases'])} cases ({', '.join(c['name'] for c in about['cases'])}), expected values at"
         f" {about['digits']} digits"
     )
-    print(
+    say(
         f"try an implementation with: python {folder / 'runner.py'} MODULE:FUNCTION, or rnnspec verify {folder}"
         " --adapter MODULE:FUNCTION"
     )

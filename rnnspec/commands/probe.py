@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Iterable
 
+from rnnspec.commands.output import say
 from rnnspec.commands.probe_run import of_run
 from rnnspec.commands.progress import waiting
 from rnnspec.errors import RnnspecError
 from rnnspec.probe import Probe, ProbeSubject, draw, initial, probe
+from rnnspec.storage.jsontext import json_text
 from rnnspec.train.errors import TrainError
 from rnnspec.train.results import finite
 
@@ -32,15 +32,15 @@ def run(args: argparse.Namespace) -> int:
         with waiting(f"probing {subject.name}"):
             probes.append(probe(subject, args.seed))
     if args.json:
-        print(json.dumps(finite({"cells": [p.to_json() for p in probes]})))
+        say(json_text(finite({"cells": [p.to_json() for p in probes]}), indent=None))
     else:
-        print(table(probes))
+        say(table(probes))
     if args.out:
         try:
             paths = draw(probes, args.out)
         except OSError as error:
             raise TrainError(f"can't write {args.out}.png: {error.strerror}") from None
-        print("written     " + ", ".join(map(str, paths)), file=sys.stderr)
+        say("written     " + ", ".join(map(str, paths)), error=True)
     return 0
 
 

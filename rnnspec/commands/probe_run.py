@@ -34,7 +34,8 @@ def of_run(folder: str | Path, *, steps: int = 100, rows: int = 4) -> ProbeSubje
         built = f"{config.layers} layer{'s' * (config.layers > 1)}{' in two directions' * config.bidirectional}"
         raise TrainError(f"{folder} has {built}; a run with one layer in one direction can be probed")
     spec = load(config.cell, **config.choices)
-    problem = load_task(config.task).make(config, saved.memory)
+    with checkpoint.told(saved.path):
+        problem = load_task(config.task).make(config, saved.memory)
     if problem.digest != saved.meta["data_sha256"]:
         raise TrainError(f"the data of {folder} is not what it was trained on")
     model = problem.model(layer_maker(spec, config))
@@ -42,14 +43,15 @@ def of_run(folder: str | Path, *, steps: int = 100, rows: int = 4) -> ProbeSubje
         raise TrainError(
             f"{folder} is of the task {config.task}, whose model has two layers; probe a run of another task"
         )
-    checkpoint.fill(model.params, saved)
+    checkpoint.fill(checkpoint.weights_of(model), saved)
     batch, _ = problem.next({})
     if batch.lengths is not None:
         steps = min(steps, int(batch.lengths[:rows].min()))
     x = np.asarray(model.features(batch.x), np.float64)[:steps, :rows]
-    params = own_parameters(spec, model.layer.params)
+    params = own_parameters(spec, {**model.layer.params, **model.layer.fixed})
     known = known_sizes(spec, config.hidden, x.shape[-1], fitted(spec, config.hidden, x.shape[-1], config.sizes)[1])
-    return complete(f"{Path(config.cell).stem}, trained on {config.task}", spec, known, params, {data_input(spec): x})
+    name = f"{Path(config.cell).stem}, trained on {config.task}"
+    return complete(name, spec, known, params, {data_input(spec): x}, (x.shape[0], x.shape[1]))
 
 
 def own_parameters(spec: Spec, weights: Mapping[str, Array]) -> dict[str, Array]:
@@ -57,4 +59,4 @@ def own_parameters(spec: Spec, weights: Mapping[str, Array]) -> dict[str, Array]
     does."""
     blocks = {name.removesuffix("_l0"): np.asarray(array, np.float64) for name, array in weights.items()}
     layout = next((name for name in spec.layouts if name.startswith("torch.")), None)
-    return blocks if layout is None or set(blocks) == set(spec.trained) else dict(unpack(spec, layout, blocks))
+    return blocks if layout is None or set(blocks) == set(spec.weights) else dict(unpack(spec, layout, blocks))

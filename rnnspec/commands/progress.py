@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from rnnspec.commands.output import say
+from rnnspec.errors import visible
 from rnnspec.train.loop import TrainingReport
 from rnnspec.train.problem import TrainingProblem
 
@@ -55,7 +57,7 @@ def line(report: TrainingReport, pace: Pace, problem: TrainingProblem) -> str:
     )
     parts.append(f"{speed:>7,.0f} a second" if speed else " " * 16)
     parts.append(f"{clock(left)} left" if left is not None else " " * 9)
-    sample = " ".join(report.sample.split())[:40]
+    sample = visible(" ".join(report.sample.split())[:40])
     return "  ".join(parts) + (f"  | {sample}" if sample else "")
 
 
@@ -74,13 +76,9 @@ def training(title: str, problem: TrainingProblem) -> Iterator[Callable[[Trainin
         def show_plain(report: TrainingReport) -> None:
             pace.add(report)
             if report.trouble:
-                print(
-                    f"step {report.step:>5}  skipped: gradients not finite in {report.trouble}",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                say(f"step {report.step:>5}  skipped: gradients not finite in {report.trouble}", error=True)
             if report.scores is not None:
-                print(line(report, pace, problem), file=sys.stderr, flush=True)
+                say(line(report, pace, problem), error=True)
 
         yield show_plain
         return
@@ -97,12 +95,12 @@ def training(title: str, problem: TrainingProblem) -> Iterator[Callable[[Trainin
         TextColumn("{task.fields[status]}"),
     )
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(title, total=1.0, status="")
+        task = bar.add_task(visible(title), total=1.0, status="")
 
         def show(report: TrainingReport) -> None:
             pace.add(report)
             if report.trouble:
-                console.print(Text(f"step {report.step}: skipped, gradients not finite in {report.trouble}"))
+                console.print(Text(visible(f"step {report.step}: skipped, gradients not finite in {report.trouble}")))
             if report.scores is not None:
                 console.print(Text(line(report, pace, problem)), overflow="ellipsis", no_wrap=True, crop=True)
             loss, speed, left = pace.loss(), pace.speed(report), pace.left(report)
@@ -118,12 +116,12 @@ def training(title: str, problem: TrainingProblem) -> Iterator[Callable[[Trainin
 def waiting(text: str) -> Iterator[None]:
     """Says what is being waited for."""
     if not sys.stderr.isatty():
-        print(f"{text} ...", file=sys.stderr, flush=True)
+        say(f"{text} ...", error=True)
         yield
         return
     from rich.console import Console
 
-    with Console(stderr=True).status(text):
+    with Console(stderr=True).status(visible(text)):
         yield
 
 
@@ -144,4 +142,4 @@ def checking() -> Iterator[Callable[[str, int, int], None]]:
         transient=True,
     ) as bar:
         task = bar.add_task("")
-        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
+        yield lambda what, done, total: bar.update(task, description=visible(what), completed=done, total=total)

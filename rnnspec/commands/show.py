@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
+from rnnspec.commands.output import say
 from rnnspec.errors import RnnspecError
 from rnnspec.language.load import load
 
@@ -14,7 +14,7 @@ def run(args: argparse.Namespace) -> int:
         return _draw(args)
     from rnnspec.show.page import show
 
-    print(show(load(args.cell), stage=args.stage, latex=args.latex, as_json=args.json))
+    say(show(load(args.cell), stage=args.stage, latex=args.latex, as_json=args.json))
     return 0
 
 
@@ -26,5 +26,5 @@ def _draw(args: argparse.Namespace) -> int:
 
     text = svg(load(args.cell))
     atomic.write(args.svg, text.encode())
-    print(f"written {args.svg}", file=sys.stderr)
+    say(f"written {args.svg}", error=True)
     return 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,13 +15,14 @@ from typing import Any
 import numpy as np
 
 from rnnspec.commands import progress
+from rnnspec.commands.output import say
 from rnnspec.commands.train_setup import Setup, set_up, title_of
 from rnnspec.storage.atomic import held, sweep
 from rnnspec.train import checkpoint
 from rnnspec.train.errors import Diverged, TrainError
 from rnnspec.train.loop import TEMPERATURE, TrainingRun, exhausted, fraction, train
 from rnnspec.train.plots import shown
-from rnnspec.train.results import LOG, METRICS, PLOTS, WEIGHTS, MetricsLog, write_results
+from rnnspec.train.results import FILES, LOG, WEIGHTS, MetricsLog, write_results
 
 CHARACTERS = 400  # of the sample at the end
 
@@ -30,7 +30,7 @@ CHARACTERS = 400  # of the sample at the end
 def run(args: argparse.Namespace) -> int:
     """Everything is checked before anything is written."""
     if args.tasks:
-        print(tasks_text())
+        say(tasks_text())
         return 0
     setup = set_up(args)
     this, folder = setup.run, choose_folder(args, setup)
@@ -44,7 +44,8 @@ def run(args: argparse.Namespace) -> int:
         if not alone:
             raise TrainError(f"another process is writing a run into {folder}: choose another --out, or wait for it")
         check_folder(args, folder)  # again: another run may have come and gone while this one compiled
-        sweep(folder / WEIGHTS)
+        for name in FILES:
+            sweep(folder / name)
         return train_in(folder, this, args, compiled)
 
 
@@ -60,10 +61,12 @@ def train_in(folder: Path, this: TrainingRun, args: argparse.Namespace, compiled
         except Diverged as error:
             code, trouble = 1, f"rnnspec train: {error}"
         final = write_results(this, folder, first, compiled, args.threads, writing(args))
+    if not trouble and final["not_finite"]:
+        code, trouble = 1, f"rnnspec train: {unfit(this, final)}"
     if trouble:
-        print(trouble, file=sys.stderr)
+        say(trouble, error=True)
     elif stopped.number is not None and fraction(this) < 1:
-        print(f"stopped at step {this.step}. Go on with: rnnspec train --resume {folder}", file=sys.stderr)
+        say(f"stopped at step {this.step}. Go on with: rnnspec train --resume {folder}", error=True)
         code = 128 + stopped.number
     conclude(this, folder, final)
     return code
@@ -94,7 +97,7 @@ def choose_folder(args: argparse.Namespace, setup: Setup) -> Path:
 def check_folder(args: argparse.Namespace, folder: Path) -> None:
     """TrainError if there is a run in the folder, other than the one that is resumed."""
     if args.resume is None or folder.resolve() != Path(args.resume).resolve():
-        found = [name for name in (WEIGHTS, METRICS, LOG, *PLOTS) if (folder / name).exists()]
+        found = [name for name in FILES if (folder / name).exists()]
         if found:
             raise TrainError(
                 f"{folder} holds another run already ({', '.join(found)}). Choose another --out, or go on with it:"
@@ -174,32 +177,43 @@ def save(path: Path, run: TrainingRun) -> None:
 
 
 def announce(run: TrainingRun, folder: Path) -> None:
-    parameters = sum(array.size for array in run.model.params.values())
+    parameters, fixed = (sum(a.size for a in group.values()) for group in (run.model.params, run.model.fixed))
     layers = f"{run.config.layers} layers of " if run.config.layers > 1 else ""
-    print(
+    beside = f", {fixed:,} fixed numbers beside them" if fixed else ""
+    say(
         f"cell        {title_of(run.config)}, {layers}{run.config.hidden} units, {parameters:,} parameters with"
-        f" embedding and head\n{run.config.task.ljust(11)} {run.problem.summary()}\nresults     {folder}{os.sep}",
-        file=sys.stderr,
+        f" embedding and head{beside}\n{run.config.task.ljust(11)} {run.problem.summary()}\n"
+        f"results     {folder}{os.sep}",
+        error=True,
     )
 
 
 def conclude(run: TrainingRun, folder: Path, final: dict[str, Any]) -> None:
     if final["sample"]:
-        print(f"{final['sample']}\n{'-' * 72}")
+        say(f"{final['sample']}\n{'-' * 72}")
     metric, baseline = run.problem.metric, run.problem.baseline
     known = f" ({baseline[0]} {shown(baseline[1])})" if baseline and metric.unit == run.problem.loss_unit else ""
-    print(f"held-out    {shown(final[metric.name])} {metric.unit}{known}")
+    say(f"held-out    {shown(final[metric.name])} {metric.unit}{known}")
     speed = final["tokens_per_second"] or 0
     early = (
         ", stopped early: the weights are those of step " + str(run.best.step) if run.best and exhausted(run) else ""
     )
-    print(
+    say(
         f"steps       {run.step:,} in {run.seconds:.1f} s{early}, {speed:,.0f} steps of rows per second; compiling"
         f" {final['compile_seconds']:.1f} s"
     )
     if run.skipped:
-        print(f"skipped     {run.skipped} steps whose gradients were not finite")
-    print(f"written     {', '.join(str(folder / name) for name in final['files'])}")
+        say(f"skipped     {run.skipped} steps whose gradients were not finite")
+    say(f"written     {', '.join(str(folder / name) for name in final['files'])}")
+
+
+def unfit(run: TrainingRun, final: dict[str, Any]) -> str:
+    """What is wrong with a run that ends with scores that are no numbers."""
+    names = " and ".join(f"{n} ({final[n]})" for n in final["not_finite"])
+    return (
+        f"the scores on held-out data are not finite after {run.step} steps: {names}. What was learnt is of no use: try"
+        f" a smaller --lr (it is {run.config.lr:g}), and look for numbers in the data that are far from all others"
+    )
 
 
 def tasks_text() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from rnnspec.train.errors import TrainError
 from rnnspec.train.layers import layer_maker
 from rnnspec.train.loop import TrainingRun, exhausted, fraction, start_run
 from rnnspec.train.problem import Task
-from rnnspec.train.results import WEIGHTS
+from rnnspec.train.results import WEIGHTS, is_written
 from rnnspec.train.tasks import load_task
 
 PLAIN = (
@@ -156,7 +157,8 @@ def make_run(
     config: TrainingConfig, spec: Spec, task: Task, saved: checkpoint.Checkpoint | None, args: argparse.Namespace
 ) -> TrainingRun:
     memory = saved.memory if saved else {}
-    problem = task.make(config, memory)
+    with checkpoint.told(saved.path) if saved else nullcontext():
+        problem = task.make(config, memory)
     epochs = args.epochs or (task.epochs if config.steps is None and config.seconds is None else 0)
     if epochs:
         if problem.epoch_steps is None:
@@ -174,13 +176,16 @@ def make_run(
             f"not enough memory for --layers {config.layers}, --hidden {config.hidden} and --embed {config.embed}"
         ) from None
     if saved and args.resume:
-        checkpoint.restore(run, saved)
-        if fraction(run) >= 1:
+        with checkpoint.told(saved.path):
+            checkpoint.restore(run, saved)
+        # a run that was killed after its last step may lack its summary: it is written now
+        ended = is_written(run, saved.path.parent)
+        if fraction(run) >= 1 and ended:
             raise TrainError(
                 f"{saved.path.parent} is finished at step {run.step}. To train on, give --steps (more than {run.step})"
                 " or --seconds"
             )
-        if exhausted(run):
+        if exhausted(run) and ended:
             raise TrainError(
                 f"{saved.path.parent} has stopped early at step {run.step}. To train on, give --patience (more than"
                 f" {config.patience})"

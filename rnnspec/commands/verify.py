@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 from rnnspec.check.packs.runner import find_adapter
-from rnnspec.check.packs.write import verify
+from rnnspec.check.packs.verify import verify
+from rnnspec.commands.output import say
 from rnnspec.errors import RnnspecError
+from rnnspec.storage.jsontext import json_text
 
 
 def run(args: argparse.Namespace) -> int:
@@ -24,13 +25,13 @@ def run(args: argparse.Namespace) -> int:
         ):
             results.append(result)
             if not args.json:
-                print("\n".join(_lines(result)), flush=True)
+                say("\n".join(_lines(result)))
     failed, tried = sum(r["status"] == "FAILED" for r in results), sum(r["status"] != "not tried" for r in results)
     if args.json:
-        print(json.dumps({"passed": tried > 0 and not failed, "results": results}, indent=1))
+        say(json_text({"passed": tried > 0 and not failed, "results": results}))
     else:
         note = "" if tried else ": an implementation that tries nothing does not pass"
-        print(f"{tried - failed} passed, {failed} failed, {len(results) - tried} not tried{note}")
+        say(f"{tried - failed} passed, {failed} failed, {len(results) - tried} not tried{note}")
     return 0 if tried and not failed else 1
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rnnspec.compare.normal import Leaf, Table, terms
-from rnnspec.symbolic.expressions import Value
+from rnnspec.symbolic.operations import Value
 
 Group = tuple[frozenset[str], frozenset[str]]  # atoms whose sum in the one cell is that of others in the other
 Term = tuple[Value, list[tuple[Value, Value]]]

@@ -5,11 +5,14 @@ An atom is what a polynomial does not look into: an input, a state, a parameter 
 function's value, a product with a matrix. Atoms are kept in a Table that several graphs share.
 Products and sums along features are linear, and are written out term by term; a part of a product
 is a product with rows of the matrix. What this does not see to be equal may still be equal.
+
+Equal forms are equal functions of real numbers, wherever both are defined. x * (1 / x) is 1 but at
+0: a form in which something with a pole or a domain was cancelled is `lossy`, and proves nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 from itertools import product as pairs
 from typing import Any
@@ -19,7 +22,8 @@ import sympy
 from rnnspec.language.functions import FUNCTIONS
 from rnnspec.language.sizes import SizeError, canonical_size, remainder
 from rnnspec.language.spec import Shape
-from rnnspec.symbolic.expressions import Value, expand_row, symbol
+from rnnspec.language.syntax.parse import parse_expression
+from rnnspec.symbolic.expressions import expand_row, from_tree
 from rnnspec.symbolic.graph import (
     Concat,
     CumSum,
@@ -33,10 +37,13 @@ from rnnspec.symbolic.graph import (
     Read,
     Reduce,
     Transpose,
+    operands,
 )
+from rnnspec.symbolic.operations import Value, add, divide, multiply, negative, power, subtract, total
 
 MAX_TERMS = 400  # of a polynomial; a longer one stays a product
 ELEMENTWISE = frozenset(FUNCTIONS) | {"power", "select", "times"}
+PARTIAL = frozenset({"log", "log1p", "sqrt", "power"})  # operations that are not defined for all real numbers
 
 
 @dataclass(frozen=True)
@@ -93,15 +100,33 @@ class Table:
 
     atoms: dict[str, Atom] = field(default_factory=dict)
     known: dict[Atom, str] = field(default_factory=dict)
+    domains: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def atom(self, op: str, args: tuple[Any, ...], shape: Shape) -> Value:
         made = Atom(op, args, shape)
         name = self.known.setdefault(made, f"v{len(self.known)}")
         self.atoms[name] = made
-        return symbol(name)
+        return sympy.Symbol(name, real=True)  # here algebra is wanted
 
     def of(self, atom: Value) -> Atom:
         return self.atoms[atom.name]
+
+    def domain(self, form: Value) -> frozenset[str]:
+        """What a form is not defined for all numbers by: its poles and the atoms of partial
+        operations, those inside other atoms too."""
+        found = set()
+        for _, factors in terms(form):
+            for factor, exponent in factors:
+                found |= {f"pole of {s.name}" for s in factor.free_symbols if exponent < 0}
+        return frozenset(found).union(*(self._domain_of(s.name) for s in form.free_symbols))
+
+    def _domain_of(self, atom: str) -> frozenset[str]:
+        if atom not in self.domains:
+            known = self.atoms[atom]
+            own = frozenset({atom}) if known.op in PARTIAL else frozenset()
+            inside = (self.domain(a) for a in known.args if hasattr(a, "free_symbols"))
+            self.domains[atom] = own.union(*inside)
+        return self.domains[atom]
 
     # elementwise
 
@@ -116,7 +141,7 @@ class Table:
             for _ in range(int(exponent) - 1):
                 made = self.multiply(made, base, shape)
             return made
-        if exponent.is_Integer and not base.is_Add:
+        if exponent.is_Integer and not base.is_Add and base != 0:
             return base**exponent
         return self.atom("power", (base, exponent), shape)
 
@@ -210,15 +235,30 @@ class Table:
         return None
 
 
+@dataclass(frozen=True)
+class Forms:
+    """node -> its normal form; lossy: something that is not defined everywhere was cancelled."""
+
+    of: dict[str, Value]
+    lossy: bool
+
+
 def normal_forms(
-    graph: Graph, table: Table, leaf: Callable[[str], Leaf], role: Callable[[str, str], str]
-) -> dict[str, Value]:
-    """node -> its normal form. `leaf` gives the parameter that the graph calls so, `role` the name
-    of an input or state."""
-    work = _Normal(graph, table, leaf, role)
+    graph: Graph,
+    table: Table,
+    leaf: Callable[[str], Leaf],
+    role: Callable[[str, str], str],
+    negative: Container[str] = (),
+) -> Forms:
+    """The normal forms of a graph. `leaf` gives the parameter that the graph calls so, `role` the
+    name of an input or state; parameters in `negative` are the negatives of their leaves."""
+    work = _Normal(graph, table, leaf, role, negative)
     for name, node in graph.nodes.items():
-        work.forms[name] = work.node(node, graph.shapes[name])
-    return work.forms
+        made = work.node(node, graph.shapes[name])
+        if isinstance(node, Product | Reduce):
+            work.compare(made, [work.forms[o] for o in operands(node)])
+        work.forms[name] = made
+    return Forms(work.forms, work.lossy)
 
 
 @dataclass
@@ -227,13 +267,22 @@ class _Normal:
     table: Table
     leaf: Callable[[str], Leaf]
     role: Callable[[str, str], str]
+    negative: Container[str]
     forms: dict[str, Value] = field(default_factory=dict)
+    lossy: bool = False
+
+    def compare(self, made: Value, parts: Iterable[Value]) -> None:
+        """Notes where a form has lost what its parts are not defined everywhere by."""
+        domain = self.table.domain(made)
+        self.lossy = self.lossy or not all(self.table.domain(part) <= domain for part in parts)
 
     def node(self, node: Node, shape: Shape) -> Value:
         forms, table, shapes = self.forms, self.table, self.graph.shapes
         match node:
             case Read("parameter", source):
-                return table.atom("parameter", (self.parameter(source),), shape)
+                piece = self.graph.pieces.get(source)
+                made = table.atom("parameter", (self.parameter(source),), shape)
+                return -made if (piece.parameter if piece else source) in self.negative else made
             case Read(kind, source):
                 return table.atom(kind, (self.role(kind, source),), shape)
             case Pointwise(expr):
@@ -269,23 +318,34 @@ class _Normal:
         return made.cut(piece.axis, piece.first, piece.length) if piece.length else made
 
     def value(self, expr: Value, shape: Shape) -> Value:
-        table = self.table
         if expr.is_Symbol:
             return self.forms[expr.name]
         if expr.is_Number or not expr.args:
             return expr
         name = type(expr).__name__
         row = FUNCTIONS.get(name)
-        if row is not None and not row.primitive and not row.surrogate:
+        if row is not None and row.neutral:
+            neutral = from_tree(parse_expression(row.neutral), dict(zip(row.args, expr.args)).__getitem__)
+            return self.value(neutral, shape)
+        if row is not None and not row.primitive:
             return self.value(expand_row(row, expr.args), shape)
-        if expr.is_Pow:
-            return table.power(self.value(expr.base, shape), expr.exp, shape)
         args = [self.value(a, shape) for a in expr.args]
-        if expr.is_Add:
-            return sympy.Add(*args)
-        if expr.is_Mul:
-            made = args[0]
-            for arg in args[1:]:
-                made = table.multiply(made, arg, shape)
-            return made
-        return table.function(name, tuple(args), shape)
+        if isinstance(expr, divide):  # a product with a power, whose pole may cancel
+            args[1] = self.table.power(args[1], sympy.S.NegativeOne, shape)
+        made = self.operation(expr, name, args, shape)
+        self.compare(made, args)
+        return made
+
+    def operation(self, expr: Value, name: str, args: list[Value], shape: Shape) -> Value:
+        match expr:
+            case power():
+                return self.table.power(args[0], expr.args[1], shape)
+            case add() | total():
+                return sympy.Add(*args)
+            case subtract():
+                return args[0] - args[1]
+            case negative():
+                return -args[0]
+            case multiply() | divide():
+                return self.table.multiply(args[0], args[1], shape)
+        return self.table.function(name, tuple(args), shape)

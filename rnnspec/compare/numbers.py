@@ -1,19 +1,21 @@
-"""Two cells run side by side in the reference, with numbers of 50 digits."""
+"""Two cells side by side at many points, in real numbers of 50 digits."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice, permutations, product
 from typing import Any
 
 import numpy as np
+from numpy import ndarray as Array
 
-from rnnspec.backends import numbers, reference
-from rnnspec.check.sampling import Case, NoSampleError, Shapes, draw
+from rnnspec.check.sampling import size_values
 from rnnspec.compare.comparison import Difference
 from rnnspec.compare.normal import Leaf
 from rnnspec.compare.pair import Pair, Proof, one_to_one
+from rnnspec.compare.points import Family, Points, by_rows, reads_step, run
+from rnnspec.compare.reals import BeyondError, Reals, reals
 from rnnspec.language.functions import FUNCTIONS
 from rnnspec.language.rewrite import line
 from rnnspec.language.sizes import full_shape, sizes_in, with_default_sizes
@@ -21,33 +23,27 @@ from rnnspec.language.slices import Piece
 from rnnspec.language.spec import Spec
 from rnnspec.language.syntax.tree import Call, Ref, walk
 
-SIZES = ((1, 1, 1), (2, 2, 2), (2, 3, 1), (3, 2, 4))
-SCALES = (1.0, 1.0, 4.0)  # of the numbers drawn, at each of the sizes: a cell that spikes does so at large ones
-STEPS = 2
 ORDERS = 24  # in which parameters of other names are tried
-DIGITS = 50
-EXACT, ROUNDED = 1e-30, 1e-14  # numbers that the equations fold, like sqrt(2), are rounded to float64
+DIGITS, MORE_DIGITS = 50, 400  # a difference that is none with more digits was rounding
+# Numbers that the equations fold, like sqrt(2), are rounded to float64; at large ones more is lost.
+ROUNDED, ROUNDED_LARGE, LARGE = 1e-14, 1e-6, 8.0
+FEW = ((2, 3, 1), (1, 2, 2))  # sizes at which a guess is tried
+
+
+def family(pair: Pair, sizes: tuple[int, ...], seed: int) -> Family:
+    """What draws points for both cells, by the names of a."""
+    shapes = {"inputs": pair.declared["input"][0], "states": pair.declared["state"][0], "params": pair.a.parameters}
+    counts = reads_step(pair.graph_a) or reads_step(pair.graph_b)
+    return Family(shapes, _all_sizes(pair.a, size_values(pair.a, sizes)), counts, seed)
 
 
 def agree_where_tried(pair: Pair, proof: Proof) -> bool:
-    """Whether both give one value at a few points: pieces of parameters that were matched may
-    overlap."""
-    for seed, sizes in enumerate(((2, 3, 1), (1, 2, 2))):
-        try:
-            case = point(pair, sizes, seed)
-        except NoSampleError:
-            continue
-        if not compare_at(pair, case, proof, numbers.FLOAT64)[0] < 1e-9:
-            return False
-    return True
+    """Whether both give one value at a few points: enough to drop a wrong guess, and no proof."""
+    few = (family(pair, sizes, seed).moderate(4) for seed, sizes in enumerate(FEW))
+    return not any(differing(pair, points, proof).rows for points in few)
 
 
-def point(pair: Pair, sizes: tuple[int, ...], seed: int, scale: float = 1.0) -> Case:
-    """A case of numbers of few digits, if the values of a are finite there."""
-    case = draw(pair.a, pair.graph_a, Shapes(STEPS, 1, sizes), seed)
-    short = case.map(lambda a: np.round(scale * a, 2))
-    run = reference.forward(pair.graph_a, short.params, short.inputs, short.states, sizes=short.sizes)
-    return short if all(np.isfinite(v).all() for v in (*run.outputs.values(), *run.final.values())) else case
+# --- parameters
 
 
 def unmatched_parameters(pair: Pair, proof: Proof) -> tuple[list[str], list[str]]:
@@ -60,8 +56,8 @@ def unmatched_parameters(pair: Pair, proof: Proof) -> tuple[list[str], list[str]
 
 
 def match_the_rest(pair: Pair, proof: Proof) -> Proof:
-    """The proof with the parameters that are left matched too: in the first order, of those with
-    fitting shapes, in which both give one value. The same proof where there is none."""
+    """The matches with the parameters that are left matched too: in the first order, of those with
+    fitting shapes, in which both give one value. The same matches where there is none."""
     rest_a, rest_b = unmatched_parameters(pair, proof)
     shapes = [pair.a.parameters[n] for n in rest_a]
     if len(rest_a) != len(rest_b) or not rest_a:
@@ -74,9 +70,9 @@ def match_the_rest(pair: Pair, proof: Proof) -> Proof:
     return proof
 
 
-def gate_to_negate(pair: Pair) -> str:
-    """The parameters of a gate with whose signs changed both are the same, or nothing: 1 -
-    sigmoid(v) is sigmoid(-v)."""
+def gate_to_negate(pair: Pair) -> Proof | None:
+    """The parameters of a gate with whose signs changed both seem the same: 1 - sigmoid(v) is
+    sigmoid(-v)."""
     for e in pair.a.equations:
         row = FUNCTIONS.get(e.value.function) if isinstance(e.value, Call) else None
         if row is None or row.mirror != 1:
@@ -84,23 +80,24 @@ def gate_to_negate(pair: Pair) -> str:
         names = sorted({n.name for n in walk(e.value) if isinstance(n, Ref)} & set(pair.shared))
         negated = Proof(False, one_to_one(zip(names, names), -1))
         if names and not any(unmatched_parameters(pair, negated)) and agree_where_tried(pair, negated):
-            return ", ".join(names)
-    return ""
+            return negated
+    return None
 
 
 def _parameters_of_both(
-    pair: Pair, case: Case, proof: Proof, seed: int | None
+    pair: Pair, points: Points, proof: Proof, seed: int | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The parameters of a, and of b those that the matches tell. What has no counterpart is 0, or
-    random where a seed is given."""
-    sizes, rng = _all_sizes(pair.b, case.sizes), np.random.default_rng(seed)
-    full = {n: full_shape(shape, sizes) for n, shape in pair.b.parameters.items()}
+    """The parameters [B, ...] of a, and of b those that the matches tell. What has no counterpart
+    is 0, or random where a seed is given."""
+    sizes, rng = _all_sizes(pair.b, points.sizes), np.random.default_rng(seed)
     rest_a, rest_b = unmatched_parameters(pair, proof)
-    a = {n: np.zeros_like(v) if n in rest_a and seed is None else v for n, v in case.params.items()}
-    b: dict[str, Any] = {
-        n: np.round(rng.uniform(-1, 1, s), 2) if n in rest_b and seed is not None else np.zeros(s)
-        for n, s in full.items()
-    }
+    exact = any(v.dtype == object for v in points.params.values())
+    a = {n: np.zeros_like(v) if n in rest_a and seed is None else v for n, v in points.params.items()}
+    b: dict[str, Any] = {}
+    for n, shape in pair.b.parameters.items():
+        full = full_shape(shape, sizes)
+        drawn = np.round(rng.uniform(-1, 1, full), 2) if n in rest_b and seed is not None else np.zeros(full)
+        b[n] = np.repeat(drawn[None].astype(object if exact else np.float64), len(points), axis=0)
     b |= {n: a[n].copy() for n in pair.shared}
     for left, right, sign in proof.matches:
         total = sign * sum(_view(a[leaf.parameter], leaf, sizes) for leaf in left)
@@ -116,9 +113,9 @@ def _parameters_of_both(
 
 
 def _view(array: Any, leaf: Leaf, sizes: Mapping[str, int]) -> Any:
-    """A view of the piece of a parameter's array that a leaf is; it may be cut along several
-    axes."""
-    view = Piece(leaf.parameter, leaf.index).of(array, sizes)
+    """A view [..., B] of the piece of a parameter's array [B, ...] that a leaf is; it may be cut
+    along several axes."""
+    view = Piece(leaf.parameter, leaf.index).of(np.moveaxis(array, 0, -1), sizes)
     for axis, cut in enumerate(leaf.cuts):
         view = Piece(leaf.parameter, None, axis, *cut).of(view, sizes) if cut else view
     return view
@@ -130,76 +127,161 @@ def _all_sizes(spec: Spec, known: Mapping[str, int]) -> dict[str, int]:
     return dict.fromkeys(sorted(sizes_in(spec.shapes.values()) - set(sizes)), 2) | sizes
 
 
-def compare_at(
-    pair: Pair, case: Case, proof: Proof, numbers: numbers.Numbers, seed: int | None = None
-) -> tuple[float, Difference | None]:
-    """The largest difference of a run of both, beside the largest value, and the first value that
-    differs.
-
-    pair: both cells, a and b. case: the sizes, inputs, states and parameters, by the names of
-    a. proof: which parameters of b are which of a. numbers: in which both run. seed: of parameters
-    without a counterpart, which are 0 where it is None.
-    """
-    params_a, params_b = _parameters_of_both(pair, case, proof, seed)
-    run_a = reference.forward(pair.graph_a, params_a, case.inputs, case.states, sizes=case.sizes, numbers=numbers)
-    inputs = {n: case.inputs[m] for n, m in pair.roles["input"].items()}
-    states = {n: case.states[m] for n, m in pair.roles["state"].items()}
-    sizes = _all_sizes(pair.b, case.sizes)
-    run_b = reference.forward(pair.graph_b, params_b, inputs, states, sizes=sizes, numbers=numbers)
-    largest, first = 0.0, None
-    values = {"output": (run_a.outputs, run_b.outputs), "state": (run_a.states, run_b.states)}
-    for step, (kind, (values_a, values_b)) in product(range(STEPS), values.items()):
-        for theirs, ours in pair.roles[kind].items():
-            a, b = values_a[ours][step, 0], values_b[theirs][step, 0]
-            error = _distance(a, b)
-            largest = max(largest, error)
-            if error > ROUNDED and first is None:
-                equation, text_a, text_b = _equation(pair, run_a, run_b, step, ours)
-                first = Difference(
-                    kind=kind,
-                    name=ours,
-                    step=step,
-                    a=_plain(a),
-                    b=_plain(b),
-                    sizes=dict(case.sizes),
-                    inputs=_plains(case.inputs),
-                    states=_plains(case.states),
-                    parameters=_plains(params_a | {n: v for n, v in params_b.items() if n not in params_a}),
-                    equation=equation,
-                    text_a=text_a,
-                    text_b=text_b,
-                )
-    return largest, first
+# --- both cells at points
 
 
-def _distance(a: Any, b: Any) -> float:
-    """The largest difference, beside 1 or the value; infinite where only one of two values is a
-    number."""
-    worst = 0.0
+@dataclass(frozen=True)
+class Both:
+    """The points of either cell, by its own names, and its values [B or 1, ...] by node."""
+
+    points_a: Points
+    points_b: Points
+    values_a: Mapping[str, Array]
+    values_b: Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class Differing:
+    """rows: the points at which both differ, and where; largest: the largest difference of all;
+    told: how many points both could be worked out at, with a number from one of them at least."""
+
+    rows: tuple[Points, ...] = ()
+    largest: float = 0.0
+    told: int = 0
+
+
+def of_both(pair: Pair, points: Points, proof: Proof, seed: int | None) -> tuple[Points, Points]:
+    """The points, which have the names of a, as each of both cells names them."""
+    params_a, params_b = _parameters_of_both(pair, points, proof, seed)
+    return replace(points, params=params_a), Points(
+        sizes=_all_sizes(pair.b, points.sizes),
+        steps=points.steps,
+        inputs={n: points.inputs[m] for n, m in pair.roles["input"].items()},
+        states={n: points.states[m] for n, m in pair.roles["state"].items()},
+        params=params_b,
+    )
+
+
+def both_at(pair: Pair, points: Points, proof: Proof, numbers: Reals, seed: int | None = None) -> Both:
+    """One step of both cells at points, which have the names of a. Raises BeyondError."""
+    a, b = of_both(pair, points, proof, seed)
+    values = [run(g, by_rows(g), own, numbers) for g, own in ((pair.graph_a, a), (pair.graph_b, b))]
+    return Both(a, b, *values)
+
+
+def differing(pair: Pair, points: Points, proof: Proof, seed: int | None = None) -> Differing:
+    """The first point at which both cells differ, and how far they do at most. What differs is
+    looked at again with 400 digits. seed: of parameters without a counterpart, which are 0 where it
+    is None."""
+    try:
+        both = both_at(pair, points, proof, reals(DIGITS), seed)
+    except BeyondError:  # of some row: the others are looked at all the same
+        if len(points) == 1:
+            return Differing()
+        half = len(points) // 2
+        parts = [differing(pair, points.take(rows), proof, seed) for rows in (slice(None, half), slice(half, None))]
+        rows = tuple(row for part in parts for row in part.rows)
+        return Differing(rows[:1], max(p.largest for p in parts), sum(p.told for p in parts))
+    errors, told = _errors(pair, both, points)
+    allowed = _allowed(points)
+    for row in np.flatnonzero(errors > allowed):
+        one = points.take([row])
+        again, _ = _errors(pair, both_at(pair, one, proof, reals(MORE_DIGITS), seed), one)
+        if again[0] > allowed[row]:
+            return Differing((one,), float(again[0]), told)
+        errors[row] = again[0]
+    return Differing((), float(errors.max(initial=0.0)), told)
+
+
+def _allowed(points: Points) -> Array:
+    """For each row, up to which difference both are one value."""
+    return np.where(points.magnitudes()[1] <= LARGE, ROUNDED, ROUNDED_LARGE)
+
+
+def _errors(pair: Pair, both: Both, points: Points) -> tuple[Array, int]:
+    """The largest difference of each row, and how many rows tell anything."""
+    errors, told = np.zeros(len(points)), np.zeros(len(points), bool)
+    least = points.magnitudes()[0]
+    for a, b in pair.results():
+        left, right = _rows(both.values_a[a], len(points)), _rows(both.values_b[b], len(points))
+        for row in range(len(points)):
+            error, known = _distance(left[row], right[row], float(least[row]))
+            errors[row], told[row] = max(errors[row], error), told[row] or known
+    return errors, int(told.sum())
+
+
+def _rows(value: Array, rows: int) -> Array:
+    return np.broadcast_to(value, (rows, *value.shape[1:]))
+
+
+def _distance(a: Any, b: Any, least: float) -> tuple[float, bool]:
+    """The largest difference, beside the larger of two values and `least`; infinite where only one
+    of them is a number. And whether any is one."""
+    worst, told = 0.0, False
     for x, y in zip(np.ravel(a), np.ravel(b)):
-        if x == y or (x != x and y != y):
+        finite_x, finite_y = x - x == 0, y - y == 0
+        told = told or finite_x or finite_y
+        if x == y or not (finite_x or finite_y):
             continue
-        error = float(abs(x - y) / max(1, abs(x), abs(y)))
-        worst = max(worst, error if error == error else float("inf"))
-    return worst
+        worst = max(worst, float(abs(x - y) / max(least, abs(x), abs(y))) if finite_x and finite_y else float("inf"))
+    return worst, told
 
 
-def _equation(
-    pair: Pair, run_a: reference.Trajectory, run_b: reference.Trajectory, step: int, name: str
-) -> tuple[str, str, str]:
-    """The first equation, in the order in which a is computed, whose value differs at this step:
-    its name and both texts."""
+# --- the difference that is shown
+
+
+def difference_at(pair: Pair, one: Points, proof: Proof, seed: int | None, swapped: bool) -> Difference:
+    """What differs first at one point. swapped: b of the pair is what the caller calls a."""
+    both = both_at(pair, one, proof, reals(MORE_DIGITS), seed)
+    least, allowed = float(one.magnitudes()[0][0]), float(_allowed(one)[0])
+
+    def differ(a: str, b: str) -> bool:
+        left, right = both.values_a[a][0], both.values_b[b][0]
+        return np.shape(left) != np.shape(right) or _distance(left, right, least)[0] > allowed
+
+    sides = [(pair.a, pair.graph_a, both.points_a, both.values_a), (pair.b, pair.graph_b, both.points_b, both.values_b)]
+    results = [(kind, (ours, theirs)) for kind in ("output", "state") for theirs, ours in pair.roles[kind].items()]
+    kind, found = next(
+        (kind, names)
+        for kind, names in results
+        if differ(*(_node(g, kind, n) for (_, g, _, _), n in zip(sides, names)))
+    )
+    texts, equations = _equation(pair, both, found, differ)
+    nodes = [_node(graph, kind, name) for (_, graph, _, _), name in zip(sides, found)]
+    values = [_plain(vs[node][0]) for (_, _, _, vs), node in zip(sides, nodes)]
+    own, other = (1, 0) if swapped else (0, 1)
+    points, others = sides[own][2], sides[other][2]
+    return Difference(
+        kind=kind,
+        name=found[own],
+        step=int(one.steps[0]),
+        a=values[own],
+        b=values[other],
+        sizes=dict(points.sizes),
+        inputs={n: _plain(v[None]) for n, v in points.inputs.items()},
+        states=_plains(points.states),
+        parameters={n: _plain(v[0]) for n, v in (others.params | points.params).items()},
+        equation=equations[own],
+        text_a=texts[own],
+        text_b=texts[other],
+    )
+
+
+def _node(graph: Any, kind: str, name: str) -> str:
+    return str((graph.outputs if kind == "output" else graph.states)[name])
+
+
+def _equation(pair: Pair, both: Both, found: tuple[str, str], differ: Any) -> tuple[tuple[str, str], tuple[str, str]]:
+    """The first equation, in the order in which a is computed, whose value differs: the texts and
+    the names that it has in a and b."""
     theirs = {e.target: e for e in pair.b.equations}
     roles = {m: n for n, m in pair.roles["state"].items()}
     for e in pair.a.equations:
         other = theirs.get(roles.get(e.target, e.target))
-        if other and e.target in run_a.values and other.target in run_b.values:
-            a, b = run_a.values[e.target][step, 0], run_b.values[other.target][step, 0]
-            if np.shape(a) != np.shape(b) or _distance(a, b) > ROUNDED:
-                return e.target, line(e), line(other)
-    ours = {e.target: e for e in pair.a.equations}
-    last = theirs.get(roles.get(name, name))
-    return (name, line(ours[name]), line(last)) if name in ours and last else ("", "", "")
+        if other and e.target in both.values_a and other.target in both.values_b and differ(e.target, other.target):
+            return (line(e), line(other)), (e.target, other.target)
+    ours, last = {e.target: e for e in pair.a.equations}.get(found[0]), theirs.get(found[1])
+    return ((line(ours), line(last)), found) if ours and last else (("", ""), ("", ""))
 
 
 def _plain(array: Any) -> Any:

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 from rnnspec.compare.normal import Leaf
 from rnnspec.language.spec import Shape, Spec
+from rnnspec.storage.locks import once_only
 from rnnspec.symbolic.derive import surrogates
 from rnnspec.symbolic.graph import Graph
 
@@ -23,13 +23,16 @@ class Pair:
     graph_a: Graph
     graph_b: Graph
 
-    @cached_property
+    def swapped(self) -> Pair:
+        return Pair(self.b, self.a, self.graph_b, self.graph_a)
+
+    @once_only
     def declared(self) -> Mapping[str, tuple[dict[str, Shape], dict[str, Shape]]]:
         """The shapes that each cell declares, by kind ("input", "state", "output") and name."""
         left, right = _declared(self.a, self.graph_a), _declared(self.b, self.graph_b)
         return {kind: (left[kind], right[kind]) for kind in left}
 
-    @cached_property
+    @once_only
     def roles(self) -> Mapping[str, Mapping[str, str]]:
         """For each kind, the names in b with those in a that they stand for: the same names, else
         the next that is left."""
@@ -39,7 +42,7 @@ class Pair:
             roles[kind] = {n: n if n in left else rest.pop(0) for n in right if n in left or rest}
         return roles
 
-    @cached_property
+    @once_only
     def shared(self) -> tuple[str, ...]:
         """The parameters that both have, of one name and shape."""
         return tuple(n for n, shape in self.a.parameters.items() if self.b.parameters.get(n) == shape)
@@ -77,6 +80,10 @@ class Pair:
             a, b = _noise(self.a, ours), _noise(self.b, theirs)
             if a != b:
                 notes.append(f"{ours} was compared as a value: it is {a} '{self.a.name}' and {b} '{self.b.name}'")
+        for name in self.b.weights:
+            if name in self.a.weights and (name in self.a.fixed) != (name in self.b.fixed):
+                held, other = (self.a, self.b) if name in self.a.fixed else (self.b, self.a)
+                notes.append(f"{name} is fixed in '{held.name}' and trained in '{other.name}'")
         return tuple(notes)
 
 
@@ -119,6 +126,11 @@ class Proof:
 
     proved: bool
     matches: tuple[Match, ...] = ()
+
+    def swapped(self) -> Proof:
+        """The same of both cells the other way round."""
+        matches = (Match(m.b, m.a, m.sign) for m in self.matches)
+        return Proof(self.proved, tuple(sorted(matches, key=lambda m: m.a[0].to_text())))
 
     @property
     def mapping(self) -> tuple[str, ...]:

@@ -41,8 +41,7 @@ def named(
     missing = [n for n in known if given.get(n) is None and n not in optional]
     if required and missing:
         raise ShapeError(f"missing {kind} {', '.join(map(repr, missing))}. This cell has: {', '.join(known)}.")
-    arrays = {n: as_array(f"{kind} '{n}'", a, dtype) for n, a in given.items() if a is not None}
-    return arrays
+    return {n: own_view(f"{kind} '{n}'", a, dtype) for n, a in given.items() if a is not None}
 
 
 def with_defaults(
@@ -95,6 +94,12 @@ def as_array(what: str, value: Any, dtype: np.dtype) -> Array:
     return array if array.flags.aligned else array.copy()
 
 
+def own_view(what: str, value: Any, dtype: np.dtype) -> Array:
+    """`as_array`, under an array object of ours: whoever gives his own another shape while a call
+    runs, or between two, does not move what a kernel reads."""
+    return as_array(what, value, dtype).view()
+
+
 def ready(
     shapes: Mapping[str, tuple[int, ...]],
     given: Mapping[str, Array] | None,
@@ -118,16 +123,70 @@ def ready(
         if array is None:
             found[name] = (np.zeros if zero else np.empty)(shape, dtype)
             continue
+        array = array.view() if type(array) is np.ndarray else array  # whose shape nobody else changes
         if type(array) is not np.ndarray or array.dtype != dtype or array.shape != shape or not array.flags.writeable:
             raise ShapeError(f"out {name!r} must be a writable array of shape {shape} and dtype {dtype}.")
+        if not _is_regular(array):
+            raise ShapeError(
+                f"out {name!r} must have each number at a place of its own that is a multiple of its size, as NumPy"
+                " allocates them; a field of a packed record array has not, nor has a broadcast array. Give an array"
+                " of its own, and copy from it."
+            )
         if len(shape) > 3 and not array[:1, :1].flags.c_contiguous:
             raise ShapeError(f"out {name!r} must have the numbers of a step and row one after another in memory.")
         if numbered and not _is_numbered(array):
             raise ShapeError(f"out {name!r} must have its rows, step after step, one after another in memory.")
-        if zero:
-            array[...] = 0
         found[name] = array
+    if zero:
+        for name in given or {}:
+            if name in found:
+                found[name][...] = 0
     return found
+
+
+def as_given(found: Mapping[str, Array], given: Mapping[str, Array] | None) -> dict[str, Array]:
+    """What `ready` made, those that were given as the objects that they are."""
+    return {name: given.get(name, array) for name, array in found.items()} if given else dict(found)
+
+
+def check_apart(out: Mapping[str, Any], read: Mapping[str, Any]) -> None:
+    """Raises ShapeError where an array that is to be written shares memory with another one, or
+    with one that is read.
+
+    out: name -> array, by the caller. read: what it is called -> array; those that are no NumPy
+    arrays lie elsewhere.
+    """
+    written = [(f"out {name!r}", array) for name, array in out.items() if isinstance(array, np.ndarray)]
+    others = [(what, array) for what, array in read.items() if isinstance(array, np.ndarray)]
+    for i, (what, array) in enumerate(written):
+        for other, beside in (*written[:i], *others):
+            if np.may_share_memory(array, beside) and _meet(array, beside):
+                raise ShapeError(
+                    f"{what} shares memory with {other}, which it would overwrite: give it memory of its own."
+                )
+
+
+def _meet(a: Array, b: Array) -> bool:
+    """Whether two arrays have an element in common; true where that is hard to tell."""
+    try:
+        return bool(np.shares_memory(a, b, max_work=10_000))  # type: ignore[arg-type]
+    except RuntimeError:  # TooHardError, whose home differs among versions of NumPy
+        return True
+
+
+def _is_regular(array: Array) -> bool:
+    """Whether every number lies at a multiple of its size, and no two at one place: so it is of all
+    arrays that NumPy makes and of their slices and transposes."""
+    if array.size == 0:
+        return True
+    if not array.flags.aligned or array.__array_interface__["data"][0] % array.itemsize:
+        return False
+    span = array.itemsize
+    for stride, count in sorted((abs(s), n) for s, n in zip(array.strides, array.shape) if n > 1):
+        if stride < span or stride % array.itemsize:
+            return False
+        span = stride * (count - 1) + span
+    return True
 
 
 def numbered(array: Array) -> Array:
@@ -185,7 +244,7 @@ def check_lengths(lengths: Any, steps: int, rows: int) -> Array | None:
     if lengths is None:
         return None
     try:
-        array = np.asarray(lengths)
+        array = np.array(lengths)  # a copy: what is checked is what is used
     except Exception as error:
         raise ValueError(f"lengths must be {rows} integers: {error}") from error
     if array.shape != (rows,):
@@ -200,7 +259,7 @@ def check_lengths(lengths: Any, steps: int, rows: int) -> Array | None:
     for row, n in enumerate(array.tolist()):
         if not 0 <= n <= steps:
             raise ValueError(f"lengths[{row}] is {n}, but a row takes between 0 and {steps} steps.")
-    whole = array.astype(np.int64)
+    whole = array.astype(np.int64, copy=False)
     return None if (whole == steps).all() else whole
 
 
@@ -215,3 +274,25 @@ def as_resets(resets: Any) -> Array:
             f"resets must be booleans, true before each step at which a row restarts; got dtype {array.dtype}."
         )
     return array
+
+
+LEAF = 16  # rows that are added up one after another
+
+
+def row_sum(rows: Array) -> Array:
+    """The sum of rows [N, ...] over the first axis: of `LEAF` at a time, then of those sums. Errors
+    stay below LEAF / 2 * log(N) / log(LEAF) units in the last place of the sum of the sizes."""
+    if len(rows) <= LEAF:
+        return rows.sum(axis=0)
+    whole = len(rows) // LEAF
+    sums = rows[: whole * LEAF].reshape(LEAF, whole, *rows.shape[1:]).sum(axis=0)
+    return row_sum(sums) + rows[whole * LEAF :].sum(axis=0)
+
+
+def outer_sum(left: Array, right: Array, most: int = 2**12) -> Array:
+    """left.T @ right of rows [N, ...], N halved until it is at most `most`: a product adds up the
+    terms of a piece of N after another."""
+    if len(left) <= most:
+        return left.T @ right
+    middle = len(left) // 2
+    return outer_sum(left[:middle], right[:middle], most) + outer_sum(left[middle:], right[middle:], most)

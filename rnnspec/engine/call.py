@@ -15,18 +15,23 @@ import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.engine import arrays as checked
+from rnnspec.engine.frozen import Frozen
 from rnnspec.engine.memo import Memo
 from rnnspec.engine.noise import Seed, draw, mean
-from rnnspec.engine.spans import Pieces
+from rnnspec.engine.spans import Pieces, own_pieces
 from rnnspec.engine.weights import Weights
 from rnnspec.errors import ShapeError
+from rnnspec.language.sizes import sizes_in
 from rnnspec.language.spec import Shape, Spec
 
 Named = dict[str, Array]
 Arrays = tuple[Mapping[str, Array], Mapping[str, Array], Mapping[str, Array]]  # parameters, inputs, states, by name
-Extent = tuple[dict[str, int], int, int]  # the value of every size; steps; rows
-NO_INPUT = "'{}' has no input that tells the number of steps and rows."
-ONLY_NOISE = "'{}' has no input beside its noise that tells the number of steps and rows: give the arrays of its noise."
+Extent = tuple[Mapping[str, int], int, int]  # the value of every size; steps; rows
+Told = tuple[int | None, int | None]  # the steps and rows that a caller names
+NOT_TOLD = {
+    "T": "'{}' is given no input that tells the number of steps: give steps=.",
+    "B": "'{}' is given no input that tells the number of rows: give rows=, or the states.",
+}
 
 
 @dataclass(frozen=True)
@@ -73,16 +78,20 @@ def sequence(
     lengths: Any,
     noise: Seed | str | None,
     pieces: Pieces | None,
+    told: Told = (None, None),
 ) -> Call:
     """The Call of a run over steps, checked against the cell.
 
-    params, inputs, states, lengths, noise, pieces: as `Kernel.forward` takes them.
+    params, inputs, states, lengths, noise, pieces: as `Kernel.forward` takes them; told: steps and
+    rows, as it takes them.
     """
+    pieces = None if pieces is None else own_pieces(pieces)
     arrays = named(cell, params, inputs, states)
     starts = "B" if pieces is None else str(len(pieces))
+    told = _told(told, arrays, lengths)
     if cell.spec.noise:
-        arrays = with_noise(cell, arrays, noise, starts, packed=isinstance(params, Weights))
-    sizes, steps, rows = extent(cell, arrays, ("T", "B"), starts)
+        arrays = with_noise(cell, arrays, noise, starts, told, packed=isinstance(params, Weights))
+    sizes, steps, rows = extent(cell, arrays, ("T", "B"), starts, told)
     p, x, s = arrays
     if cell.spec.defaults:
         x = checked.with_defaults(cell.spec, x, (steps, rows), sizes, cell.dtype)
@@ -103,7 +112,7 @@ def single_step(
     spec = cell.spec
     arrays = named(cell, params, inputs, states)
     if missing := _missing_noise(spec, arrays):
-        expected = mean(spec, *_extent(cell, arrays, ("B",), "B", ONLY_NOISE), cell.dtype, missing)
+        expected = mean(spec, *_extent(cell, arrays, ("B",), "B"), cell.dtype, missing)
         arrays = _joined(spec, arrays, {n: a if n in spec.parameters else a[0] for n, a in expected.items()})
     sizes, steps, rows = extent(cell, arrays, ("B",), "B")
     p, x, s = arrays
@@ -148,11 +157,14 @@ def parameters_with_noise(cell: Cell, params: Mapping[str, Any], noise: Seed | s
     return {**arrays, **_noise(cell, missing, noise, sizes, 0, 0)}
 
 
-def with_noise(cell: Cell, arrays: Arrays, noise: Seed | str | None, starts: str, *, packed: bool) -> Arrays:
+def with_noise(
+    cell: Cell, arrays: Arrays, noise: Seed | str | None, starts: str, told: Told, *, packed: bool
+) -> Arrays:
     """The arrays of a sequence, with the noise among them that was not given.
 
     cell: declares the noise. arrays: parameters, inputs and states that were given. noise: a seed,
-    "mean", or None where nothing may be missing. starts: the axis of a state before its own.
+    "mean", or None where nothing may be missing. starts: the axis of a state before its own. told:
+    steps and rows that were named.
     packed: whether the parameters are Weights, which hold their noise already.
     """
     spec = cell.spec
@@ -170,23 +182,25 @@ def with_noise(cell: Cell, arrays: Arrays, noise: Seed | str | None, starts: str
             " training (noise=0, another one "
             f'for every call), noise="mean" for what is expected of it, or its arrays among inputs and params.'
         )
-    return _joined(spec, arrays, _noise(cell, missing, noise, *_extent(cell, arrays, ("T", "B"), starts, ONLY_NOISE)))
+    return _joined(spec, arrays, _noise(cell, missing, noise, *_extent(cell, arrays, ("T", "B"), starts, told)))
 
 
-def extent(cell: Cell, arrays: Arrays, lead: tuple[str, ...], starts: str) -> Extent:
+def extent(cell: Cell, arrays: Arrays, lead: tuple[str, ...], starts: str, told: Told = (None, None)) -> Extent:
     """The value of every size, the steps (1 where `lead` has none) and the rows, as `sizes_of`
-    finds them."""
+    finds them. told: those that were named; ShapeError where an array says otherwise, or where
+    nothing tells them."""
     p, x, s = arrays
     key = (
         lead,
         starts,
+        told,
         *[p[name].shape for name in cell.spec.parameters],
         *[(name, array.shape) for name, array in x.items()],
         "states",
         *[(name, array.shape) for name, array in s.items()],
     )
     known = cell.extents.get(key)
-    return cell.extents.keep(key, _extent(cell, arrays, lead, starts, NO_INPUT)) if known is None else known
+    return cell.extents.keep(key, _extent(cell, arrays, lead, starts, told)) if known is None else known
 
 
 def sizes_of(cell: Cell, arrays: Arrays, lead: tuple[str, ...], starts: str) -> dict[str, int]:
@@ -243,11 +257,35 @@ def gradients(
     return dy, dfinal
 
 
-def _extent(cell: Cell, arrays: Arrays, lead: tuple[str, ...], starts: str, untold: str) -> Extent:
+def _told(told: Told, arrays: Arrays, lengths: Any) -> Told:
+    """The steps and rows that a caller named, as whole numbers. Where no input is given lengths
+    tell the rows too."""
+    for word, number in zip(("steps", "rows"), told):
+        if number is not None and (
+            isinstance(number, bool) or not isinstance(number, int | np.integer) or not 0 <= number < 2**40
+        ):
+            raise ShapeError(f"{word} must be a whole number of at least 0, got {number!r}.")
+    steps, rows = told
+    if rows is None and lengths is not None and not arrays[1] and np.ndim(lengths) == 1:
+        rows = len(lengths)
+    return None if steps is None else int(steps), None if rows is None else int(rows)
+
+
+def _extent(cell: Cell, arrays: Arrays, lead: tuple[str, ...], starts: str, told: Told = (None, None)) -> Extent:
     sizes = sizes_of(cell, arrays, lead, starts)
-    if not set(lead) <= set(sizes):
-        raise ShapeError(untold.format(cell.spec.name))
-    return {n: v for n, v in sizes.items() if n not in ("T", "B")}, sizes.get("T", 1), sizes["B"]
+    for axis, word, number in zip(("T", "B"), ("steps", "rows"), told):
+        if number is not None and sizes.setdefault(axis, number) != number:
+            raise ShapeError(f"{word} is {number}, but the arrays that were given have {sizes[axis]}.")
+    for axis in lead:
+        if axis not in sizes:
+            raise ShapeError(NOT_TOLD[axis].format(cell.spec.name))
+    if missing := sorted(sizes_in([*cell.spec.shapes.values(), *cell.states.values()]) - set(sizes)):
+        having = [n for n, shape in cell.states.items() if sizes_in([shape]) & set(missing)]
+        raise ShapeError(
+            f"the arrays that were given do not tell the size{'s' * (len(missing) > 1)} {', '.join(missing)} of"
+            f" '{cell.spec.name}': give the state{'s' * (len(having) > 1)} {', '.join(having)} too, which may be zeros."
+        )
+    return Frozen({n: v for n, v in sizes.items() if n not in ("T", "B")}), sizes.get("T", 1), sizes["B"]
 
 
 def _missing_noise(spec: Spec, arrays: Arrays) -> list[str]:

@@ -12,6 +12,7 @@ from rnnspec.engine.kernel import Kernel, known_memory, whole_threads
 from rnnspec.errors import BackendUnavailable
 from rnnspec.language.load import load
 from rnnspec.language.spec import Spec
+from rnnspec.storage.locks import making
 
 
 def compile(
@@ -51,7 +52,8 @@ def compile(
     threads, memory = whole_threads(threads), known_memory(memory)
     if backend not in _BACKENDS:
         raise BackendUnavailable(f"there is no backend {backend!r}: choose {', '.join(map(repr, _BACKENDS))}.")
-    return _BACKENDS[backend](spec, number, threads, memory, tier)
+    with making:  # backends are imported when first asked for
+        return _BACKENDS[backend](spec, number, threads, memory, tier)
 
 
 def _loaded(spec: object, settings: Mapping[str, object]) -> Spec:

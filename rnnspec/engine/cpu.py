@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from rnnspec.backends.cpu.launch.tape import Tape, new_tape, restored
 from rnnspec.backends.cpu.native import load_text
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.call import Call, Named, gradients, single_step
+from rnnspec.engine.frozen import Frozen
 from rnnspec.engine.kernel import Kernel, known_memory, whole_threads
 from rnnspec.engine.memo import Memo
 from rnnspec.engine.results import Gradients, Inference, Run, State, Taped
@@ -32,6 +33,7 @@ from rnnspec.engine.weights import Weights
 from rnnspec.language.sizes import full_shape
 from rnnspec.language.spec import Spec
 from rnnspec.lowering.pipeline import MODES
+from rnnspec.storage.locks import Lock, making
 
 TAPED = ("forward", "backward")  # kernels that share a tape, and so a plan
 
@@ -51,7 +53,7 @@ class CpuKernel(Kernel):
         self.memory = memory
         self._threads = threads
         self._codes: dict[str, CpuCode] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._planned: Memo[tuple[Any, ...], list[Plan]] = Memo(64)
         self._packings: Memo[tuple[Any, ...], PackPlan] = Memo(64)
 
@@ -74,18 +76,19 @@ class CpuKernel(Kernel):
     def source(self, mode: str = "forward") -> str:
         if mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(map(repr, MODES))}; got {mode!r}.")
-        return texts(self.spec, self.dtype.name)[mode]
+        return texts(self.lifted.spec, self.dtype.name)[mode]
 
     def layout(self, mode: str) -> Mapping[str, Any]:
-        return self._code(mode).layout
+        return deepcopy(self._code(mode).layout)
 
     def _code(self, mode: str) -> CpuCode:
         """The kernel of a mode, its text made or read from the cache."""
-        with self._lock:
-            if mode not in self._codes:
-                text = load_text(f"{self.spec.name}_{mode}_{self.dtype.name}", self.source(mode))
-                self._codes[mode] = code(text, self.dtype)
-            return self._codes[mode]
+        if mode not in self._codes:
+            with making, self._lock:
+                if mode not in self._codes:
+                    text = load_text(f"{self.spec.name}_{mode}_{self.dtype.name}", self.source(mode))
+                    self._codes[mode] = code(text, self.dtype)
+        return self._codes[mode]
 
     # --- calls
 
@@ -109,7 +112,7 @@ class CpuKernel(Kernel):
         (infer,) = self._plans(("infer",), call)
         outputs = self._outputs(call, out)
         final, _ = execute(infer, self._packed("infer", call), call.inputs, outputs, call.states)
-        return Inference(outputs, self._shaped(final, call.sizes))
+        return Inference(checked.as_given(outputs, out), self._shaped(final, call.sizes))
 
     def _taped(
         self, call: Call, forward: Plan, out: Mapping[str, Array] | None, *, watch: bool
@@ -118,10 +121,11 @@ class CpuKernel(Kernel):
         outputs, packed = self._outputs(call, out), self._packed("forward", call)
         if self.memory == "low":
             low = Segments(forward, packed, call.inputs)
-            return outputs, self._shaped(low.forward(outputs, call.states, watch), call.sizes), low
+            final = self._shaped(low.forward(outputs, call.states, watch), call.sizes)
+            return checked.as_given(outputs, out), final, low
         tape = new_tape(forward)
         final, _ = execute(forward, packed, call.inputs, outputs, call.states, tape)
-        return outputs, self._shaped(final, call.sizes), tape
+        return checked.as_given(outputs, out), self._shaped(final, call.sizes), tape
 
     def _run(self, call: Call, backward: Plan, outputs: Named, final: Named, tape: Tape | Segments) -> Run:
         saved = CpuSaved(
@@ -168,7 +172,8 @@ class CpuKernel(Kernel):
             before, sums = saved.tape.backward(backward, saved.packed, read, dx, dfinal)
         else:
             before, sums = execute(backward, saved.packed, read, dx, dfinal, saved.tape)
-        return Gradients(self.derived.gradients(sums, saved.params, run.sizes), dx, self._shaped(before, run.sizes))
+        params, states = self.derived.gradients(sums, saved.params, run.sizes), self._shaped(before, run.sizes)
+        return Gradients(params, checked.as_given(dx, out), states)
 
     def step(
         self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None
@@ -218,8 +223,13 @@ class CpuKernel(Kernel):
         flops, places = rows.flops(layouts[0], sizes, steps * count), None
         if pieces is not None:
             places, count, steps = pieces.places(count), len(pieces), int(pieces.length.max(initial=0))
+        summed = "backward" in modes
         blocks = rows.block_count(count, flops, self.threads, self.limits)
-        parts = rows.part_count(layouts[0], sizes, steps, self.threads // blocks, self.limits) if blocks == count else 1
+        free = self.threads if summed else self.threads // blocks
+        parts = rows.part_count(layouts[0], sizes, steps, free, self.limits) if blocks == count else 1
+        by_rows = summed and blocks >= parts
+        if summed:  # what gradients are sums of does not depend on the threads
+            parts, blocks = max(blocks, parts), max(1, -(-count // rows.MOST_ROWS))
         row_blocks = rows.split_rows(
             count,
             steps,
@@ -230,7 +240,7 @@ class CpuKernel(Kernel):
             places,
         )
         direction = 0 if pieces is None else -1 if pieces.reverse else 1
-        return [plan(c, sizes, row_blocks, parts, direction) for c in codes]
+        return [plan(c, sizes, row_blocks, parts, direction, by_rows, summed) for c in codes]
 
     def _packed(self, mode: str, call: Call) -> Packed:
         key = (mode, *call.sizes.items())
@@ -277,6 +287,10 @@ class CpuSaved:
     def tape_bytes(self) -> int:
         return self.tape.tape_bytes
 
+    @property
+    def read_again(self) -> Mapping[str, Array]:
+        return self.tape.inputs if isinstance(self.tape, Segments) else {}
+
     def histories(self, steps: int, rows: int) -> Named:
         return self.tape.histories(steps, rows)
 
@@ -285,7 +299,9 @@ class CpuStepper:
     """Single steps on the CPU: all that they need is planned, packed and allocated beforehand."""
 
     def __init__(self, infer: Plan, packed: Packed, inputs: Named, outputs: Named):
-        self.inputs, self.outputs = inputs, outputs
+        self.inputs: Named = Frozen(inputs)
+        self.outputs: Named = Frozen(outputs)
+        self.kept = (*inputs.values(), *outputs.values())  # the kernel writes there for as long as this object lives
         self.bound = Bound(infer)
         self.bound.use(packed, None)
         self.bound.point({n: _steps(a) for n, a in inputs.items()}, {n: _steps(a) for n, a in outputs.items()})

@@ -60,7 +60,7 @@ class CudaKernel(Kernel):
         super().__init__(spec, dtype)
         self.tier = tier
         self.launcher = Launcher(device or first_device(), dtype, stream)
-        programs, key = stages(spec), digest(spec)
+        programs, key = stages(self.lifted.spec), digest(self.lifted.spec)
         self._codes = {mode: CudaCode(getattr(programs, mode), dtype, key) for mode in MODES}
 
     def __repr__(self) -> str:
@@ -134,6 +134,8 @@ class CudaKernel(Kernel):
         *,
         noise: Seed | str | None = None,
         pieces: Pieces | None = None,
+        steps: int | None = None,
+        rows: int | None = None,
     ) -> Call:
         """Does what `Kernel.call` does; of arrays on the device shapes and dtypes are checked, and
         they stay where they are. Arguments are those of `forward`."""
@@ -142,7 +144,8 @@ class CudaKernel(Kernel):
                 "rows that run in pieces (resets, the reverse direction with lengths) are cut on the host: give them"
                 " NumPy arrays."
             )
-        call = super().call(shadows(params), shadows(inputs), shadows(states), lengths, noise=noise, pieces=pieces)
+        given = shadows(params), shadows(inputs), shadows(states), lengths
+        call = super().call(*given, noise=noise, pieces=pieces, steps=steps, rows=rows)
         return self._with_arrays(call, params, inputs, states)
 
     def _with_arrays(self, call: Call, params: Given | Weights, inputs: Given, states: Given | None) -> Call:
@@ -287,7 +290,7 @@ class CudaKernel(Kernel):
         per sequence go through the host; those that a later `backward` reads are copied, for the
         caller may change his own before it."""
         self.device.use()
-        if self.derived.pieces or self.derived.once:
+        if self.derived.pieces or self.derived.once or self.derived.constants:
             params = {n: self._host(f"parameter '{n}'", a) for n, a in params.items()}
         return {
             n: self._placed(f"parameter '{n}'", a, copy=mode == "backward")
@@ -338,7 +341,7 @@ class CudaKernel(Kernel):
         ready = checked.ready(shapes, out, self.dtype, zero=False)
         for name, array in ready.items():
             array[...] = host[name]
-        return ready
+        return checked.as_given(ready, out)
 
     def _states(self, done: Execution, sizes: Mapping[str, int], stay: bool) -> dict[str, Any]:
         shaped = {s: a.reshape(done.n, *full_shape(self.states[s], sizes)) for s, a in done.final.items()}

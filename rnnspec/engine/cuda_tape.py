@@ -31,6 +31,10 @@ class CudaTape:
     def tape_bytes(self) -> int:
         return sum(a.size * a.dtype.itemsize for a in self.execution.tape.values())
 
+    @property
+    def read_again(self) -> Mapping[str, Array]:
+        return {}
+
     def histories(self, steps: int, rows: int) -> dict[str, Array]:
         done = self.execution
         done.launcher.device.use()

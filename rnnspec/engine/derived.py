@@ -14,29 +14,33 @@ from typing import Any
 import numpy as np
 from numpy import ndarray as Array
 
+from rnnspec.language.lift import Lifted
 from rnnspec.language.sizes import full_shape
 from rnnspec.language.slices import Piece
-from rnnspec.language.spec import Spec
+from rnnspec.storage.locks import making
 
 
 class Derived:
     """The pieces of parameters and the values computed once per sequence (`once`) that the kernels
     of a cell read, by what their layouts name."""
 
-    def __init__(self, spec: Spec, dtype: np.dtype, layouts: list[Mapping[str, Any]]):
-        self.spec, self.dtype = spec, dtype
+    def __init__(self, lifted: Lifted, dtype: np.dtype, layouts: list[Mapping[str, Any]]):
+        self.spec, self.dtype = lifted.spec, dtype
+        self.constants = {name: np.asarray(value, dtype) for name, value in lifted.values.items()}
         self.pieces = {name: Piece(*piece) for layout in layouts for name, piece in layout["pieces"].items()}
         read = {name for layout in layouts for name in _read(layout)}
-        self.once = tuple(sorted(read - set(self.pieces) - set(spec.parameters)))
+        self.once = tuple(sorted(read - set(self.pieces) - set(self.spec.parameters)))
 
     def values(self, params: Mapping[str, Array], sizes: Mapping[str, int]) -> Mapping[str, Array]:
         """Everything that kernels read as a parameter."""
-        if not self.pieces and not self.once:
+        if not self.pieces and not self.once and not self.constants:
             return params
+        params = {**params, **self.constants}
         found = dict(params) | {name: piece.of(params[piece.parameter], sizes) for name, piece in self.pieces.items()}
         if self.once:
-            from rnnspec.backends import reference
-            from rnnspec.lowering.pipeline import once
+            with making:
+                from rnnspec.backends import reference
+                from rnnspec.lowering.pipeline import once
 
             made = reference.once(once(self.spec)[0], params, sizes)
             found |= {name: np.asarray(made[name], self.dtype) for name in self.once}
@@ -54,14 +58,15 @@ class Derived:
                 part = piece.of(whole[piece.parameter], sizes)
                 part += _total(sums, name, part.shape, self.dtype)
         if self.once:
-            from rnnspec.backends import reference
-            from rnnspec.lowering.pipeline import once
+            with making:
+                from rnnspec.backends import reference
+                from rnnspec.lowering.pipeline import once
 
             graph, reverse = once(self.spec)
             given = {}
             for name in graph.outputs:
                 given[name] = _total(sums, name, full_shape(graph.shapes[graph.outputs[name]], sizes), self.dtype)
-            more = reference.once_gradients(reverse, params, given, sizes)
+            more = reference.once_gradients(reverse, {**params, **self.constants}, given, sizes)
             whole |= {name: (whole[name] + array).astype(self.dtype) for name, array in more.items() if name in whole}
         return whole
 

@@ -14,8 +14,8 @@ from rnnspec.language.spec import Init, Spec
 
 
 def initialise(spec: Spec, sizes: Mapping[str, int], seed: int, dtype: np.dtype) -> dict[str, Array]:
-    """All parameters of a cell that are trained, [shape of each] in `dtype`. The same seed gives
-    the same values, whatever the dtype.
+    """All weights of a cell, trained and fixed, [shape of each] in `dtype`. The same seed gives the
+    same values, whatever the dtype.
 
     Each parameter has its own stream, drawn by its place, so that adding one does not change those
     before it; with `like`, another's. Raises ValueError for a seed that is no whole number of at
@@ -24,9 +24,9 @@ def initialise(spec: Spec, sizes: Mapping[str, int], seed: int, dtype: np.dtype)
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}.")
     hidden = max(1, evaluate_size(unit_axis(spec) or "1", sizes))
-    streams = dict(zip(spec.trained, np.random.SeedSequence(int(seed)).spawn(len(spec.trained))))
+    streams = dict(zip(spec.weights, np.random.SeedSequence(int(seed)).spawn(len(spec.weights))))
     values = {}
-    for name, shape in spec.trained.items():
+    for name, shape in spec.weights.items():
         init = spec.init.get(name, Init("uniform_hidden"))
         rng = np.random.Generator(np.random.PCG64(streams[init.like or name]))
         values[name] = _values(init, full_shape(shape, sizes), hidden, rng, name).astype(dtype)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy import ndarray as Array
 
+from rnnspec.engine import arrays as checked
 from rnnspec.engine.call import Call, Cell, parameters, parameters_with_noise, sequence
 from rnnspec.engine.derived import Derived
+from rnnspec.engine.frozen import Frozen
 from rnnspec.engine.initialise import initialise
 from rnnspec.engine.noise import Seed
 from rnnspec.engine.results import Gradients, Inference, Run, State, Taped
@@ -19,9 +20,11 @@ from rnnspec.engine.spans import Pieces
 from rnnspec.engine.stream import Stepper, Stream, all_sizes
 from rnnspec.engine.weights import Weights
 from rnnspec.errors import ShapeError
+from rnnspec.language.lift import lifted
 from rnnspec.language.sizes import check_size_value, sizes_in, with_default_sizes
 from rnnspec.language.spec import Shape, Spec
 from rnnspec.lowering.pipeline import MODES
+from rnnspec.storage.locks import once_only
 
 
 class Kernel(ABC):
@@ -38,6 +41,7 @@ class Kernel(ABC):
 
     def __init__(self, spec: Spec, dtype: np.dtype):
         self.spec, self.dtype = spec, dtype
+        self.lifted = lifted(spec)  # what is compiled: constants are values of a call
 
     # --- what it is
 
@@ -60,22 +64,22 @@ class Kernel(ABC):
     def layout(self, mode: str) -> Mapping[str, Any]:
         """What the kernel of a mode reads, carries, emits and sums (rnnspec.lowering.signature)."""
 
-    @cached_property
-    def states(self) -> dict[str, Shape]:
+    @once_only
+    def states(self) -> Mapping[str, Shape]:
         """Every value carried from step to step and its shape: the spec's states, and inputs and
         intermediates read at t-1."""
-        return {name: self.spec.shapes[name] for name in self.layout("infer")["states"]}
+        return Frozen({name: self.spec.shapes[name] for name in self.layout("infer")["states"]})
 
-    @cached_property
+    @once_only
     def cell(self) -> Cell:
         """What calls are checked against."""
         return Cell(self.spec, self.states, self.dtype)
 
-    @cached_property
+    @once_only
     def derived(self) -> Derived:
         """Pieces of parameters, and values computed from parameters once per sequence, that kernels
         read as if they were parameters."""
-        return Derived(self.spec, self.dtype, [self.layout(mode) for mode in MODES])
+        return Derived(self.lifted, self.dtype, [self.layout(mode) for mode in MODES])
 
     # --- before calls
 
@@ -90,7 +94,7 @@ class Kernel(ABC):
         for name, value in sizes.items():
             check_size_value(name, value)
         whole = with_default_sizes(self.spec.sizes, sizes)
-        needed = sorted(sizes_in(self.spec.trained.values()))
+        needed = sorted(sizes_in(self.spec.weights.values()))
         if missing := [n for n in needed if n not in whole]:
             raise ShapeError(
                 f"init needs the sizes {', '.join(needed)} of '{self.spec.name}': give"
@@ -115,6 +119,8 @@ class Kernel(ABC):
         *,
         noise: Seed | str | None = None,
         pieces: Pieces | None = None,
+        steps: int | None = None,
+        rows: int | None = None,
     ) -> Call:
         """The arguments of `forward`, `record`, `infer` or `resume`, checked and completed, for
         `run_forward` and its like: whoever makes several runs of the same arguments checks them
@@ -122,7 +128,7 @@ class Kernel(ABC):
 
         Arguments, and errors, are those of `forward`.
         """
-        return sequence(self.cell, params, inputs, states, lengths, noise, pieces)
+        return sequence(self.cell, params, inputs, states, lengths, noise, pieces, (steps, rows))
 
     # --- calls
 
@@ -135,6 +141,8 @@ class Kernel(ABC):
         *,
         noise: Seed | str | None = None,
         pieces: Pieces | None = None,
+        steps: int | None = None,
+        rows: int | None = None,
         out: Mapping[str, Array] | None = None,
     ) -> Run:
         """Runs a sequence and keeps the tape for `backward`.
@@ -150,12 +158,16 @@ class Kernel(ABC):
         pieces: in place of lengths, the parts of rows that run alone (`rnnspec.engine.spans.cut`);
             states and `Run.final` are then [R, ...], one for each piece, while inputs and outputs
             stay [T, B, ...].
-        out: arrays of the caller's to write outputs to, name -> [T, B, ...], of any strides; with
-            pieces strides[0] must be B * strides[1], so that row b of step t is number t * B + b.
+        steps, rows: T and B, which the inputs tell where there are any: for a cell without inputs,
+            and for calls that give none. rows may be left out where states or lengths tell it.
+        out: arrays of the caller's to write outputs to, name -> [T, B, ...], of any strides, which
+            share memory neither with one another nor with what is read; with pieces strides[0] must
+            be B * strides[1], so that row b of step t is number t * B + b.
 
         Raises ShapeError, DtypeError, or ValueError for lengths or noise.
         """
-        return self.run_forward(self.call(params, inputs, states, lengths, noise=noise, pieces=pieces), out)
+        call = self.call(params, inputs, states, lengths, noise=noise, pieces=pieces, steps=steps, rows=rows)
+        return self.run_forward(call, apart(out, call))
 
     def record(
         self,
@@ -166,11 +178,14 @@ class Kernel(ABC):
         *,
         noise: Seed | str | None = None,
         pieces: Pieces | None = None,
+        steps: int | None = None,
+        rows: int | None = None,
         out: Mapping[str, Array] | None = None,
     ) -> Taped:
         """Runs a sequence and gives the tape to the caller, as an array of which `resume` makes a
         Run. Arguments are those of `forward`."""
-        return self.run_record(self.call(params, inputs, states, lengths, noise=noise, pieces=pieces), out)
+        call = self.call(params, inputs, states, lengths, noise=noise, pieces=pieces, steps=steps, rows=rows)
+        return self.run_record(call, apart(out, call))
 
     def resume(
         self,
@@ -181,17 +196,20 @@ class Kernel(ABC):
         *,
         noise: Seed | str | None = None,
         pieces: Pieces | None = None,
+        steps: int | None = None,
+        rows: int | None = None,
     ) -> Run:
         """The Run for `backward` of an earlier `record`, by a kernel of the same spec, dtype,
         memory and number of threads, from the same arguments.
 
-        params, inputs, lengths, noise, pieces: as `record` had them; tape: the array it gave. The
-        Run has no outputs and no final states. The tape is not copied, and must not be written to.
+        params, inputs, lengths, noise, pieces, steps, rows: as `record` had them; tape: the array
+        it gave. The Run has no outputs and no final states. The tape is not copied, and must not be written to.
         Of inputs only the shapes are read, unless memory is "low": then they are read again, and
         that they are as they were at `record` is the caller's to see to. Raises ShapeError where
         the tape is not one of these arguments.
         """
-        return self.run_resume(self.call(params, inputs, None, lengths, noise=noise, pieces=pieces), tape)
+        call = self.call(params, inputs, None, lengths, noise=noise, pieces=pieces, steps=steps, rows=rows)
+        return self.run_resume(call, tape)
 
     def infer(
         self,
@@ -202,11 +220,14 @@ class Kernel(ABC):
         *,
         noise: Seed | str | None = "mean",
         pieces: Pieces | None = None,
+        steps: int | None = None,
+        rows: int | None = None,
         out: Mapping[str, Array] | None = None,
     ) -> Inference:
         """Runs a sequence without a tape. Arguments are those of `forward`; noise is what is
         expected of it, unless it is given or a seed draws it."""
-        return self.run_infer(self.call(params, inputs, states, lengths, noise=noise, pieces=pieces), out)
+        call = self.call(params, inputs, states, lengths, noise=noise, pieces=pieces, steps=steps, rows=rows)
+        return self.run_infer(call, apart(out, call))
 
     @abstractmethod
     def run_forward(self, call: Call, out: Mapping[str, Array] | None = None) -> Run:
@@ -250,6 +271,9 @@ class Kernel(ABC):
             )
         if run.owner is not self:
             raise ValueError("this run was made by another kernel; call that kernel's backward.")
+        if out:
+            given = {"the gradient of output": outputs, "the gradient of final state": final}
+            checked.check_apart(out, _named_in(given) | _named_in({"input": run.saved.read_again}))
         return self._backward(run, outputs, final, out)
 
     @abstractmethod
@@ -271,9 +295,10 @@ class Kernel(ABC):
         """One step, as a function: states in, states out; where the states need not be kept,
         `stream` is several times faster.
 
-        inputs: name -> [B, ...]; states: what the step before returned, zero where left out. For a
-        cell that reads the step's number this is step 0: a stream counts. Noise that is not among
-        the inputs is what is expected of it.
+        inputs: name -> [B, ...]; states: what the step before returned, zero where left out (where
+        there are no inputs they tell the number of rows). For a cell that reads the step's number
+        this is step 0: a stream counts. Noise that is not among the inputs is what is expected of
+        it.
         """
 
     def stream(
@@ -300,6 +325,19 @@ class Kernel(ABC):
     @abstractmethod
     def _stepper(self, weights: Weights, rows: int, sizes: Mapping[str, int]) -> Stepper:
         """Makes the Stepper that `stream` drives: `rows` rows, with these packed weights."""
+
+
+def apart(out: Mapping[str, Array] | None, call: Call) -> Mapping[str, Array] | None:
+    """`out` as it is. Raises ShapeError where it shares memory with itself or with an argument."""
+    if out:
+        params = call.params.params if isinstance(call.params, Weights) else call.params
+        checked.check_apart(out, _named_in({"parameter": params, "input": call.inputs, "state": call.states}))
+    return out
+
+
+def _named_in(groups: Mapping[str, Mapping[str, Any] | None]) -> dict[str, Any]:
+    """The arrays of several groups, each under what it is called in messages."""
+    return {f"{kind} {name!r}": array for kind, arrays in groups.items() for name, array in (arrays or {}).items()}
 
 
 def whole_threads(threads: int | None) -> int | None:

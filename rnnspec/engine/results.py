@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Protocol
 
 from numpy import ndarray as Array
 
 from rnnspec.language.sizes import full_shape
 from rnnspec.language.spec import Shape
+from rnnspec.storage.locks import once_only
 
 
 class Saved(Protocol):
@@ -21,11 +21,15 @@ class Saved(Protocol):
     def tape_bytes(self) -> int:
         """The size of the tape."""
 
+    @property
+    def read_again(self) -> Mapping[str, Array]:
+        """The caller's inputs that the backward run reads once more."""
+
     def histories(self, steps: int, rows: int) -> dict[str, Array]:
         """Every state after every step, [T, B, width]; zero past a row's end."""
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Run:
     """A forward run. outputs, states: name -> [T, B, ...], every step; final: name -> [B, ...], the
     states after each row's last step. tape_bytes: what it keeps for `backward` beside these and the
@@ -50,7 +54,7 @@ class Run:
             " run.final instead."
         )
 
-    @cached_property
+    @once_only
     def states(self) -> dict[str, Array]:
         """Every state at every step, [T, B, ...]; zero past a row's end. Taken from the tape when
         first asked for."""

@@ -36,12 +36,13 @@ class Pieces:
         return len(self.row)
 
     def check(self, steps: int, rows: int) -> None:
-        """Raises ValueError unless every piece lies within [T, B]: kernels trust what they are
-        told, and would write elsewhere."""
+        """Raises ValueError unless every piece lies within [T, B], and no two have a step in
+        common: kernels trust what they are told, and would write elsewhere."""
         end = self.start + (self.length - 1) * (-1 if self.reverse else 1)
         taken = self.length > 0
         wrong = (
             (self.length < 0)
+            | (self.length > steps)
             | (self.row < 0)
             | (self.row >= rows)
             | (taken & ((np.minimum(self.start, end) < 0) | (np.maximum(self.start, end) >= steps)))
@@ -52,10 +53,37 @@ class Pieces:
                 f"piece {i}, {self.length[i]} steps {'back' if self.reverse else 'on'} from step {self.start[i]} of row"
                 f" {self.row[i]}, does not lie within {steps} steps and {rows} rows."
             )
+        low, high = np.minimum(self.start, end)[taken], np.maximum(self.start, end)[taken]
+        order = np.lexsort((low, self.row[taken]))
+        row, low, high = self.row[taken][order], low[order], high[order]
+        twice = np.flatnonzero((row[1:] == row[:-1]) & (low[1:] <= high[:-1]))
+        if twice.size:
+            i = int(twice[0]) + 1
+            raise ValueError(f"two pieces have step {low[i]} of row {row[i]} in common.")
 
     def places(self, rows: int) -> Array:
         """The number of each first step in an array [T, B, ...], counted through."""
         return self.start * rows + self.row
+
+
+def own_pieces(pieces: Pieces) -> Pieces:
+    """The pieces in arrays of their own, int64, which nobody else can change. TypeError for what is
+    none, ValueError for arrays of another kind or length."""
+    if not isinstance(pieces, Pieces):
+        raise TypeError(f"pieces are what rnnspec.engine.spans.cut makes; got {type(pieces).__name__}.")
+    copies: dict[str, Array] = {}
+    for name in ("row", "start", "length", "fresh", "first", "last"):
+        array = np.array(getattr(pieces, name))
+        kinds, dtype = ("b", np.bool_) if name == "fresh" else ("iu", np.int64)
+        if array.ndim != 1 or (array.dtype.kind not in kinds and array.size):
+            raise ValueError(
+                f"the array '{name}' of pieces holds {'booleans' if name == 'fresh' else 'integers'}, one axis; got"
+                f" {array.dtype} of shape {array.shape}."
+            )
+        copies[name] = array.astype(dtype, copy=False)
+    if len({len(copies[name]) for name in ("row", "start", "length", "fresh")}) > 1:
+        raise ValueError("the arrays row, start, length and fresh of pieces have an entry for each piece, and differ.")
+    return Pieces(bool(pieces.reverse), **copies)
 
 
 def cut(steps: int, rows: int, lengths: Array | None, resets: Array | None, reverse: bool) -> Pieces:

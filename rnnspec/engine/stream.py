@@ -10,12 +10,14 @@ from numpy import ndarray as Array
 
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.call import Cell, Named, sizes_of
+from rnnspec.engine.frozen import Frozen
 from rnnspec.engine.noise import mean
 from rnnspec.errors import ShapeError
 from rnnspec.language.sizes import check_size_value, full_shape, sizes_in, with_default_sizes
 from rnnspec.language.spec import Shape
 
 INTERRUPTED = -1  # in place of the step's number
+NOTHING: Mapping[str, Array] = {}
 
 
 class Stepper(Protocol):
@@ -40,15 +42,16 @@ class Stream:
     rows=B)`.
 
     A step plans, packs and allocates nothing. outputs: name -> [B, ...], the same arrays after
-    every step, so copy what must outlive the next one. One thread at a time may use a stream;
-    different streams do not meet.
+    every step, in a dict that can't be changed: copy what must outlive the next one. One thread at
+    a time may use a stream; different streams do not meet.
     """
 
     def __init__(
         self, cell: Cell, rows: int, sizes: Mapping[str, int], stepper: Stepper, states: Mapping[str, Any] | None
     ):
-        self.cell, self.rows, self.sizes, self.stepper = cell, rows, sizes, stepper
-        self.outputs = stepper.outputs
+        self.cell, self.rows, self.sizes, self.stepper = cell, rows, Frozen(sizes), stepper
+        # others' names for the kernel's memory, which the stepper holds
+        self.outputs = Frozen({name: array.view() for name, array in stepper.outputs.items()})
         spec = cell.spec
         noise = mean(spec, sizes, 1, rows, cell.dtype, [n for n in spec.noise if n in spec.inputs])
         self._mean = {name: array[0] for name, array in noise.items()}
@@ -65,9 +68,9 @@ class Stream:
             " states, rows=...)."
         )
 
-    def step(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """One step. inputs: name -> [B, ...]; those with a default may be left out, and noise,
-        which is what is expected of it then. Returns `outputs`."""
+    def step(self, inputs: Mapping[str, Array] = NOTHING) -> dict[str, Array]:
+        """One step. inputs: name -> [B, ...], none for a cell without inputs; those with a default
+        may be left out, and noise, which is what is expected of it then. Returns `outputs`."""
         t, self._t = self._t, INTERRUPTED
         if t == INTERRUPTED:
             raise RuntimeError(

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import lru_cache
 
 from rnnspec.errors import RnnspecError, UnsupportedError
@@ -19,7 +18,9 @@ from rnnspec.language.load import load
 from rnnspec.language.rewrite import line, rewrite
 from rnnspec.language.spec import Spec
 from rnnspec.language.syntax.faults import did_you_mean, listed
-from rnnspec.language.syntax.tree import Binary, Call, Expr, Number, Unary
+from rnnspec.language.syntax.tree import Binary, Call, Expr, Ref, Unary
+
+CLIP = "onnx_clip"  # the constant that the inputs of activations are clipped to
 
 
 class NodeError(RnnspecError, ValueError):
@@ -218,24 +219,25 @@ def _spec(form: Form) -> Spec:
     changed = {}
     for equation in spec.equations:
         if equation.target in own.roles:
-            value = _replaced(equation.value, f"onnx_{own.roles[equation.target]}", form.clip)
+            value = _replaced(equation.value, f"onnx_{own.roles[equation.target]}", form.clip < math.inf)
             if value != equation.value:
                 changed[equation.target] = line(replace(equation, value=value))
     used = {own.roles[target] for target in changed}
     functions = {f"onnx_{role}(v)": text for role, text in role_texts.items() if role in used}
-    return rewrite(
-        spec, f"onnx_{form.op.lower()}", f"{spec.title}, as an ONNX {form.op} node", changed, {"functions": functions}
-    )
+    # a constant, and no number in the equations: kernels for one clip then serve every other
+    constants = {CLIP: repr(form.clip)} if form.clip < math.inf else {}
+    declared = {"functions": functions, "constants": constants}
+    return rewrite(spec, f"onnx_{form.op.lower()}", f"{spec.title}, as an ONNX {form.op} node", changed, declared)
 
 
-def _replaced(expr: Expr, function: str, clip: float) -> Expr:
+def _replaced(expr: Expr, function: str, clipped: bool) -> Expr:
     """The expression with `function` in place of its own activation, a sigmoid or tanh."""
     match expr:
         case Call("sigmoid" | "tanh", (argument,)):
-            bound = Number(Fraction(repr(clip))) if clip < math.inf else None
-            return Call(function, (argument if bound is None else Call("clip", (argument, Unary("-", bound), bound)),))
+            bound = Ref(CLIP)
+            return Call(function, (Call("clip", (argument, Unary("-", bound), bound)) if clipped else argument,))
         case Binary(_, left, right):
-            return replace(expr, left=_replaced(left, function, clip), right=_replaced(right, function, clip))
+            return replace(expr, left=_replaced(left, function, clipped), right=_replaced(right, function, clipped))
     return expr
 
 

@@ -216,8 +216,9 @@ class Recurrent(Names):
     share_directions, residual, go_backwards, learn_initial, return_all_states, sizes, memory, and
     the cell's choices and constants: as for rnnspec.Recurrent; nonlinearity ("tanh", "relu"): the
     choice of a cell that makes it that torch.nn.RNN, by position before bias too. A cell without a
-    torch layout has its own parameters, with the same endings (`W_i_l0`). device, dtype: of the
-    parameters (torch.float32, torch.float64); threads: None for torch.get_num_threads().
+    torch layout has its own parameters, with the same endings (`W_i_l0`); fixed ones are buffers.
+    device, dtype: of the parameters (torch.float32, torch.float64); threads: None for
+    torch.get_num_threads().
 
     layer(input, hx, lengths, resets) -> y, state: see `recurrent`. The Config is `layer.config`.
     """
@@ -261,7 +262,11 @@ class Recurrent(Names):
         self.batch_first, self.threads = batch_first, threads
         self._settings = settings_of(layers, given)
         for name, shape in self.config.weights:
-            self.register_parameter(name, torch.nn.Parameter(torch.empty(shape, device=device, dtype=kind)))
+            empty = torch.empty(shape, device=device, dtype=kind)
+            if name in self.config.fixed:
+                self.register_buffer(name, empty)
+            else:
+                self.register_parameter(name, torch.nn.Parameter(empty))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -280,7 +285,7 @@ class Recurrent(Names):
         values = {} if first is None else self.config.init(int(torch.randint(2**63 - 1, ())), first.dtype)
         with torch.no_grad():
             for name, tensor in tensors.items():
-                if name in self._parameters:
+                if name in self._parameters or name in self._buffers:
                     tensor.copy_(values[name])
                 else:  # parametrized: what it is made of is set
                     setattr(self, name, values[name])

@@ -48,6 +48,7 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
     layers = stack_for(config, params, x).description
     ctx.set_materialize_grads(False)
     ctx.config, ctx.given, ctx.counts = config, (fed, given), (len(params), len(x), len(states), 3)
+    ctx.trained = [n not in layers.fixed for n in layers.shapes]
     ctx.with_gradient = [n in differentiable(layers, fed) for n in chosen(layers.inputs, fed)]
     ctx.values = values(layers)
     ctx.save_for_backward(*params, *x, *states, lengths, resets, seed, *output[ctx.values :])
@@ -85,7 +86,7 @@ def _gradients(
             sum(1 << i for i in present),
         )
     )
-    dparams = [next(results) for _ in params]
+    dparams = [next(results) if trained else None for trained in ctx.trained]
     dinputs = [next(results) if has else None for has in ctx.with_gradient]
     return None, dparams, dinputs, list(results), None, None, None, None, None, None
 

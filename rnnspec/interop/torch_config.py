@@ -38,7 +38,8 @@ Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 class Config:
     """What the layers are, as plain data: made by `describe`, taken by `recurrent`.
 
-    text: all of it, the equations of the cells included. weights: (name, shape) in torch's order.
+    text: all of it, the equations of the cells included. weights: (name, shape) in torch's order;
+    fixed: the names of those that are constants of their cells, without a gradient.
     inputs, outputs, recorded: (name, shape of a step); states: (name, shape without the axis of
     rows). required: the inputs that have no default. random: whether training draws numbers
     (dropout, noise).
@@ -52,6 +53,12 @@ class Config:
     recorded: Shapes
     required: tuple[str, ...]
     random: bool
+    fixed: tuple[str, ...] = ()
+
+    @property
+    def trained(self) -> tuple[str, ...]:
+        """The names of the weights that are not fixed."""
+        return tuple(n for n, _ in self.weights if n not in self.fixed)
 
     def init(self, seed: int = 0, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
         """Initial weights by name, as the cells' `init` says. Raises DtypeError."""
@@ -169,6 +176,7 @@ def config_of(layers: Layers, given: Mapping[str, Any], options: Mapping[str, An
         recorded=tuple(again.steps.items()),
         required=tuple(n for n in again.inputs if n in again.required),
         random=(several and layers.dropout > 0) or any(spec.noise for spec in specs),
+        fixed=tuple(n for n in again.shapes if n in again.fixed),
     )
 
 

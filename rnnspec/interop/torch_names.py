@@ -33,9 +33,15 @@ def settings_of(layers: Layers, given: Mapping[str, Any]) -> dict[str, Any]:
     empty without; `plain`, whether all weights start as torch's do."""
     spec = layers.layers[0].spec
     claims = {name.rpartition(".")[2]: a for name, a in spec.same_as.items() if name.startswith("torch.nn.")}
-    plain = not layers.learn_initial and all(
-        layer.layout is not None and not layer.spec.init and ZERO not in {n for b in layer.layout.values() for n in b}
-        for layer in layers.layers
+    plain = (
+        not layers.learn_initial
+        and not layers.fixed
+        and all(
+            layer.layout is not None
+            and not layer.spec.init
+            and ZERO not in {n for b in layer.layout.values() for n in b}
+            for layer in layers.layers
+        )
     )
     return dict(given) | {
         "num_layers": layers.num_layers,
@@ -128,7 +134,7 @@ class Names(torch.nn.Module):
     @property
     def _all_weights(self) -> list[list[str]]:
         groups: dict[str, list[str]] = {}
-        for name, _ in self.config.weights:
+        for name in self.config.trained:
             groups.setdefault(name[name.rindex("_l") :], []).append(name)
         return list(groups.values())
 

@@ -183,9 +183,9 @@ def infer(config, params, inputs, states, fed, given, lengths, resets, seed, thr
 def backward(  # type: ignore[no-untyped-def]
     config, params, inputs, states, fed, given, lengths, resets, seed, kept, grads, which
 ):
-    """Gradients of params, of the inputs that have one, and of the given states. kept: of
-    `forward`; grads: of its results for which a bit of `which` is set, the others count as zero.
-    The other arguments are those of `forward`."""
+    """Gradients of the params that are not fixed, of the inputs that have one, and of the given
+    states. kept: of `forward`; grads: of its results for which a bit of `which` is set, the others
+    count as zero. The other arguments are those of `forward`."""
     refuse_duals(grads)
     stack = stack_for(config, params, inputs, int(kept[0]))
     call = _call(stack, params, inputs, states, fed, given, lengths, resets, seed)
@@ -197,7 +197,7 @@ def backward(  # type: ignore[no-untyped-def]
     result = stack.backward(run, dict(zip(outputs, dy)), dstate, dict(zip(steps, dsteps)))
     before = dict(zip(states_, result.states))
     return [
-        *_gradients_of(result.params, zip(stack.shapes, params)),
+        *_gradients_of(result.params, _trained(stack.description, params).items()),
         *_gradients_of(result.inputs, _differentiable(stack.description, fed, inputs).items()),
         *_gradients_of(before, zip(chosen(states_, given), states)),
     ]
@@ -235,6 +235,11 @@ def _differentiable(layers: Layers, fed: int, inputs: Sequence[Tensor]) -> dict[
     """The inputs that are given and have a gradient, by name."""
     names = differentiable(layers, fed)
     return {n: x for n, x in zip(chosen(layers.inputs, fed), inputs, strict=True) if n in names}
+
+
+def _trained(layers: Layers, params: Sequence[Tensor]) -> dict[str, Tensor]:
+    """The weights that are not fixed, by name."""
+    return {n: p for n, p in zip(layers.shapes, params, strict=True) if n not in layers.fixed}
 
 
 # --- shapes, for tracing
@@ -282,4 +287,4 @@ def _(  # type: ignore[no-untyped-def]
 ):
     layers = stack_for(config, params, inputs).description
     with_gradient = _differentiable(layers, fed, inputs).values()
-    return [x.new_empty(x.shape) for x in (*params, *with_gradient, *states)]
+    return [x.new_empty(x.shape) for x in (*_trained(layers, params).values(), *with_gradient, *states)]

@@ -67,6 +67,7 @@ _FEATURE_ROWS = (
     Feature("part", ("v", "FIRST", "LENGTH"), "LENGTH elements from the FIRST on, counted from 0", moves=True),
     Feature("outer", ("u", "v"), "the matrix of all products u_i * v_j", latex=r"{u:3} \, {v:3}^{{\top}}", binding=2),
     Feature("diag", V, "the square matrix with v on its diagonal", moves=True),
+    Feature("ones", ("SIZE",), "the vector of ones", moves=True, latex=r"\mathbf{{1}}_{{{SIZE}}}"),
     Feature("eye", ("SIZE",), "the identity matrix", moves=True, latex="I_{{{SIZE}}}"),
 )
 

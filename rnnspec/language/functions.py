@@ -21,6 +21,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from rnnspec.language.polynomials import MILLS, horner
+
 INF, NAN = math.inf, math.nan
 
 
@@ -37,6 +39,7 @@ class Function:
         adjoint of exactly 0 is kept 0 by a select, since 0 * inf is NaN.
     surrogate: the derivatives are meant to be others than those of the value.
     internal: of the graph only; a spec can't name it.
+    neutral: of an internal one, what it may be taken for, since the whole does not change by it.
     mirror: of a primitive, m where f(-v) is m - f(v) for every v: 0 if it is odd. Of the others
         their value shows it.
     range: of a function that squashes, the ends that it comes near; one from 0 to 1 makes gates.
@@ -58,6 +61,7 @@ class Function:
     bounded: bool = True
     surrogate: bool = False
     internal: bool = False
+    neutral: str = ""
     mirror: int | None = None
     range: tuple[float, float] | None = None
     latex: str = ""
@@ -193,8 +197,13 @@ _ROWS = (
     Function(
         "gelu",
         V,
-        ("0.5 * (1 + erf(0.7071067811865476 * v)) + 0.3989422804014327 * v * exp(-0.5 * v * v)",),
-        "0.5 * v * (1 + erf(0.7071067811865476 * v))",
+        (
+            "where(v < -1.5, 0.3989422804014327 * exp(-0.5 * v * v) * (mills(-v) + v),"
+            " 0.5 * (1 + erf(0.7071067811865476 * v)) + 0.3989422804014327 * v * exp(-0.5 * v * v))",
+        ),
+        # 1 + erf(v) keeps nothing of its digits for v far below 0
+        "where(v < -1.5, 0.3989422804014327 * exp(-0.5 * v * v) * v * mills(-v),"
+        " 0.5 * v * (1 + erf(0.7071067811865476 * v)))",
         limits=(-0.0, -0.0, 0.0, INF),
         extra_digits=400,  # 1 + erf(v) of a value near the smallest number
         about="v times the normal distribution function of v",
@@ -202,8 +211,9 @@ _ROWS = (
     Function(
         "silu",
         V,
-        ("sigmoid(v) * (1 + v * (1 - sigmoid(v)))",),
-        "v * sigmoid(v)",
+        ("where(v < -60, (1 + v) * exp(0.5 * v) * exp(0.5 * v), sigmoid(v) * (1 + v * (1 - sigmoid(v))))",),
+        # sigmoid(v) has fewer digits than the product where it is below the smallest normal number
+        "where(v < -60, v * exp(0.5 * v) * exp(0.5 * v), v * sigmoid(v))",
         limits=(-0.0, -0.0, 0.0, INF),
         about="v * sigmoid(v), also called swish",
     ),
@@ -337,13 +347,54 @@ _ROWS = (
         about="the value of the first, the derivative of the second",
     ),
     Function(
+        "mills",
+        V,
+        ("v * y - 1",),
+        f"({horner(MILLS, '((v - 4) / (v + 4))')}) / (v + 4)",
+        interval=(1.4, 14.0),
+        internal=True,
+        about="the normal distribution's tail from v on, over its density at v (Mills 1926); for v of 1.4 and more",
+    ),
+    Function(
         "shifted",
         ("v", "by"),
         ("1", "0"),
         "v - by",
         surrogate=True,
         internal=True,
+        neutral="v",
         about="v - by inside something that `by` does not change (softmax): nothing flows to it",
+    ),
+    Function(
+        "scale",
+        V,
+        ("0",),
+        # 2**-40 and 2**40: squares of what lies between, and sums of a million, are float32's
+        "where(9.094947017729282e-13 <= v and v <= 1099511627776, 1, where(0 < v and 0 * v == 0, v, 1))",
+        internal=True,
+        neutral="1",
+        about="what numbers up to v are divided by where they are squared and added: 1 for ordinary ones, which so "
+        "stay what they are to the bit, else v; 1 again if that is 0, infinite or NaN",
+    ),
+    Function(
+        "unscaled",
+        ("v", "by"),
+        ("1 / by", "0"),
+        "v / by",
+        surrogate=True,
+        internal=True,
+        neutral="v",
+        about="v / by inside something that `by` does not change (norm, mean, layer_norm)",
+    ),
+    Function(
+        "rescaled",
+        ("v", "by"),
+        ("by", "0"),
+        "v * by",
+        surrogate=True,
+        internal=True,
+        neutral="v",
+        about="v * by, which takes back `unscaled`",
     ),
 )
 

@@ -43,7 +43,7 @@ def pack(spec: Spec, layout: str, params: Mapping[str, ArrayLike]) -> dict[str, 
 
 def pack_gradients(spec: Spec, layout: str, gradients: Mapping[str, ArrayLike]) -> dict[str, Array]:
     """The gradients of the library's arrays from those of the parameters: a place of a sum has the
-    gradient of the sum."""
+    gradient of the sum. None of what is fixed."""
     return _packed(spec, layout, gradients, repeat=True)
 
 
@@ -80,7 +80,7 @@ def unpack(spec: Spec, layout: str, blocks: Mapping[str, ArrayLike]) -> dict[str
                 found[name] = found[name] + part if name in found else np.array(part)
     if wrong:
         raise ShapeError(f"layout '{layout}' of '{spec.name}': {'; '.join(wrong)}.")
-    return {name: found[name] for name in spec.parameters}
+    return {name: found[name] for name in spec.weights}
 
 
 def _blocks(spec: Spec, layout: str) -> Mapping[str, tuple[str, ...]]:
@@ -95,10 +95,12 @@ def _packed(spec: Spec, layout: str, params: Mapping[str, ArrayLike], repeat: bo
 
     places = _blocks(spec, layout)
     arrays = {name: np.asarray(value) for name, value in params.items()}
-    _check_parameters(spec, layout, arrays)
+    _check_parameters(spec, layout, arrays, spec.trained if repeat else spec.weights)
     given: set[str] = set()
     parts: dict[str, Array] = {}
     for block, names in places.items():
+        if repeat and any(n in spec.fixed for n in names):
+            continue
         like = arrays[next(n for n in names if n != ZERO)]
         pieces = []
         for name in names:
@@ -115,8 +117,8 @@ def _packed(spec: Spec, layout: str, params: Mapping[str, ArrayLike], repeat: bo
     return _put_together(parts)
 
 
-def _check_parameters(spec: Spec, layout: str, arrays: Mapping[str, Array]) -> None:
-    wrong = [f"'{name}' is missing" for name in spec.parameters if name not in arrays]
+def _check_parameters(spec: Spec, layout: str, arrays: Mapping[str, Array], needed: Iterable[str]) -> None:
+    wrong = [f"'{name}' is missing" for name in needed if name not in arrays]
     wrong += [
         f"'{name}' is no parameter of it{_hint(name, spec.parameters)}"
         for name in arrays

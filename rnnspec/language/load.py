@@ -13,6 +13,7 @@ import hashlib
 import json
 import numbers
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
@@ -20,6 +21,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from rnnspec.errors import Problem, SpecError
+from rnnspec.language.hints import SpecHint, hints
 from rnnspec.language.meaning.check import Settings, check
 from rnnspec.language.meaning.unroll import settle
 from rnnspec.language.reading.document import Document, fail
@@ -30,6 +32,8 @@ from rnnspec.language.syntax.faults import did_you_mean, listed
 from rnnspec.language.syntax.parse import decimal
 from rnnspec.language.syntax.tree import Binary, Call, Expr, Number, Ref, Unary, children
 from rnnspec.language.syntax.yamltext import MAX_BYTES
+from rnnspec.storage import guarded
+from rnnspec.storage.locks import making
 
 _SUFFIXES = (".yaml", ".yml")
 
@@ -39,15 +43,22 @@ def load(cell: str | os.PathLike[str], /, **settings: object) -> Spec:
     or has a / in it).
 
     Keywords set the cell's constants (numbers) and choices (one of the options). Raises SpecError:
-    `.errors` lists everything that is wrong, each with its place.
+    `.errors` lists everything that is wrong, each with its place. Warns (SpecHint) of what is
+    written in a form that loses what another keeps, like log(1 + exp(v)).
     """
     path = _find(os.fspath(cell), None)
-    return _spec(_read_file(path), settings)
+    return _with_hints(_spec(_read_file(path), settings))
 
 
 def loads(text: str, /, **settings: object) -> Spec:
     """The Spec of a YAML text; keywords as for `load`. Raises SpecError."""
-    return _spec(read(text), settings)
+    return _with_hints(_spec(read(text), settings))
+
+
+def _with_hints(spec: Spec) -> Spec:
+    for problem in hints(spec):
+        warnings.warn(SpecHint(str(problem)), stacklevel=3)
+    return spec
 
 
 def specs_folder() -> Path:
@@ -94,6 +105,7 @@ def digest(spec: Spec) -> str:
         ["equations", [[e.target, _plain(e.value)] for e in spec.equations]],
         ["outputs", list(spec.outputs)],
         ["no_gradient", list(spec.no_gradient)],
+        *([["fixed", list(spec.fixed)]] if spec.fixed else []),
     ]
     return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
 
@@ -136,14 +148,10 @@ def _read_file(path: Path) -> Document:
     if "\0" in file:
         raise fail("can't read the file: its name has a null byte.", ascii(file))
     try:
-        if path.exists() and not path.is_file():  # a pipe or device may never end
-            raise fail(f"can't read the file: it is {'a directory' if path.is_dir() else 'no regular file'}.", file)
-        with open(path, "rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
         reads = _read_shipped if path.parent == specs_folder() else read
-        document = reads(data.decode("utf-8-sig"), file)
-    except UnicodeDecodeError as error:
-        raise fail(f"the file is not UTF-8 (byte {error.start}).", file) from None
+        document = reads(guarded.text(path, MAX_BYTES), file)
+    except guarded.Refused as error:
+        raise fail(f"can't read the file: {error.reason}.", file) from None
     except OSError as error:
         hint = f" '{path.name}' alone names the cell that comes with rnnspec." if path.name in spec_names() else ""
         raise fail(f"can't read the file: {(error.strerror or str(error)).lower()}.{hint}", file) from None
@@ -170,7 +178,8 @@ def _spec(document: Document, settings: Mapping[str, object]) -> Spec:
     document = settle(extend(document, lambda name, file: _read_file(_find(name, file)), document.file))
     if not document.apply:
         return check(document, _settings(document, settings))
-    from rnnspec.language.transforms.apply import applied  # not at the top: no other cell needs it
+    with making:
+        from rnnspec.language.transforms.apply import applied  # not at the top: no other cell needs it
 
     return applied(document, _settings(document, settings))
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from rnnspec.language.meaning.check import Settings, check
 from rnnspec.language.meaning.unroll import settle
+from rnnspec.language.reading.document import Entry
 from rnnspec.language.reading.extend import join
 from rnnspec.language.reading.reader import read
 from rnnspec.language.spec import Init, Shape, Spec
@@ -39,8 +40,9 @@ def to_yaml(spec: Spec) -> str:
         lines += _block(key, {n: shape_text(shape) for n, shape in group.items()})
     lines += ["equations: |", *(f"  {line(e)}" for e in spec.equations)]
     lines.append(f"outputs: [{', '.join(spec.outputs)}]")
-    still = [n for n in spec.no_gradient if n not in spec.noise]
+    still = [n for n in spec.no_gradient if n in spec.inputs and n not in spec.noise]
     lines += [f"no_gradient: [{', '.join(still)}]"] if still else []
+    lines += [f"fixed: [{', '.join(spec.fixed)}]"] if spec.fixed else []
     lines += _block("defaults", {n: "t" if v is None else repr(v) for n, v in spec.defaults.items()})
     lines += _block("noise", {n: draw.to_text() for n, draw in spec.noise.items()})
     lines += _block("init", {f"{n!r}": _init(i) for n, i in spec.init.items()})
@@ -57,14 +59,16 @@ def rewrite(
 ) -> Spec:
     """The cell `spec` with these equations (target -> "i[t] = 1") and declarations, under a new
     name and title; what nothing uses any more is dropped. declared: a key of the file -> name ->
-    what it says. Raises SpecError where the result is no cell."""
+    what it says; under "fixed" names alone. Raises SpecError where the result is no cell."""
     lines = ["rnnspec: 1", f"name: {name}", f"extends: {spec.name}", f"title: {json.dumps(title, ensure_ascii=False)}"]
     for key, entries in declared.items():
-        lines += _block(key, entries)
+        lines += _block(key, entries) if key != "fixed" else []
     lines += ["equations: |", *(f"  {e}" for e in equations.values())]
     base = read(to_yaml(spec), f"<{spec.name}>")
     own = read("\n".join(lines) + "\n", f"<{name}>")
-    return check(settle(replace(join(base, own), extends=None)), Settings({}, {}))
+    joined = join(base, own)
+    fixed = joined.fixed + tuple(Entry(n, own.key("parameters")) for n in declared.get("fixed", ()))
+    return check(settle(replace(joined, extends=None, fixed=fixed)), Settings({}, {}))
 
 
 def line(equation: Equation) -> str:

@@ -55,7 +55,8 @@ def _plain(expr: Expr) -> Iterator[str]:
 
 def bias_names(spec: Spec) -> tuple[str, ...]:
     """The parameters that are vectors where they are read and occur only as a term of a sum: b [H],
-    and b [L, H] read as b[k] in an inner loop."""
+    and b [L, H] read as b[k] in an inner loop. None that is fixed: it is no weight to be left
+    out."""
     uses: dict[str, int] = {}
     terms: dict[str, int] = {}
     for equation in spec.equations:
@@ -69,4 +70,4 @@ def bias_names(spec: Spec) -> tuple[str, ...]:
                         inner.index is not None
                     ):
                         terms[inner.name] = terms.get(inner.name, 0) + 1
-    return tuple(n for n in spec.parameters if n in terms and uses[n] == terms[n])
+    return tuple(n for n in spec.parameters if n in terms and uses[n] == terms[n] and n not in spec.fixed)

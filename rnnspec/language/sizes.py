@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from rnnspec.errors import RnnspecError, SpecError
 from rnnspec.language.syntax.parse import parse_expression
-from rnnspec.language.syntax.tree import Binary, Expr, Number, Ref
+from rnnspec.language.syntax.tree import Binary, Expr, Number, Ref, Unary, walk
 
 if TYPE_CHECKING:
     from rnnspec.language.spec import Shape, Size, Spec
@@ -24,6 +24,8 @@ _Terms = dict[tuple[str, ...], int]  # product of names, sorted -> how often: D*
 _MOST = 10**9
 _FORM = "a size is a name, a whole number from 1, or a sum or product of those: D, 3, D + H, 4*H"
 _MINUS_ONE = Number(Fraction(-1))
+_LONGEST = 200  # characters of a size, as it is written and as it is written out
+_NO_WORDS = frozenset({"true", "false", "null", "~", "yes", "no", "on", "off", ".inf", ".nan", "inf", "nan"})
 
 
 class SizeError(RnnspecError, ValueError):
@@ -35,6 +37,23 @@ def canonical_size(text: str) -> str:
     if "-" in text:
         raise SizeError(_FORM)
     return _positive(dict(_terms(text)), _FORM)
+
+
+def reads_as_size(text: str) -> bool:
+    """Whether a text is meant as a number or an expression, and not as words: 012 and 2 * Q are,
+    whether they are sizes or not. Of a single word only the names that there are can tell."""
+    if text.lower() in _NO_WORDS or (text[:1] in "+-." and text[1:2].isnumeric()):
+        return True
+    if " " not in text and text[:1].isnumeric():  # 012, 0x10, 1_000
+        return True
+    try:
+        parts = list(walk(parse_expression(text)))
+    except SpecError:
+        return False
+    if not all(isinstance(part, Number | Ref | Binary | Unary) for part in parts):
+        return False
+    formula = ("+", "*", "**")  # while "hidden-units" and "rows/columns" are words
+    return any(isinstance(p, Number | Unary) or (isinstance(p, Binary) and p.op in formula) for p in parts)
 
 
 def size_of(expr: Expr) -> str:
@@ -68,7 +87,10 @@ def _positive(terms: _Terms, otherwise: str) -> str:
     if any(count < 0 for count in terms.values()):
         raise SizeError(otherwise)
     ordered = sorted(((n, c) for n, c in terms.items() if c), key=lambda term: (not term[0], term[0]))
-    return " + ".join(_term(names, count) for names, count in ordered) or "0"
+    text = " + ".join(_term(names, count) for names, count in ordered) or "0"
+    if len(text) > _LONGEST:
+        raise SizeError(f"a size that has over {_LONGEST} characters when it is written out is not offered")
+    return text
 
 
 def size_names(text: str) -> frozenset[str]:
@@ -147,8 +169,8 @@ def _term(names: tuple[str, ...], count: int) -> str:
 
 @lru_cache(maxsize=1024)
 def _terms(text: str) -> tuple[tuple[tuple[str, ...], int], ...]:
-    if len(text) > 200:
-        raise SizeError("a size of over 200 characters is not offered")
+    if len(text) > _LONGEST:
+        raise SizeError(f"a size of over {_LONGEST} characters is not offered")
     try:
         terms = _collect(parse_expression(text))
     except SpecError as error:

@@ -64,8 +64,8 @@ class Spec:
     """One cell. `equations` are checked, ordered so that each reads only what stands above it or an
     earlier step, and resolved: constants are numbers, choices are the chosen function, the file's
     own functions are inlined. `shapes` has every input, state, parameter and intermediate. Mappings
-    keep the order of the file. `noise` says which inputs and parameters are drawn, and how; they
-    are among `no_gradient` too.
+    keep the order of the file. `noise` says which inputs and parameters are drawn, and how, `fixed`
+    which parameters are constants by their source; both are among `no_gradient` too.
     """
 
     name: str
@@ -81,6 +81,7 @@ class Spec:
     constants: Mapping[str, Fraction] = field(default_factory=dict)
     choices: Mapping[str, Choice] = field(default_factory=dict)
     no_gradient: tuple[str, ...] = ()
+    fixed: tuple[str, ...] = ()
     defaults: Mapping[str, Default] = field(default_factory=dict)
     noise: Mapping[str, Draw] = field(default_factory=dict)
     init: Mapping[str, Init] = field(default_factory=dict)
@@ -91,9 +92,19 @@ class Spec:
     file: str = "<text>"
 
     @property
-    def trained(self) -> dict[str, Shape]:
-        """The parameters that are trained: those that are not noise."""
+    def weights(self) -> dict[str, Shape]:
+        """The parameters that are given, trained or fixed: those that are not noise."""
         return {name: shape for name, shape in self.parameters.items() if name not in self.noise}
+
+    @property
+    def trained(self) -> dict[str, Shape]:
+        """The parameters that are trained: the weights that are not fixed."""
+        return {name: shape for name, shape in self.weights.items() if name not in self.fixed}
+
+    @property
+    def held(self) -> dict[str, Shape]:
+        """The parameters that are fixed, in the order of the file."""
+        return {name: self.parameters[name] for name in self.fixed}
 
     @property
     def streams(self) -> dict[str, Shape]:

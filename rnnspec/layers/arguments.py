@@ -9,7 +9,7 @@ from typing import Any
 
 from numpy import ndarray as Array
 
-from rnnspec.engine.arrays import as_array, as_resets, check_lengths
+from rnnspec.engine.arrays import as_resets, check_lengths, own_view
 from rnnspec.engine.spans import Pieces, cut
 from rnnspec.errors import DtypeError, ShapeError
 from rnnspec.language.syntax.faults import did_you_mean
@@ -24,7 +24,7 @@ def check_weights(layers: Layers, params: Mapping[str, Any], what: str) -> dict[
     shapes = layers.shapes
     wrong = [f"missing {n!r}" for n in shapes if n not in params]
     wrong += [f"unexpected {n!r}{did_you_mean(n, shapes)}" for n in params if n not in shapes]
-    arrays = {n: as_array(f"weight {n!r}", params[n], layers.dtype) for n in shapes if n in params}
+    arrays = {n: own_view(f"weight {n!r}", params[n], layers.dtype) for n in shapes if n in params}
     wrong += [f"{n!r} has shape {a.shape}, expected {shapes[n]}" for n, a in arrays.items() if a.shape != shapes[n]]
     if wrong:
         raise ShapeError(f"{what}: {'; '.join(wrong)}.")
@@ -76,7 +76,7 @@ def check_steps(
         given = {alone[0]: given}
     if unknown := [n for n in given if n not in known]:
         raise ShapeError(f"unknown {what} {', '.join(map(repr, unknown))}. There are: {', '.join(known) or 'none'}.")
-    arrays = {n: as_array(f"{what} {n!r}", a, layers.dtype) for n, a in given.items() if a is not None}
+    arrays = {n: own_view(f"{what} {n!r}", a, layers.dtype) for n, a in given.items() if a is not None}
     for name, array in arrays.items():
         shape = (*lead, *known[name])
         if array.ndim != len(shape) or any(s not in (None, n) for s, n in zip(shape, array.shape)):
@@ -101,7 +101,7 @@ def check_states(layers: Layers, state: Any, rows: int | None, what: str) -> tup
         raise ShapeError(f"{what} must be {form}; got {got}.")
     arrays: list[Array | None] = []
     for (name, (first, *rest)), value in zip(layers.states.items(), given):
-        array = None if value is None else as_array(f"{what} {name!r}", value, layers.dtype)
+        array = None if value is None else own_view(f"{what} {name!r}", value, layers.dtype)
         expected = (first, *(() if rows is None else (rows,)), *rest)
         if array is not None and array.shape != expected:
             raise ShapeError(f"{what} {name!r} must have shape {expected}, got {array.shape}.")

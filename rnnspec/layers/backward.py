@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy import ndarray as Array
 
+from rnnspec.engine.arrays import row_sum
 from rnnspec.engine.results import Gradients, Run
 from rnnspec.engine.spans import Pieces
 from rnnspec.layers.calls import states_of, turned, turns
@@ -57,7 +58,9 @@ def backward(
         elif below is not None:
             _add(inputs, layer.main, below)  # a layer above may read it too, beside what comes from below
     return StackGradients(
-        {n: params[n] for n in layers.shapes}, {n: inputs[n] for n in run.inputs if n in inputs}, states
+        {n: params[n] for n in layers.shapes if n not in layers.fixed},
+        {n: inputs[n] for n in run.inputs if n in inputs},
+        states,
     )
 
 
@@ -141,4 +144,4 @@ def _file_states(
                 fresh[pieces.first] = True
             learned = array[fresh]
         if layers.learn_initial:
-            params[f"initial_{name}{layers.suffix(depth, d)}"] = learned.sum(axis=0)
+            params[f"initial_{name}{layers.suffix(depth, d)}"] = row_sum(learned)

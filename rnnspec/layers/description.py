@@ -10,12 +10,12 @@ import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from rnnspec.engine.compile import compile
+from rnnspec.engine.frozen import Frozen
 from rnnspec.engine.kernel import Kernel
 from rnnspec.language.load import load
 from rnnspec.language.spec import Spec
@@ -23,6 +23,7 @@ from rnnspec.language.syntax.faults import did_you_mean
 from rnnspec.layers.layer import Full, Layer
 from rnnspec.layers.runs import Direction
 from rnnspec.layers.sizes import check_projection, check_sizes, check_whole, layer_sizes
+from rnnspec.storage.locks import once_only
 
 Cell = str | os.PathLike[str] | Spec
 MERGES = ("concat", "sum", "mean", "product")
@@ -61,7 +62,7 @@ class Layers:
         """The number of layers."""
         return len(self.layers)
 
-    @cached_property
+    @once_only
     def places(self) -> tuple[tuple[int, int], ...]:
         """Every (layer, direction), in the order of states and weights."""
         return tuple((depth, d) for depth in range(self.num_layers) for d in range(len(self.directions)))
@@ -78,7 +79,7 @@ class Layers:
         """The end of the names of a direction's weights: the first one's where directions share."""
         return self.suffix(depth, 0 if self.share_directions else direction)
 
-    @cached_property
+    @once_only
     def shapes(self) -> dict[str, Full]:
         """Every weight, name -> shape, in torch's order."""
         shapes: dict[str, Full] = {}
@@ -93,9 +94,19 @@ class Layers:
                     f" {layer.spec.name!r}."
                 )
             shapes |= named
-        return shapes
+        return Frozen(shapes)
 
-    @cached_property
+    @once_only
+    def fixed(self) -> frozenset[str]:
+        """The weights that are constants of their cells: no gradient, and not to be trained."""
+        return frozenset(
+            f"{n}{self.suffix(depth, d)}"
+            for depth, d in self.places
+            if not (self.share_directions and d)
+            for n in self.layers[depth].fixed
+        )
+
+    @once_only
     def states(self) -> dict[str, Full]:
         """What is carried, name -> shape for one row, axis 0 layers and directions ([L * D, ...]).
 
@@ -104,14 +115,16 @@ class Layers:
         """
         first = self.layers[0].states
         if all(layer.states == first and list(layer.states) == list(first) for layer in self.layers):
-            return {name: (len(self.places), *shape) for name, shape in first.items()}
-        return {
-            f"{name}_l{depth}": (len(self.directions), *shape)
-            for depth, layer in enumerate(self.layers)
-            for name, shape in layer.states.items()
-        }
+            return Frozen({name: (len(self.places), *shape) for name, shape in first.items()})
+        return Frozen(
+            {
+                f"{name}_l{depth}": (len(self.directions), *shape)
+                for depth, layer in enumerate(self.layers)
+                for name, shape in layer.states.items()
+            }
+        )
 
-    @cached_property
+    @once_only
     def state_places(self) -> tuple[dict[str, tuple[int, int]], ...]:
         """For each of `places`, by the name of a state: which of `states` holds it, and at which
         place of axis 0."""
@@ -124,20 +137,22 @@ class Layers:
             for place, (depth, d) in enumerate(self.places)
         )
 
-    @cached_property
+    @once_only
     def outputs(self) -> dict[str, Full]:
         """What the last layer emits, name -> shape of a step, the directions merged."""
         shapes = self.layers[-1].outputs
-        return {o: _merged(shapes[o], len(self.directions), self.merge) for o in self.emitted[-1]}
+        return Frozen({o: _merged(shapes[o], len(self.directions), self.merge) for o in self.emitted[-1]})
 
-    @cached_property
+    @once_only
     def steps(self) -> dict[str, Full]:
         """The recorded values, name -> shape of a step."""
-        return {
-            f"{name}{self.suffix(depth, d)}": self.layers[depth].outputs[name]
-            for depth, d in self.places
-            for name in self.recorded[depth]
-        }
+        return Frozen(
+            {
+                f"{name}{self.suffix(depth, d)}": self.layers[depth].outputs[name]
+                for depth, d in self.places
+                for name in self.recorded[depth]
+            }
+        )
 
 
 def describe_layers(
@@ -230,8 +245,8 @@ def _layers(
     for depth, (spec, kernel) in enumerate(zip(specs, kernels)):
         if not spec.streams:
             raise ValueError(
-                f"the cell {spec.name!r} has no input, so nothing tells how many steps a layer of it takes: use"
-                " rnnspec.compile."
+                f"the cell {spec.name!r} has no input, so a layer of it has nothing to read that would tell its steps:"
+                " use rnnspec.compile(cell), whose calls take steps= and rows=, or its stream."
             )
         if len(below) > 1 or (depth and len(below) != len(next(iter(spec.streams.values())))):
             raise ValueError(
@@ -264,7 +279,7 @@ def _inputs(layers: Sequence[Layer]) -> tuple[dict[str, Full], frozenset[str], d
                 )
                 if name in required:
                     raise ValueError(f"{clashing[name]}.")
-    return inputs, frozenset(required), clashing
+    return Frozen(inputs), frozenset(required), Frozen(clashing)
 
 
 def _merged(shape: Full, directions: int, merge: str) -> Full:

@@ -25,7 +25,7 @@ RunCell = Callable[[Layer, Call, Named], Run | Inference]
 def run_forward(layer: Layer, call: Call, out: Named) -> Run:
     """Runs a layer's cell with a tape that the Run keeps."""
     run = layer.kernel.run_forward(call, out)
-    run.outputs = {}  # else every layer's outputs would stay in memory until backward, which does not read them
+    run.outputs.clear()  # else every layer's outputs would stay in memory until backward, which does not read them
     return run
 
 

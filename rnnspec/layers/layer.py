@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy import ndarray as Array
 
+from rnnspec.engine.frozen import Frozen
 from rnnspec.engine.initialise import initialise
 from rnnspec.engine.kernel import Kernel
 from rnnspec.language.meaning.extras import ZERO
 from rnnspec.language.roles import bias_names
 from rnnspec.language.sizes import full_shape
 from rnnspec.language.spec import Shape
+from rnnspec.storage.locks import once_only
 
 Full = tuple[int, ...]
 
@@ -41,10 +42,11 @@ class Layer:
     shapes: the layer's weights, name -> shape; by torch's names where the cell has a torch layout,
     else by the cell's own. states, outputs: name -> shape of one row. main: the input that a layer
     below gives; others: the inputs that only the caller can give; noise of the cell is neither.
+    fixed: the weights that are not trained.
     """
 
     def __init__(self, kernel: Kernel, sizes: Mapping[str, int], bias: bool):
-        self.kernel, self.sizes, self.bias = kernel, dict(sizes), bias
+        self.kernel, self.sizes, self.bias = kernel, Frozen(sizes), bias
         spec = self.spec = kernel.spec
         self.layout = next(
             (
@@ -56,14 +58,15 @@ class Layer:
         )
         self.absent = () if bias else bias_names(spec)
         self.slots, self.shapes = self._slots()
+        self.fixed = frozenset(s.array for name in spec.fixed for s in self.slots[name])
         self.main, *self.others = list(spec.streams) or [""]
-        self.outputs = {o: self.full(spec.shapes[o]) for o in spec.outputs}
+        self.outputs = Frozen({o: self.full(spec.shapes[o]) for o in spec.outputs})
 
-    @cached_property
+    @once_only
     def states(self) -> dict[str, Full]:
         """The states, asked for late: what a cell carries from step to step is known when it is
         compiled."""
-        return {name: self.full(shape) for name, shape in self.kernel.states.items()}
+        return Frozen({name: self.full(shape) for name, shape in self.kernel.states.items()})
 
     def full(self, shape: Shape) -> Full:
         """A declared shape as numbers."""
@@ -72,7 +75,7 @@ class Layer:
     def _slots(self) -> tuple[dict[str, list[Slot]], dict[str, Full]]:
         """Where each parameter lies (in two places it is their sum), and the shapes of the arrays
         that hold them."""
-        parameters = {n: self.full(s) for n, s in self.spec.trained.items()}
+        parameters = {n: self.full(s) for n, s in self.spec.weights.items()}
         slots: dict[str, list[Slot]] = {name: [] for name in parameters}
         shapes: dict[str, Full] = {}
         for block, names in (self.layout or {name: (name,) for name in parameters}).items():
@@ -88,7 +91,7 @@ class Layer:
                     slots[name].append(Slot(block, row, row + count, whole))
                 row += count
             shapes[block] = like if self.layout is None else (row, *like[1:])
-        return slots, shapes
+        return Frozen(slots), Frozen(shapes)
 
     def parameters(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """The cell's parameters, from the layer's weights by name: views, but for sums of two."""
@@ -101,10 +104,13 @@ class Layer:
 
     def weights(self, values: Mapping[str, Array], *, gradients: bool = False) -> dict[str, Array]:
         """The layer's weights from the cell's parameters. Of one in two places the first has it
-        all; of its gradient both have."""
+        all; of its gradient both have. What is fixed has no gradient."""
         # what no parameter fills stays zero
-        weights = {name: np.zeros(shape, self.kernel.dtype) for name, shape in self.shapes.items()}
+        names = [n for n in self.shapes if not (gradients and n in self.fixed)]
+        weights = {name: np.zeros(self.shapes[name], self.kernel.dtype) for name in names}
         for name, slots in self.slots.items():
+            if gradients and name in self.spec.fixed:
+                continue
             for number, slot in enumerate(slots if gradients else slots[:1]):
                 if slot.whole:  # two biases must not be one array: whoever scales gradients in place would do so twice
                     weights[slot.array] = values[name].copy() if number else values[name]

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import os
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,17 +12,18 @@ from typing import Any
 import numpy as np
 from numpy import ndarray as Array
 
-from rnnspec.engine.arrays import as_array, as_resets, check_lengths
+from rnnspec.engine.arrays import as_resets, check_lengths, own_view
 from rnnspec.engine.kernel import Kernel
 from rnnspec.engine.noise import Seed, seeds
-from rnnspec.errors import ShapeError
+from rnnspec.errors import ShapeError, visible
 from rnnspec.language.spec import Spec
 from rnnspec.layers.arguments import check_inputs, check_resets, check_rows, check_states, check_steps
 from rnnspec.layers.backward import backward
 from rnnspec.layers.description import Cell
 from rnnspec.layers.runs import StackCall, StackRun
 from rnnspec.layers.stack import Stack
-from rnnspec.storage import atomic
+from rnnspec.storage import archives, atomic
+from rnnspec.storage.guarded import Refused
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,9 @@ class Recurrent:
     `params` are the weights, by torch's names where the cell has a torch layout (weight_ih_l0,
     weight_hh_l0_reverse, ...), else by the cell's own with the same endings (W_i_l0); change them
     in place or assign new arrays, the next call uses them. `grads` has the same names after
-    `backward`. `calls` counts the calls in training, each of which draws anew.
+    `backward`. `fixed` are the weights beside them that the cell holds for
+    constants (a mask, a reservoir): set them before use; they are saved and loaded with the others.
+    `calls` counts the calls in training, each of which draws anew.
 
     layer(x, state, lengths) -> y, state; x [T, B, D] ([B, T, D] with batch_first, or [T, D] for one
     row), y [T, B, H], 2 * H features where two directions are concatenated. A state is [num_layers
@@ -93,7 +95,9 @@ class Recurrent:
             cell, input_size, hidden_size, num_layers, bias, dropout, bidirectional, proj_size, **options
         )
         self.batch_first, self.seed, self.training, self.calls = bool(batch_first), seed, True, 0
-        self.params: dict[str, Array] = self.stack.init(seed)
+        self.params: dict[str, Array] = {}
+        self.fixed: dict[str, Array] = {}
+        self._take(self.stack.init(seed))
         self.grads: dict[str, Array] = {}
         self._run: tuple[StackRun, bool] | None = None
 
@@ -231,9 +235,14 @@ class Recurrent:
 
     # --- weights
 
+    @property
+    def weights(self) -> dict[str, Array]:
+        """All weights by name, trained and fixed."""
+        return {**self.params, **self.fixed} if self.fixed else self.params
+
     def state_dict(self) -> dict[str, Array]:
-        """Copies of the weights by name."""
-        return {name: array.copy() for name, array in self.params.items()}
+        """Copies of the weights by name, fixed ones among them."""
+        return {name: array.copy() for name, array in self.weights.items()}
 
     def load_state_dict(self, weights: Mapping[str, Any]) -> None:
         """Replaces all weights. Raises ShapeError naming every missing, unexpected and misshapen
@@ -242,28 +251,29 @@ class Recurrent:
             raise TypeError(
                 f"load_state_dict takes a dict of arrays by name, as state_dict() gives; got {type(weights).__name__}."
             )
-        self.params = {name: array.copy() for name, array in self.stack.check(weights, "state_dict").items()}
+        self._take({name: array.copy() for name, array in self.stack.check(weights, "state_dict").items()})
+
+    def _take(self, weights: dict[str, Array]) -> None:
+        self.params = {n: a for n, a in weights.items() if n not in self.stack.fixed}
+        self.fixed = {n: a for n, a in weights.items() if n in self.stack.fixed}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the weights to an .npz file, one array for each name. What stands under the path
         is always whole: the file is renamed when done."""
-        weights = self.stack.check(self.params)
+        weights = self.stack.check(self.weights)
         atomic.write(path, lambda file: np.savez(file, **weights))  # type: ignore[arg-type]
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Replaces all weights by those of a file that `save` wrote; errors as of
         `load_state_dict`, ValueError for a file that is none."""
         try:
-            file = np.load(path, allow_pickle=False)
-            if isinstance(file, np.ndarray):
-                raise ValueError("it holds one array, without a name")
-            with file:
-                weights = {name: file[name] for name in file.files}
+            weights = archives.arrays(path)
         except FileNotFoundError:
             raise
-        except (OSError, EOFError, zipfile.BadZipFile, ValueError, AttributeError) as error:
+        except (OSError, Refused) as error:
+            reason = error.reason if isinstance(error, Refused) else str(error)
             raise ValueError(
-                f"{os.fspath(path)} is no .npz file of weights, or it is damaged ({type(error).__name__}: {error})."
+                visible(f"{os.fspath(path)} is no .npz file of weights, or it is damaged: {reason}.")
             ) from None
         self.load_state_dict(weights)
 
@@ -283,7 +293,7 @@ class Recurrent:
         single: bool | None = None
         for name, array in given.items():
             shape = known[name]
-            value = as_array(f"input {name!r}", array, layers.dtype)
+            value = own_view(f"input {name!r}", array, layers.dtype)
             rank = len(shape) + 2
             if value.ndim not in (rank, rank - 1):
                 raise ShapeError(
@@ -308,7 +318,7 @@ class Recurrent:
         layers, (inputs, single) = self.stack.description, self._inputs(x)
         rows = next(iter(inputs.values())).shape[1] if inputs else 0
         before = check_states(layers, state, None if single else rows, "state")
-        restarts, weights = self._resets(resets, single), self.stack.weights(self.params)
+        restarts, weights = self._resets(resets, single), self.stack.weights(self.weights)
         steps, rows = check_inputs(layers, inputs)
         ends, pieces = check_rows(layers, _lengths(lengths, single), restarts, steps, rows)
         numbers = seeds(seed)
@@ -318,7 +328,7 @@ class Recurrent:
         return None if resets is None else self._swapped(np.atleast_1d(as_resets(resets)), single)
 
     def _time_first(self, what: str, value: Any, single: bool) -> Array:
-        array = as_array(what, value, self.stack.dtype)
+        array = own_view(what, value, self.stack.dtype)
         if array.ndim < 2 - single:
             raise ShapeError(f"{what} has shape {array.shape}, which lacks axes of steps and rows.")
         return self._swapped(array, single)

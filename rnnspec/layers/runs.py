@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from numpy import ndarray as Array
 
+from rnnspec.engine.frozen import Frozen
 from rnnspec.engine.results import Run, Taped
 from rnnspec.engine.spans import Pieces
 from rnnspec.engine.weights import Weights
@@ -29,12 +30,25 @@ class StackWeights:
     each cell, `initial` its learned initial states.
 
     Those that `Stack.pack` makes are packed for the kernels, and go where params go. layers: the
-    Layers that they were made for.
+    Layers that they were made for. checked: whether `checked_weights` made them; others are checked
+    in every call.
     """
 
     cells: tuple[Mapping[str, Array] | Weights, ...]
     initial: tuple[Mapping[str, Array], ...]
     layers: object = field(repr=False, compare=False)
+    checked: bool = field(init=False, default=False, repr=False, compare=False)
+
+
+def checked_weights(
+    cells: tuple[Mapping[str, Array] | Weights, ...], initial: tuple[Mapping[str, Array], ...], layers: object
+) -> StackWeights:
+    """The StackWeights of arrays that are known to fit the layers, in dicts that stay as they
+    are."""
+    held = tuple(c if isinstance(c, Weights) else Frozen(c) for c in cells)
+    weights = StackWeights(held, tuple(Frozen(arrays) for arrays in initial), layers)
+    object.__setattr__(weights, "checked", True)
+    return weights
 
 
 @dataclass(frozen=True)
@@ -96,8 +110,8 @@ class StackRun:
 
 @dataclass(frozen=True)
 class StackGradients:
-    """params: by name, summed over batch and time; inputs: name -> [T, B, ...]; states: as they
-    went in."""
+    """params: by name, summed over batch and time, none of what is fixed; inputs: name -> [T, B,
+    ...]; states: as they went in."""
 
     params: dict[str, Array]
     inputs: dict[str, Array]

@@ -22,7 +22,7 @@ from rnnspec.layers.backward import backward
 from rnnspec.layers.description import Cell, Layers, describe_layers
 from rnnspec.layers.forward import forward, run_forward, run_infer, run_record
 from rnnspec.layers.layer import Full, Layer
-from rnnspec.layers.runs import Direction, StackCall, StackGradients, StackRun, StackWeights
+from rnnspec.layers.runs import Direction, StackCall, StackGradients, StackRun, StackWeights, checked_weights
 from rnnspec.layers.tapes import from_bytes, to_bytes
 
 
@@ -30,8 +30,9 @@ class Stack:
     """Layers of cells, to be called with weights. Arguments as for `Recurrent`.
 
     description: what the layers are. Of it: layers, directions; shapes: every weight, name ->
-    shape, in torch's order; states: what is carried, name -> shape for one row; outputs, steps (the
-    recorded values), inputs: name -> shape of a step; required: the inputs that have no default.
+    shape, in torch's order; fixed: those of them that are not trained; states: what is carried,
+    name -> shape for one row; outputs, steps (the recorded values), inputs: name -> shape of a
+    step; required: the inputs that have no default.
     """
 
     def __init__(
@@ -71,6 +72,12 @@ class Stack:
     def shapes(self) -> Mapping[str, Full]:
         """Every weight, name -> shape, in torch's order."""
         return self.description.shapes
+
+    @property
+    def fixed(self) -> frozenset[str]:
+        """The weights that are constants of their cells: they have no gradient, and no optimiser
+        may change them."""
+        return self.description.fixed
 
     @property
     def states(self) -> Mapping[str, Full]:
@@ -120,7 +127,7 @@ class Stack:
         that can be."""
         layers = self.description
         if isinstance(params, StackWeights):
-            if params.layers is not layers:
+            if params.layers is not layers or not params.checked:
                 _check_packed(layers, params)
             return params
         arrays = check_weights(layers, params, "params")
@@ -133,7 +140,7 @@ class Stack:
             else:
                 cells.append(layer.parameters({n: arrays[f"{n}{end}"] for n in layer.shapes}))
             initial.append({n: arrays[f"initial_{n}{end}"] for n in layer.states} if layers.learn_initial else {})
-        return StackWeights(tuple(cells), tuple(initial), layers)
+        return checked_weights(tuple(cells), tuple(initial), layers)
 
     def pack(self, params: Mapping[str, Any]) -> StackWeights:
         """Copies of the weights, packed for the kernels once: go in place of params to calls that
@@ -144,7 +151,7 @@ class Stack:
             shared = layers.share_directions and d
             cells.append(cells[-1] if shared else layers.layers[depth].kernel.pack(arrays))
         initial = tuple({n: a.copy() for n, a in arrays.items()} for arrays in views.initial)
-        return StackWeights(tuple(cells), initial, layers)
+        return checked_weights(tuple(cells), initial, layers)
 
     # --- calls
 

@@ -6,6 +6,7 @@ in another process even, can run it backwards.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -73,11 +74,20 @@ def _shapes(layers: Layers, depth: int, steps: int, rows: int, training: bool) -
     return [(steps, rows, *shape) for shape in shapes]
 
 
+def _numbers(row: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+    """The array of a row of bytes: on its memory, where numbers may lie there."""
+    size = math.prod(shape) * dtype.itemsize
+    if not isinstance(row, np.ndarray) or row.dtype != np.uint8 or row.shape != (size,):
+        raise ShapeError(f"a row of {size} bytes (uint8) was kept here, as `run_record` gave it; got another array.")
+    array = np.ascontiguousarray(row).view(dtype).reshape(shape)
+    return array if array.flags.aligned else array.copy()
+
+
 def _layer_run(layers: Layers, depth: int, call: StackCall, left: Iterator[Array]) -> LayerRun:
     """What a layer keeps beside tapes, from the next rows of bytes."""
     training = call.seed is not None
     shapes = _shapes(layers, depth, call.steps, call.rows, training)
-    arrays = [next(left).view(layers.dtype).reshape(shape) for shape in shapes]
+    arrays = [_numbers(next(left), shape, layers.dtype) for shape in shapes]
     layer_run = LayerRun()
     if depth and training and layers.dropout:
         layer_run.mask = arrays.pop(0)

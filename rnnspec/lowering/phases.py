@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from rnnspec.errors import UnsupportedError
 from rnnspec.lowering.taps import Taps, taps_of
-from rnnspec.symbolic.expressions import Value, is_cheap
+from rnnspec.symbolic.expressions import is_cheap
 from rnnspec.symbolic.graph import (
     Concat,
     CumSum,
@@ -29,6 +29,7 @@ from rnnspec.symbolic.graph import (
     operands,
     size_of,
 )
+from rnnspec.symbolic.operations import Value, total
 
 PHASES = ("before", "loop", "after")
 
@@ -268,5 +269,5 @@ def _sum_terms(node: Node) -> list[str]:
     """The names added up by a node that is a plain sum; empty for any other."""
     if not isinstance(node, Pointwise):
         return []
-    terms: tuple[Value, ...] = node.expr.args if node.expr.is_Add else (node.expr,)
+    terms: tuple[Value, ...] = node.expr.args if isinstance(node.expr, total) else (node.expr,)
     return [t.name for t in terms] if all(t.is_Symbol for t in terms) else []

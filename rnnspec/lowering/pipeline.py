@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rnnspec.language.load import digest
 from rnnspec.language.spec import Spec
+from rnnspec.storage.locks import making
 
 if TYPE_CHECKING:
     from rnnspec.lowering.program import Program
@@ -33,6 +34,7 @@ class Stages:
     infer: Program
 
 
+@making
 def graphs(spec: Spec) -> tuple[Graph, Graph]:
     """Spec -> Graph, and its adjoint."""
     from rnnspec.symbolic.adjoint import adjoint
@@ -43,6 +45,7 @@ def graphs(spec: Spec) -> tuple[Graph, Graph]:
     return graph, split_sums(adjoint(graph, spec.no_gradient))
 
 
+@making
 def stages(spec: Spec) -> Stages:
     """Spec -> Graph -> adjoint -> Programs."""
     from rnnspec.lowering.schedule import schedule
@@ -69,6 +72,7 @@ def _once(keyed: Keyed) -> tuple[Graph, Graph]:
     return graph, adjoint(graph, keyed.spec.no_gradient)
 
 
+@making
 def once(spec: Spec) -> tuple[Graph, Graph]:
     """What is computed once per sequence, and its adjoint."""
     return _once(Keyed(spec, digest(spec)))

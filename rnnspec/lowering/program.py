@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
-from rnnspec.symbolic.graph import Graph, Product, Read, node_text, operands
+from rnnspec.symbolic.graph import Graph, Outer, Product, Read, node_text, operands
+from rnnspec.symbolic.left_out import Side, left_out
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,24 @@ class Program:
         buffer = self.buffers[place.buffer]
         backwards = self.reverse and not buffer.taped
         return buffer.kind == "history" and (place.shift == 1) != backwards
+
+    @cached_property
+    def left(self) -> Mapping[str, Side]:
+        """The products and outer products of an adjoint, and which factor's zeros leave the other
+        out (left_out.py)."""
+        return left_out(self.graph) if self.reverse else {}
+
+    def kept(self, outer: OuterSum) -> Side | None:
+        """Which factor's zeros leave the other out of a sum."""
+        nodes = self.graph.nodes
+        return next((side for n, side in self.left.items() if nodes[n] == Outer(outer.left, outer.right)), None)
+
+    def is_kept(self, panel: Panel) -> bool:
+        """Whether zeros of a panel's operands leave weights out."""
+        left = [n for n in (self.graph.nodes[name] for name in self.left) if isinstance(n, Product)]
+        return any(
+            n.matrix == t.matrix and n.vector == t.operand for n in left for a in panel.accumulations for t in a.terms
+        )
 
     def sizes(self) -> tuple[str, ...]:
         """The size expressions of all buffers, in order of appearance."""

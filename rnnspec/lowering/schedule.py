@@ -16,8 +16,8 @@ from rnnspec.lowering.phases import PHASES, Phases, phases_of, read_whole
 from rnnspec.lowering.places import Layout
 from rnnspec.lowering.program import OuterSum, Program
 from rnnspec.lowering.stages import draft_stages, stage_order
-from rnnspec.symbolic.expressions import symbol
 from rnnspec.symbolic.graph import Graph, Node, Outer, Pointwise, Read
+from rnnspec.symbolic.operations import symbol
 
 
 def schedule(graph: Graph, *, saved: frozenset[str] | None = None, tape: Program | None = None) -> Program:

@@ -7,6 +7,7 @@ A backend adds its own words, its writer of expressions, and what its texts begi
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from abc import ABC
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from rnnspec.language.syntax.tree import fresh
 from rnnspec.lowering.program import Program
 from rnnspec.lowering.writer import KernelWriter
 from rnnspec.symbolic.graph import Graph, Pointwise, node_text
+
+LONGEST = 100  # letters of an identifier as a user or a graph has it: LLVM (14 to 20) confuses those of over 1,024
 
 
 @dataclass
@@ -68,8 +71,11 @@ class Text(Lines, ABC):
         return self.names[key]
 
     def spelled(self, wanted: str) -> str:
-        """The identifier that is most like a text: a size such as 2 * H becomes size_2___H."""
+        """The identifier that is most like a text: a size such as 2 * H becomes size_2___H. A long
+        one ends with a digest of what was left out."""
         text = "".join(c if c.isalnum() or c == "_" else "_" for c in wanted)
+        if len(text) > LONGEST:
+            text = f"{text[:LONGEST]}_{hashlib.sha256(text.encode()).hexdigest()[:8]}"
         return f"size_{text}" if text[0].isdigit() else text
 
     def value(self, name: str, item: str = "") -> str:

@@ -11,11 +11,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
-import sympy
-
 from rnnspec.language.functions import FUNCTIONS
 from rnnspec.language.syntax.tree import fresh
-from rnnspec.symbolic.expressions import FUNCTION_CLASSES, Value, Writer, expand_row, select
+from rnnspec.symbolic.expressions import FUNCTION_CLASSES, expand_row
+from rnnspec.symbolic.operations import HALF, Value, select
+from rnnspec.symbolic.writing import Writer
 
 QUOTIENT, NAME = 2, 3  # how tightly a text binds, as Writer counts it
 
@@ -27,8 +27,6 @@ class KernelWriter(Writer, ABC):
 
     names: the identifiers of the values that expressions read.
     """
-
-    divides = False
 
     def __init__(self, names: Mapping[str, str]):
         self.names = names
@@ -66,8 +64,6 @@ class KernelWriter(Writer, ABC):
             return self.names[expr.name], NAME
         if expr.is_Number and expr < 0:
             return self.number(expr), NAME
-        if isinstance(expr, sympy.Abs):
-            return self._write(expand(FUNCTION_CLASSES["abs"](expr.args[0])))
         if isinstance(expr, select):
             return self.choice(*(self(a) for a in expr.args)), NAME
         if type(expr).__name__ in FUNCTION_CLASSES:
@@ -81,7 +77,7 @@ class KernelWriter(Writer, ABC):
 
     def _pow(self, expr: Value) -> tuple[str, int]:
         base, exponent = expr.args
-        if exponent.is_Number and not exponent.is_Integer and exponent != sympy.Rational(1, 2) and exponent > 0:
+        if not exponent.is_Integer and exponent != HALF and exponent > 0:
             return f"exp({self.number(exponent)} * log({self(base)}))", NAME
         return super()._pow(expr)
 

@@ -89,8 +89,8 @@ def probe(subject: ProbeSubject, seed: int = 0) -> Probe:
     graph = build(subject.spec)
     back = adjoint(graph, subject.spec.no_gradient)
     with np.errstate(over="ignore", invalid="ignore"):
-        run = reference.forward(graph, subject.params, subject.inputs, sizes=subject.sizes)
-    steps, rows = next(iter(subject.inputs.values())).shape[:2]
+        run = reference.forward(graph, subject.params, subject.inputs, sizes=subject.sizes, lead=subject.lead)
+    steps, rows = subject.lead
     parts = {s: int(np.prod(run.before[s].shape[2:])) for s in graph.states}
     if sum(parts.values()) > LARGEST:
         raise UnsupportedError(
@@ -135,7 +135,7 @@ def jacobian(back: Graph, subject: ProbeSubject, run: Trajectory, t: int) -> Arr
     """
     shapes = {s: h.shape[2:] for s, h in run.before.items() if s in back.states}
     sizes = [int(np.prod(shape)) for shape in shapes.values()]
-    count, rows = sum(sizes), next(iter(subject.inputs.values())).shape[1]
+    count, rows = sum(sizes), subject.lead[1]
     seeds = np.tile(np.eye(count), (rows, 1))  # [B * N, N]
     flowing = {
         s: part.reshape(-1, *shapes[s]) for s, part in zip(shapes, np.split(seeds, np.cumsum(sizes)[:-1], axis=1))

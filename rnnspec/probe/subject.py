@@ -22,13 +22,14 @@ from rnnspec.language.transforms.retain import keeping
 @dataclass(frozen=True)
 class ProbeSubject:
     """A cell to be probed. name: what the figures call it. params: by the cell's own names. inputs:
-    name -> [T, B, ...]."""
+    name -> [T, B, ...]; lead: (T, B)."""
 
     name: str
     spec: Spec
     sizes: Mapping[str, int]
     params: Mapping[str, Array]
     inputs: Mapping[str, Array]
+    lead: tuple[int, int]
 
 
 def initial(
@@ -61,24 +62,28 @@ def initial(
         for name, shape in spec.streams.items()
         if name not in spec.defaults
     }
-    return complete(Path(cell).stem, spec, known, params, drawn)
+    return complete(Path(cell).stem, spec, known, params, drawn, (steps, rows))
 
 
 def complete(
-    name: str, spec: Spec, sizes: Mapping[str, int], params: Mapping[str, Array], given: Mapping[str, Array]
+    name: str,
+    spec: Spec,
+    sizes: Mapping[str, int],
+    params: Mapping[str, Array],
+    given: Mapping[str, Array],
+    lead: tuple[int, int],
 ) -> ProbeSubject:
     """The subject of given inputs: those with a default have it, and noise is at its mean, as in an
     evaluation.
 
     name: what the figures call it. spec: of the cell. sizes: every size. params: by the cell's own
-    names. given: the inputs that have no default, [T, B, ...].
+    names. given: the inputs that have no default, [T, B, ...]. lead: (T, B).
     """
-    steps, rows = next(iter(given.values())).shape[:2]
-    expected = mean(spec, sizes, steps, rows, np.float64)
+    expected = mean(spec, sizes, *lead, np.float64)
     inputs = dict(given) | {n: a for n, a in expected.items() if n in spec.inputs}
-    whole = with_defaults(spec, inputs, (steps, rows), sizes, np.dtype(np.float64))
+    whole = with_defaults(spec, inputs, lead, sizes, np.dtype(np.float64))
     return ProbeSubject(
-        name, spec, sizes, dict(params) | {n: a for n, a in expected.items() if n in spec.parameters}, whole
+        name, spec, sizes, dict(params) | {n: a for n, a in expected.items() if n in spec.parameters}, whole, lead
     )
 
 

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from rnnspec.language.spec import Spec
-from rnnspec.symbolic.expressions import Value, Writer
 from rnnspec.symbolic.graph import Graph, Outer, Pointwise, Product, Read, node_text, operands, renamed
+from rnnspec.symbolic.operations import Value
+from rnnspec.symbolic.writing import Writer
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,8 @@ def _aliases(graph: Graph, reverse: Graph) -> dict[str, str]:
     for name, node in graph.nodes.items():
         if isinstance(node, Product) and uses[node.vector] == [name] and node.vector not in results:
             product, gradient = f"{node.matrix}_d_{name}", f"d_{node.vector}"
-            if product in reverse.nodes and gradient not in reverse.nodes and read[product]:
+            own = product in reverse.nodes and product not in graph.nodes  # an equation may be called so
+            if own and gradient not in reverse.nodes and read[product]:
                 aliases[product] = gradient
     return aliases
 

@@ -27,13 +27,14 @@ ROUNDS = 12
 @dataclass
 class Box:
     """kind: input, state (of an earlier step, or for the next), value, once, output; "" is a line
-    that passes its column."""
+    that passes its column. leaves: it is what a step leaves."""
 
     name: str
     kind: str
     lines: tuple[str, ...] = ()
     column: int = 0
     y: float = 0.0
+    leaves: bool = False
     reads: dict[str, bool] = field(default_factory=dict)  # what it reads, and whether through a matrix
 
     @property
@@ -74,9 +75,9 @@ def data_flow(spec: Spec) -> dict[str, Box]:
         name = left_side(equation)
         boxes[equation.target] = Box(name, "value" if equation.timed else "once", _wrapped(equation), reads=reads)
     for state in spec.states:
-        boxes[f"{state}[t+1]"] = Box(f"{state}, to the next step", "state", reads={state: False})
+        boxes[f"{state}[t+1]"] = Box(f"{state}, to the next step", "state", leaves=True, reads={state: False})
     for output in spec.outputs:
-        boxes[f"out {output}"] = Box(f"{output}, emitted", "output", reads={output: False})
+        boxes[f"out {output}"] = Box(f"{output}, emitted", "output", leaves=True, reads={output: False})
     return boxes
 
 
@@ -123,8 +124,8 @@ def _columns(boxes: dict[str, Box]) -> list[list[str]]:
     for box in boxes.values():
         box.column = max((boxes[r].column + 1 for r in box.reads), default=0)
     last = max(box.column for name, box in boxes.items())
-    for name, box in boxes.items():
-        if name.startswith("out ") or name.endswith("[t+1]"):
+    for box in boxes.values():
+        if box.leaves:
             box.column = last
     for name, box in reversed(list(boxes.items())):  # what is read late stands late, next to its first reader
         readers = [b.column for b in boxes.values() if name in b.reads]

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import sympy
-
 from rnnspec.language.features import FEATURES
 from rnnspec.language.functions import FUNCTIONS
 from rnnspec.language.meaning.shapes import shape_of
 from rnnspec.language.spec import Spec
 from rnnspec.language.syntax.tree import Binary, Call, Equation, Expr, Number, Ref, Unary, to_text
+from rnnspec.symbolic.adjoint import gradient_of
 from rnnspec.symbolic.expressions import FUNCTION_CLASSES
 from rnnspec.symbolic.graph import (
     Concat,
@@ -31,6 +30,7 @@ from rnnspec.symbolic.graph import (
     Reduce,
     Transpose,
 )
+from rnnspec.symbolic.operations import HALF, add, multiply, negative, power, subtract, total
 
 TRANSPOSED = r"^{\top}"
 LEGEND = (
@@ -198,7 +198,10 @@ class _Adjoint:
         self.spec, self.graph, self.reverse = spec, graph, reverse
         self.uses = reverse.uses()
         self.once = {e.target for e in spec.equations if not e.timed}
-        self.states = {f"d_{state}_next": node for state, node in graph.states.items()}
+        self.states = {node: state for state, node in reverse.reads("state").items()}  # what comes from behind
+        before = graph.reads("state")
+        self.before = {f"d_{before[state]}": state for state in graph.states if state in before}
+        self.outputs = {gradient_of(output): output for output in graph.outputs}
 
     def rows(self) -> list[str]:
         nodes, results = self.reverse.nodes, set(self.reverse.results())
@@ -218,7 +221,7 @@ class _Adjoint:
         rows += [
             f"{name(s, 't-1', True)}^{{\\leftarrow}} &= {self.left(n)}"
             for s, n in self.reverse.states.items()
-            if n != f"d_{s}_prev"
+            if self.before.get(n) != s
         ]
         return rows + [
             f"{self.source(p, True)} &= \\sum_{{t, b}} {' + '.join(self.summand(n) for n in group) or '0'}"
@@ -250,13 +253,12 @@ class _Adjoint:
     def left(self, node: str) -> str:
         """The name of an adjoint node; what flows to the step before, and comes from the step
         behind, has an arrow."""
-        text = node.removeprefix("d_")
-        for state in self.reverse.states:
-            if node in (f"d_{state}_next", f"d_{state}_prev"):
-                return name(state, "t" if node.endswith("_next") else "t-1", True) + r"^{\leftarrow}"
+        if node in self.states or node in self.before:
+            state, time = (self.states[node], "t") if node in self.states else (self.before[node], "t-1")
+            return name(state, time, True) + r"^{\leftarrow}"
         if isinstance(read := self.reverse.nodes[node], Read):
-            return name(read.source.removeprefix("gradient of "), "t", True) + r"^{\downarrow}"
-        return name(text, "t", True)
+            return name(self.outputs[read.source], "t", True) + r"^{\downarrow}"
+        return name(node.removeprefix("d_"), "t", True)  # all others are named after what they are gradients of
 
     def summand(self, node: str) -> str:
         made = self.reverse.nodes[node]
@@ -309,11 +311,11 @@ class _Adjoint:
             return self.value(expr.name)
         if expr.is_Number:
             return TexPiece((str(expr) if expr.is_Integer else repr(float(expr))), 3 if expr >= 0 else 1, False)
-        if expr.is_Add:
+        if isinstance(expr, total | add | subtract):
             return self.sum(expr)
-        if expr.is_Mul:
+        if isinstance(expr, multiply):
             return self.product(expr)
-        if expr.is_Pow:
+        if isinstance(expr, power):
             return self.power(expr)
         pieces = [self.expression(a) for a in expr.args]
         if kind in _CONDITIONS:
@@ -323,36 +325,47 @@ class _Adjoint:
             return TexPiece(rf"\lnot {pieces[0]:3}", 1, pieces[0].wide)
         if kind == "select":
             return _cases(*pieces)
-        if kind in FUNCTION_CLASSES or isinstance(expr, sympy.Abs):
-            return _call(kind.lower() if isinstance(expr, sympy.Abs) else kind, pieces)
+        if kind == "negative":
+            return TexPiece(f"-{pieces[0]:2}", 1, pieces[0].wide)
+        if kind == "divide":
+            return TexPiece(f"\\frac{{{pieces[0].text}}}{{{pieces[1].text}}}", 2, pieces[0].wide or pieces[1].wide)
+        if kind in FUNCTION_CLASSES:
+            return _call(kind, pieces)
         raise TypeError(f"no LaTeX for {kind}")
 
     def sum(self, expr: Any) -> TexPiece:
-        terms = sorted(expr.as_ordered_terms(), key=lambda t: bool(t.could_extract_minus_sign()))
+        """Terms as they stand; those of a `total`, whose order is free, with what is subtracted
+        last."""
+        terms = (
+            [(t, False) for t in expr.args] if not isinstance(expr, subtract) else list(zip(expr.args, (False, True)))
+        )
+        signed = [(t.args[0], not minus) if isinstance(t, negative) else (t, minus) for t, minus in terms]
+        if isinstance(expr, total):
+            signed.sort(key=lambda term: term[1])
         text, wide = "", False
-        for number, term in enumerate(terms):
-            minus = bool(term.could_extract_minus_sign())
-            piece = self.expression(-term if minus else term)
+        for number, (term, minus) in enumerate(signed):
+            piece = self.expression(term)
             text += (" - " if minus else " + " if number else "") + _inside(piece, 2 if minus else 1)
             wide = wide or piece.wide
         return TexPiece(text.strip(), 1, wide)
 
     def product(self, expr: Any) -> TexPiece:
-        if expr.as_coeff_Mul()[0] < 0:
-            piece = self.expression(-expr)
-            return TexPiece("-" + _inside(piece, 2), 1, piece.wide)
-        factors = [f for f in expr.as_ordered_factors() if not (f.is_Pow and f.exp.is_Number and f.exp < 0)]
-        below = [f.base**-f.exp for f in expr.as_ordered_factors() if f not in factors]
-        above = _joined([self.expression(f) for f in factors]) if factors else TexPiece("1", 3, False)
-        if not below:
-            return above
-        under = _joined([self.expression(f) for f in below])
-        return TexPiece(f"\\frac{{{above.text}}}{{{under.text}}}", 2, above.wide or under.wide)
+        """Factors side by side, those of products in it too: their order does not matter to a
+        reader."""
+        factors, waiting = [], [expr]
+        while waiting:
+            factor = waiting.pop(0)
+            if isinstance(factor, multiply):
+                waiting = [*factor.args, *waiting]
+            else:
+                factors.append(self.expression(factor))
+        return _joined(factors)
 
     def power(self, expr: Any) -> TexPiece:
-        base = self.expression(expr.base)
-        if expr.exp == sympy.Rational(1, 2):
+        base, exponent = self.expression(expr.args[0]), expr.args[1]
+        if exponent == HALF:
             return TexPiece(f"\\sqrt{{{base.text}}}", 3, base.wide)
-        if expr.exp.is_Number and expr.exp < 0:
-            return TexPiece(f"\\frac{{1}}{{{self.expression(expr.base**-expr.exp).text}}}", 2, base.wide)
-        return TexPiece(f"{base:3}^{{{self.expression(expr.exp).text}}}", 2, base.wide)
+        if exponent < 0:
+            below = self.expression(power(expr.args[0], -exponent))
+            return TexPiece(f"\\frac{{1}}{{{below.text}}}", 2, base.wide)
+        return TexPiece(f"{base:3}^{{{self.expression(exponent).text}}}", 2, base.wide)

@@ -5,7 +5,6 @@ In: a Spec. Out: a string.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +12,7 @@ from rnnspec.language.spec import Shape, Spec
 from rnnspec.lowering.pipeline import graphs
 from rnnspec.show.equations import shape_text
 from rnnspec.show.stages import STAGE_TEXTS, STAGES
+from rnnspec.storage.jsontext import json_text
 
 STAGES_NOTE = "products that wait for one another in a step; 0 means elementwise recurrence"
 
@@ -29,11 +29,7 @@ def show(spec: Spec, stage: str | None = None, latex: bool = False, as_json: boo
         if stage not in STAGES:
             raise ValueError(f"there is no stage {stage!r}: choose {', '.join(STAGES[:-1])} or {STAGES[-1]}.")
         text = STAGE_TEXTS[stage](spec)
-        return (
-            json.dumps({"name": spec.name, "stage": stage, "text": text}, indent=1, ensure_ascii=False)
-            if as_json
-            else text
-        )
+        return json_text({"name": spec.name, "stage": stage, "text": text}) if as_json else text
     if latex:
         from rnnspec.show.latex import align
 
@@ -41,7 +37,7 @@ def show(spec: Spec, stage: str | None = None, latex: bool = False, as_json: boo
     from rnnspec.show.facts import facts
 
     known = facts(spec)
-    return json.dumps(known, indent=1, ensure_ascii=False, default=float) if as_json else page(spec, known)
+    return json_text(known) if as_json else page(spec, known)
 
 
 def page(spec: Spec, known: Mapping[str, Any]) -> str:
@@ -59,6 +55,7 @@ def page(spec: Spec, known: Mapping[str, Any]) -> str:
             "parameters",
             [*_declared(spec.trained), f"{count['formula']} numbers in all{number}, for every length T and batch B"],
         ),
+        _section("fixed parameters (given, not trained, and not in that number)", _declared(spec.held)),
         _section("outputs, at every step", [", ".join(spec.outputs)]),
         _section(
             "backward, from the last step to the first (d_v: gradient of v; d_v_next: what step t+1 says of v, its"
@@ -73,7 +70,7 @@ def page(spec: Spec, known: Mapping[str, Any]) -> str:
                 *(f"{n} = {v:g}" for n, v in known["constants"].items()),
             ],
         ),
-        _section("no gradient", [n for n in spec.no_gradient if n not in spec.noise]),
+        _section("no gradient", [n for n in spec.no_gradient if n in spec.streams]),
         _section(
             "inputs that may be left out",
             [f"{n}: {'the step number, t' if v is None else f'{v:g}'} then" for n, v in spec.defaults.items()],
@@ -86,7 +83,7 @@ def page(spec: Spec, known: Mapping[str, Any]) -> str:
             ],
         ),
         _section(
-            "computes the same",
+            "claims to compute the same as",
             [f"{layer} {_attributes(values)}".rstrip() for layer, values in known["same_as"].items()],
         ),
         _section("notes", known["notes"].splitlines()),
@@ -106,7 +103,10 @@ def _program_sections(program: Mapping[str, Any]) -> list[list[str]]:
     if "unsupported" in program:
         return [_section("kernels", [program["unsupported"]])]
     waits = program["recurrent_stages"]
-    tape = [f"{b['name'].removesuffix('_history')} [{b['size']}]" for b in program["tape"]]
+    tape = [
+        f"{b['name'].removesuffix('_history') if b['kind'] == 'history' else b['name']} [{b['size']}]"
+        for b in program["tape"]
+    ]
     return [
         _section("saved on the tape, per step and row", [", ".join(tape)]),
         _section(

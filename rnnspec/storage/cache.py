@@ -17,21 +17,20 @@ Numba's own cache is not used: it raises where there is no file or no space left
 files, and two processes that compile two signatures at once may read each other's code; and reading
 from it means importing Numba.
 
-A folder that can't be made, isn't ours, is full or read-only costs speed only: one `CacheWarning`,
-then all in memory.
+What lies there is run as code. So a folder in which others can put files, or a file of theirs, is
+not used (`trusted`), and never repaired. That, or a folder that can't be made, is full or
+read-only, costs speed only: one `CacheWarning`, then all in memory.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import gc
 import hashlib
 import importlib.resources
 import os
 import re
 import sys
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -42,9 +41,8 @@ from pathlib import Path
 import llvmlite
 import llvmlite.binding
 
-from rnnspec.storage.atomic import write
+from rnnspec.storage.trusted import DAY, Folder, opened
 
-DAY = 86400.0
 KEPT_DAYS = 90
 KEPT_BYTES = 500 * 2**20
 OURS = re.compile(r"py\d+\.\d+-numba[^/]+-[0-9a-f]{16}")  # the folders that prune() and clear() may touch
@@ -63,18 +61,41 @@ def cached(name: str, key: str, make: Callable[[], bytes]) -> bytes:
     name: a few words for people; key: all that the content depends on, but for what the folder's
     name holds.
     """
-    folder = cache_folder()
-    path = folder / f"{file_stem(name, key)}.kernel" if folder else None
-    if path is not None and (content := _read(path, key)) is not None:
-        return content
+    file = f"{file_stem(name, key)}.kernel"
+    found = kept(file, lambda data: data[:32] == _seal(key, data[32:]))
+    if found is not None:
+        return found[32:]
     content = make()
-    if path is not None:
-        try:
-            write(path, _seal(key, content) + content, durable=False)
-        except OSError as error:  # no space left, read-only
-            warn_uncached(str(error))
-        prune(path.parent.parent)
+    if keep(file, _seal(key, content) + content) and (base := _base_folder()):
+        prune(base)
     return content
+
+
+def kept(file: str, whole: Callable[[bytes], bool]) -> bytes | None:
+    """The content of a file of the cache folder, None where there is none that can be trusted. One
+    that is not `whole` is removed."""
+    try:
+        with _opened() as folder:
+            content = folder.read(file)
+            if content is not None and whole(content):
+                return content
+            if content is not None:
+                folder.remove(file)
+    except OSError as error:
+        warn_uncached(str(error))
+    return None
+
+
+def keep(file: str, content: bytes) -> bool:
+    """Puts a file into the cache folder and tells whether it is there: it may be that there is no
+    space left, or no folder to be trusted."""
+    try:
+        with _opened() as folder:
+            folder.write(file, content)
+    except OSError as error:
+        warn_uncached(str(error))
+        return False
+    return True
 
 
 @contextlib.contextmanager
@@ -89,18 +110,6 @@ def uncollected() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-
-
-def _read(path: Path, key: str) -> bytes | None:
-    try:
-        data = path.read_bytes()
-    except OSError:
-        return None
-    if data[:32] == _seal(key, data[32:]):
-        mark_used(path)
-        return data[32:]
-    _remove(path)
-    return None
 
 
 def _seal(key: str, content: bytes) -> bytes:
@@ -131,27 +140,37 @@ def cache_folder() -> Path | None:
 
     Under $RNNSPEC_CACHE_DIR, else the user's cache folder of the platform.
     """
-    base = _base_folder()
-    if base is None:
-        warn_uncached("there is no home directory")
-        return None
-    folder = base / _environment()
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _check_owner(folder)
+        with _opened() as folder:
+            return folder.path
     except OSError as error:
         warn_uncached(str(error))
         return None
-    return folder
+
+
+@contextlib.contextmanager
+def _opened() -> Iterator[Folder]:
+    base = _base_folder()
+    if base is None:
+        raise OSError("there is no home directory")
+    with opened(base / _environment()) as folder:
+        yield folder
 
 
 def clear() -> int:
-    """Deletes what is kept on disk, for all versions; returns how many files that were."""
+    """Deletes what is kept on disk, for all versions; returns how many files that were. Nothing
+    where others can write: a folder of theirs could lead elsewhere."""
     base = _base_folder()
-    removed = [_remove(path) for path in _our_files(base)] if base else []
-    if base:
-        _remove_empty_folders(base)
-    return sum(removed)
+    if base is None or not base.is_dir():
+        return 0
+    try:
+        with opened(base, make=False):
+            removed = sum(_remove(path) for path in _our_files(base))
+            _remove_empty_folders(base)
+    except OSError as error:
+        warn_uncached(str(error))
+        return 0
+    return removed
 
 
 def _base_folder() -> Path | None:
@@ -174,9 +193,14 @@ def _base_folder() -> Path | None:
 
 def _environment() -> str:
     name, features = cpu()
-    versions = f"py{sys.version_info[0]}.{sys.version_info[1]}-numba{version('numba')}-llvmlite{llvmlite.__version__}"
+    versions = f"py{sys.version_info[0]}.{sys.version_info[1]}-numba{_numba()}-llvmlite{llvmlite.__version__}"
     key = repr((sys.implementation.cache_tag, getattr(sys, "abiflags", ""), name, features, runtime_digest()))
     return f"{versions}-{re.sub(r'[^0-9A-Za-z_.]', '_', name)}-{_digest(key.encode())}"
+
+
+@lru_cache(maxsize=1)
+def _numba() -> str:
+    return version("numba")  # from a file
 
 
 def runtime_digest() -> str:
@@ -206,24 +230,6 @@ def sources_digest(*names: str) -> str:
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
-
-
-def _check_owner(folder: Path) -> None:
-    """What is in the folder is run as code, so nobody else may be able to write there."""
-    if os.name == "nt":  # the user's own folders are private there
-        return
-    status = folder.stat(follow_symlinks=False)
-    if status.st_uid == os.getuid() and status.st_mode & 0o022:
-        folder.chmod(0o700)
-    elif status.st_uid not in (0, os.getuid()) or status.st_mode & 0o022:
-        raise PermissionError(errno.EPERM, "other users can write to it", str(folder))
-
-
-def mark_used(path: Path) -> None:
-    """Makes a file as young as its last use, to a day: `prune` goes by its time."""
-    with contextlib.suppress(OSError):
-        if time.time() - path.stat().st_mtime > DAY:
-            os.utime(path)
 
 
 def _remove(path: Path) -> bool:
@@ -277,14 +283,14 @@ def prune(base: Path, now: float | None = None) -> None:
 
 def warn_uncached(reason: str) -> None:
     """Gives a process its one `CacheWarning`."""
-    if not WARNED.is_set():
-        WARNED.set()
+    if not WARNED:
+        WARNED.append(reason)
         warnings.warn(
-            f"compiled kernels are not kept on disk: {reason}; set RNNSPEC_CACHE_DIR to a folder of your own to keep"
-            " them",
+            f"compiled kernels are not kept on disk: {reason}; set RNNSPEC_CACHE_DIR to a folder of your own, which"
+            " nobody else can write to, to keep them",
             CacheWarning,
             stacklevel=3,
         )
 
 
-WARNED = threading.Event()  # set by the one warning of a process
+WARNED: list[str] = []  # the one warning of a process

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import importlib.util
 import linecache
-import os
 import sys
-import threading
 from importlib.abc import ExecutionLoader
-from pathlib import Path
 from types import ModuleType
 
-from rnnspec.storage.atomic import write
-from rnnspec.storage.cache import cache_folder, file_stem, mark_used, warn_uncached
+from rnnspec.storage.cache import cache_folder, file_stem, keep, kept
+from rnnspec.storage.locks import Lock, making
 
 PACKAGE = "rnnspec_generated"
 
@@ -32,13 +29,12 @@ def import_source(name: str, text: str) -> ModuleType:
     """
     stem = file_stem(name, text)
     full_name = f"{PACKAGE}.{stem}"
-    with _LOCKS.setdefault(stem, threading.RLock()):
+    with making, _LOCKS.setdefault(stem, Lock()):
         if full_name in sys.modules:
             return sys.modules[full_name]
-        folder = cache_folder()
-        path = folder / f"{stem}.py" if folder else None
-        on_disk = path is not None and _keep_source(path, text.encode())
-        return _execute(full_name, text, str(path) if on_disk else f"<{full_name}>")
+        file, content, folder = f"{stem}.py", text.encode(), cache_folder()
+        on_disk = folder and (kept(file, lambda data: data == content) is not None or keep(file, content))
+        return _execute(full_name, text, str(folder / file) if folder and on_disk else f"<{full_name}>")
 
 
 class _TextLoader(ExecutionLoader):
@@ -75,19 +71,4 @@ def _execute(full_name: str, text: str, filename: str) -> ModuleType:
     return module
 
 
-def _keep_source(path: Path, content: bytes) -> bool:
-    """Puts a text into the cache folder, and tells whether it is there."""
-    try:
-        if path.exists() and path.read_bytes() == content:
-            mark_used(path)
-        else:
-            write(path, content, durable=False)
-    except OSError as error:
-        warn_uncached(str(error))
-        return False
-    return True
-
-
-_LOCKS: dict[str, threading.RLock] = {}  # one per module being made
-if hasattr(os, "register_at_fork"):  # a lock held by another thread stays locked in a forked child
-    os.register_at_fork(after_in_child=_LOCKS.clear)
+_LOCKS: dict[str, Lock] = {}  # one per module being made

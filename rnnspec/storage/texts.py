@@ -3,39 +3,30 @@ not made again."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-from pathlib import Path
 
-from rnnspec.storage.atomic import write
-from rnnspec.storage.cache import cache_folder
+from rnnspec.storage.cache import keep, kept
 
 
 def recall(name: str, key: str) -> str | None:
     """The text that was remembered under this name and key; None if there is none or it is
     damaged."""
-    folder = cache_folder()
-    if folder is None:
-        return None
-    try:
-        content = _path(folder, name, key).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return None
-    first, _, text = content.partition("\n")
-    return text if first == _seal(key, text) else None
+    content = kept(_file(name, key), lambda data: _text(data, key) is not None)
+    return None if content is None else _text(content, key)
 
 
 def remember(name: str, key: str, text: str) -> None:
     """Keeps a text. A folder that can't be written costs speed only."""
-    folder = cache_folder()
-    if folder is None:
-        return
-    with contextlib.suppress(OSError):
-        write(_path(folder, name, key), f"{_seal(key, text)}\n{text}".encode(), durable=False)
+    keep(_file(name, key), f"{_seal(key, text)}\n{text}".encode())
 
 
-def _path(folder: Path, name: str, key: str) -> Path:
-    return folder / f"text_{name}_{key[:32]}.py"
+def _file(name: str, key: str) -> str:
+    return f"text_{name}_{key[:32]}.py"
+
+
+def _text(content: bytes, key: str) -> str | None:
+    first, _, text = content.decode("utf-8", "replace").partition("\n")
+    return text if first == _seal(key, text) else None
 
 
 def _seal(key: str, text: str) -> str:

@@ -15,9 +15,9 @@ import sympy
 
 from rnnspec.language.sizes import canonical_size, remainder
 from rnnspec.language.spec import Shape
-from rnnspec.symbolic.derive import guarded, is_unbounded, may_be_infinite, partial, times, varying, whole
+from rnnspec.symbolic.derive import guarded, is_unbounded, may_be_infinite, partial, scaled, varying, whole
 from rnnspec.symbolic.draft import Draft
-from rnnspec.symbolic.expressions import Value, equal, names, select, symbol
+from rnnspec.symbolic.expressions import names
 from rnnspec.symbolic.graph import (
     Concat,
     CumSum,
@@ -32,6 +32,7 @@ from rnnspec.symbolic.graph import (
     Reduce,
     Transpose,
 )
+from rnnspec.symbolic.operations import Value, divide, equal, multiply, select, symbol, total
 from rnnspec.symbolic.simplify import tidy
 
 
@@ -43,12 +44,8 @@ def gradient_of(output: str) -> str:
 def adjoint(forward: Graph, constants: tuple[str, ...] = ()) -> Graph:
     """The adjoint of one step. Gradient names: `d_` and the forward name; states and sums keep the
     forward names. constants: inputs and parameters that get no gradient."""
-    work = _Reverse(forward)
     active = varying(forward, constants)
-    states = work.seed()
-    for name in reversed(list(forward.nodes)):
-        if name in active:
-            work.backward(name, active)
+    work, states = _reversed(forward, active)
     results = {source: work.total(node) for source, node in forward.reads("state").items()}
     inputs = {s: work.total(n) for s, n in forward.reads("input").items() if s not in constants}
     sums = {
@@ -65,11 +62,28 @@ def adjoint(forward: Graph, constants: tuple[str, ...] = ()) -> Graph:
     return graph
 
 
+def _reversed(forward: Graph, active: set[str]) -> tuple[_Reverse, dict[str, str]]:
+    """All nodes visited, and the states' next values. What a select may leave out of a step's first
+    states, it leaves out of the states after the step before."""
+    left: set[str] = set()
+    while True:
+        work = _Reverse(forward, left)
+        states = work.seed()
+        for name in reversed(list(forward.nodes)):
+            if name in active:
+                work.backward(name, active)
+        found = {forward.states[s] for s, read in forward.reads("state").items() if read in work.selected}
+        if found <= left:
+            return work, states
+        left |= found
+
+
 @dataclass
 class _Reverse:
     """Adjoint contributions while the forward nodes are visited from last to first."""
 
     forward: Graph
+    left: set[str]  # values after the step whose adjoint the step after it may leave out
     draft: Draft = field(init=False)
     flowing: dict[str, list[Value]] = field(default_factory=dict)  # forward node -> terms of its adjoint
     outers: dict[str, list[str]] = field(default_factory=dict)  # parameter -> outer products whose sum is its adjoint
@@ -77,6 +91,7 @@ class _Reverse:
 
     def __post_init__(self) -> None:
         self.draft = Draft.of(self.forward)
+        self.selected.update(self.left)
         for name, node in self.forward.nodes.items():
             if isinstance(node, Read) and node.kind == "state":
                 self.draft.nodes[name] = Read("history", node.source)
@@ -101,7 +116,7 @@ class _Reverse:
 
     def total(self, name: str) -> str:
         """The node that holds the adjoint of a forward node."""
-        return self.draft.new(f"d_{name}", Pointwise(sympy.Add(*self.flowing.get(name, []))), self.forward.shapes[name])
+        return self.draft.new(f"d_{name}", Pointwise(total(*self.flowing.get(name, []))), self.forward.shapes[name])
 
     def terms(self, name: str) -> tuple[str, ...]:
         """The nodes whose sum is the adjoint of a parameter."""
@@ -136,8 +151,8 @@ class _Reverse:
     @staticmethod
     def _readers_below(node: Node) -> tuple[str, ...]:
         match node:
-            case Product(_, vector):
-                return (vector,)
+            case Product(first, second) | Outer(first, second):
+                return (first, second)
             case Reduce(_, arg) | CumSum(arg) | Part(arg) | Transpose(arg) | Diag(arg):
                 return (arg,)
             case Concat(args):
@@ -170,8 +185,8 @@ class _Reverse:
             derivative = partial(expr, name, arg)
             if derivative == 0:
                 continue
-            careful = is_unbounded(expr) or (name in self.selected and may_be_infinite(expr, derivative))
-            term = (guarded if careful else times)(symbol(own), derivative)
+            careful = is_unbounded(expr) or (name in self.selected and may_be_infinite(derivative))
+            term = (guarded if careful else scaled)(symbol(own), derivative)
             if derivative.has(select) or name in self.selected:
                 self.selected.add(arg)
             if self.forward.shapes[arg] == () and self.forward.shapes[name] != ():
@@ -191,7 +206,9 @@ class _Reverse:
                     shapes[arg],
                 )
                 count = self.draft.new(f"{name}_count", Reduce("sum", hit), ())
-                self.flow(arg, symbol(hit) * symbol(own) / symbol(count))
+                share = divide(multiply(symbol(hit), symbol(own)), symbol(count))
+                zero = name in self.selected  # then count may be one of no numbers
+                self.flow(arg, select(equal(symbol(own), 0), sympy.S.Zero, share) if zero else share)
             case CumSum(arg, reverse):
                 self.flow(arg, symbol(self.draft.new(f"d_{arg}_part", CumSum(own, not reverse), shapes[arg])))
             case Concat(args):

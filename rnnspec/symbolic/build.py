@@ -17,9 +17,10 @@ from rnnspec.language.slices import Piece
 from rnnspec.language.spec import Spec
 from rnnspec.language.syntax.tree import Binary, Call, Equation, Expr, Number, Ref, Unary, fresh
 from rnnspec.symbolic.draft import Draft
-from rnnspec.symbolic.expressions import Value, apply, binary, from_tree, negate, symbol
+from rnnspec.symbolic.expressions import apply, binary, from_tree, negate
 from rnnspec.symbolic.features import Arguments, feature
 from rnnspec.symbolic.graph import Concat, Diag, Graph, Outer, Pointwise, Product, Read, Transpose
+from rnnspec.symbolic.operations import Value, multiply, negative, symbol, total
 from rnnspec.symbolic.simplify import split_sums, tidy
 
 MAX_PARTS = 64  # of a concatenation, for its product with a matrix to be taken apart
@@ -85,7 +86,7 @@ class Builder:
                 return self.transpose(self.node(arg, target))
             case Unary(op, arg):
                 inner = self.value(arg, target)
-                return negate(inner) if op == "not" else -inner
+                return negate(inner) if op == "not" else negative(inner)
             case Binary("@", left, right):
                 return self.product(left, right, target)
             case Binary(op, left, right):
@@ -138,8 +139,7 @@ class Builder:
         return symbol(self.draft.put(name, Read("parameter", name), shape))
 
     def node(self, tree: Expr, target: str) -> str:
-        """The node that holds the value of a tree, in its own shape: SymPy makes the number 0 of h
-        - h, the number q of q + 0 * h."""
+        """The node that holds the value of a tree, in its own shape: that of `2 * 3` is ()."""
         expr, shape = self.value(tree, target), shape_of(tree, self.spec.shapes, self.spec.sizes)
         known = str(expr.name) if expr.is_Symbol else ""
         if known and self.draft.shapes[known] == shape:
@@ -166,7 +166,7 @@ class Builder:
             case Transpose(arg):
                 return self.times(arg, other, not transposed)
             case Diag(arg):
-                return symbol(arg) * symbol(other) if vector else self.scaled(other, arg, rows=True)
+                return multiply(symbol(arg), symbol(other)) if vector else self.scaled(other, arg, rows=True)
             case Product(first, second, turned) if (
                 vector and matrix not in self.spec.shapes
             ):  # (A @ B) @ v is A @ (B @ v)
@@ -188,7 +188,7 @@ class Builder:
         shape = self.draft.shapes[matrix]
         ones = self.draft.ones(shape[1 if rows else 0])
         pair = (vector, ones) if rows else (ones, vector)
-        return symbol(matrix) * symbol(self.draft.new(f"outer_{vector}", Outer(*pair), shape))
+        return multiply(symbol(matrix), symbol(self.draft.new(f"outer_{vector}", Outer(*pair), shape)))
 
     def flat(self, concat: Concat) -> list[str]:
         """The parts of a concatenation, those of concatenations in it too; no more than is worth
@@ -214,4 +214,4 @@ class Builder:
             )
             terms.append(self.times(str(piece.name), part, transposed))
             first = canonical_size(f"{first} + {length}")
-        return sum(terms[1:], terms[0])
+        return total(*terms)

@@ -5,8 +5,23 @@ from __future__ import annotations
 import sympy
 
 from rnnspec.language.functions import FUNCTIONS
-from rnnspec.symbolic.expressions import FUNCTION_CLASSES, Value, equal, select, symbol
+from rnnspec.symbolic.expressions import FUNCTION_CLASSES
 from rnnspec.symbolic.graph import Graph, Node, Pointwise, Read, operands
+from rnnspec.symbolic.operations import (
+    HALF,
+    Condition,
+    Value,
+    add,
+    divide,
+    equal,
+    multiply,
+    negative,
+    power,
+    select,
+    subtract,
+    symbol,
+    total,
+)
 
 
 def partial(expr: Value, own: str, arg: str) -> Value:
@@ -14,30 +29,96 @@ def partial(expr: Value, own: str, arg: str) -> Value:
     row does so."""
     if not expr.args:
         return sympy.S.One
-    if expr.is_Add:  # term by term: SymPy asks each of the others whether it is 0
-        return sympy.Add(
-            *(sympy.S.One if t.is_Symbol else t.diff(symbol(arg)) for t in expr.args if symbol(arg) in t.free_symbols)
-        )
-    return expr.diff(symbol(arg)).xreplace({expr: symbol(own)})
+    return derivative(expr, symbol(arg)).xreplace({expr: symbol(own)})
 
 
-def times(factor: Value, derivative: Value) -> Value:
-    """factor * derivative with every select outermost: the side not chosen takes no part, not even
-    as 0 * inf."""
-    if isinstance(derivative, select):
-        condition, a, b = derivative.args
-        return select(condition, times(factor, a), times(factor, b))
-    if derivative.is_Add and derivative.has(select):
-        return sympy.Add(*(times(factor, term) for term in derivative.args))
-    if derivative.is_Mul and derivative.has(select):
-        chosen = next(a for a in derivative.args if a.has(select))
-        return times(factor * sympy.Mul(*(a for a in derivative.args if a is not chosen)), chosen)
-    return factor * derivative
+def derivative(expr: Value, variable: Value) -> Value:
+    """The derivative of an expression, operation by operation, with every select outermost.
+
+    Only the zeros and ones that come of what does not depend on the variable are left out. A
+    quotient's is written with the quotient, y = a / b: (a' - y * b') / b; the square of b, which
+    overflows and vanishes where y does not, is never formed.
+    """
+    if expr == variable:
+        return sympy.S.One
+    if isinstance(expr, Condition) or variable not in expr.free_symbols:
+        return sympy.S.Zero
+    if isinstance(expr, select):
+        condition, *sides = expr.args
+        return select(condition, *(derivative(side, variable) for side in sides))
+    inner = [derivative(a, variable) for a in expr.args]
+    match expr:
+        case total():
+            return total(*inner)
+        case add():
+            return plus(*inner)
+        case subtract():
+            return plus(inner[0], scaled(sympy.S.NegativeOne, inner[1]))
+        case negative():
+            return scaled(sympy.S.NegativeOne, inner[0])
+        case multiply():
+            a, b = expr.args
+            return plus(scaled(b, inner[0]), scaled(a, inner[1]))
+        case divide():
+            return over(plus(inner[0], scaled(sympy.S.NegativeOne, scaled(expr, inner[1]))), expr.args[1])
+        case power():
+            base, n = expr.args
+            slope = divide(HALF, expr) if n == HALF else multiply(n, power(base, n - 1))
+            return scaled(slope, inner[0])
+    made = sympy.S.Zero
+    for number, change in enumerate(inner):
+        if change != 0:
+            made = plus(made, scaled(expr.fdiff(number + 1), change))
+    return made
 
 
-def guarded(factor: Value, derivative: Value) -> Value:
-    """times(factor, derivative), exactly 0 where the factor is."""
-    return select(equal(factor, 0), sympy.S.Zero, times(factor, derivative))
+def plus(a: Value, b: Value) -> Value:
+    if a == 0 or b == 0:
+        return a if b == 0 else b
+    if isinstance(b, negative):
+        return subtract(a, b.args[0])
+    return subtract(b, a.args[0]) if isinstance(a, negative) else add(a, b)
+
+
+def scaled(factor: Value, change: Value) -> Value:
+    """factor * change with every select outermost: the side not chosen takes no part, not even as
+    0 * inf."""
+    if factor == 0 or change == 0:
+        return sympy.S.Zero
+    if isinstance(change, select):
+        return select(change.args[0], *(scaled(factor, side) for side in change.args[1:]))
+    if isinstance(factor, select):
+        return select(factor.args[0], *(scaled(side, change) for side in factor.args[1:]))
+    if isinstance(change, add | subtract | total) and change.has(select):
+        return type(change)(*(scaled(factor, term) for term in change.args))
+    for one, other in ((factor, change), (change, factor)):
+        if one == 1:
+            return other
+        if one == -1:
+            return other.args[0] if isinstance(other, negative) else negative(other)
+        if isinstance(one, negative):
+            return scaled(sympy.S.NegativeOne, scaled(one.args[0], other))
+    if isinstance(change, divide) and change.args[0] == 1:
+        return divide(factor, change.args[1])
+    if isinstance(factor, divide) and factor.args[0] == 1:
+        return divide(change, factor.args[1])
+    return multiply(factor, change)
+
+
+def over(change: Value, divisor: Value) -> Value:
+    """change / divisor with every select outermost."""
+    if change == 0:
+        return sympy.S.Zero
+    if isinstance(change, select):
+        return select(change.args[0], *(over(side, divisor) for side in change.args[1:]))
+    if isinstance(change, add | subtract | total) and change.has(select):
+        return type(change)(*(over(term, divisor) for term in change.args))
+    return negative(over(change.args[0], divisor)) if isinstance(change, negative) else divide(change, divisor)
+
+
+def guarded(factor: Value, change: Value) -> Value:
+    """scaled(factor, change), exactly 0 where the factor is."""
+    return select(equal(factor, 0), sympy.S.Zero, scaled(factor, change))
 
 
 def is_unbounded(expr: Value) -> bool:
@@ -47,12 +128,11 @@ def is_unbounded(expr: Value) -> bool:
     return root in FUNCTION_CLASSES and not FUNCTION_CLASSES[root].row.bounded
 
 
-def may_be_infinite(expr: Value, derivative: Value) -> bool:
-    """Whether 0 * derivative could be NaN, as far as the expression alone tells."""
+def may_be_infinite(derivative: Value) -> bool:
+    """Whether 0 * derivative could be NaN, as far as the expression alone tells: that of a bounded
+    function too, where its value is NaN."""
     pieces = derivative.args[1:] if isinstance(derivative, select) else (derivative,)
-    if all(p.is_Number for p in pieces):
-        return False
-    return type(expr).__name__ not in FUNCTION_CLASSES or is_unbounded(expr)
+    return not all(p.is_Number for p in pieces)
 
 
 def varying(graph: Graph, constants: tuple[str, ...]) -> set[str]:

@@ -14,8 +14,9 @@ import sympy
 from rnnspec.language.sizes import canonical_size
 from rnnspec.language.spec import Shape
 from rnnspec.language.syntax.tree import fresh
-from rnnspec.symbolic.expressions import Value, apply, constant, names, symbol
+from rnnspec.symbolic.expressions import apply, constant, names
 from rnnspec.symbolic.graph import Graph, Node, Pointwise, Read
+from rnnspec.symbolic.operations import Value, symbol
 
 
 class Draft:

@@ -1,16 +1,16 @@
-"""SymPy expressions over scalar stand-ins, and their text.
+"""SymPy expressions over scalar stand-ins: what is written, operation by operation.
 
 In: syntax trees of the language (of equations, and of the function table's rows). Out: SymPy
-expressions whose symbols carry the names of graph nodes. SymPy does the algebra and the
-differentiation; its printers, `simplify` and `parse_expr` are not used anywhere.
+expressions whose symbols carry the names of graph nodes.
+
+SymPy's printers, `simplify` and `parse_expr` are not used anywhere, nor is its algebra where
+numbers are computed (operations.py).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from functools import cache
-from typing import Any
 
 import sympy
 
@@ -18,71 +18,27 @@ from rnnspec.errors import RnnspecError
 from rnnspec.language.functions import FUNCTIONS, PRIMITIVES, Function
 from rnnspec.language.syntax.parse import parse_expression
 from rnnspec.language.syntax.tree import Binary, Call, Expr, Number, Ref, Unary
-
-Value = Any  # a SymPy expression; SymPy ships no types
-
-
-@cache
-def symbol(name: str) -> Value:
-    return sympy.Symbol(name, real=True)
-
-
-class Condition(sympy.Function):  # type: ignore[misc]
-    """Base of the comparisons and of and, or, not: true or false, element by element; no
-    derivative."""
-
-    is_real = True
-
-    def _eval_derivative(self, s: Value) -> Value:
-        return sympy.S.Zero
-
-
-class less(Condition):
-    nargs = 2
-
-
-class less_equal(Condition):
-    nargs = 2
-
-
-class equal(Condition):
-    nargs = 2
-
-
-class unequal(Condition):
-    nargs = 2
-
-
-class both(Condition):
-    nargs = 2
-
-
-class either(Condition):
-    nargs = 2
-
-
-class opposite(Condition):
-    nargs = 1
-
-
-class select(sympy.Function):  # type: ignore[misc]
-    """select(condition, a, b): `where` of the language. Its derivative selects too: a mask would
-    make 0 * inf."""
-
-    nargs = 3
-    is_real = True
-
-    @classmethod
-    def eval(cls, condition: Value, a: Value, b: Value) -> Value:
-        if a == b:
-            return a
-        if condition in (sympy.true, sympy.false):
-            return a if condition == sympy.true else b
-        return None
-
-    def _eval_derivative(self, s: Value) -> Value:
-        condition, a, b = self.args
-        return select(condition, a.diff(s), b.diff(s))
+from rnnspec.symbolic.operations import (
+    LARGEST,
+    Kept,
+    Operation,
+    Value,
+    add,
+    both,
+    divide,
+    either,
+    equal,
+    less,
+    less_equal,
+    multiply,
+    negative,
+    opposite,
+    power,
+    select,
+    subtract,
+    symbol,
+    unequal,
+)
 
 
 def _function_class(row: Function) -> Value:
@@ -90,7 +46,7 @@ def _function_class(row: Function) -> Value:
         values = dict(zip(row.args, self.args)) | {"y": self}
         return from_tree(parse_expression(row.derivatives[argindex - 1]), values.__getitem__)
 
-    return type(row.name, (sympy.Function,), {"nargs": len(row.args), "is_real": True, "fdiff": fdiff, "row": row})
+    return type(row.name, (Kept, sympy.Function), {"nargs": len(row.args), "is_real": True, "fdiff": fdiff, "row": row})
 
 
 FUNCTION_CLASSES: Mapping[str, Value] = {name: _function_class(row) for name, row in FUNCTIONS.items()}
@@ -115,6 +71,9 @@ _FOLD: Mapping[str, Callable[[Value, Value], bool]] = {
 }
 
 
+INFIX = {"less": "<", "less_equal": "<=", "equal": "==", "unequal": "!="}
+
+
 def from_tree(tree: Expr, resolve: Callable[[str], Value]) -> Value:
     """The expression of a tree without times, products or transposes; `resolve` gives the value of
     a name."""
@@ -124,7 +83,8 @@ def from_tree(tree: Expr, resolve: Callable[[str], Value]) -> Value:
         case Ref(name):
             return resolve(name)
         case Unary(op, arg):
-            return negate(from_tree(arg, resolve)) if op == "not" else -from_tree(arg, resolve)
+            inner = from_tree(arg, resolve)
+            return negate(inner) if op == "not" else negative(inner)
         case Binary(op, left, right):
             return binary(op, from_tree(left, resolve), from_tree(right, resolve))
         case Call(function, args):
@@ -147,15 +107,15 @@ def binary(op: str, a: Value, b: Value) -> Value:
     grows without end."""
     match op:
         case "+":
-            result = a + b
+            result = add(a, b)
         case "-":
-            result = a - b
+            result = subtract(a, b)
         case "*":
-            result = a * b
+            result = multiply(a, b)
         case "/":
             if b == 0:
                 raise RnnspecError("division by the constant 0")
-            result = a / b
+            result = divide(a, b)
         case "**":
             result = _power(a, b)
         case "and" | "or":
@@ -168,11 +128,25 @@ def binary(op: str, a: Value, b: Value) -> Value:
 
 
 def _within_range(result: Value) -> Value:
-    if result.has(sympy.zoo, sympy.oo, -sympy.oo, sympy.nan):
-        raise RnnspecError("a constant expression divides by 0")
-    if result.is_Number and not abs(result) < 10**300:
+    """Refuses an operation on numbers that is left as it is because float64 has no number so
+    large."""
+    sides = result.args if isinstance(result, Operation) else ()
+    if sides and all(a.is_Number for a in sides) and not isinstance(result, negative):
+        large = abs(_EXACT[type(result)](*sides)) >= LARGEST
+    else:
+        large = result.is_Number and abs(result) >= LARGEST
+    if large:
         raise RnnspecError("a constant expression is beyond the range of numbers (1e300)")
     return result
+
+
+_EXACT: Mapping[Value, Callable[[Value, Value], Value]] = {
+    add: lambda a, b: a + b,
+    subtract: lambda a, b: a - b,
+    multiply: lambda a, b: a * b,
+    divide: lambda a, b: a / b,
+    power: lambda a, b: a**b,
+}
 
 
 def constant(function: str, args: tuple[Value, ...]) -> Value:
@@ -185,7 +159,7 @@ def constant(function: str, args: tuple[Value, ...]) -> Value:
     except (ValueError, OverflowError):
         value = math.nan
     if not math.isfinite(value):
-        raise RnnspecError(f"{function}({write(args[0])}) is not a finite number")
+        raise RnnspecError(f"{function}({float(args[0])!r}) is not a finite number")
     return sympy.Rational(repr(value))
 
 
@@ -204,8 +178,8 @@ def _folded(expr: Value) -> Value:
     name = type(expr).__name__
     if name in FUNCTION_CLASSES:
         return constant(name, args)
-    if name in ("less", "less_equal", "equal", "unequal"):
-        return sympy.true if _FOLD[_INFIX[name]](*args) else sympy.false
+    if name in INFIX:
+        return sympy.true if _FOLD[INFIX[name]](*args) else sympy.false
     return _within_range(expr.func(*args)) if args else expr
 
 
@@ -218,7 +192,7 @@ def _power(a: Value, b: Value) -> Value:
         if a < 0:
             raise RnnspecError("a negative constant to a fractional power is not a real number")
         return sympy.Rational(repr(float(a) ** float(b)))
-    return a**b
+    return a**b if a.is_Number else power(a, b)
 
 
 def _logic(op: str, a: Value, b: Value) -> Value:
@@ -243,7 +217,7 @@ def is_cheap(expr: Value) -> bool:
         row: Function | None = FUNCTIONS.get(type(part).__name__) if type(part) in FUNCTION_CLASSES.values() else None
         if row is not None and (row.primitive or not is_cheap(expand_row(row, part.args))):
             return False
-        if part.is_Pow and not part.exp.is_Integer:
+        if isinstance(part, power) and not part.args[1].is_Integer:
             return False
     return True
 
@@ -256,92 +230,3 @@ def names(expr: Value) -> tuple[str, ...]:
 def rename(expr: Value, new: Mapping[str, str]) -> Value:
     changed = {symbol(a): symbol(b) for a, b in new.items() if a != b}
     return expr.xreplace(changed) if changed else expr
-
-
-# --- text ---
-
-_INFIX = {"less": "<", "less_equal": "<=", "equal": "==", "unequal": "!="}
-
-
-class Writer:
-    """Text of an expression. The base writes the language; a backend overrides what differs."""
-
-    infix = {**_INFIX, "both": "and", "either": "or"}
-    inverse = "not "
-    select = "where"
-    divides = True  # whether x / 3 is written so, or as x times the number nearest to 1/3
-
-    def number(self, value: Value) -> str:
-        return repr(int(value)) if value.is_Integer and abs(value) < 2**53 else repr(float(value))
-
-    def power(self, base: str, exponent: Value) -> str:
-        return f"{base}**{self.number(exponent)}" if exponent.is_Integer else f"{base}**({self.number(exponent)})"
-
-    def __call__(self, expr: Value) -> str:
-        return self._write(expr)[0]
-
-    def _write(self, expr: Value) -> tuple[str, int]:
-        """Text and how tightly it binds: 0 conditions, 1 sums, 2 products, 3 powers and names."""
-        if expr.is_Symbol:
-            return expr.name, 3
-        if expr.is_Number:
-            return self.number(expr), 3 if expr >= 0 else 1
-        if expr.is_Add:
-            return self._sum(expr), 1
-        if expr.is_Mul:
-            return self._product(expr)
-        if expr.is_Pow:
-            return self._pow(expr)
-        if isinstance(expr, sympy.Abs):
-            return f"abs({self(expr.args[0])})", 3
-        name = type(expr).__name__
-        if name in self.infix:
-            return f" {self.infix[name]} ".join(self._inside(a, 1) for a in expr.args), 0
-        if name == "opposite":
-            return f"{self.inverse}{self._inside(expr.args[0], 1)}", 0
-        if name == "select":
-            return f"{self.select}({', '.join(self(a) for a in expr.args)})", 3
-        if name in FUNCTION_CLASSES:
-            return f"{name}({', '.join(self(a) for a in expr.args)})", 3
-        raise TypeError(f"no text for {type(expr).__name__}")
-
-    def _inside(self, expr: Value, binding: int) -> str:
-        text, own = self._write(expr)
-        return text if own >= binding else f"({text})"
-
-    def _sum(self, expr: Value) -> str:
-        terms = expr.as_ordered_terms()
-        positive = [t for t in terms if not t.could_extract_minus_sign()]
-        ordered = positive + [t for t in terms if t.could_extract_minus_sign()]
-        text = self._inside(ordered[0], 1)
-        for term in ordered[1:]:
-            minus = term.could_extract_minus_sign()
-            text += f" - {self._inside(-term, 2)}" if minus else f" + {self._inside(term, 1)}"
-        return text
-
-    def _product(self, expr: Value) -> tuple[str, int]:
-        if expr.could_extract_minus_sign() and expr.as_coeff_Mul()[0] < 0:
-            return f"-{self._inside(-expr, 2)}", 1
-        above, below = [], []
-        for factor in expr.as_ordered_factors():
-            if factor.is_Rational and factor.q != 1 and factor.p == 1 and self.divides:
-                below.append(sympy.Integer(factor.q)) if float(factor.q) < 2**24 else above.append(factor)
-            elif factor.is_Pow and factor.exp.is_Number and factor.exp < 0:
-                below.append(factor.base**-factor.exp)
-            else:
-                above.append(factor)
-        top = " * ".join(self._inside(f, 3 if len(above) > 1 else 2) for f in above) or self.number(sympy.S.One)
-        for factor in below:
-            top += f" / {self._inside(factor, 3)}"
-        return top, 2
-
-    def _pow(self, expr: Value) -> tuple[str, int]:
-        base, exponent = expr.args
-        if exponent == sympy.Rational(1, 2):
-            return f"sqrt({self(base)})", 3
-        if exponent.is_Number and exponent < 0:
-            return f"{self.number(sympy.S.One)} / {self._inside(base**-exponent, 3)}", 2
-        return self.power(self._inside(base, 3), exponent), 3
-
-
-write = Writer()

@@ -2,7 +2,8 @@
 
 In: a row of `features.FEATURES` and its arguments, evaluated. Out: its value over nodes of the
 kinds that the graph has anyway, in the form that neither overflows nor divides 0 by 0: softmax
-subtracts the largest element, layer_norm centres before it squares, norm has the derivative 0 at 0.
+subtracts the largest element, layer_norm centres before it squares, norm has the derivative 0 at 0,
+and mean, norm and layer_norm scale what is too large or too small to be squared and added.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import sympy
 from rnnspec.language.sizes import canonical_size
 from rnnspec.language.spec import Shape
 from rnnspec.symbolic.draft import Draft
-from rnnspec.symbolic.expressions import Value, equal, select, symbol
 from rnnspec.symbolic.graph import Concat, CumSum, Diag, Outer, Part, Pointwise, Reduce
+from rnnspec.symbolic.operations import Value, add, divide, equal, multiply, select, subtract, symbol
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ def feature(draft: Draft, function: str, args: Arguments, target: str) -> Value:
     """The value of a function along features, whose nodes are added to the draft. target: the
     equation that it stands in, after which new nodes are called."""
     match function, args.nodes:
+        case "ones", _:
+            return symbol(draft.ones(args.sizes[0]))
         case "eye", _:
             return _diag(draft, draft.ones(args.sizes[0]))
         case "part", (vector,):
@@ -47,7 +50,7 @@ def feature(draft: Draft, function: str, args: Arguments, target: str) -> Value:
         case "diag", (vector,):
             return _diag(draft, vector)
         case "dot", (left, right):
-            return _sum(draft, symbol(left) * symbol(right), target)
+            return _sum(draft, multiply(symbol(left), symbol(right)), target)
         case "layer_norm", (vector,):
             return _layer_norm(draft, vector, args.numbers[0], target)
         case _, (node,):
@@ -60,12 +63,17 @@ def _of_one(draft: Draft, function: str, node: str, target: str) -> Value:
         case "sum":
             return _sum(draft, symbol(node), target)
         case "mean":
-            return _mean(draft, symbol(node), draft.shapes[node], target)
+            scale = _scale(draft, node, target)
+            small = draft.application("unscaled", [symbol(node), scale], target)
+            return draft.application("rescaled", [_mean(draft, small, draft.shapes[node], target), scale], target)
         case "max":
             return symbol(draft.new(f"max_{node}", Reduce("max", node), ()))
         case "norm":
-            squares = _sum(draft, symbol(node) ** 2, target)
-            return select(equal(squares, 0), sympy.S.Zero, draft.application("sqrt", [squares], target))
+            scale = _scale(draft, node, target)
+            small = draft.application("unscaled", [symbol(node), scale], target)
+            squares = _sum(draft, multiply(small, small), target)
+            root = select(equal(squares, 0), sympy.S.Zero, draft.application("sqrt", [squares], target))
+            return draft.application("rescaled", [root, scale], target)
         case "softmax":
             return _softmax(draft, node, target)
         case "cumsum":
@@ -81,22 +89,38 @@ def _sum(draft: Draft, value: Value, target: str) -> Value:
     return symbol(draft.new(f"sum_{node}", Reduce("sum", node), ()))
 
 
+def _scale(draft: Draft, node: str, target: str, least: Value | None = None) -> Value:
+    """What the elements of a node are divided by so that sums of their squares neither overflow nor
+    vanish; at least `least`, unless it is 1."""
+    sizes = draft.application("abs", [symbol(node)], target)
+    largest = symbol(draft.new(f"max_{sizes.name}", Reduce("max", str(sizes.name)), ()))
+    if least is not None:
+        largest = draft.application("maximum", [largest, least], target)
+    return draft.application("scale", [largest], target)
+
+
 def _mean(draft: Draft, value: Value, shape: Shape, target: str) -> Value:
-    return _sum(draft, value, target) / draft.size("*".join(f"({size})" for size in shape))
+    return divide(_sum(draft, value, target), draft.size("*".join(f"({size})" for size in shape)))
 
 
 def _softmax(draft: Draft, node: str, target: str) -> Value:
     largest = symbol(draft.new(f"max_{node}", Reduce("max", node), ()))
     shifted = draft.application("shifted", [symbol(node), largest], target)  # its gradient by `largest` would cancel
     powers = draft.application("exp", [shifted], target)
-    return powers / _sum(draft, powers, target)
+    return divide(powers, _sum(draft, powers, target))
 
 
 def _layer_norm(draft: Draft, node: str, eps: Value, target: str) -> Value:
+    """Scaling changes nothing but eps, which becomes eps / scale**2."""
     shape = draft.shapes[node]
-    mean = draft.operand(_mean(draft, symbol(node), shape, target), target, f"mean_{node}")
-    centred = symbol(draft.operand(symbol(node) - symbol(mean), target, f"centred_{node}"))
-    return centred * draft.application("rsqrt", [_mean(draft, centred**2, shape, target) + eps], target)
+    scale = _scale(draft, node, target, draft.application("sqrt", [eps], target))
+    small = draft.application("unscaled", [symbol(node), scale], target)
+    mean = draft.operand(_mean(draft, small, shape, target), target, f"mean_{node}")
+    centred = symbol(draft.operand(subtract(small, symbol(mean)), target, f"centred_{node}"))
+    for _ in range(2):
+        eps = draft.application("unscaled", [eps, scale], target)
+    variance = add(_mean(draft, multiply(centred, centred), shape, target), eps)
+    return multiply(centred, draft.application("rsqrt", [variance], target))
 
 
 def _diag(draft: Draft, vector: str) -> Value:

@@ -14,7 +14,9 @@ from typing import Literal
 from rnnspec.language.sizes import canonical_size
 from rnnspec.language.slices import Piece
 from rnnspec.language.spec import Shape
-from rnnspec.symbolic.expressions import Value, names, rename, write
+from rnnspec.symbolic.expressions import names, rename
+from rnnspec.symbolic.operations import Value
+from rnnspec.symbolic.writing import write
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from rnnspec.language.syntax.tree import fresh
-from rnnspec.symbolic.expressions import is_cheap, symbol
+from rnnspec.symbolic.expressions import is_cheap
 from rnnspec.symbolic.graph import Graph, Node, Pointwise, Read, operands
+from rnnspec.symbolic.operations import symbol
 from rnnspec.symbolic.simplify import drop_dead
 
 LASTING = ("parameter", "size")

@@ -1,4 +1,4 @@
-"""Graph to Graph, same mathematics: constants spread, equal nodes merged, sums of products made
+"""Graph to Graph, same numbers: constants spread, equal nodes merged, sums of products made
 visible, dead nodes dropped."""
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from dataclasses import replace
 import sympy
 
 from rnnspec.language.syntax.tree import fresh
-from rnnspec.symbolic.expressions import Value, symbol
 from rnnspec.symbolic.graph import Graph, Node, Pointwise, Product, Read, operands, renamed
+from rnnspec.symbolic.operations import Value, add, symbol, total
 
 
 def tidy(graph: Graph) -> Graph:
@@ -86,7 +86,8 @@ def split_sums(graph: Graph) -> Graph:
     """Every sum of products and bias vectors becomes a node of its own, since that is what one pass
     of a product kernel computes.
 
-    tanh(W @ x + b + r * (U @ h + c)) reads two of them: W @ x + b and U @ h + c.
+    tanh(W @ x + b + r * (U @ h + c)) reads two of them: W @ x + b and U @ h + c. Only what is
+    written as one sum is: in (W @ x + r) + b, r comes first.
     """
     uses = {name: len(readers) for name, readers in graph.uses().items()}
     for result in graph.results():
@@ -101,19 +102,25 @@ def split_sums(graph: Graph) -> Graph:
         node = graph.nodes.get(term.name) if term.is_Symbol else None
         return isinstance(node, Read) and node.kind == "parameter" and shapes[term.name] == shape
 
+    def terms(expr: Value, target: str) -> list[Value] | None:
+        """The products and biases that an expression is nothing but the sum of, as they stand from
+        left to right."""
+        if isinstance(expr, add | total):
+            left, *right = (terms(a, target) or [] for a in expr.args)
+            return left + [t for (t,) in right] if left and all(len(t) == 1 for t in right) else None
+        return [expr] if is_product(expr) or is_bias(expr, shapes[target]) else None
+
     def split(expr: Value, target: str, root: bool) -> Value:
         if expr.is_Atom:
             return expr
-        if not expr.is_Add:
+        linear = terms(expr, target) or []
+        if len(set(linear)) != len(linear) or not any(map(is_product, linear)):
             return expr.func(*(split(a, target, False) for a in expr.args))
-        products = [t for t in expr.args if is_product(t)]
-        linear = products + [t for t in expr.args if is_bias(t, shapes[target])] if products else []
-        rest = [t for t in expr.args if t not in linear]
-        if len(linear) < 2 or (root and not rest):
-            return sympy.Add(*(t if t in linear else split(t, target, False) for t in expr.args))
+        if root:
+            return total(*linear)
         name = fresh(f"{target}_sum", shapes)
-        nodes[name], shapes[name] = Pointwise(sympy.Add(*linear)), shapes[target]
-        return sympy.Add(symbol(name), *(split(t, target, False) for t in rest))
+        nodes[name], shapes[name] = Pointwise(total(*linear)), shapes[target]
+        return symbol(name)
 
     for name, node in graph.nodes.items():
         wide = isinstance(node, Pointwise) and len(shapes[name]) < 2

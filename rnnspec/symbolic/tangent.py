@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import sympy
 
-from rnnspec.symbolic.derive import partial, times, varying
+from rnnspec.symbolic.derive import partial, scaled, varying
 from rnnspec.symbolic.draft import Draft
-from rnnspec.symbolic.expressions import Value, equal, names, select, symbol
+from rnnspec.symbolic.expressions import names
 from rnnspec.symbolic.graph import (
     Concat,
     CumSum,
@@ -27,6 +27,7 @@ from rnnspec.symbolic.graph import (
     Reduce,
     Transpose,
 )
+from rnnspec.symbolic.operations import Value, divide, equal, multiply, select, symbol, total
 from rnnspec.symbolic.simplify import tidy
 
 
@@ -72,7 +73,7 @@ class _Tangent:
         self.dots: dict[str, str] = {}
 
     def total(self, name: str, terms: list[Value]) -> str:
-        return self.draft.new(f"dot_{name}", Pointwise(sympy.Add(*terms)), self.draft.shapes[name])
+        return self.draft.new(f"dot_{name}", Pointwise(total(*terms)), self.draft.shapes[name])
 
     def dot(self, name: str) -> str:
         """The direction of a node; zero for what can't vary."""
@@ -85,7 +86,7 @@ class _Tangent:
                 return self.draft.new(f"dot_{name}", Read(kind, tangent_of(source)), shapes[name])
             case Pointwise(expr):
                 return self.total(
-                    name, [times(symbol(dots[a]), partial(expr, name, a)) for a in names(expr) if a in dots]
+                    name, [scaled(symbol(dots[a]), partial(expr, name, a)) for a in names(expr) if a in dots]
                 )
             case Product(matrix, vector, transposed):
                 pairs = [(matrix, dots.get(vector)), (dots.get(matrix), vector)]
@@ -119,6 +120,8 @@ class _Tangent:
             self.draft.shapes[arg],
         )
         count = self.draft.new(f"{name}_count", Reduce("sum", hit), ())
-        each = self.draft.new(f"{name}_each", Pointwise(symbol(hit) * symbol(self.dots[arg])), self.draft.shapes[arg])
-        total = self.draft.new(f"{name}_total", Reduce("sum", each), ())
-        return self.total(name, [symbol(total) / symbol(count)])
+        each = self.draft.new(
+            f"{name}_each", Pointwise(multiply(symbol(hit), symbol(self.dots[arg]))), self.draft.shapes[arg]
+        )
+        summed = self.draft.new(f"{name}_total", Reduce("sum", each), ())
+        return self.total(name, [divide(symbol(summed), symbol(count))])

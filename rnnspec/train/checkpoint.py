@@ -7,17 +7,21 @@ is always whole.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rnnspec.storage import atomic
+from rnnspec.errors import RnnspecError
+from rnnspec.storage import archives, atomic, guarded
 from rnnspec.train.config import TrainingConfig
 from rnnspec.train.errors import TrainError
 from rnnspec.train.loop import Best, History, TrainingRun
+from rnnspec.train.model import Model
+from rnnspec.train.saved import config_of
 
 FORMAT = 3
 FIXED = (
@@ -41,8 +45,8 @@ FIXED = (
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a file holds. `arrays` are named model/..., optimiser/..., best/... and state/0,
-    state/1, ..."""
+    """What a file holds. `arrays` are named model/... (trained weights and fixed ones),
+    optimiser/..., best/... and state/0, state/1, ..."""
 
     path: Path
     config: TrainingConfig
@@ -74,7 +78,7 @@ def save(path: str | Path, run: TrainingRun) -> None:
         "history": asdict(run.history),
     }
     arrays = {
-        **{f"model/{name}": array for name, array in run.model.params.items()},
+        **{f"model/{name}": array for name, array in weights_of(run.model).items()},
         **{f"optimiser/{name}": array for name, array in run.optimiser.items()},
         **{f"best/{name}": array for name, array in (run.best.params if run.best else {}).items()},
         **{f"state/{i}": array for i, array in enumerate(states)},
@@ -84,50 +88,35 @@ def save(path: str | Path, run: TrainingRun) -> None:
 
 
 COUNTS = ("step", "seconds", "skipped", "tokens")
-KINDS = {
-    "arrays": list,
-    "memory": dict,
-    "data_sha256": str,
-    "cursor": dict,
-    "state": str,
-    "best": dict | None,
-    "history": dict,
-    **dict.fromkeys(COUNTS, int | float),
-}
-"""What meta must hold beside format and config."""
 
 
 def load(path: str | Path) -> Checkpoint:
     """Reads a file that `save` wrote. TrainError if there is none, or it is damaged, foreign or of
     a later format."""
     path = Path(path)
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        meta = json.loads(arrays.pop("meta").tobytes())
+    with told(path):
+        arrays = archives.arrays(path)
+        if "meta" not in arrays or arrays["meta"].dtype != np.uint8:
+            raise ValueError("it says nothing about a run")
+        meta = guarded.parsed(path, arrays.pop("meta").tobytes())
         if meta["format"] != FORMAT:
             raise TrainError(f"{path} has format {meta['format']}; this version reads {FORMAT}")
-        saved = meta["config"]
-        config = TrainingConfig(**{**saved, "equations": tuple(saved["equations"])})
-        for name, kind in KINDS.items():
-            if not isinstance(meta[name], kind):
-                raise ValueError(f"{name} is {meta[name]!r}"[:100])
-        for name in {*arrays, *meta["arrays"]}:
-            if name not in meta["arrays"] or not isinstance(
-                arrays.get(name), np.ndarray
-            ):  # a damaged list of members ends early, or names others
-                raise ValueError(f"the array {name} is lost")
-        return Checkpoint(path, config, meta, arrays)
+        return Checkpoint(path, config_of(meta, arrays), meta, arrays)
+
+
+@contextmanager
+def told(path: Path) -> Iterator[None]:
+    """What is made of a file that may be damaged, or somebody else's: whatever that stumbles over
+    is a TrainError about the file."""
+    try:
+        yield
+    except (RnnspecError, MemoryError):
+        raise
     except FileNotFoundError:
         raise TrainError(f"no checkpoint {path}") from None
-    except TrainError:
-        raise
-    # zipfile and NumPy's reader raise more than they say: TokenError, NotImplementedError,
-    # zlib.error, MemoryError, ...
     except Exception as error:
-        raise TrainError(
-            f"{path} is not a checkpoint of rnnspec, or it is damaged ({type(error).__name__}: {error})"
-        ) from None
+        reason = error.reason if isinstance(error, guarded.Refused) else f"{type(error).__name__}: {str(error)[:200]}"
+        raise TrainError(f"{path} is not a checkpoint of rnnspec, or it is damaged ({reason})") from error
 
 
 def restore(run: TrainingRun, saved: Checkpoint) -> None:
@@ -138,7 +127,8 @@ def restore(run: TrainingRun, saved: Checkpoint) -> None:
     differences = compare(saved, run)
     if differences:
         raise TrainError(f"{saved.path} doesn't fit this run:\n" + "\n".join(f"  {line}" for line in differences))
-    fill(run.model.params, saved)
+    _check_progress(saved, run)
+    fill(weights_of(run.model), saved)
     for name, array in run.optimiser.items():
         array[...] = saved.arrays[f"optimiser/{name}"]
     meta = saved.meta
@@ -151,16 +141,37 @@ def restore(run: TrainingRun, saved: Checkpoint) -> None:
     run.history = History(**meta["history"])
 
 
+def _check_progress(saved: Checkpoint, run: TrainingRun) -> None:
+    """TrainError where the best weights are not of this model, or a snapshot has no score, or there
+    is no batch where the run stood."""
+    meta, best = saved.meta, saved.group("best")
+    wanted = {name: array for name, array in run.model.params.items() if meta["best"]}
+    lines = _misfits(wanted, best)
+    metric = run.problem.metric.name
+    lines += [
+        f"the snapshot of step {s['step']} has no {metric}" for s in meta["history"]["snapshots"] if metric not in s
+    ]
+    if lines:
+        raise TrainError(f"{saved.path} doesn't fit this run:\n" + "\n".join(f"  {line}" for line in lines[:20]))
+    with told(saved.path):
+        run.problem.next(dict(meta["cursor"]))
+
+
 def begin_from(run: TrainingRun, saved: Checkpoint) -> None:
     """The saved weights into a new run, whatever it was trained for. TrainError names every array
     that doesn't fit; nothing else is checked."""
-    wanted = {f"model/{name}": array for name, array in run.model.params.items()}
+    wanted = {f"model/{name}": array for name, array in weights_of(run.model).items()}
     lines = _misfits(wanted, {name: array for name, array in saved.arrays.items() if name.startswith("model/")})
     if lines:
         raise TrainError(
             f"the weights of {saved.path} don't fit this run:\n" + "\n".join(f"  {line}" for line in lines)
         )
-    fill(run.model.params, saved)
+    fill(weights_of(run.model), saved)
+
+
+def weights_of(model: Model) -> dict[str, np.ndarray]:
+    """All weights of a model, trained and fixed."""
+    return {**model.params, **model.fixed}
 
 
 def fill(params: Mapping[str, np.ndarray], saved: Checkpoint) -> None:
@@ -194,7 +205,7 @@ def compare(saved: Checkpoint, run: TrainingRun) -> list[str]:
 def compare_arrays(saved: Checkpoint, run: TrainingRun) -> list[str]:
     """Which arrays don't fit, one line each: possible only if the file was changed or another
     version made it."""
-    wanted = {f"model/{k}": v for k, v in run.model.params.items()} | {
+    wanted = {f"model/{k}": v for k, v in weights_of(run.model).items()} | {
         f"optimiser/{k}": v for k, v in run.optimiser.items()
     }
     return _misfits(

@@ -19,6 +19,7 @@ from rnnspec.train.errors import TrainError
 
 DTYPES = ("float32", "float64")
 PIECE = 2**15  # elements that a thread takes at a time
+MOST_TERMS = 256  # that are added one after another
 SPARE = 64  # elements: four vectors of 16
 
 
@@ -95,7 +96,12 @@ def sum_of_squares(array: np.ndarray) -> float:
 
 def add_rows(table: np.ndarray, ids: np.ndarray, rows: np.ndarray) -> None:
     """table[ids[r]] += rows[r], r after r, in place. table [V, E], in order; ids [R] in [0, V);
-    rows [R, E]."""
+    rows [R, E].
+
+    Up to `MOST_TERMS` rows for each id are added up as they are; of more, what each addition loses
+    is kept. Errors stay below `MOST_TERMS` half units in the last place of the sum of the sizes,
+    however many rows there are.
+    """
     if table.ndim != 2 or rows.shape != (ids.size, table.shape[1]) or not table.flags.carray:
         raise ValueError(
             f"rows of shape {rows.shape} for {ids.size} ids and a table of shape {table.shape}, which must lie in order"
@@ -105,8 +111,15 @@ def add_rows(table: np.ndarray, ids: np.ndarray, rows: np.ndarray) -> None:
     if rows.dtype.kind != "f":
         raise TrainError(f"rows hold floating-point numbers; got dtype {rows.dtype}")
     ids, rows = np.ascontiguousarray(ids, np.int64), np.ascontiguousarray(rows, table.dtype)
-    _function(_name(table.dtype), "scatter_add", 5)(
-        table.ctypes.data, ids.ctypes.data, rows.ctypes.data, ids.size, table.shape[1]
+    most = ids.size if ids.size <= MOST_TERMS else int(np.bincount(ids).max())
+    lost = np.zeros_like(table) if most > MOST_TERMS else None
+    _function(_name(table.dtype), "scatter_add", 6)(
+        table.ctypes.data,
+        ids.ctypes.data,
+        rows.ctypes.data,
+        ids.size,
+        table.shape[1],
+        0 if lost is None else lost.ctypes.data,
     )
 
 

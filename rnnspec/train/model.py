@@ -31,6 +31,8 @@ class TrainedLayer(Protocol):
     def params(self) -> Mapping[str, np.ndarray]: ...
     @property
     def grads(self) -> Mapping[str, np.ndarray]: ...
+    @property
+    def fixed(self) -> Mapping[str, np.ndarray]: ...
     def __call__(self, x: np.ndarray, state: State = None, lengths: Any = None) -> tuple[Outputs, State]: ...
     def infer(self, x: np.ndarray, state: State = None, lengths: Any = None) -> tuple[Outputs, State]: ...
     def backward(self, dy: Outputs | None = None, dstate: State = None) -> tuple[np.ndarray, State]: ...
@@ -38,10 +40,13 @@ class TrainedLayer(Protocol):
 
 class Model(Protocol):
     """What the loop trains. `params` are live arrays by flat name ("layer.weight_ih_l0",
-    "head.bias"): an optimiser changes them in place."""
+    "head.bias"): an optimiser changes them in place. `fixed`, named alike, are what no optimiser
+    changes."""
 
     @property
     def params(self) -> dict[str, np.ndarray]: ...
+    @property
+    def fixed(self) -> dict[str, np.ndarray]: ...
     def gradients(self, batch: Batch, state: State = None) -> tuple[float, Grads, State]:
         """The loss of a batch, its gradients by the names of `params`, and the state after it,
         through which nothing flows back."""
@@ -89,6 +94,10 @@ class SequenceModel:
     @property
     def params(self) -> dict[str, np.ndarray]:
         return join({"embed": self.embed, "map": self.map, "layer": self.layer.params, "head": self.head})
+
+    @property
+    def fixed(self) -> dict[str, np.ndarray]:
+        return join({"layer": self.layer.fixed})
 
     def gradients(self, batch: Batch, state: State = None) -> tuple[float, Grads, State]:
         """The state goes in and comes out as a value: nothing flows back through it (truncated
@@ -159,6 +168,10 @@ class EncoderDecoder:
     def params(self) -> dict[str, np.ndarray]:
         layers = {"encoder": self.encoder.params, "decoder": self.decoder.params}
         return join({"source": self.source, "target": self.target, **layers, "head": self.head})
+
+    @property
+    def fixed(self) -> dict[str, np.ndarray]:
+        return join({"encoder": self.encoder.fixed, "decoder": self.decoder.fixed})
 
     def gradients(self, batch: Batch, state: State = None) -> tuple[float, Grads, State]:
         """`batch.given` is what the decoder reads (the targets one step late: teacher forcing);

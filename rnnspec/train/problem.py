@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -25,6 +26,9 @@ class Metric:
     less: bool = True
 
     def better(self, new: float, old: float) -> bool:
+        """Whether `new` is the better score; a number always is beside NaN."""
+        if math.isnan(new) or math.isnan(old):
+            return not math.isnan(new)
         return new < old if self.less else new > old
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnspec.storage import atomic
+from rnnspec.storage import atomic, guarded
 from rnnspec.train import checkpoint, plots
 from rnnspec.train.errors import TrainError
 from rnnspec.train.loop import TrainingReport, TrainingRun, exhausted, fraction
@@ -22,6 +22,7 @@ WEIGHTS, METRICS, LOG = "weights.npz", "metrics.json", "metrics.jsonl"
 LOSS, CONFUSION = "loss.png", "confusion.png"
 PLOTS = (LOSS, CONFUSION)
 RECENT = 50
+FILES = (WEIGHTS, METRICS, LOG, *PLOTS)  # all that a run may leave
 
 
 class MetricsLog:
@@ -34,10 +35,12 @@ class MetricsLog:
 
     def __init__(self, path: Path, step: int):
         self.path = path
-        kept = _until(path, step) if path.exists() else b""
         try:
+            kept = _until(path, step) if path.exists() else b""
             atomic.write(path, kept)
             self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115, closed by __exit__
+        except guarded.Refused as error:
+            raise TrainError(f"can't go on with {path}: {error.reason}") from None
         except OSError as error:
             raise TrainError(f"can't write {path}: {error.strerror}") from None
 
@@ -64,11 +67,11 @@ class MetricsLog:
 def _until(path: Path, step: int) -> bytes:
     """The whole lines of steps up to `step`; a line that a killed writer left half is dropped."""
     kept = []
-    for line in path.read_bytes().splitlines(keepends=True):
+    for line in guarded.read(path).splitlines(keepends=True):
         try:
             if not line.endswith(b"\n") or json.loads(line)["step"] > step:
                 break
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             break
         kept.append(line)
     return b"".join(kept)
@@ -97,6 +100,7 @@ def write_results(
         "step": run.step,
         "finished": fraction(run) >= 1 or exhausted(run),
         **scores,
+        "not_finite": [name for name, score in scores.items() if not math.isfinite(score)],
         "training_loss": sum(recent) / len(recent) if recent else None,
         "seconds": run.seconds,
         "compile_seconds": compiled,
@@ -121,6 +125,17 @@ def write_results(
     text = json.dumps(finite(metrics), indent=1, ensure_ascii=False, allow_nan=False)
     atomic.write(folder / METRICS, text.encode("utf-8", "replace"))
     return final
+
+
+def is_written(run: TrainingRun, folder: Path) -> bool:
+    """Whether a folder has all that a run leaves which stands where this one does: its end may have
+    been written in part, or the files may be those of an earlier end."""
+    try:
+        final = json.loads(guarded.read(folder / METRICS))["final"]
+        there = all(name in FILES and (folder / name).is_file() for name in final["files"])
+        return bool(final["finished"]) and final["step"] == run.step and there
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False
 
 
 def draw(run: TrainingRun, folder: Path, scores: dict[str, float]) -> list[str]:

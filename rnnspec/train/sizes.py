@@ -13,6 +13,8 @@ from rnnspec.train.errors import TrainError
 def data_input(spec: Spec) -> str:
     """The input that carries the data: the only one without a default. TrainError where there is
     none, or several."""
+    if not spec.streams:
+        raise TrainError(f"{spec.name} has no input, so it can't be trained on data: it reads none")
     found = [name for name in spec.streams if name not in spec.defaults]
     if len(found) != 1:
         reads = (

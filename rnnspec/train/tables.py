@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rnnspec.storage import archives, guarded
 from rnnspec.train.errors import TrainError
 
 LONGEST = 1_000_000  # characters of one field or line: a longer one is a file of another kind, not a row
@@ -19,11 +20,13 @@ LONGEST = 1_000_000  # characters of one field or line: a longer one is a file o
 def read_bytes(path: str | Path) -> bytes:
     """The content of a file that isn't empty."""
     try:
-        content = Path(path).read_bytes()
+        content = guarded.read(path)
     except FileNotFoundError:
         raise TrainError(f"no file {path}") from None
-    except IsADirectoryError:
-        raise TrainError(f"{path} is a folder; one file is wanted") from None
+    except guarded.Refused as error:
+        if Path(path).is_dir():
+            raise TrainError(f"{path} is a folder; one file is wanted") from None
+        raise TrainError(f"can't read {path}: {error.reason}") from None
     except OSError as error:
         raise TrainError(f"can't read {path}: {error.strerror}") from None
     if not content.strip():
@@ -149,16 +152,10 @@ def read_npy(path: str | Path) -> tuple[np.ndarray, str]:
     """An array of finite numbers, float64, and the digest of its file; never a pickle."""
     content = read_bytes(path)
     try:
-        array = np.load(io.BytesIO(content), allow_pickle=False)
-    except MemoryError:
-        raise TrainError(
-            f"{path} says that it holds more numbers than there is memory for; it has {len(content):,} bytes"
-        ) from None
-    # of a damaged header NumPy's reader raises more than ValueError: TokenError, SyntaxError,
-    # RecursionError, ...
-    except Exception as error:
-        raise TrainError(f"{path} is not a .npy file of numbers: {error}") from None
-    if not isinstance(array, np.ndarray) or array.dtype.kind not in "iufb" or array.ndim == 0 or not array.size:
+        array = archives.array_in(path, content)
+    except guarded.Refused as error:
+        raise TrainError(f"{path} is not a .npy file of numbers: {error.reason}") from None
+    if array.dtype.kind not in "iufb" or array.ndim == 0 or not array.size:
         raise TrainError(f"{path} must hold an array of numbers that isn't empty")
     array = array.astype(np.float64)
     bad = np.argwhere(~np.isfinite(array))

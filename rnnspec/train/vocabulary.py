@@ -6,9 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
+
+from rnnspec.storage.locks import once_only
 
 UNKNOWN = "<unknown>"
 _WORD = re.compile(r"[.,()!?']|[^\s.,()!?'\";:]+")
@@ -20,7 +21,7 @@ class Symbols:
 
     names: tuple[str, ...]
 
-    @cached_property
+    @once_only
     def _ids(self) -> dict[str, int]:
         return {name: i for i, name in enumerate(self.names)}
 

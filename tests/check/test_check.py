@@ -31,8 +31,8 @@ from rnnspec.engine.cpu import CpuKernel
 from rnnspec.engine.kernel import Kernel
 from rnnspec.engine.results import Gradients, Run
 from rnnspec.language.load import load, loads, spec_names
-from rnnspec.symbolic.expressions import symbol
 from rnnspec.symbolic.graph import Graph, Pointwise, Product
+from rnnspec.symbolic.operations import symbol
 from rnnspec.transform import layer_norm
 
 DTYPES = ("float32", "float64")

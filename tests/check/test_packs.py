@@ -23,6 +23,7 @@ from rnnspec.check.packs import adapters as pack_adapters
 from rnnspec.check.packs import runner as pack_runner
 from rnnspec.check.packs import write as packs
 from rnnspec.check.packs.adapters import part
+from rnnspec.check.packs.verify import verify as verify_pack
 from rnnspec.check.tolerances import PACK
 from rnnspec.commands.cli import main
 from rnnspec.errors import RnnspecError
@@ -202,7 +203,7 @@ def test_torch_passes(name, layout, kind, tmp_path, lstm_pack):
     if name != "lstm":
         packs.write_pack(rnnspec.load(name), folder := tmp_path / name)
     adapter = pack_adapters.torch_module(lambda sizes: getattr(torch.nn, kind)(sizes["D"], sizes["H"]), layout)
-    for result in packs.verify(folder, adapter):
+    for result in verify_pack(folder, adapter):
         assert result["status"] == ("not tried" if result["case"] == "empty_row" else "ok"), result
         assert result["status"] == "not tried" or set(result["absent"]) <= {"steps", "gradients/states"}, result
 
@@ -240,7 +241,7 @@ def test_an_onnx_model_passes(lstm_pack):
         )
         return pack_adapters.onnx_model(model.SerializeToString(), names, fetches)(case)
 
-    for result in packs.verify(lstm_pack, adapter):
+    for result in verify_pack(lstm_pack, adapter):
         rows.append(result["status"])
         if result["dtype"] == "float64":
             assert result["status"] == "not tried"
@@ -386,7 +387,7 @@ def rewrite(folder, key, value):
         (lambda f: rewrite(f, "expected/outputs/h", None), "the case 'plain' expects no outputs, or what is no number"),
         (
             lambda f: rewrite(f, "given/inputs/x", np.array([{}])),
-            "is a damaged pack: ValueError: Object arrays cannot be loaded",
+            "is a damaged pack: p/cases/plain.npz: it holds values of object, and numbers",
         ),
         (
             lambda f: edit(f, lambda about: about["cases"][0].update(name="../cases/plain")),
@@ -460,5 +461,5 @@ def by_reference(case):
 )
 def test_every_cell_has_a_pack_that_its_definition_passes(name, tmp_path):
     packs.write_pack(rnnspec.load(name), tmp_path / name)
-    for result in packs.verify(tmp_path / name, by_reference, ["float64"]):
+    for result in verify_pack(tmp_path / name, by_reference, ["float64"]):
         assert result["status"] == "ok" and not result["absent"], result

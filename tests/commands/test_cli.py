@@ -155,7 +155,7 @@ def test_list_as_json(capsys):
 
 
 def test_list_finds_and_sorts(capsys):
-    assert run("list", "minimal gated") == 0
+    assert run("list", "minimal gated unit") == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["name", "mgu", "mgu1", "mgu2", "mgu3"]
     assert run("list", "--sort", "year", "--json") == 0
     years = [row["year"] for row in json.loads(capsys.readouterr().out)]

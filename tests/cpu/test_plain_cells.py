@@ -3,13 +3,9 @@ backend: nothing is compiled."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
+from plain_versions import CELLS, domain
 
 from rnnspec.backends import reference
 from rnnspec.check.sampling import Shapes, draw
@@ -18,28 +14,7 @@ from rnnspec.lowering.pipeline import stages
 
 STEPS, ROWS = 4, 2
 SIZES = (3, 5, 4, 7, 6)
-
-
-def _cells() -> dict[str, Callable[..., Any]]:
-    """name -> function(params, inputs, states, constants) -> outputs, final states; of every
-    part."""
-    found: dict[str, Callable[..., Any]] = {}
-    for path in sorted((Path(__file__).resolve().parents[1] / "helpers" / "plain_cells").glob("part*.py")):
-        origin = spec_from_file_location(path.stem, path)
-        assert origin is not None and origin.loader is not None
-        module = module_from_spec(origin)
-        origin.loader.exec_module(module)
-        assert not set(found) & set(module.CELLS), path
-        found |= module.CELLS
-    return found
-
-
-CELLS = _cells()
 COUNTING = ("clockwork_rnn",)  # its counters start at whole numbers, such as zero
-DOMAINS: dict[str, Callable[..., Any]] = {  # what these inputs may be
-    "gru_d": lambda inputs: {"m": (inputs["m"] > 0).astype(float)},
-    "phased_lstm": lambda inputs: {"time": np.abs(inputs["time"]) + 100 * np.arange(STEPS)[:, None]},
-}
 
 
 @pytest.mark.parametrize("start", ["random", "zero"])
@@ -53,8 +28,7 @@ def test_values_are_those_of_the_plain_version(name, start):
     graph = stages(spec).graph
     case = draw(spec, graph, Shapes(STEPS, ROWS, SIZES), seed=7)
     states = case.states if start == "random" else {n: np.zeros_like(a) for n, a in case.states.items()}
-    if name in DOMAINS:
-        case.inputs.update(DOMAINS[name](case.inputs))
+    case.inputs.update(domain(name, case.inputs))
     run = reference.forward(graph, case.params, case.inputs, states, sizes=case.sizes)
     outputs, final = CELLS[name](case.params, case.inputs, states, {n: float(v) for n, v in spec.constants.items()})
     assert set(outputs) == set(run.outputs)
@@ -62,3 +36,27 @@ def test_values_are_those_of_the_plain_version(name, start):
         np.testing.assert_allclose(run.outputs[output], value, rtol=1e-10, atol=1e-12, err_msg=output)
     for state in spec.states:
         np.testing.assert_allclose(run.final[state], final[state], rtol=1e-10, atol=1e-12, err_msg=f"final {state}")
+
+
+def _two(names, start):
+    """Outputs of two cells over 30 steps, of the same parameters and inputs."""
+    found = []
+    for name in names:
+        spec = load(name)
+        graph = stages(spec).graph
+        case = draw(spec, graph, Shapes(30, ROWS, SIZES), seed=3)
+        states = {n: start(a) for n, a in case.states.items()}
+        found.append(reference.forward(graph, case.params, case.inputs, states, sizes=case.sizes).outputs["h"])
+    return found
+
+
+def test_the_floor_of_slstm_acts_from_given_states_only():
+    """The larger of its gates is 1, so that n >= 1 after a step from the zero state."""
+    one, other = _two(["slstm", "slstm_floored"], np.zeros_like)
+    np.testing.assert_array_equal(one, other)
+    one, other = _two(["slstm", "slstm_floored"], lambda a: 1e-3 * np.ones_like(a))
+    assert np.abs(one - other).max() > 1e-3
+
+
+def test_the_fast_cells_hand_on_one_memory():
+    assert list(load("fast_slow_rnn").states) == ["h", "s", "c", "cs"]

@@ -426,7 +426,7 @@ def test_what_is_missing_or_wrong_is_said():
         of.forward(of.pack(params), inputs, noise=1)
     with pytest.raises(ShapeError, match="input 'keep_h' has shape"):
         of.forward(params, inputs | {"keep_h": np.zeros((6, 3, 5))}, noise=1)
-    with pytest.raises(ShapeError, match="has no input beside its noise that tells the number of steps and rows"):
+    with pytest.raises(ShapeError, match="is given no input that tells the number of steps: give steps="):
         kernel(
             cell("h[t] = h[t-1] + e[t]", name="walk", inputs="{e: H}", states="{h: H}", noise="{e: normal(1)}")
         ).forward({}, {}, noise=1)

@@ -32,8 +32,8 @@ from rnnspec.engine.cpu import CpuKernel
 from rnnspec.language.load import load, loads
 from rnnspec.lowering.pipeline import stages
 from rnnspec.lowering.program import Accumulation, Program, Stage, Term
-from rnnspec.symbolic.expressions import symbol
 from rnnspec.symbolic.graph import Graph, Node, Pointwise, Product
+from rnnspec.symbolic.operations import symbol
 
 TAPS = cell(
     "a[t] = W @ x[t-1] + V @ x[t]\nh[t] = tanh(a[t] + u * h[t-2])",

@@ -21,6 +21,7 @@ class MiniLayer:
         shapes = {"W": (hidden_size, input_size), "U": (hidden_size, hidden_size)}
         self.params = {name: (0.3 * rng.standard_normal(shape)).astype(dtype) for name, shape in shapes.items()}
         self.grads = {}
+        self.fixed = {}
 
     def __call__(self, x, state=None, lengths=None):
         y, state = self.infer(x, state)

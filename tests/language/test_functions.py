@@ -116,7 +116,7 @@ from rnnspec.probe.measure import probe
 from rnnspec.probe.subject import complete
 shapes = {"W": (5, 3), "U": (5, 5), "b": (5,)}
 params = {n: np.random.default_rng(1).uniform(-1, 1, shape) for n, shape in shapes.items()}
-found = probe(complete("new", spec, {"D": 3, "H": 5}, params, {"x": np.ones((6, 2, 3))}))
+found = probe(complete("new", spec, {"D": 3, "H": 5}, params, {"x": np.ones((6, 2, 3))}, (6, 2)))
 assert found.gates == () and np.isfinite(found.norms).all()
 """,
     "random specs": """
@@ -146,7 +146,13 @@ def test_a_new_row_is_everywhere(use: str, cache: Path, monkeypatch: pytest.Monk
 def test_what_follows_from_the_table() -> None:
     assert list(PRIMITIVES) == ["exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "erf", "tanh", "sigmoid"]
     assert sorted(SIGMOIDS) == ["hard_sigmoid", "sigmoid"] and sorted(SQUASHING - SIGMOIDS) == ["cumax"]
-    assert {n for n, row in FUNCTIONS.items() if row.surrogate} == {"stop_gradient", "straight_through", "shifted"}
+    assert {n for n, row in FUNCTIONS.items() if row.surrogate} == {
+        "stop_gradient",
+        "straight_through",
+        "shifted",
+        "unscaled",
+        "rescaled",
+    }
     assert FUNCTIONS["clip"].call("x[t]") == "clip(x[t], -0.5, 0.7)"
 
 

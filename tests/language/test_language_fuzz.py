@@ -62,6 +62,7 @@ KEYS = [
     "same_as",
     "examples",
     "no_gradient",
+    "fixed",
     "outputs",
     "parameters",
     "states",

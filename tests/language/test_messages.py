@@ -119,6 +119,7 @@ ONE_EQUATION = [
     ),
     ("part(b, b, H)", "part", "'first' in part(v, first, length) must be a size: b is none."),
     ("part(b, 0, 0) + b", "part", "a size of 0 in part(v, first, length): sizes start at 1."),
+    ("ones(b) * b", "ones", "'size' in ones(size) must be a size: b is none."),
     ("eye(b) @ b", "eye", "'size' in eye(size) must be a size: b is none."),
     (
         "eye(0.5) @ b",

@@ -178,10 +178,10 @@ def test_they_go_one_after_another():
             "write the cell with a parameter [H, H] in place of the matrix of A @ h[t-1]",
         ),
         (
-            lambda: transform.low_rank_recurrence(load("lmu"), 2),
+            lambda: transform.low_rank_recurrence(load("ei_rnn"), 2),
             (
-                "low_rank_recurrence: 'lmu' multiplies what comes from the step before by matrices that are no "
-                "whole parameters: F @ m[t-1]."
+                "low_rank_recurrence: 'ei_rnn' multiplies what comes from the step before by matrices that are no "
+                "whole parameters: A @ relu(h[t-1])."
             ),
         ),
         (lambda: transform.low_rank_recurrence(load("low_rank_rnn"), 2), "no whole parameters: N.T @ tanh(h[t-1])"),

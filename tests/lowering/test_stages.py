@@ -57,6 +57,7 @@ TWO = {
     "mgu2": "as mgu",
     "miru1": "n reads the reset state",
     "multiplicative_lstm": "the gates read m",
+    "multiplicative_lstm_paper": "the gates read m",
     "multiplicative_rnn": "h reads m",
     "mut1": "h reads the reset state",
     "mut1_raw": "as mut1",

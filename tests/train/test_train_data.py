@@ -204,7 +204,7 @@ GOOD = "".join(f'{1 + i % 4},"title {i}","some words {i}"\n' for i in range(40))
             "adding",
             "d.npy",
             npy_header("(1000000000000, 2)"),
-            "d.npy says that it holds more numbers than there is memory for",
+            "d.npy is not a .npy file of numbers: an array of the shape (1000000000000, 2) has 16,000,000,000",
         ),
         ("adding", "d.npy", npy_header("(10, ("), "d.npy is not a .npy file"),
         ("translate", "d.tsv", b"one\t1\n;\t2\n", "d.tsv, row 2: one side of the pair is empty, or has no word"),
@@ -235,8 +235,8 @@ def test_bad_arrays(tmp_path):
     for array, message in (
         (np.ones(3), r"\[3\]; \[N, T\]"),
         (np.array([[1.0, np.nan]]), r"row 0 .*\[0, 1\]"),
-        (np.array(["a"]), "array of numbers"),
-        (np.array([{}], dtype=object), "pickle"),
+        (np.array(["a"]), "values of <U1, and numbers are wanted"),
+        (np.array([{}], dtype=object), "values of object, and numbers are wanted"),
         (np.array([[1.0, 2.0], [1.0, -2e18]]), r"row 1 .*: -2e\+18 at \[1, 1\]; at most 1e\+18"),
     ):
         np.save(tmp_path / "d.npy", array, allow_pickle=True)

@@ -11,7 +11,7 @@ import ctypes
 import os
 import platform
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 import llvmlite.binding as llvm
@@ -24,6 +24,11 @@ from rnnspec.storage.cache import cpu
 BLOCK_K, BLOCK_M, BLOCK_N = 256, 96, 256
 
 
+# which terms of a product count: all; those whose factor from A, or from B, is not 0. 0 * NaN is
+# then 0: what a branch that was not taken multiplies leaves no trace
+ALL, WHERE_A, WHERE_B = 0, 1, 2
+
+
 # numbers that tell `pack` (runtime/moves.py) of one matrix or vector: its address and two strides,
 # and what depends on sizes alone
 JOB = 14
@@ -33,7 +38,6 @@ ITEMSIZE = {"float32": 4, "float64": 8}
 # what an object file may leave to the process: memory, and for sin and cos of large arguments the C
 # library's
 EXTERNAL = {"memcpy", "memset", "memmove", "sin", "cos", "sinf", "cosf"}
-_ENGINES: list[llvm.ExecutionEngine] = []  # what is loaded stays, for somebody may be running it
 
 
 @dataclass(frozen=True)
@@ -142,12 +146,25 @@ def _find_external() -> None:
             llvm.add_symbol(name, ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
 
 
-def load(content: bytes, names: Iterable[str]) -> list[int]:
-    """Addresses of functions of an object file, which stays in memory."""
+@dataclass(frozen=True, eq=False)
+class MachineCode:
+    """Functions of an object file in memory, which it stays in while somebody holds this.
+
+    addresses: of the functions, in the order in which they were asked for. size: of the object
+    file, in bytes.
+    """
+
+    name: str
+    addresses: tuple[int, ...]
+    size: int
+    engine: llvm.ExecutionEngine = field(repr=False)
+
+
+def load(name: str, content: bytes, functions: Iterable[str]) -> MachineCode:
+    """The functions of an object file, in memory. name: a few words for people."""
     lmm = platform.machine() in ("arm64", "aarch64")  # sections may end up too far from each other there; as in Numba
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(), use_lmm=lmm)
     _find_external()
     engine.add_object_file(llvm.ObjectFileRef.from_data(content))
     engine.finalize_object()
-    _ENGINES.append(engine)
-    return [engine.get_function_address(name) for name in names]
+    return MachineCode(name, tuple(engine.get_function_address(f) for f in functions), len(content), engine)

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import ast
 import ctypes
-import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from rnnspec.backends.cpu import machine
 from rnnspec.storage.cache import cached, uncollected
+from rnnspec.storage.locks import Lock, making
 from rnnspec.storage.sources import import_source
 
 
@@ -28,15 +27,16 @@ class CpuText:
         self.name, self.text = name, text
         self.LAYOUT: Mapping[str, Any] = _layout(text)
         self._function: Callable[[int], None] | None = None
+        self._code: machine.MachineCode | None = None
 
     @property
     def kernel(self) -> Callable[[int], None]:
         """kernel(address of its table); it runs without the GIL."""
         if self._function is None:
-            (address,) = addresses(
+            self._code = _machine_code(
                 self.name, self.text, ("kernel",), lambda: compiled(self.name, self.text, ("kernel",))
             )
-            self._function = ctypes.CFUNCTYPE(None, ctypes.c_int64)(address)
+            self._function = ctypes.CFUNCTYPE(None, ctypes.c_int64)(self._code.addresses[0])
         return self._function
 
 
@@ -53,15 +53,35 @@ def load_text(name: str, text: str) -> CpuText:
 
 
 def addresses(name: str, key: str, functions: Sequence[str], make: Callable[[], bytes]) -> Sequence[int]:
-    """Addresses of functions of an object file that is kept on disk, or else made.
+    """Addresses of functions of an object file that is kept on disk, or else made; they stay in
+    memory.
 
     name: a few words for people; key: what the file depends on, beside the sources of this package.
     """
-    with _LOCKS.setdefault(key, threading.RLock()):
+    code = _machine_code(name, key, functions, make)
+    _LASTING.add(key)
+    return code.addresses
+
+
+def _machine_code(name: str, key: str, functions: Sequence[str], make: Callable[[], bytes]) -> machine.MachineCode:
+    with making, _LOCKS.setdefault(key, Lock()):
         if key not in _LOADED:
             with uncollected():
-                _LOADED[key] = machine.load(cached(name, key, make), functions)
+                _LOADED[key] = machine.load(name, cached(name, key, make), functions)
         return _LOADED[key]
+
+
+def loaded() -> tuple[machine.MachineCode, ...]:
+    """The machine code of kernels that this process has in memory."""
+    return tuple(code for key, code in list(_LOADED.items()) if key not in _LASTING)
+
+
+def unload() -> None:
+    """Forgets the machine code of all kernels: it leaves memory when the last kernel that runs it
+    does. A kernel made later reads it from the cache again."""
+    load_text.cache_clear()
+    for key in [key for key in list(_LOADED) if key not in _LASTING]:
+        _LOADED.pop(key, None)
 
 
 def compiled(name: str, text: str, functions: Sequence[str], finished: Sequence[str] = ()) -> bytes:
@@ -73,7 +93,6 @@ def compiled(name: str, text: str, functions: Sequence[str], finished: Sequence[
     return machine.object_file(lower({f: getattr(module, f).py_func for f in functions}), functions, finished)
 
 
-_LOADED: dict[str, Sequence[int]] = {}
-_LOCKS: dict[str, threading.RLock] = {}
-if hasattr(os, "register_at_fork"):  # a lock held by another thread stays locked in a forked child
-    os.register_at_fork(after_in_child=_LOCKS.clear)
+_LOADED: dict[str, machine.MachineCode] = {}
+_LASTING: set[str] = set()  # keys of what is never unloaded: whoever has an address may call it
+_LOCKS: dict[str, Lock] = {}

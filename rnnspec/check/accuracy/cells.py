@@ -7,7 +7,6 @@ print(report.to_text())
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -23,6 +22,7 @@ from rnnspec.check.tolerances import KINK_COMPARISON
 from rnnspec.errors import UnsupportedError
 from rnnspec.language.load import load, spec_names
 from rnnspec.language.spec import Spec
+from rnnspec.storage.jsontext import json_text
 
 DIGITS = 50
 SHAPES = (Shapes(8, 2, (5, 6, 3)), Shapes(3, 2, (1, 9, 4), ragged=True))
@@ -66,9 +66,7 @@ class AccuracyReport:
     measurements: tuple[Measurement, ...] = field(default_factory=tuple)
 
     def to_json(self) -> str:
-        return json.dumps(
-            {"digits": DIGITS, "cells": [asdict(m) for m in self.measurements]}, indent=1, ensure_ascii=False
-        )
+        return json_text({"digits": DIGITS, "cells": [asdict(m) for m in self.measurements]})
 
     def to_text(self) -> str:
         """One line for the values and one for the gradients of each cell and dtype."""

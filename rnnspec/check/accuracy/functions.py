@@ -8,7 +8,6 @@ Each function runs in a kernel, as in a cell, against its definition in numbers 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -22,6 +21,7 @@ from rnnspec.engine.compile import compile
 from rnnspec.language.functions import FUNCTIONS, INTERNAL
 from rnnspec.language.load import loads
 from rnnspec.language.spec import Spec
+from rnnspec.storage.jsontext import json_text
 from rnnspec.symbolic.build import build
 
 INF, NAN = math.inf, math.nan
@@ -61,8 +61,8 @@ class FunctionReport:
 
     def to_json(self) -> str:
         rows = [asdict(f) | {"passed": f.passed} for f in self.functions]
-        return json.dumps(
-            {"digits": DIGITS, "goal": GOAL, "held_to": held_to(), "passed": self.passed, "functions": rows}, indent=1
+        return json_text(
+            {"digits": DIGITS, "goal": GOAL, "held_to": held_to(), "passed": self.passed, "functions": rows}
         )
 
     def to_text(self) -> str:

@@ -17,11 +17,8 @@ def numpy_step(step):
     by the cell's names, arrays [B, ...]."""
 
     def adapter(case):
-        params, inputs, states = (part(case, group) for group in ("params", "inputs", "states"))
-        steps, rows = next(iter(inputs.values())).shape[:2]
-        for key, shape in case["shapes"].items():
-            if key.startswith("final/"):
-                states.setdefault(key.removeprefix("final/"), np.zeros(shape, case["dtype"]))
+        params, inputs, states = part(case, "params"), part(case, "inputs"), states_of(case)
+        steps, rows = case["steps"], case["rows"]
         lengths = case.get("lengths", np.full(rows, steps))
         found: dict = {}
         for t in range(steps):
@@ -46,6 +43,8 @@ def torch_module(make, layout):
 
         if (case.get("lengths", np.ones(1)) == 0).any():
             raise NotImplementedError("PyTorch refuses rows of no steps")
+        if len(part(case, "inputs")) != 1:
+            raise NotImplementedError("a recurrent module of PyTorch reads one input")
         module = make(case["sizes"]).to(getattr(torch, case["dtype"]))
         module.load_state_dict({f"{n}_l0": torch.tensor(a) for n, a in part(case, f"packed/{layout}").items()})
         ((x_name, x),) = ((n, torch.tensor(a, requires_grad=True)) for n, a in part(case, "inputs").items())
@@ -84,7 +83,7 @@ def onnx_model(model, feeds, fetches):
         import onnxruntime
 
         session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-        steps, rows = next(iter(part(case, "inputs").values())).shape[:2]
+        steps, rows = case["steps"], case["rows"]
         given = {}
         for entry in session.get_inputs():
             key = feeds[entry.name]
@@ -101,6 +100,12 @@ def onnx_model(model, feeds, fetches):
         return {key: array.reshape(case["shapes"][key]) for key, array in zip(fetches.values(), found)}
 
     return adapter
+
+
+def states_of(case):
+    """Every state before the first step by its name, those that the case leaves out as zeros."""
+    shapes = {k.removeprefix("final/"): s for k, s in case["shapes"].items() if k.startswith("final/")}
+    return {n: np.zeros(s, case["dtype"]) for n, s in shapes.items()} | part(case, "states")
 
 
 def part(case, group):

@@ -18,17 +18,51 @@ from pathlib import Path
 
 import numpy as np
 
+LOOSEST = 0.01  # what allows more says nothing
+MOST = 2**26  # bytes of a file; what is larger is no pack
 
-def read_cases(folder, dtype):
-    """(name, given, expected) of every case; given in the dtype, expected in float64."""
-    pack = json.loads((Path(folder) / "pack.json").read_text(encoding="utf-8"))
-    spec = (Path(folder) / "spec.yaml").read_text(encoding="utf-8")
+
+def text_of(path):
+    """The text of a file of the pack."""
+    if not path.is_file() or path.stat().st_size > MOST:
+        raise ValueError(f"{path.name} is no file, or too large")
+    return path.read_text(encoding="utf-8")
+
+
+def arrays_of(path):
+    """The arrays of a case, by name."""
+    if not path.is_file() or path.stat().st_size > MOST:
+        raise ValueError(f"{path.name} is no file, or too large")
+    with np.load(path, allow_pickle=False) as file:
+        return {key: file[key] for key in file.files}
+
+
+def tolerance_of(pack, dtype):
+    """The largest difference that the pack allows: a number from 0 to LOOSEST."""
+    tolerance = pack["tolerances"][dtype]["relative"]
+    if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not 0 <= tolerance <= LOOSEST:
+        raise ValueError(f"its tolerance for {dtype} is {tolerance!r}, and not a number from 0 to {LOOSEST}")
+    return float(tolerance)
+
+
+def read_cases(folder, dtype, text=text_of, arrays=arrays_of):
+    """(name, given, expected) of every case; given in the dtype, expected in float64.
+
+    text, arrays: what reads a file.
+    """
+    pack = json.loads(text(Path(folder) / "pack.json"))
+    spec = text(Path(folder) / "spec.yaml")
+    names = [case["name"] for case in pack["cases"]]
+    if not names or len(set(names)) < len(names):
+        raise ValueError("it has no cases, or two of one name")
     for case in pack["cases"]:
-        if Path(case["name"]).name != case["name"]:
+        if not case["name"] or Path(case["name"]).name != case["name"]:
             raise ValueError(f"the case {case['name']!r} is not in the folder 'cases'")
-        with np.load(Path(folder) / "cases" / f"{case['name']}.npz", allow_pickle=False) as file:
-            arrays = {key: file[key] for key in file.files}
-        expected = {k.removeprefix("expected/"): a for k, a in arrays.items() if k.startswith("expected/")}
+        found = arrays(Path(folder) / "cases" / f"{case['name']}.npz")
+        if other := [key for key, array in found.items() if array.dtype.kind not in "iuf"]:
+            raise ValueError(f"the case {case['name']!r} has values that are no numbers: {other[0]!r}")
+        expected = {k.removeprefix("expected/"): a for k, a in found.items() if k.startswith("expected/")}
+        expected = {k: np.asarray(a, np.float64) for k, a in expected.items()}
         if not any(k.startswith("outputs/") for k in expected) or not all(
             np.isfinite(a).all() for a in expected.values()
         ):
@@ -36,8 +70,8 @@ def read_cases(folder, dtype):
                 f"the case {case['name']!r} expects no outputs, or what is no number"
             )  # with which anything would agree
         given = {
-            k.removeprefix("given/"): a if a.dtype.kind == "i" else a.astype(dtype)
-            for k, a in arrays.items()
+            k.removeprefix("given/"): a if a.dtype.kind in "iu" else a.astype(dtype)
+            for k, a in found.items()
             if k.startswith("given/")
         }
         yield (
@@ -46,6 +80,8 @@ def read_cases(folder, dtype):
                 **given,
                 "spec": spec,
                 "dtype": dtype,
+                "steps": case["steps"],
+                "rows": case["rows"],
                 "sizes": case["sizes"],
                 "shapes": {k: a.shape for k, a in expected.items()},
             },
@@ -88,13 +124,14 @@ def group(key):
     return first if first != "gradients" else f"gradients/{rest[0] if rest[0] in ('inputs', 'states') else 'params'}"
 
 
-def run(folder, adapter, dtype):
+def run(folder, adapter, dtype, text=text_of, arrays=arrays_of):
     """A dict for every case: "status" ok, FAILED or not tried, "largest" difference, "wrong": what
-    differs, "absent": what was not given."""
-    tolerance = float(
-        json.loads((Path(folder) / "pack.json").read_text(encoding="utf-8"))["tolerances"][dtype]["relative"]
-    )
-    for name, given, expected in read_cases(folder, dtype):
+    differs, "absent": what was not given.
+
+    text, arrays: what reads a file.
+    """
+    tolerance = tolerance_of(json.loads(text(Path(folder) / "pack.json")), dtype)
+    for name, given, expected in read_cases(folder, dtype, text, arrays):
         result = {"case": name, "dtype": dtype, "status": "ok", "largest": None, "wrong": [], "absent": []}
         try:
             found = dict(adapter(given))
@@ -108,6 +145,11 @@ def run(folder, adapter, dtype):
                 status="FAILED", wrong=[f"the adapter raised {''.join(traceback.format_exception_only(error)).strip()}"]
             )
         yield result
+
+
+def visible(text):
+    """The text without what would control a terminal: names in a pack are somebody else's."""
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
 def find_adapter(text):
@@ -130,9 +172,10 @@ if __name__ == "__main__":
     try:
         for result in run(Path(__file__).parent, adapter, args.dtype):
             results.append(result["status"])
-            print(
+            line = (
                 f"{result['status']:<10}{result['case']:<16}{result['largest'] or 0:.1e}  {'; '.join(result['wrong'])}"
             )
+            print(visible(line))
     except Exception as error:  # those of an adapter are results
-        parser.error(f"this pack is damaged: {type(error).__name__}: {error}")
+        parser.error(visible(f"this pack is damaged: {type(error).__name__}: {error}"))
     sys.exit(0 if "ok" in results and "FAILED" not in results else 1)

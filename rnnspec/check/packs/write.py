@@ -1,7 +1,6 @@
 """Conformance packs: a cell with expected values, in a folder that needs nothing of rnnspec.
 
     write_pack(rnnspec.load("lstm"), Path("lstm_pack"))
-    results = verify(Path("lstm_pack"), adapter)
 
 The values are those of the reference at 50 digits, rounded to float64. What is given is exact in
 float32, so that one set of values serves both dtypes.
@@ -15,7 +14,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -76,6 +75,7 @@ TAGS = {
     "step-number": "the number of the step, from 0",
     "once-per-sequence": "values computed from parameters once per sequence",
     "no-gradient": "inputs that never get a gradient",
+    "fixed": "parameters that are constants: no gradient of them is expected",
     "noise": "values that are drawn in training: here they are given, among the inputs and parameters",
 }
 
@@ -170,7 +170,7 @@ class _Maker:
     def _decided(self, case: Case) -> bool:
         if self.checked is None:
             return True
-        run = reference.forward(self.checked, case.params, case.inputs, case.states, case.lengths, sizes=case.sizes)
+        run = _forward(self.checked, case)
         return all(((gap > PACK_MARGIN) | (gap == 0)).all() for gap in decided_by(run, self.graph, case))
 
     def arrays(self, case: Case) -> dict[str, Array]:
@@ -179,19 +179,10 @@ class _Maker:
 
         with mpmath.workdps(DIGITS):
             numbers = mpmath_numbers()
-            run = reference.forward(
-                self.graph, case.params, case.inputs, case.states, case.lengths, sizes=case.sizes, numbers=numbers
-            )
+            run = _forward(self.graph, case, numbers=numbers)
+            given_back = (case.d_outputs, case.d_final, case.lengths)
             back = reference.backward(
-                self.reverse,
-                case.params,
-                case.inputs,
-                run,
-                case.d_outputs,
-                case.d_final,
-                case.lengths,
-                sizes=case.sizes,
-                numbers=numbers,
+                self.reverse, case.params, case.inputs, run, *given_back, sizes=case.sizes, numbers=numbers
             )
             expected = {"outputs": run.outputs, "steps": run.states, "final": run.final}
             gradients = {
@@ -208,7 +199,7 @@ class _Maker:
             given |= {f"states/{n}": a for n, a in case.states.items()}
         if case.lengths is not None:
             given["lengths"] = case.lengths
-        sums = {n: found[f"gradients/params/{n}"] for n in self.spec.parameters}
+        sums = {n: found[f"gradients/params/{n}"] for n in self.spec.trained}
         for layout in self.spec.layouts:
             given |= {f"packed/{layout}/{n}": a for n, a in pack(self.spec, layout, case.params).items()}
             found |= {f"gradients/{layout}/{n}": a for n, a in pack_gradients(self.spec, layout, sums).items()}
@@ -236,6 +227,11 @@ class _Maker:
         }
 
 
+def _forward(graph: Graph, case: Case, **numbers: Any) -> reference.Trajectory:
+    given = (case.params, case.inputs, case.states, case.lengths)
+    return reference.forward(graph, *given, sizes=case.sizes, lead=case.lead, **numbers)
+
+
 def tags(spec: Spec, graph: Graph) -> list[str]:
     """What an engine must be able to do for any case of the pack."""
     reads = [n for e in spec.equations for n in walk(e.value) if isinstance(n, Ref)]
@@ -246,7 +242,8 @@ def tags(spec: Spec, graph: Graph) -> list[str]:
         "matrix-states": any(len(shape) > 1 for shape in spec.states.values()),
         "once-per-sequence": any(not e.timed for e in spec.equations),
         "step-number": any(n.name == "t" for n in reads),
-        "no-gradient": bool(set(spec.no_gradient) - set(spec.noise)),
+        "no-gradient": bool(set(spec.no_gradient) & set(spec.streams)),
+        "fixed": bool(spec.fixed),
         "noise": bool(spec.noise),
     }
     return [tag for tag, there in found.items() if there]
@@ -280,48 +277,6 @@ def _numbers(array: Array) -> str:
     if array.ndim == 0:
         return str(int(array)) if array.dtype.kind in "iu" else format(float(array), ".17g")
     return f"[{', '.join(_numbers(np.asarray(a)) for a in array)}]"
-
-
-def verify(
-    folder: Path, adapter: Callable[[Any], Any] | None = None, dtypes: Iterable[str] = tuple(PACK)
-) -> Iterator[dict[str, Any]]:
-    """The results of `pack_runner.run` for each case and dtype; adapter None: the kernels of
-    rnnspec. Raises RnnspecError for what is no pack."""
-    folder = Path(folder)
-    try:
-        version = json.loads((folder / "pack.json").read_text(encoding="utf-8"))["rnnspec_pack"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise RnnspecError(f"'{folder}' is no conformance pack: {error}. `rnnspec pack CELL` writes one.") from error
-    if version != FORMAT:
-        raise RnnspecError(f"'{folder}' is a pack of format {version}, and this rnnspec reads format {FORMAT}.")
-    for dtype in dtypes:
-        try:
-            yield from pack_runner.run(folder, adapter or own_kernel, dtype)
-        except Exception as error:  # those of an adapter are results: what is left comes from reading the files
-            raise RnnspecError(f"'{folder}' is a damaged pack: {type(error).__name__}: {error}") from error
-
-
-def own_kernel(case: Mapping[str, Any]) -> dict[str, Array]:
-    """The adapter for the kernels of rnnspec: all values and gradients."""
-    from rnnspec.engine.compile import compile
-    from rnnspec.language.load import loads
-
-    spec = loads(case["spec"])
-    params, inputs, states, d_outputs, d_final = (
-        pack_adapters.part(case, g) for g in ("params", "inputs", "states", "d_outputs", "d_final")
-    )
-    kernel = compile(spec, dtype=case["dtype"])
-    run = kernel.forward(params, inputs, states, case.get("lengths"))
-    back = kernel.backward(run, d_outputs, final=d_final)
-    groups = {
-        "outputs": run.outputs,
-        "steps": run.states,
-        "final": run.final,
-        "gradients/params": back.params,
-        "gradients/inputs": back.inputs,
-        "gradients/states": back.states,
-    }
-    return {f"{group}/{n}": a for group, arrays in groups.items() for n, a in arrays.items()}
 
 
 def readme(about: Mapping[str, Any]) -> str:
@@ -370,7 +325,7 @@ An adapter is a function of one case, a dict, that gives a dict of arrays. A cas
 - `d_outputs/NAME` [T, B, ...] and `d_final/NAME` [B, ...]: the gradients are those of the sum of all outputs times \
 `d_outputs` and all final states times
   `d_final`;
-- `sizes`, `dtype`, `spec` (the text of spec.yaml), `shapes` of all that is expected.
+- `steps` (T), `rows` (B), `sizes`, `dtype`, `spec` (the text of spec.yaml), `shapes` of all that is expected.
 
 It gives `outputs/NAME` [T, B, ...] for every output, and of these what it can: `steps/NAME` [T, B, ...] every \
 state after every step, `final/NAME` [B, ...],

@@ -75,6 +75,7 @@ def complex_derivative(known: Subject, case: Case, along: Groups) -> float:
         case.lengths,
         sizes=case.sizes,
         numbers=numbers.COMPLEX128,
+        lead=case.lead,
     )
     return _loss({n: a.imag for n, a in run.outputs.items()}, {n: a.imag for n, a in run.final.items()}, case)[0] / TINY
 
@@ -83,9 +84,8 @@ def forward_derivative(known: Subject, case: Case, along: Groups) -> tuple[float
     """The derivative along directions of all arrays by the tangent graph, and the norm of its
     terms."""
     both = {g: getattr(case, g) | {tangent_of(n): d for n, d in along[g].items()} for g in GRADIENT}
-    run = reference.forward(
-        known.forward_mode, both["params"], both["inputs"], both["states"], case.lengths, sizes=case.sizes
-    )
+    given = (both["params"], both["inputs"], both["states"], case.lengths)
+    run = reference.forward(known.forward_mode, *given, sizes=case.sizes, lead=case.lead)
     products = [run.outputs[tangent_of(n)] * g for n, g in case.d_outputs.items()]
     products += [run.final[tangent_of(n)] * g for n, g in case.d_final.items()]
     return _sum_and_norm(products)
@@ -178,5 +178,5 @@ def differences(known: Subject, shapes: Shapes) -> Outcome:
 def _moved_loss(known: Subject, case: Case, along: Groups, step: float) -> tuple[float, float]:
     groups: dict[str, Any] = {g: {n: a + step * along[g][n] for n, a in getattr(case, g).items()} for g in GRADIENT}
     moved = replace(case, **groups)
-    run = known.compiled().infer(moved.params, moved.inputs, moved.states, moved.lengths)
+    run = known.compiled().infer(moved.params, moved.inputs, moved.states, moved.lengths, **moved.extent)
     return _loss(run.outputs, run.final, case)

@@ -29,7 +29,7 @@ def untouched(known: Subject, shapes: Shapes) -> Outcome:
     kernel, case = known.compiled(), known.draw(shapes, "untouched")
     copies, frozen = case.map(np.copy), case.map(_read_only)
     run_kernel(kernel, frozen)
-    kernel.infer(frozen.params, frozen.inputs, frozen.states, frozen.lengths)
+    kernel.infer(frozen.params, frozen.inputs, frozen.states, frozen.lengths, **frozen.extent)
     kernel.step(frozen.params, {n: a[0] for n, a in frozen.inputs.items()}, frozen.states)
     gap = worst(_given(frozen), _given(copies))
     return Outcome(gap.error, EXACT, f"{gap.text} written to" if gap.error else "nothing written")
@@ -41,7 +41,7 @@ def second_run(known: Subject, shapes: Shapes) -> Outcome:
     another one leaves NaN in the memory that is used again: what a run does not write it must not
     read."""
     kernel, case = known.compiled(), known.draw(shapes, "second run")
-    run = kernel.forward(case.params, case.inputs, case.states, case.lengths)
+    run = kernel.forward(case.params, case.inputs, case.states, case.lengths, **case.extent)
     first, later = (_gradients(kernel.backward(run, case.d_outputs, final=case.d_final)) for _ in range(2))
     backward = worst(later, first)
     before = run_kernel(kernel, case)
@@ -146,8 +146,8 @@ def step_by_step(known: Subject, shapes: Shapes) -> Outcome:
     sequence. `forward`, whose kernel is another (what goes to the tape is rounded, what does not
     may be fused), gives the same but for rounding."""
     kernel, case = known.compiled(), known.draw(shapes, "step by step")
-    whole = kernel.infer(case.params, case.inputs, case.states)
-    trained = kernel.forward(case.params, case.inputs, case.states)
+    whole = kernel.infer(case.params, case.inputs, case.states, **case.extent)
+    trained = kernel.forward(case.params, case.inputs, case.states, **case.extent)
     gap = worst({ArrayKind.OUTPUT: whole.outputs}, {ArrayKind.OUTPUT: trained.outputs})
     outcomes = [Outcome(gap.error, KERNEL[known.dtype], f"{gap.text} of infer beside forward, at {case.about()}")]
     stream = kernel.stream(case.params, case.states, rows=case.rows, **case.sizes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy import ndarray as Array
 
@@ -11,7 +13,7 @@ from rnnspec.check.kinds import ArrayKind, Values
 from rnnspec.check.outcome import Outcome, at_sizes, largest
 from rnnspec.check.properties.conditioning import measure
 from rnnspec.check.sampling import Shapes
-from rnnspec.check.subject import Subject, collect, run_kernel, run_reference, without_noise
+from rnnspec.check.subject import Subject, collect, of_trained, run_kernel, run_reference
 from rnnspec.check.tolerances import EXAMPLE, KERNEL, KINK_COMPARISON, REFERENCE
 from rnnspec.engine.compile import compile
 from rnnspec.engine.kernel import Kernel
@@ -66,18 +68,16 @@ def _run_example(known: Subject, example: Example) -> Values:
     }
     inputs = {n: np.asarray(v, dtype)[:, None] for n, v in example.inputs.items()}
     states = {n: array(example.states.get(n), s)[None] for n, s in spec.states.items()}
-    steps = len(next(iter(inputs.values())))
+    steps = len(next(iter((example.inputs or example.outputs).values())))  # type: ignore[arg-type]
     ones = {o: np.ones((steps, 1, *full_shape(spec.shapes[o], sizes)), dtype) for o in spec.outputs}
     if known.kernel is not None:
-        run = known.kernel.forward(params, inputs, states)
+        run = known.kernel.forward(params, inputs, states, steps=steps, rows=1)
         return collect(run, known.kernel.backward(run, ones))
     carried = {
         s: np.zeros((1, *full_shape(known.graph.shapes[n], sizes)), dtype) for s, n in known.graph.states.items()
     }
-    made = reference.forward(known.graph, params, inputs, carried | states, sizes=sizes)
-    return without_noise(
-        spec, collect(made, reference.backward(known.reverse, params, inputs, made, ones, sizes=sizes))
-    )
+    made = reference.forward(known.graph, params, inputs, carried | states, sizes=sizes, lead=(steps, 1))
+    return of_trained(spec, collect(made, reference.backward(known.reverse, params, inputs, made, ones, sizes=sizes)))
 
 
 def _expected(spec: Spec, example: Example) -> Values:
@@ -115,7 +115,7 @@ def on_a_gpu(known: Subject, shapes: Shapes) -> Outcome:
 def _compared(known: Subject, shapes: Shapes, kernel: Kernel) -> Outcome:
     case = known.draw(shapes, f"against the reference {shapes.number}", KINK_COMPARISON)
     found = run_kernel(kernel, case)
-    inferred = kernel.infer(case.params, case.inputs, case.states, case.lengths)
+    inferred = kernel.infer(case.params, case.inputs, case.states, case.lengths, **case.extent)
     again = {ArrayKind.OUTPUT: inferred.outputs, ArrayKind.FINAL: inferred.final}
 
     def definition(numbers: numbers.Numbers) -> Values:
@@ -135,11 +135,11 @@ def every_state(known: Subject, shapes: Shapes) -> Outcome:
     case = known.draw(shapes, "every state", KINK_COMPARISON)
 
     def definition(numbers: numbers.Numbers) -> Values:
-        run = reference.forward(
-            known.graph, case.params, case.inputs, case.states, case.lengths, sizes=case.sizes, numbers=numbers
-        )
+        shared: dict[str, Any] = {"sizes": case.sizes, "numbers": numbers, "lead": case.lead}
+        run = reference.forward(known.graph, case.params, case.inputs, case.states, case.lengths, **shared)
         return {ArrayKind.STATE: run.states}
 
-    found = {ArrayKind.STATE: known.compiled().forward(case.params, case.inputs, case.states, case.lengths).states}
+    ours = known.compiled().forward(case.params, case.inputs, case.states, case.lengths, **case.extent)
+    found = {ArrayKind.STATE: ours.states}
     error, name = measure(found, definition(numbers.FLOAT64), definition, known.dtype, KERNEL[known.dtype])
     return Outcome(error, KERNEL[known.dtype], f"{name} at {case.about()}")

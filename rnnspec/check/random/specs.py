@@ -173,6 +173,7 @@ class _SpecWriter:
             f"choices: {{phi: {rng.choice(CHOICES)}}}\n" if "phi(" in body else "",
             "no_gradient: [m]\n" if "m" in self.inputs and self.chance(0.7) else "",
             "constants: {rate: 0.3}\n" if "rate" in body else "",
+            f"fixed: [{rng.choice(sorted(used))}]\n" if used and self.chance(0.15) else "",
         ]
         return "".join(keys) + f"equations: |\n{body}outputs: [{', '.join(outputs)}]\n"
 
@@ -189,7 +190,7 @@ class _SpecWriter:
             f"A = {rng.choice(['R @ B', 'B', 'R.T @ B + sum(B) * B', 'tanh(B) * norm(R)'])} *"
             f" {rng.choice(['0.3', 'rate', 'mean(R)'])}"
         )
-        diagonal = rng.choice(["eye(H)", "diag(z)", "diag(exp(-square(z)))"])
+        diagonal = rng.choice(["eye(H)", "diag(z)", "diag(exp(-square(z)))", "outer(ones(H), z)"])
         self.lines.append(f"K = {rng.choice(['R - R.T', 'R @ R.T', 'R', 'outer(z, z) - R'])} - 0.1 * {diagonal}")
         if "z" in self.lines[-1]:
             self.parameters["z"] = "[H]"

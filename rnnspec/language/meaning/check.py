@@ -75,6 +75,7 @@ def check(document: Document, settings: Settings) -> Spec:
 def _declared(document: Document, constants: Mapping[str, Fraction], faults: Faults) -> Spec:
     """The Spec of what a document declares, without its equations, sizes, choices and examples."""
     init, noise = initialisers(document, faults), noise_draws(document, constants, faults)
+    fixed = tuple(n for n in document.parameters if n in {e.value for e in document.fixed})
     return Spec(
         name=document.name,
         title=document.title or document.name,
@@ -87,7 +88,8 @@ def _declared(document: Document, constants: Mapping[str, Fraction], faults: Fau
         outputs=tuple(e.value for e in document.outputs),
         shapes={},
         constants=constants,
-        no_gradient=tuple(dict.fromkeys([*(e.value for e in document.no_gradient), *noise])),
+        no_gradient=tuple(dict.fromkeys([*(e.value for e in document.no_gradient), *noise, *fixed])),
+        fixed=fixed,
         defaults={n: e.value for n, e in document.defaults.items()},
         noise=noise,
         init=init,
@@ -206,6 +208,13 @@ def _check_emitted(document: Document, kinds: Mapping[str, str], indexed: set[st
             known.append(entry.value)
     _check_list("outputs", "a state or intermediate value", document.outputs, [*known, *document.broken], faults)
     _check_list("no_gradient", "an input", document.no_gradient, list(document.inputs), faults)
+    _check_list("fixed", "a parameter", document.fixed, list(document.parameters), faults)
+    for entry in document.fixed:
+        if entry.value in document.noise:
+            faults.add(
+                f"'{entry.value}' is noise, drawn anew for every call, and can't be fixed: take it out of one.",
+                entry.at,
+            )
     _check_list(
         "defaults",
         "an input",
@@ -288,6 +297,10 @@ def _sizes(document: Document, faults: Faults, mentioned: set[str]) -> dict[str,
         for name in [*used, *document.sizes]
     }
     told = {size for _, shape in _shapes(document) for size in shape} & names
+    for name in _in_circles(sizes):
+        if name in told:
+            at = document.sizes[name].at
+            faults.add(f"the default of the size '{name}' needs itself. Give it a number, or none.", at)
     if "seed" in names:
         faults.add(
             "'seed' can't be a size: it is an argument of Kernel.init beside the sizes. Choose another name.",
@@ -320,6 +333,20 @@ def _sizes(document: Document, faults: Faults, mentioned: set[str]) -> dict[str,
     return {name: size for name, size in sizes.items() if name in needed}
 
 
+def _in_circles(sizes: Mapping[str, Size]) -> list[str]:
+    """The sizes whose defaults need themselves, at once or through other defaults."""
+    needs = {name: size_names(size.default) if size.default else frozenset() for name, size in sizes.items()}
+    found = []
+    for name in needs:
+        reached, waiting = set[str](), [*needs[name]]
+        while waiting:
+            other = waiting.pop()
+            waiting += needs.get(other, frozenset()) - reached if other not in reached else ()
+            reached.add(other)
+        found += [name] * (name in reached)
+    return found
+
+
 def _default(name: str, entry: Entry[Size], names: set[str], faults: Faults) -> Size:
     """`P: H` and `L: 3` are defaults, `D: features of x` a meaning; `{meaning: ..., default: ...}`
     says which is which."""
@@ -327,10 +354,15 @@ def _default(name: str, entry: Entry[Size], names: set[str], faults: Faults) -> 
     text = size.default if size.default is not None else size.meaning
     try:
         default = canonical_size(text)
-        if default == "0" or not size_names(default) <= names:
+        if default == "0":
+            raise SizeError(f"'{text[:60]}' is 0, and sizes start at 1")
+        if not size_names(default) <= names:
             raise SizeError(f"'{text[:60]}' is not made of whole numbers and the sizes {listed(sorted(names))}")
     except SizeError as error:
         if size.default is not None:
-            faults.add(f"the default of the size '{name}': {error}.", entry.at)
+            faults.add(
+                f"the default of the size '{name}': {error}. What is meant as words is written {{meaning: ...}}.",
+                entry.at,
+            )
         return replace(size, default=None)
     return Size(size.meaning if size.default is not None else "", default)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rnnspec.language.reading.document import Document
+from rnnspec.language.reading.document import Document, Entry
 from rnnspec.language.sizes import SizeError, full_shape
 from rnnspec.language.spec import Choice, Example, Shape, Spec
 from rnnspec.language.syntax.faults import Faults, did_you_mean, listed
@@ -30,11 +30,11 @@ def check_layouts(document: Document, spec: Spec, faults: Faults) -> None:
             shapes: dict[Shape, str] = {}
             for entry in entries:
                 name = entry.value
-                if name in spec.trained:
+                if name in spec.weights:
                     placed.add(name)
                     shapes.setdefault(spec.parameters[name][1:] if spec.parameters[name] else (), name)
                 elif name != ZERO:
-                    near = did_you_mean(name, spec.trained)
+                    near = did_you_mean(name, spec.weights)
                     faults.add(f"the layout '{library}' names '{name[:60]}', which is no parameter.{near}", entry.at)
             if len(shapes) > 1:
                 names = " and ".join(shapes.values())
@@ -43,14 +43,27 @@ def check_layouts(document: Document, spec: Spec, faults: Faults) -> None:
                     " axis.",
                     entries[0].at,
                 )
+            _check_kinds(library, block, [e for e in entries if e.value in spec.weights], spec, faults)
             if not shapes and all(e.value == ZERO for e in entries):
                 faults.add(f"the block '{block}' of '{library}' names no parameter.", document.key("layouts"))
-        missing = [name for name in spec.trained if name not in placed]
+        missing = [name for name in spec.weights if name not in placed]
         if missing and not document.problems:
             faults.add(
                 f"the layout '{library}' lacks {listed(missing)}: it must place every parameter.",
                 document.key("layouts"),
             )
+
+
+def _check_kinds(library: str, block: str, entries: list[Entry[str]], spec: Spec, faults: Faults) -> None:
+    """A block is trained as a whole or not at all."""
+    fixed = [e for e in entries if e.value in spec.fixed]
+    if fixed and len(fixed) < len(entries):
+        trained = next(e.value for e in entries if e.value not in spec.fixed)
+        faults.add(
+            f"the block '{block}' of '{library}' holds '{fixed[0].value}', which is fixed, beside '{trained}', which is"
+            " trained: give them blocks of their own.",
+            fixed[0].at,
+        )
 
 
 def library_layers(
@@ -107,7 +120,8 @@ def _check_example(example: Example, at: Place, spec: Spec, faults: Faults) -> N
         return
     length = steps.pop()
     outputs = {name: spec.shapes[name] for name in spec.outputs}
-    gradients = {**spec.parameters, **spec.states, **spec.inputs}
+    parameters = {n: s for n, s in spec.parameters.items() if n not in spec.fixed}
+    gradients = {**parameters, **spec.states, **spec.inputs}
     missing = [name for name in spec.inputs if name not in example.inputs]
     if missing:
         faults.add(f"the example lacks the input {listed(missing)}.", at)

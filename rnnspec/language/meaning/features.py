@@ -52,6 +52,8 @@ def feature_shape(name: str, args: Sequence[Expr], shapes: Sequence[Shape]) -> S
             return _vector(name, args[0], shapes[0]) + _vector(name, args[1], shapes[1])
         case "diag":
             return 2 * _vector(name, args[0], shapes[0])
+        case "ones":
+            return (_positive(size_of(args[0]), "ones(size)"),)
         case "eye":
             return 2 * (_positive(size_of(args[0]), "eye(size)"),)
         case "concat":

@@ -125,8 +125,8 @@ class _Resolver:
         self.work += 1
         at = self.at(expr)
         match expr:
-            case Number(value):
-                return _Tree(Number(value, at))
+            case Number():
+                return _Tree(replace(expr, at=at))
             case Ref():
                 return self.read(expr)
             case Unary(op, arg):
@@ -231,7 +231,7 @@ class _Resolver:
             return self.parameter(ref, at)
         if ref.index is not None:
             return self.fault(f"'{name}' is {with_article(kind)} and has no slices. Write {name}.", here)
-        return _Tree(Number(self.scope.constants[name], at) if kind == "constant" else Ref(name, None, at))
+        return _Tree(Number(self.scope.constants[name], at, name) if kind == "constant" else Ref(name, None, at))
 
     def parameter(self, ref: Ref, at: Place) -> _Tree:
         name, here, shape = ref.name, self.blame(ref.at), self.document.parameters[ref.name].value

@@ -156,14 +156,13 @@ def with_numbers(document: Document, constants: Mapping[str, Fraction], faults: 
         text = entry.value.default if entry.value.default is not None else entry.value.meaning
         try:
             names = size_names(canonical_size(text)) & set(numbers)
-        except SizeError:
+            default = substituted(text, numbers)
+        except SizeError:  # words, or a fault that is told with the sizes
             continue
         if names:
             used |= names
             meaning = entry.value.meaning if entry.value.default is not None else ""
-            sizes[name] = replace(
-                entry, value=replace(entry.value, meaning=meaning, default=substituted(text, numbers))
-            )
+            sizes[name] = replace(entry, value=replace(entry.value, meaning=meaning, default=default))
     return replace(document, sizes=sizes, **shaped), used
 
 

@@ -84,6 +84,7 @@ class Document:
     broken: frozenset[str] = frozenset()
     outputs: tuple[Entry[str], ...] = ()
     no_gradient: tuple[Entry[str], ...] = ()
+    fixed: tuple[Entry[str], ...] = ()
     defaults: Mapping[str, Entry[Default]] = field(default_factory=dict)
     noise: Mapping[str, Entry[Stated]] = field(default_factory=dict)
     apply: tuple[AppliedTransform, ...] = ()

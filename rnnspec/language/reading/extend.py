@@ -3,7 +3,8 @@
 In: a Document and a way to read others. Out: one Document, as if all had been written in one file.
 
 - What the file says replaces or adds by name; a name that it declares in another section (a gate
-  that becomes a state) leaves the old one. `outputs` and `no_gradient` are replaced as a whole.
+  that becomes a state) leaves the old one. `outputs`, `no_gradient` and `fixed` are replaced as a
+  whole.
 - What was inherited and nothing uses any more (parameters, inputs, constants, choices, functions,
   sizes, states and intermediates on no way to an output or to something this file says) is dropped,
   with its initialiser.
@@ -30,7 +31,7 @@ from rnnspec.language.spec import Init, Shape
 from rnnspec.language.syntax.tree import names_in, names_in_equation
 
 MAX_CHAIN = 16
-_COMPUTED = frozenset({*SECTIONS, "equations", "outputs", "noise", "apply"})
+_COMPUTED = frozenset({*SECTIONS, "equations", "outputs", "noise", "fixed", "apply"})
 
 
 def extend(document: Document, fetch: Callable[[str, str], Document], identity: str) -> Document:
@@ -72,12 +73,12 @@ def join(base: Document, own: Document) -> Document:
         }
         merged[section] = keep | dict(getattr(own, section))
     # what was declared as something that equations can't define loses its inherited equation
-    fixed = {
+    given = {
         name
         for section in ("inputs", "parameters", "constants", "choices", "functions")
         for name in getattr(own, section)
     }
-    merged["equations"] = {n: e for n, e in base.equations.items() if n not in fixed} | dict(own.equations)
+    merged["equations"] = {n: e for n, e in base.equations.items() if n not in given} | dict(own.equations)
     joined = replace(
         own,
         **merged,
@@ -89,6 +90,7 @@ def join(base: Document, own: Document) -> Document:
         broken=base.broken | own.broken,
         outputs=own.outputs or base.outputs,
         no_gradient=own.no_gradient if "no_gradient" in own.keys else base.no_gradient,
+        fixed=own.fixed if "fixed" in own.keys else base.fixed,
         defaults={**base.defaults, **own.defaults},
         init={**base.init, **own.init},
         noise={**base.noise, **own.noise},
@@ -129,9 +131,10 @@ def _drop_unused(joined: Document, own: Document) -> Document:
         if n in own.init or any(fnmatchcase(p, n) for p in kept["parameters"])
     }
     no_gradient = tuple(e for e in joined.no_gradient if e in own.no_gradient or e.value in kept["inputs"])
+    fixed = tuple(e for e in joined.fixed if e in own.fixed or e.value in kept["parameters"])
     defaults = {n: e for n, e in joined.defaults.items() if n in own.defaults or n in kept["inputs"]}
     noise = {n: e for n, e in joined.noise.items() if n in own.noise or n in kept["inputs"] or n in kept["parameters"]}
-    return replace(joined, **kept, init=init, no_gradient=no_gradient, defaults=defaults, noise=noise)
+    return replace(joined, **kept, init=init, no_gradient=no_gradient, fixed=fixed, defaults=defaults, noise=noise)
 
 
 def _alone(entry: Entry[Init]) -> Entry[Init]:
@@ -157,6 +160,8 @@ def _fits(blocks: Mapping[str, tuple[Entry[str], ...]], base: Document, joined: 
     """Whether a layout of `base` still places all parameters of `joined`, with the shapes they
     had."""
     named = {e.value for entries in blocks.values() for e in entries} - {"0"}
-    trained = {n: e for n, e in joined.parameters.items() if n not in joined.noise}
-    same = all(n in base.parameters and base.parameters[n].value == e.value for n, e in trained.items())
-    return named == set(trained) and same
+    weights = {n: e for n, e in joined.parameters.items() if n not in joined.noise}
+    same = all(n in base.parameters and base.parameters[n].value == e.value for n, e in weights.items())
+    fixed = {e.value for e in joined.fixed}
+    whole = all(len({e.value in fixed for e in entries if e.value != "0"}) < 2 for entries in blocks.values())
+    return named == set(weights) and same and whole

@@ -20,6 +20,7 @@ from rnnspec.language.reading.document import AppliedTransform, Argument, Defini
 from rnnspec.language.reading.initialisers import FORMS, INITIALISERS, initialiser
 from rnnspec.language.reading.placed import placed, targets
 from rnnspec.language.reading.values import Values
+from rnnspec.language.sizes import reads_as_size
 from rnnspec.language.spec import Default, Example, Size
 from rnnspec.language.syntax.faults import Faults, bad_name, did_you_mean, listed
 from rnnspec.language.syntax.parse import decimal, parse_expression
@@ -100,7 +101,8 @@ class Reader:
                         continue
                     size = dataclasses.replace(size, **{key: self.values.text(part, key).strip()})
             else:
-                size = Size(meaning=self.values.text(value, f"the size {name}").strip())
+                text = self.values.text(value, f"the size {name}").strip()
+                size = Size(default=text) if reads_as_size(text) else Size(meaning=text)
             sizes[name] = Entry(size, at)
         return {"sizes": sizes}
 
@@ -348,6 +350,7 @@ _KEYS: dict[str, Callable[[Reader, Node], dict[str, object]]] = {
     "equations": Reader.equations,
     "outputs": lambda r, n: {"outputs": r.values.names(n, "outputs")},
     "no_gradient": lambda r, n: {"no_gradient": r.values.names(n, "no_gradient")},
+    "fixed": lambda r, n: {"fixed": r.values.names(n, "fixed")},
     "defaults": Reader.defaults,
     "noise": Reader.noise,
     "apply": Reader.apply,

@@ -20,8 +20,11 @@ class Place:
 
 @dataclass(frozen=True)
 class Number:
+    """A number as written, or the value of a `constant` of the file, by its name."""
+
     value: Fraction
     at: Place = field(default=Place(), compare=False)
+    constant: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)

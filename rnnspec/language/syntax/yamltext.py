@@ -30,6 +30,7 @@ MAX_NODES = 30_000  # with every alias written out
 _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 )  # and the marks that turn the direction of writing
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 class _LimitError(Exception):
@@ -77,6 +78,10 @@ class _Loader(Reader, Scanner, Parser, Composer, BaseResolver):
         if isinstance(node, ScalarNode) and (odd := _CONTROL.search(node.value)):  # of an escape: "\e[31m"
             raise _LimitError(
                 f"the character {odd.group()!a} is not allowed: it would control the terminal that shows it.", at
+            )
+        if isinstance(node, ScalarNode) and (odd := _HALF.search(node.value)):  # "\ud800"
+            raise _LimitError(
+                f"the character {odd.group()!a} is not allowed: it is half of one, which no file can hold.", at
             )
         if node is not None and id(node) not in self.expanded:
             below = [] if isinstance(node, ScalarNode) else node.value

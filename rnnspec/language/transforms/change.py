@@ -157,13 +157,16 @@ class Change:
         self.declared.setdefault(key, {})[name] = says
         return name
 
-    def new(self, wanted: str, shape: Shape, once: str = "", init: str = "") -> str:
-        """A new parameter; the same again for the same `once`."""
+    def new(self, wanted: str, shape: Shape, once: str = "", init: str = "", of: str = "") -> str:
+        """A new parameter; the same again for the same `once`. of: the one in whose place it
+        stands; where that is fixed, so is this."""
         if once in self.known:
             return self.known[once]
         name = self.declare("parameters", wanted, shape_text(shape))
         if init:
             self.declared.setdefault("init", {})[name] = init
+        if of in self.spec.fixed:
+            self.declared.setdefault("fixed", {})[name] = ""
         if once:
             self.known[once] = name
         return name

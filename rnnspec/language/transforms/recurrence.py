@@ -29,7 +29,11 @@ def diagonal_recurrence(spec: Spec) -> Spec:
             )
         return Binary(
             "*",
-            Ref(work.new(matrix.lower() if matrix.lower() != matrix else f"{matrix}_diagonal", shape[:1], matrix)),
+            Ref(
+                work.new(
+                    matrix.lower() if matrix.lower() != matrix else f"{matrix}_diagonal", shape[:1], matrix, of=matrix
+                )
+            ),
             vector,
         )
 
@@ -47,10 +51,9 @@ def low_rank_recurrence(spec: Spec, rank: int) -> Spec:
 
     def change(matrix: str, product: Binary, vector: Expr) -> Expr:
         rows, columns = spec.parameters[matrix] if product.right is vector else spec.parameters[matrix][::-1]
-        left = Ref(work.new(f"{matrix}_left", (rows, str(rank)), f"{matrix} left"))
-        return Binary(
-            "@", left, Binary("@", Ref(work.new(f"{matrix}_right", (str(rank), columns), f"{matrix} right")), vector)
-        )
+        left = Ref(work.new(f"{matrix}_left", (rows, str(rank)), f"{matrix} left", of=matrix))
+        right = work.new(f"{matrix}_right", (str(rank), columns), f"{matrix} right", of=matrix)
+        return Binary("@", left, Binary("@", Ref(right), vector))
 
     work.products("low_rank_recurrence", change)
     return work.made(f"rank_{rank}", f"with recurrent matrices of rank {rank}")

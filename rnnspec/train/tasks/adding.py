@@ -48,7 +48,7 @@ class AddingProblem(Drawn):
 
     def score(self, model: SequenceModel, quick: bool) -> dict[str, float]:
         outputs, _ = model.outputs(self.test.x)
-        return {"error": float(np.mean((outputs - self.test.target) ** 2, dtype=np.float64))}
+        return {"error": float(np.mean(np.square(np.subtract(outputs, self.test.target, dtype=np.float64))))}
 
     def draw(self, rng: np.random.Generator, count: int) -> Batch:
         if self.values is None:

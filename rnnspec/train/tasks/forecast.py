@@ -18,6 +18,7 @@ from rnnspec.train.problem import MakeLayer, Metric, Task
 from rnnspec.train.tasks.shared import EVALUATION, Stored
 
 TESTED = 0.2
+ROUNDED = 16 * np.finfo(np.float64).eps  # relative to a column's largest number: a few roundings of it
 MADE = 3000
 TAU, BETA, GAMMA, POWER = 17, 0.2, 0.1, 10  # Mackey & Glass 1977: mildly chaotic at this delay
 
@@ -39,29 +40,13 @@ class ForecastProblem(Stored):
                 f"{config.data or 'the series'} has {len(series):,} rows; windows of {config.length} and a horizon of"
                 f" {self.horizon} need {int(reach / TESTED) + 1:,}. Give a longer series or a smaller --length"
             )
-        with np.errstate(over="ignore", invalid="ignore"):
-            mean, deviation = series[: self.cut].mean(axis=0), series[: self.cut].std(axis=0)
-            values = ((series - mean) / deviation).astype(np.float32)
-        for name, d in zip(names, deviation):
-            if d == 0:
-                raise TrainError(
-                    f"{config.data or 'the series'}: the column {name} doesn't change in its first {self.cut:,} rows:"
-                    " nothing to forecast"
-                )
-        bad = np.argwhere(~(np.isfinite(values) & np.isfinite(deviation)))
-        for row, column in bad[:1].tolist():
-            raise TrainError(
-                f"{config.data or 'the series'}, row {row} of numbers (counted from 0): {series[row, column]:g} in the"
-                f" column {names[column]} is too large for float32 once the column has a mean of 0 and a deviation of"
-                " 1, or for squares in float64"
-            )
-        self.values = values
+        self.values = standardised(series, self.cut, names, config.data or "the series")
         self.train = np.arange(self.cut - reach + 1)
         self.test = np.arange(self.cut, len(series) - reach + 1)
         self.order = Shuffled(np.full(len(self.train), config.length), config.batch, config.seed)
         batch = self.batch(self.test)
         last = batch.x if self.every else batch.x[-1]
-        self.naive = float(np.sqrt(np.mean((batch.target - last) ** 2, dtype=np.float64)))
+        self.naive = float(np.sqrt(np.mean(squares(batch.target, last))))
         self.baseline = ("the value stays", self.naive**2)
 
     def about(self) -> dict[str, Any]:
@@ -91,15 +76,8 @@ class ForecastProblem(Stored):
         total = 0.0
         for places in in_order(len(self.test), EVALUATION):
             batch = self.batch(self.test[places])
-            total += float(
-                np.sum(
-                    np.mean(
-                        (model.outputs(batch.x)[0] - batch.target) ** 2,
-                        axis=(0, -1) if self.every else -1,
-                        dtype=np.float64,
-                    )
-                )
-            )
+            errors = squares(model.outputs(batch.x)[0], batch.target)
+            total += float(np.sum(np.mean(errors, axis=(0, -1) if self.every else -1)))
         return {"error": (total / len(self.test)) ** 0.5}
 
     def batch(self, rows: np.ndarray) -> Batch:
@@ -107,6 +85,37 @@ class ForecastProblem(Stored):
         steps = np.arange(self.config.length)[:, None] + rows
         ahead = steps + self.horizon
         return Batch(self.values[steps], self.values[ahead if self.every else ahead[-1]])
+
+
+def standardised(series: np.ndarray, cut: int, names: list[str], source: str) -> np.ndarray:
+    """The table with a mean of 0 and a deviation of 1 in its first `cut` rows, float32 [N, columns].
+
+    Everything is relative to the largest number of a column there, so that neither an offset nor a
+    size costs digits. TrainError for a column that does not change in those rows, or by no more
+    than its numbers are rounded, and for a number that is too large for float32 then.
+    """
+    _, exponents = np.frexp(np.abs(series[:cut]).max(axis=0))
+    halves = np.ldexp(series, -(exponents // 2))  # in two steps: one power of two could be infinite
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        units = np.ldexp(halves, -(exponents - exponents // 2))
+        shifted = units - units[0]
+        values = ((shifted - shifted[:cut].mean(axis=0)) / shifted[:cut].std(axis=0)).astype(np.float32)
+    for name, column, change in zip(names, series[:cut].T, np.ptp(units[:cut], axis=0)):
+        if change <= ROUNDED:  # of numbers around 1; what is left is no signal, but how they were written or computed
+            low, high = column.min(), column.max()
+            how = "doesn't change" if low == high else f"is {low:.17g} to {high:.17g}: it changes by rounding alone"
+            raise TrainError(f"{source}: the column {name} {how} in its first {cut:,} rows: nothing to forecast")
+    for row, column in np.argwhere(~np.isfinite(values))[:1].tolist():
+        raise TrainError(
+            f"{source}, row {row} of numbers (counted from 0): {series[row, column]:g} in the column {names[column]} is"
+            " too large for float32 once the column has a mean of 0 and a deviation of 1 in the rows to train on"
+        )
+    return values
+
+
+def squares(values: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """(y - target)**2 in float64: of a forecast far off the square is no number of float32."""
+    return np.square(np.subtract(values, targets, dtype=np.float64))
 
 
 def mackey_glass(count: int, seed: int) -> np.ndarray:

@@ -284,6 +284,17 @@ def multiplicative_lstm(p: Arrays, inputs: Arrays, states: Arrays, constants: Nu
     return {"h": np.stack(found)}, {"h": h, "c": c}
 
 
+def multiplicative_lstm_paper(p: Arrays, inputs: Arrays, states: Arrays, constants: Numbers) -> Result:
+    h, c, found = states["h"], states["c"], []
+    for x in inputs["x"]:
+        m = linear(x, p["W_m"]) * linear(h, p["U_m"])
+        i, f, o, g = (affine(p, n, x, m) for n in "ifog")
+        c = sigmoid(f) * c + sigmoid(i) * g
+        h = np.tanh(sigmoid(o) * c)
+        found.append(h)
+    return {"h": np.stack(found)}, {"h": h, "c": c}
+
+
 def _mutant(p: Arrays, inputs: Arrays, states: Arrays, z_of: Callable, r_of: Callable, x_of: Callable) -> Result:
     def step(x, h):
         z, r = sigmoid(z_of(x, h)), sigmoid(r_of(x, h))
@@ -361,6 +372,7 @@ CELLS: dict[str, Cell] = {
         miru1,
         miru2,
         multiplicative_lstm,
+        multiplicative_lstm_paper,
         mut1,
         mut1_raw,
         mut2,

@@ -127,10 +127,10 @@ def multiplicative_rnn(p, inputs, states, constants):
 
 def fast_slow_rnn(p, inputs, states, constants):
     def step(now, s):
-        first, c1 = lstm_cell(p, now["x"], s["h"], s["c1"], "1")
+        first, c = lstm_cell(p, now["x"], s["h"], s["c"], "1")
         slow, cs = lstm_cell(p, first, s["s"], s["cs"], "_s")
-        second, c2 = lstm_cell(p, slow, first, s["c2"], "2")
-        return {"h": second, "s": slow, "c1": c1, "cs": cs, "c2": c2}
+        second, c = lstm_cell(p, slow, first, c, "2")
+        return {"h": second, "s": slow, "c": c, "cs": cs}
 
     return over_time(step, inputs, states, "h")
 
@@ -202,7 +202,8 @@ def statistical_ru(p, inputs, states, constants):
 def dend_plrnn(p, inputs, states, constants):
     def step(now, s):
         phi = sum(alpha * relu(s["z"] + theta) for alpha, theta in zip(p["alpha"], p["theta"]))
-        return {"z": p["a"] * s["z"] + phi @ p["W"].T + p["h_0"] + now["x"] @ p["C"].T}
+        across = phi @ (p["W"] - np.diag(np.diag(p["W"]))).T
+        return {"z": p["a"] * s["z"] + across + p["h_0"] + now["x"] @ p["C"].T}
 
     return over_time(step, inputs, states, "z")
 
@@ -210,7 +211,8 @@ def dend_plrnn(p, inputs, states, constants):
 def dend_plrnn_clipped(p, inputs, states, constants):
     def step(now, s):
         phi = sum(alpha * (relu(s["z"] + theta) - relu(s["z"])) for alpha, theta in zip(p["alpha"], p["theta"]))
-        return {"z": p["a"] * s["z"] + phi @ p["W"].T + p["h_0"] + now["x"] @ p["C"].T}
+        across = phi @ (p["W"] - np.diag(np.diag(p["W"]))).T
+        return {"z": p["a"] * s["z"] + across + p["h_0"] + now["x"] @ p["C"].T}
 
     return over_time(step, inputs, states, "z")
 

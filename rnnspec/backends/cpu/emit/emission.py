@@ -25,6 +25,7 @@ IMPORTS = (
     "load",
     "load_one",
     "load_splat",
+    "max",
     "min",
     "number",
     "pointer",
@@ -43,6 +44,8 @@ IMPORTS = (
 LOCALS = (
     "active",
     "barrier",
+    "base",
+    "by_rows",
     "call",
     "chunk",
     "chunk_table",
@@ -50,24 +53,34 @@ LOCALS = (
     "count",
     "dest",
     "end",
+    "few",
     "fields",
     "first",
+    "fold",
+    "folds",
     "full",
     "gather",
     "group",
+    "high",
     "history_rows",
     "item",
     "k",
     "kernel",
     "lanes",
+    "leaf",
     "left",
     "lengths",
+    "live",
+    "low",
+    "max",
     "min",
     "n",
     "njit",
     "offset",
     "order",
     "outer",
+    "own",
+    "owners",
     "p",
     "part",
     "parts",
@@ -101,6 +114,7 @@ HEADER = (
     "outer",
     "gather",
     "scatter",
+    "fold",
     "chunks",
     "chunk_table",
     "order",
@@ -112,6 +126,7 @@ HEADER = (
     "parts",
     "barrier",
     "yielding",
+    "by_rows",
 )
 
 
@@ -148,19 +163,22 @@ class Emission(Text):
         """The padded width of a size: the distance between rows of a buffer."""
         return self.name(f"padded {size}", f"{size}_row")
 
-    def share(self, size: str, blocks: int = 1) -> tuple[str, str]:
+    def share(self, size: str, blocks: int = 1, everyone: bool = False) -> tuple[str, str]:
         """The unit blocks of a size that are this part's, `blocks` vectors each: the first of them,
-        and the first that is the next part's."""
-        key, text = f"share {size} {blocks}", f"{size}_group{blocks}" if blocks > 1 else f"{size}_block"
+        and the first that is the next part's. everyone: where parts have rows of their own too."""
+        key, text = f"share {size} {blocks} {everyone}", f"{size}_group{blocks}" if blocks > 1 else f"{size}_block"
+        text = f"{text}_of_all" if everyone else text
         return self.name(f"{key} first", f"{text}_first"), self.name(f"{key} end", f"{text}_end")
 
-    def units(self, size: str) -> str:
+    def units(self, size: str, everyone: bool = False) -> str:
         """The vectors of a size that are this part's, as a range."""
-        first, end = self.share(size)
+        first, end = self.share(size, everyone=everyone)
         return f"range({first} * lanes, {end} * lanes, lanes)"
 
-    def barrier(self) -> None:
-        with self.block("if parts > 1:"):
+    def barrier(self, when: str = "parts > 1") -> None:
+        """Parts wait for each other: `owners > 1` where they share units, `by_rows` where they
+        share rows."""
+        with self.block(f"if {when}:"):
             self.line("wait(barrier, parts, yielding)")
 
     def address(self, place: BufferPlace) -> str:

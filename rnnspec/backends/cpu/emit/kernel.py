@@ -13,12 +13,15 @@ from pprint import pformat
 from rnnspec.backends.cpu.emit.emission import HEADER, IMPORTS, Emission, Target
 from rnnspec.backends.cpu.emit.panels import all_panels, describe_panels, descriptor, split
 from rnnspec.backends.cpu.emit.stage import gradient, loop, whole
+from rnnspec.backends.cpu.machine import ALL, WHERE_A, WHERE_B
 from rnnspec.language.functions import PRIMITIVES
-from rnnspec.lowering.program import BufferPlace, Program
+from rnnspec.lowering.program import BufferPlace, OuterSum, Program
 from rnnspec.lowering.signature import gradient_sums, signature
 from rnnspec.symbolic.graph import size_of
 
-CHUNK_FIELDS = 5  # first step, steps, rows of the first step, rows before it on the tape, the same in a history
+# first step, steps, rows of the first step, rows before it on the tape, the same in a history, and
+# how many levels of sums are folded after it
+CHUNK_FIELDS = 6
 
 
 def emit(program: Program, target: Target, digest: str = "") -> str:
@@ -79,13 +82,23 @@ def _prologue(work: Emission) -> None:
 
 
 def _shares(work: Emission) -> None:
-    """Which units of every size are this part's, by vectors and by groups of a panel."""
-    grouped = [(p.size, split(p, work.target)[1]) for p in work.program.stages() if p.panels]
-    for size, blocks in dict.fromkeys([*((size, 1) for size in work.program.sizes()), *grouped]):
+    """Which units of every size are this part's, by vectors and by groups of a panel. Parts that
+    have rows of their own have all units, but of what is summed over all rows."""
+    program = work.program
+    grouped = [(p.size, split(p, work.target)[1]) for p in program.stages() if p.panels]
+    summed = [(p.size, split(p, work.target)[1]) for p in program.after if p.panels and p.sums]
+    alone = [*(s.size for s in program.states), *(p.size for p in program.after if p.sums)]
+    work.line("own, owners = part, parts")
+    with work.block("if by_rows != 0:"):
+        work.line("own, owners = 0, 1")
+    kinds = {(size, blocks, False): "own" for size, blocks in [*((size, 1) for size in program.sizes()), *grouped]}
+    kinds |= {(size, blocks, True): "part" for size, blocks in [*((size, 1) for size in alone), *summed]}
+    for (size, blocks, everyone), part in kinds.items():
         vectors = f"{work.pad(size)} // lanes"
         groups = f"({vectors} + {blocks - 1}) // {blocks}" if blocks > 1 else vectors
-        first, end = work.share(size, blocks)
-        work.line(f"{first}, {end} = {groups} * part // parts, {groups} * (part + 1) // parts")
+        first, end = work.share(size, blocks, everyone)
+        parts = "parts" if everyone else "owners"
+        work.line(f"{first}, {end} = {groups} * {part} // {parts}, {groups} * ({part} + 1) // {parts}")
 
 
 # --- a chunk
@@ -96,10 +109,13 @@ def _chunk(work: Emission) -> None:
     with work.block("for chunk in range(chunks):"):
         number = "(chunks - 1 - chunk)" if program.reverse else "chunk"
         work.line(f"fields = at(pointer_int(chunk_table), {CHUNK_FIELDS} * {number})")
-        fields = ", ".join(f"get(fields, {i})" for i in range(CHUNK_FIELDS))
+        fields = ", ".join(f"get(fields, {i})" for i in range(CHUNK_FIELDS - 1))
         work.line(f"t0, steps, n, row0, history_rows = {fields}")
         work.line("rows = steps * n")
         work.line("s_first, s_end = steps * part // parts, steps * (part + 1) // parts")
+        work.line("low, high = 0, n")
+        with work.block("if by_rows != 0:"):
+            work.line("low, high = n * part // parts, n * (part + 1) // parts")
         last = "get(pointer_int(active), t0 + steps - 1)"
         work.line(f"full = active == 0 or {last} >= n  # every row runs through the whole chunk")
         _places(work)
@@ -110,11 +126,16 @@ def _chunk(work: Emission) -> None:
         work.barrier()
         _stages(work)
         for outer in program.outers:
-            _outer(work, outer.parameter, outer.left, outer.right)
+            _outer(work, outer)
         for name, value in program.outputs.items():
             _transfer(work, "scatter", f"output {name}", program.places[value], size_of(program.graph, value))
         _carry(work, entering=False)
         work.barrier()
+        if signature(program).gradients:
+            work.line(f"folds = get(fields, {CHUNK_FIELDS - 1})")
+            with work.block("if folds > 0:"):
+                work.line(f"invoke(fold, {work.get('sums', 'sums size')}, folds, part, parts)")
+                work.barrier()
 
 
 def _stages(work: Emission) -> None:
@@ -130,6 +151,7 @@ def _stages(work: Emission) -> None:
         work.line("# after the loop")
     for stage in program.after:
         number = whole(work, stage, number)
+    work.barrier("by_rows != 0")
 
 
 def _used_places(program: Program) -> list[BufferPlace]:
@@ -177,7 +199,7 @@ def _carry(work: Emission, *, entering: bool) -> None:
         with work.block("for k in range(n):"):
             if ragged_side:
                 work.line("end = steps if lengths == 0 else min(steps, get(pointer_int(lengths), k) - t0)")
-            with work.block(f"for p in {work.units(state.size)}:"):
+            with work.block(f"for p in {work.units(state.size, everyone=True)}:"):
                 inside, outside = f"{place} * {padded} + p", f"k * {padded} + p"
                 if entering:
                     work.line(f"store({history}, {inside}, load({carry}, {outside}))")
@@ -185,8 +207,9 @@ def _carry(work: Emission, *, entering: bool) -> None:
                     work.line(f"store({carry}, {outside}, load({history}, {inside}))")
 
 
-def _outer(work: Emission, parameter: str, left: str, right: str) -> None:
-    program = work.program
+def _outer(work: Emission, outer: OuterSum) -> None:
+    program, parameter, left, right = work.program, outer.parameter, outer.left, outer.right
+    kept = {None: ALL, "left": WHERE_A, "right": WHERE_B}[program.kept(outer)]
     height, width = size_of(program.graph, left), size_of(program.graph, right)
     a, b = work.address(program.places[left]), work.address(program.places[right])
     units = work.name(f"size {height}")
@@ -194,5 +217,5 @@ def _outer(work: Emission, parameter: str, left: str, right: str) -> None:
     work.line(
         f"invoke(outer, {a} + first * item, {work.pad(height)}, {b}, {work.pad(width)}, rows, end - first,"
         f" {work.pad(width)}, {work.get(f'gradient {parameter}')} + first * {work.pad(width)} * item,"
-        f" {work.pad(width)}, scratch)  # d_{parameter} += {left} {right}^T"
+        f" {work.pad(width)}, scratch, {kept})  # d_{parameter} += {left} {right}^T"
     )

@@ -42,7 +42,7 @@ def descriptor(work: Emission, number: int) -> str:
 
 
 def describe_panels(work: Emission) -> None:
-    """Fills in the descriptors that `product` reads (tile.py says which field is which)."""
+    """Fills in the descriptors that `product` reads (products.py says which field is which)."""
     for number, panel, blocks in all_panels(work):
         program, gates = work.program, panel.accumulations
         described = panel_signature(program, panel)

@@ -24,7 +24,7 @@ def rowwise(work: Emission, stage: Stage) -> None:
     """All nodes of a stage, and the further places that their values are stored in."""
     for name in stage.rowwise:
         text = node_text(work.graph.nodes[name])
-        share = "first + count * part // parts, first + count * (part + 1) // parts"
+        share = "first + count * own // owners, first + count * (own + 1) // owners"
         with work.block(f"for row in range({share}):  # {name} = {text}"):
             _node(work, name)
             place = work.program.places[name]
@@ -101,11 +101,20 @@ def _running_sum(work: Emission, name: str, arg: str, reverse: bool) -> None:
         work.line(f"total = spread_lane(piece, {'0' if reverse else 'lanes - 1'})")
 
 
+def _term(work: Emission, name: str, first: str, second: str) -> str:
+    """The product of two factors, of which one's zeros may leave the other out."""
+    side = work.program.left.get(name)
+    if side is None:
+        return f"{first} * {second}"
+    return f"select({first if side == 'left' else second} == number(0.0), number(0.0), {first} * {second})"
+
+
 def _outer(work: Emission, name: str, left: str, right: str) -> None:
     height, width = _number(work, size_of(work.graph, left)), _number(work, size_of(work.graph, right))
     work.line(f"left, right, dest = {_source(work, left)}, {_source(work, right)}, {_source(work, name)}")
     with work.block(f"for unit in range({height}):"), work.block(f"for p in range(0, {width}, lanes):"):
-        work.line(f"store_first(dest, unit * {width} + p, load_splat(left, unit) * load(right, p), {width} - p)")
+        text = _term(work, name, "load_splat(left, unit)", "load(right, p)")
+        work.line(f"store_first(dest, unit * {width} + p, {text}, {width} - p)")
 
 
 def _product(work: Emission, name: str, matrix: str, vector: str) -> None:
@@ -114,7 +123,7 @@ def _product(work: Emission, name: str, matrix: str, vector: str) -> None:
     with work.block(f"for unit in range({height}):"):
         work.line("total = number(0.0)")
         with work.block(f"for p in range(0, {width}, lanes):"):
-            work.line(f"piece = load(source, unit * {width} + p) * load(right, p)")
+            work.line(f"piece = {_term(work, name, f'load(source, unit * {width} + p)', 'load(right, p)')}")
             work.line(f"total = total + select(first_lanes({width} - p, piece), piece, number(0.0))")
         work.line("store_one(dest, unit, horizontal_sum(total))")
 
@@ -125,7 +134,8 @@ def _transposed_product(work: Emission, name: str, matrix: str, vector: str) -> 
     with work.block(f"for p in range(0, {width}, lanes):"):
         work.line("total = number(0.0)")
         with work.block(f"for unit in range({height}):"):
-            work.line(f"total = total + load_splat(left, unit) * load(source, unit * {width} + p)")
+            text = _term(work, name, f"load(source, unit * {width} + p)", "load_splat(left, unit)")
+            work.line(f"total = total + {text}")
         work.line("store(dest, p, total)")
 
 
@@ -137,7 +147,8 @@ def _matrix_product(work: Emission, name: str, matrix: str, right: str, transpos
     with work.block(f"for unit in range({height}):"), work.block(f"for p in range(0, {width}, lanes):"):
         work.line("total = number(0.0)")
         with work.block(f"for k in range({inner}):"):
-            work.line(f"total = total + load_splat(source, {element}) * load(right, k * {width} + p)")
+            text = _term(work, name, f"load_splat(source, {element})", f"load(right, k * {width} + p)")
+            work.line(f"total = total + {text}")
         work.line(f"store_first(dest, unit * {width} + p, total, {width} - p)")
 
 

@@ -10,6 +10,8 @@ from rnnspec.lowering.program import Stage
 from rnnspec.lowering.signature import barriers, gradient_sums
 from rnnspec.symbolic.graph import operands, size_of
 
+LEAF, PIECE = 256, 16  # rows that are summed by themselves before they are added to a gradient, and before that
+
 
 def gradient(work: Emission, parameter: str) -> str:
     """The variable that points to where a gradient is summed."""
@@ -21,34 +23,47 @@ def loop(work: Emission, stages: tuple[Stage, ...], number: int) -> int:
     one."""
     with work.block(f"for s in range({'steps - 1, -1, -1' if work.program.reverse else 'steps'}):"):
         work.line("first, t = s * n, t0 + s")
-        _live(work, "t")
+        _live(work)
+        _own_rows(work)
         for stage in stages:
             number = _stage(work, stage, number)
             if barriers(work.program):
-                work.barrier()
+                work.barrier("owners > 1")
     if not barriers(work.program):
-        work.barrier()
+        work.barrier("owners > 1")
     return number
 
 
 def whole(work: Emission, stage: Stage, number: int) -> int:
-    """A stage over all rows of a chunk: at once if all are live and none needs to know its step,
-    else step by step."""
+    """A stage over all rows of a chunk: at once if all are live, all are this part's and none needs
+    to know its step, else step by step. What is summed over rows is summed over all of them."""
     program = work.program
     by_step = any(program.is_read(o, "step") for n in stage.nodes for o in operands(program.graph.nodes[n]))
-    work.line(f"spans = {'steps' if by_step else '1 if full else steps'}")
+    if stage.sums:
+        work.barrier("by_rows != 0")
+    at_once = "1 if full else steps" if stage.sums else "1 if full and by_rows == 0 else steps"
+    work.line(f"spans = {'steps' if by_step else at_once}")
     with work.block("for span in range(spans):"):
-        work.line("first, count, t = 0, rows, t0")
+        work.line("first, live, count, t = 0, rows, rows, t0")
         with work.block("if spans > 1 or steps == 1:"):
             work.line("first, t = span * n, t0 + span")
-            _live(work, "t")
+            _live(work)
+            if stage.sums:
+                work.line("count = live")
+            else:
+                _own_rows(work)
         number = _stage(work, stage, number)
-    work.barrier()
+    work.barrier("parts > 1" if stage.sums else "owners > 1")
     return number
 
 
-def _live(work: Emission, t: str) -> None:
-    work.line(f"count = n if active == 0 else min(n, get(pointer_int(active), {t}))")
+def _live(work: Emission) -> None:
+    work.line("live = n if active == 0 else min(n, get(pointer_int(active), t))")
+
+
+def _own_rows(work: Emission) -> None:
+    """The rows of a step that are this part's."""
+    work.line("first, count = first + low, max(low, min(live, high)) - low")
 
 
 def _stage(work: Emission, stage: Stage, number: int) -> int:
@@ -57,7 +72,7 @@ def _stage(work: Emission, stage: Stage, number: int) -> int:
     elif stage.rowwise:
         rowwise(work, stage)
     elif stage.sums:
-        with work.block(f"for p in {work.units(stage.size)}:"):
+        with work.block(f"for p in {work.units(stage.size, everyone=True)}:"):
             _unit_block(work, stage)
     elif _is_pointwise(stage):
         _row_by_row(work, stage)
@@ -75,12 +90,13 @@ def _products(work: Emission, stage: Stage, number: int) -> int:
     step before used last."""
     panels, blocks = split(stage, work.target)
     padded, width = work.pad(stage.size), f"{blocks} * lanes" if blocks > 1 else "lanes"
-    first, end = work.share(stage.size, blocks)
+    first, end = work.share(stage.size, blocks, bool(stage.sums))
     with work.block(f"for turn in range({first}, {end}):"):
         work.line(f"group = turn if t % 2 == 0 else {first} + {end} - 1 - turn")
         for panel in panels:
             values = ", ".join(a.value for a in panel.accumulations)
-            work.line(f"invoke(product, {descriptor(work, number)}, group, first, count)  # {values}")
+            function = work.get("kept product") if work.program.is_kept(panel) else "product"
+            work.line(f"invoke({function}, {descriptor(work, number)}, group, first, count)  # {values}")
             number += 1
         if _is_pointwise(stage):
             with work.block(f"for p in range(group * {width}, min({padded}, (group + 1) * {width}), lanes):"):
@@ -94,15 +110,42 @@ def _unit_block(work: Emission, stage: Stage) -> None:
     inner, hoisted = _loads(work, stage)
     for text in hoisted:
         work.line(text)
-    for parameter, _ in sums:
-        work.line(f"{_running(work, parameter)} = load({gradient(work, parameter)}, p)")
-    with work.block("for row in range(first, first + count):"):
-        work.line(f"offset = row * {padded} + p")
-        _compute(work, stage, inner)
-        for parameter, value in sums:
-            work.line(f"{_running(work, parameter)} = {_running(work, parameter)} + {work.value(value)}")
-    for parameter, _ in sums:
-        work.line(f"store({gradient(work, parameter)}, p, {_running(work, parameter)})")
+    if not sums:
+        with work.block("for row in range(first, first + count):"):
+            work.line(f"offset = row * {padded} + p")
+            _compute(work, stage, inner)
+        return
+    parameters = [parameter for parameter, _ in sums]
+    for parameter in parameters:
+        work.line(f"{_sum(work, parameter, 'total')} = load({gradient(work, parameter)}, p)")
+    with work.block(f"for leaf in range(first, first + count, {LEAF}):"):
+        _clear(work, parameters, "leaf")
+        with work.block(f"for few in range(leaf, min(leaf + {LEAF}, first + count), {PIECE}):"):
+            _clear(work, parameters, "piece")
+            with work.block(f"for row in range(few, min(few + {PIECE}, first + count)):"):
+                work.line(f"offset = row * {padded} + p")
+                _compute(work, stage, inner)
+                for parameter, value in sums:
+                    work.line(f"{_sum(work, parameter)} = {_sum(work, parameter)} + {work.value(value)}")
+            _add(work, parameters, "leaf", "piece")
+        _add(work, parameters, "total", "leaf")
+    for parameter in parameters:
+        work.line(f"store({gradient(work, parameter)}, p, {_sum(work, parameter, 'total')})")
+
+
+def _sum(work: Emission, parameter: str, of: str = "piece") -> str:
+    """The variable with a gradient's sum over a piece, a leaf, or all rows so far."""
+    return work.name(f"sum {parameter} {of}", f"d_{parameter}_{'sum' if of == 'piece' else f'{of}_sum'}")
+
+
+def _clear(work: Emission, parameters: list[str], of: str) -> None:
+    for parameter in parameters:
+        work.line(f"{_sum(work, parameter, of)} = number(0.0)")
+
+
+def _add(work: Emission, parameters: list[str], to: str, of: str) -> None:
+    for parameter in parameters:
+        work.line(f"{_sum(work, parameter, to)} = {_sum(work, parameter, to)} + {_sum(work, parameter, of)}")
 
 
 def _row_by_row(work: Emission, stage: Stage) -> None:
@@ -125,10 +168,6 @@ def _compute(work: Emission, stage: Stage, loads: list[str]) -> None:
     for value in dict.fromkeys(v for v, _ in stage.stores):
         for place in dict.fromkeys(p for v, p in stage.stores if v == value):
             work.line(f"store({work.rows(place)}, offset, {work.value(value)})")
-
-
-def _running(work: Emission, parameter: str) -> str:
-    return work.name(f"running {parameter}", f"d_{parameter}_sum")
 
 
 def _loads(work: Emission, stage: Stage) -> tuple[list[str], list[str]]:
@@ -166,8 +205,9 @@ def _clear_holes(work: Emission, stage: Stage) -> None:
     written = [p for p in dict.fromkeys(written) if program.buffers[p.buffer].saved or p.buffer in read_whole]
     if not written:
         return
-    with work.block("if part == 0 and count < n and first + count < rows:"):
+    with work.block("if part == 0 and live < n:"):
+        work.line("base = first // n * n")
         for place in written:
             padded = work.pad(program.buffers[place.buffer].size)
-            with work.block(f"for k in range((first + count) * {padded}, (first // n + 1) * n * {padded}, lanes):"):
+            with work.block(f"for k in range((base + live) * {padded}, (base + n) * {padded}, lanes):"):
                 work.line(f"store({work.rows(place)}, k, number(0.0))")

@@ -16,12 +16,14 @@ from pathlib import Path
 from rnnspec.language.load import digest
 from rnnspec.language.spec import Spec
 from rnnspec.lowering.pipeline import MODES, Keyed, stages
+from rnnspec.storage.locks import making
 
 
 def texts(spec: Spec, dtype: str) -> Mapping[str, str]:
     """The text of each kernel of a cell for this machine's CPU: {"forward": ..., "backward": ...,
     "infer": ...}."""
-    return _texts(Keyed(spec, digest(spec)), dtype)
+    with making:
+        return _texts(Keyed(spec, digest(spec)), dtype)
 
 
 @lru_cache(maxsize=256)

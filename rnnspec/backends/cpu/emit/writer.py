@@ -4,7 +4,7 @@ number."""
 from __future__ import annotations
 
 from rnnspec.lowering.writer import KernelWriter
-from rnnspec.symbolic.expressions import Value
+from rnnspec.symbolic.operations import Value
 
 
 class VectorWriter(KernelWriter):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -127,16 +127,11 @@ class Bound:
 
     def gradients(self) -> dict[str, Array]:
         """The sums over all rows and steps since `use`, parameter by parameter."""
-        found = {}
-        for name, (parts, full) in self.sums.items():
-            total = parts[0].copy()
-            for part in parts[1:]:
-                total += part
-            found[name] = total.reshape(full)
-        return found
+        return {name: np.array(_total(parts)).reshape(full) for name, (parts, full) in self.sums.items()}
 
     def _sums(self) -> dict[str, tuple[list[Array], tuple[int, ...]]]:
-        """Where the gradient of a parameter is summed in each block, and its shape."""
+        """Where the gradient of a parameter is summed, in each block level by level, and its
+        shape."""
         own, found = self.plan, {}
         for name, shape in own.code.layout["gradients"].items():
             full = full_shape(shape, own.sizes)
@@ -145,8 +140,9 @@ class Bound:
                 tuple(slice(0, n) for n in full or (1,)),
             )
             parts = [
-                memory.view(r.named[f"gradient {name}"], stored, own.code.dtype)[cut]
+                memory.view(r.named[f"gradient {name}"] + level * own.level_bytes, stored, own.code.dtype)[cut]
                 for r, memory in zip(own.scratch, self.memories)
+                for level in range(own.levels)
             ]
             found[name] = parts, full
         return found
@@ -163,13 +159,24 @@ class Bound:
         if self.plan.parts > 1:
             for barrier in self.barriers:  # an interrupted run leaves it open
                 barrier[:] = 0
-        run_blocks(self.plan.code.text.kernel, self.addresses, (self, keep), self.release)
+        at_once = self.plan.parts if self.plan.summed else len(self.addresses)
+        for first in range(0, len(self.addresses), at_once):
+            addresses = self.addresses[first : first + at_once]
+            run_blocks(self.plan.code.text.kernel, addresses, (self, keep), self.release)
 
     def release(self) -> None:
         """Lets parts go on that wait for one that may never come; what they compute then is of no
         use."""
         for barrier in self.barriers:
             barrier[BARRIER_BYTES - 64 :] = 1
+
+
+def _total(parts: Sequence[Array]) -> Array:
+    """The sum of arrays, of halves of them: always in the same order."""
+    if len(parts) == 1:
+        return parts[0]
+    middle = len(parts) // 2
+    return _total(parts[:middle]) + _total(parts[middle:])
 
 
 _IDLE: dict[int, Bound] = {}  # by the number of the plan; without a lock, for single operations on a dict are atomic

@@ -141,7 +141,18 @@ def pack(plan: PackPlan, params: Mapping[str, Array]) -> Packed:
         view = memory.view(offset, (width,), plan.code.dtype)
         for name in more:
             view += params[name].reshape(-1)
-    return Packed(plan.fields, plan.values + plan.moved * memory.start, memory)
+    fields, values = plan.fields, plan.values + plan.moved * memory.start
+    if "kept product" in plan.code.layout["fields"]:
+        fields = np.append(fields, plan.code.layout["fields"].index("kept product"))
+        values = np.append(values, _kept_product(plan, params))
+    return Packed(fields, values, memory)
+
+
+def _kept_product(plan: PackPlan, params: Mapping[str, Array]) -> int:
+    """The product whose terms a 0 leaves out: with finite weights, the one that all others are."""
+    matrices = {name for name, flat in zip(plan.sources, plan.flat) if not flat}
+    finite = all(np.isfinite(params[name]).all() for name in matrices)
+    return plan.code.runtime.product if finite else plan.code.runtime.kept_product
 
 
 @lru_cache(maxsize=16)

@@ -42,10 +42,12 @@ def region(layout: Mapping[str, Any], named: Mapping[str, int], size: int) -> Re
 @dataclass(frozen=True)
 class Plan:
     """What a call of a kernel needs that depends on sizes alone. Every block of rows is worked on
-    by `parts` threads, each at a part of the units. tables: per block and part, complete but for
+    by `parts` threads, each at a part of the units, or if `by_rows`, of the rows: then they meet
+    after each chunk, where each sums the gradients of a part of the units. tables: per block and part, complete but for
     addresses; scratch: per block; own: what each part has for itself. pieces: 0 where rows are
     those of a batch; else they are parts of them that may start anywhere (see
-    rnnspec/engine/spans.py), and steps lead on (1) or back (-1)."""
+    rnnspec/engine/spans.py), and steps lead on (1) or back (-1). summed: whether blocks are what
+    gradients are summed of, one after another, and not one for each thread."""
 
     code: CpuCode
     sizes: Mapping[str, int]
@@ -58,7 +60,11 @@ class Plan:
     tape_size: int
     widths: Mapping[str, int]  # of states
     zeroed: int  # bytes at the head of the scratch that start as zero: gradients, and a vector of zeros
+    levels: int  # how many sums there are of each gradient (rows.py), `level_bytes` apart
+    level_bytes: int
     pieces: int = 0
+    by_rows: bool = False
+    summed: bool = False
     number: int = field(default_factory=itertools.count().__next__)  # no other plan has it
 
     @property
@@ -66,11 +72,23 @@ class Plan:
         return sum(len(b.order) for b in self.blocks)
 
 
-def plan(own: CpuCode, sizes: Mapping[str, int], blocks: tuple[Block, ...], parts: int = 1, pieces: int = 0) -> Plan:
+def plan(
+    own: CpuCode,
+    sizes: Mapping[str, int],
+    blocks: tuple[Block, ...],
+    parts: int = 1,
+    pieces: int = 0,
+    by_rows: bool = False,
+    summed: bool = False,
+) -> Plan:
     """The plan of a kernel for sizes and blocks of rows, each of them shared by `parts` threads.
-    own: the kernel; sizes: the value of every size; pieces: see Plan."""
+    own: the kernel; sizes: the value of every size; pieces, by_rows, summed: see
+    Plan."""
     layout = own.layout
-    static = _static_fields(own, sizes) | {"parts": parts, "yielding": yield_address()}
+    levels = 1 + max((int(block.chunks[:, 5].max(initial=0)) for block in blocks), default=0)
+    level_bytes = _level_bytes(own, sizes)
+    static = _static_fields(own, sizes) | {"parts": parts, "yielding": yield_address(), "by_rows": int(by_rows)}
+    static |= {"sums size": level_bytes // own.dtype.itemsize}
     tables = []
     for block in blocks:
         fields = static | _block_fields(block)
@@ -80,16 +98,33 @@ def plan(own: CpuCode, sizes: Mapping[str, int], blocks: tuple[Block, ...], part
                 for part in range(parts)
             )
         )
-    scratch, zeroed = zip(*(_scratch(own, sizes, block) for block in blocks))
+    scratch, zeroed = zip(*(_scratch(own, sizes, block, levels) for block in blocks))
     tape, size = _tape(own, sizes, blocks)
     widths = {s: evaluate_size(w, sizes) for s, w in layout["states"].items()}
-    return Plan(own, sizes, blocks, parts, tuple(tables), scratch, _own(own), tape, size, widths, zeroed[0], pieces)
+    return Plan(
+        own,
+        sizes,
+        blocks,
+        parts,
+        tuple(tables),
+        scratch,
+        _own(own),
+        tape,
+        size,
+        widths,
+        zeroed[0],
+        levels,
+        level_bytes,
+        pieces,
+        by_rows,
+        summed,
+    )
 
 
 def _static_fields(own: CpuCode, sizes: Mapping[str, int]) -> dict[str, int]:
     r = own.runtime
-    outer = r.outer if any(len(shape) == 2 for shape in own.layout["gradients"].values()) else 0
-    fields = {"product": r.product, "outer": outer, "gather": r.gather, "scatter": r.scatter}
+    outer, fold = (r.outer, r.fold) if own.layout["gradients"] else (0, 0)
+    fields = {"product": r.product, "outer": outer, "gather": r.gather, "scatter": r.scatter, "fold": fold}
     for f in own.layout["fields"]:
         if f.startswith("size "):
             width = evaluate_size(f.removeprefix("size "), sizes)
@@ -111,14 +146,27 @@ def _width(own: CpuCode, size: str, sizes: Mapping[str, int]) -> int:
     return padded(evaluate_size(size, sizes), own.layout["lanes"])
 
 
-def _scratch(own: CpuCode, sizes: Mapping[str, int], block: Block) -> tuple[Region, int]:
+def _gradients(own: CpuCode, sizes: Mapping[str, int], arena: Arena) -> dict[str, int]:
+    """The places of the gradients' sums, one after another."""
+    shapes = {n: stored_shape(shape, sizes, own.layout["lanes"]) for n, shape in own.layout["gradients"].items()}
+    return {f"gradient {n}": arena.add(int(np.prod(shape)), own.dtype.itemsize) for n, shape in shapes.items()}
+
+
+def _level_bytes(own: CpuCode, sizes: Mapping[str, int]) -> int:
+    """How far apart two levels of the gradients' sums lie."""
+    arena = Arena()
+    start = arena.size
+    _gradients(own, sizes, arena)
+    return arena.size - start
+
+
+def _scratch(own: CpuCode, sizes: Mapping[str, int], block: Block, levels: int) -> tuple[Region, int]:
     """A block's memory: gradients, zeros and the barrier first, then buffers of a chunk and
     carries."""
     layout, item = own.layout, own.dtype.itemsize
-    arena, places = Arena(), dict[str, int]()
-    for name, shape in layout["gradients"].items():
-        stored = stored_shape(shape, sizes, layout["lanes"])
-        places[f"gradient {name}"] = arena.add(int(np.prod(stored)), item)
+    arena = Arena()
+    places = {"sums": arena.size} | _gradients(own, sizes, arena)
+    arena.size += (levels - 1) * _level_bytes(own, sizes)
     widest = max(
         (_width(own, f.removeprefix("size "), sizes) for f in layout["fields"] if f.startswith("size ")),
         default=layout["lanes"],

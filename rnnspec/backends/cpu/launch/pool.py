@@ -21,6 +21,7 @@ from numpy import ndarray as Array
 
 from rnnspec.backends.cpu.launch import mailbox
 from rnnspec.backends.cpu.launch.memory import address
+from rnnspec.storage.locks import Lock
 
 
 def default_threads() -> int:
@@ -50,7 +51,9 @@ class _Job:
         self.counted = False
         # the mailbox it was offered to, and what became of that
         self.box, self.word = 0, ctypes.c_int64(mailbox.WAITING)
-        self.claim = threading.RLock()  # of the thread that runs it, or calls it off; never given back
+        # of the thread that runs it, or calls it off; never given back. No job outlives a fork: the
+        # child has other Workers
+        self.claim = threading.RLock()
         self.done = threading.Event()
 
     def run(self) -> None:
@@ -75,7 +78,7 @@ class Workers:
         self.queue: SimpleQueue[_Job] = SimpleQueue()
         self.boxes: list[tuple[Array, int]] = []  # of each thread, and its address
         self.open = 0  # jobs that are not done
-        self.lock = threading.Lock()
+        self.lock = Lock()
 
     def hand(self, job: _Job) -> None:
         with self.lock:
@@ -165,8 +168,7 @@ def run_blocks(
 
 
 def _start_again() -> None:
-    """In the child of a fork: threads do not survive it, and whoever held the lock is not here to
-    release it."""
+    """In the child of a fork: threads do not survive it."""
     global workers
     workers = Workers()
 

@@ -14,6 +14,14 @@ from numpy import ndarray as Array
 from rnnspec.backends.cpu.launch.memory import padded
 from rnnspec.language.sizes import evaluate_size
 
+# Gradients are sums of many terms. Those of LEAF rows are summed alone (`outer` of products.py and
+# emit/stage.py do so); FOLD such sums are added up, then as many sums of those, and so on: the rounding errors of a
+# sum grow with the logarithm of the number of its terms. What a sum consists of depends on the
+# sizes of a call and its lengths alone, so its bits are the same for every number of threads.
+LEAF, FOLD = 256, 32
+MOST_ROWS = 2 * LEAF * FOLD  # of a block whose gradients are summed; more rows are several blocks
+MOST_STEPS = 256  # of a chunk: where rows end within it, each of its steps is a term of a sum
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -39,15 +47,16 @@ class Block:
     order: which of the call's rows they are, longest first. places: where the first step of each
     lies in the caller's arrays, as the kernel reads them. active: how many are live at each step.
     chunks: first step, steps, rows at its first step, rows before it, history rows before it (a
-    history has a step more), where "before" means within its segment. segments: the first chunk of
-    each and how many it has.
+    history has a step more), where "before" means within its segment; and how often, after it, sums
+    of gradients are added to those of the next level (`_folds`). segments: the first chunk of each
+    and how many it has.
     """
 
     order: Array  # [n] int64
     places: Array  # [n] int64
     lengths: Array | None  # [n] int64, falling
     active: Array | None  # [T] int64
-    chunks: Array  # [chunks, 5] int64
+    chunks: Array  # [chunks, 6] int64
     segments: tuple[tuple[int, int], ...]
     rows: int  # of the longest segment
     history_rows: int
@@ -122,7 +131,7 @@ def _block(
         t, rows, history, first = start, 0, 0, len(chunks)
         while t < min(last, start + segment) and len(order):
             n = len(order) if active is None else int(active[t])
-            size = min(last - t, start + segment - t, max(1, chunk_rows // n))
+            size = min(last - t, start + segment - t, max(1, chunk_rows // n), MOST_STEPS)
             chunks.append((t, size, n, rows, history))
             t, rows, history = t + size, rows + size * n, history + (size + 1) * n
         segments.append((first, len(chunks) - first))
@@ -135,13 +144,26 @@ def _block(
         where,
         own,
         active,
-        np.array(chunks, dtype=np.int64).reshape(-1, 5),
+        np.array([(*c, f) for c, f in zip(chunks, _folds(chunks, active is not None))], dtype=np.int64).reshape(-1, 6),
         tuple(segments),
         most_rows,
         most_history,
         most,
         most_of_history,
     )
+
+
+def _folds(chunks: Sequence[tuple[int, ...]], ragged: bool) -> list[int]:
+    """After each chunk, how many levels have got as many sums as one takes: from the last chunk to
+    the first, as gradients are summed. ragged: whether rows may end within a chunk."""
+    found, leaves = [], 0
+    for _, steps, n, *_ in reversed(chunks):
+        before, level = leaves, 0
+        leaves += max(-(-steps * n // LEAF), -(-steps // 4) if ragged else 0)
+        while before // FOLD ** (level + 1) != leaves // FOLD ** (level + 1):
+            level += 1
+        found.append(level)
+    return found[::-1]
 
 
 def chunk_rows(

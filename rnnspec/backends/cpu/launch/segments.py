@@ -8,7 +8,6 @@ steps both parts of what is kept grow as sqrt(T), and the whole costs one forwar
 from __future__ import annotations
 
 import math
-import threading
 import zlib
 from collections.abc import Mapping
 
@@ -19,6 +18,7 @@ from rnnspec.backends.cpu.launch.execute import Bound
 from rnnspec.backends.cpu.launch.pack import Packed
 from rnnspec.backends.cpu.launch.plan import Plan
 from rnnspec.backends.cpu.launch.tape import checked_bytes, new_histories, new_tape, read_history
+from rnnspec.storage.locks import Lock
 
 
 def segment_steps(steps: int) -> int:
@@ -41,7 +41,7 @@ class Segments:
         self.count = len(forward.blocks[0].segments)
         self.starts: list[dict[str, Array]] = []
         self.taped = -1  # the segment whose tape is in memory
-        self.lock = threading.Lock()
+        self.lock = Lock()
 
     @property
     def tape_bytes(self) -> int:

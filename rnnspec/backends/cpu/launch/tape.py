@@ -56,7 +56,7 @@ def checked_bytes(kept: object, expected: int, hint: str) -> Array:
 
 def restored(forward: Plan, kept: Array) -> Tape:
     """The Tape whose bytes these are, for a run of this plan. Raises ShapeError for others."""
-    array = checked_bytes(kept, forward.tape_size, ", to a kernel with the same number of threads")
+    array = checked_bytes(kept, forward.tape_size, "")
     return Tape(forward, Memory(array.size, np.ascontiguousarray(array)))
 
 
@@ -79,7 +79,7 @@ def read_history(tape: Tape, into: Mapping[str, Array], segment: int = 0) -> Non
                 part.named[f"buffer {buffer}"], (block.history_rows, padded(width, layout["lanes"])), own.code.dtype
             )
             begin, many = block.segments[segment]
-            for t0, count, n, _, before in block.chunks[begin : begin + many].tolist():
+            for t0, count, n, _, before, _ in block.chunks[begin : begin + many].tolist():
                 for s in range(count):
                     live = n if block.active is None else int(block.active[t0 + s])
                     through[block.places[:live] + (t0 + s) * step] = view[

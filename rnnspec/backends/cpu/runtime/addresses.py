@@ -1,5 +1,5 @@
 """The runtime as generated kernels and the launcher see it: addresses of the C functions of
-tile.py, moves.py and training.py."""
+products.py, moves.py and training.py."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ FUNCTIONS = ("product", "pack", "gather", "scatter", "clear")
 
 @dataclass(frozen=True)
 class Runtime:
-    """Addresses of the C functions `void f(int64, ...)` of tile.py and moves.py, and the bytes of
-    scratch that `outer` wants."""
+    """Addresses of the C functions `void f(int64, ...)` of products.py and moves.py, and the bytes
+    of scratch that `outer` wants."""
 
     dtype: str
     product: int
@@ -28,7 +28,17 @@ class Runtime:
     @property
     def outer(self) -> int:
         """Compiled apart, for inference does without it."""
-        return _addresses(self.dtype, ("outer",))[0]
+        return _addresses(self.dtype, ("outer", "fold"))[0]
+
+    @property
+    def fold(self) -> int:
+        return _addresses(self.dtype, ("outer", "fold"))[1]
+
+    @property
+    def kept_product(self) -> int:
+        """`product` without the terms whose factor from A is 0: compiled apart, for only weights
+        that are not finite need it."""
+        return _addresses(self.dtype, ("kept_product",))[0]
 
     @property
     def outer_scratch(self) -> int:

@@ -1,7 +1,7 @@
 """Moving numbers, in the runtime: weights into panels, rows of the caller's arrays into buffers and
 back.
 
-As in tile.py these are texts that are compiled for each dtype, and intrinsics that they call.
+As in products.py these are texts that are compiled for each dtype, and intrinsics that they call.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from rnnspec.backends.cpu.machine import ITEMSIZE, JOB, host, max_vectors
-from rnnspec.backends.cpu.runtime import tile
+from rnnspec.backends.cpu.runtime import products
 from rnnspec.backends.cpu.runtime.simd import at, copy, erase, get, load, pointer_int, store
 from rnnspec.backends.cpu.runtime.simd import pointer32 as pointer
 from rnnspec.backends.cpu.runtime.tile import loop
@@ -155,6 +155,17 @@ def scatter(src, src_row, dest, s_t, s_b, s_d, order, t0, dt, steps, n, active, 
                 copy_steps(to, s_d, origin, 1, width, width)
 
 
+def fold(sums, count, folds, part, parts):
+    """Adds the sums of a level, `count` numbers, to those of the next one, which lie behind them,
+    and makes them zero: the first `folds` levels one after another. part, parts: of the numbers."""
+    first, end = count // LANES * part // parts * LANES, count // LANES * (part + 1) // parts * LANES
+    for level in range(folds):
+        low, high = at(pointer(sums), level * count), at(pointer(sums), (level + 1) * count)
+        for i in range(first, end, LANES):
+            store(high, i, load(high, i) + load(low, i))
+        erase(at(low, first), end - first)
+
+
 def clear(address, count):
     """Set `count` elements to zero."""
     erase(pointer(address), count)
@@ -163,14 +174,22 @@ def clear(address, count):
 def source(dtype: str, functions: Sequence[str]) -> str:
     """The text of a module with some of the runtime's functions for "float32" or "float64"
     (compiled by addresses.py)."""
-    written = {**vars(tile), **globals()}
+    written = {**vars(products), **globals()}
     bits = 8 * ITEMSIZE[dtype]
-    header = f'''"""The CPU runtime for {dtype}: functions of rnnspec.backends.cpu.runtime.tile and moves."""
+    header = f'''"""The CPU runtime for {dtype}: functions of rnnspec.backends.cpu.runtime.products and moves."""
 from numba import njit
 from rnnspec.backends.cpu.runtime.moves import JOB, copy_steps, transpose
 from rnnspec.backends.cpu.runtime.simd import at, copy, erase, get, load, max, min, pointer_int, store
 from rnnspec.backends.cpu.runtime.simd import pointer{bits} as pointer
-from rnnspec.backends.cpu.runtime.tile import BLOCK_K, BLOCK_M, BLOCK_N, PRODUCT_K, most_rows, outer_tile, product_tile
+from rnnspec.backends.cpu.machine import ALL, BLOCK_K, BLOCK_M, BLOCK_N, WHERE_A, WHERE_B
+from rnnspec.backends.cpu.runtime.products import PRODUCT_K
+from rnnspec.backends.cpu.runtime.tile import kept_tile, most_rows, not_finite, outer_tile, product_tile
 LANES, MAX_VECTORS = {host().lanes[dtype]}, {max_vectors(host())}
 '''
-    return header + "".join(f'\n\n@njit(error_model="numpy")\n{inspect.getsource(written[name])}' for name in functions)
+    texts = {name: inspect.getsource(function) for name, function in written.items() if name in functions}
+    if "kept_product" in functions:
+        plain = inspect.getsource(products.product)
+        texts["kept_product"] = plain.replace("def product(", "def kept_product(").replace(
+            "product_tile(", "kept_tile("
+        )
+    return header + "".join(f'\n\n@njit(error_model="numpy")\n{texts[name]}' for name in functions)

@@ -1,7 +1,7 @@
 """Explicit SIMD for Numba: the operations that generated kernels and the runtime are made of.
 
 In: typed pointers, and vectors (vectors.py) of float32 or float64. Out: intrinsics, which cost a
-kernel's compilation next to nothing. No matrix products (tile.py) and no function bodies
+kernel's compilation next to nothing. No matrix products (products.py) and no function bodies
 (vector_math.py).
 
 Why not plain loops: LLVM's vectoriser gives up on the gate arithmetic (possible aliasing,

@@ -21,20 +21,23 @@ from rnnspec.backends.cpu.runtime import simd
 from rnnspec.backends.cpu.runtime.simd import (
     at,
     copy,
+    erase,
     get,
     load,
     load_one,
     load_splat,
     min,
     pointer_int,
+    select,
     store,
     store_one,
 )
+from rnnspec.backends.cpu.runtime.simd import number32 as number
 from rnnspec.backends.cpu.runtime.simd import pointer32 as pointer
 from rnnspec.backends.cpu.runtime.tile import loop
 from rnnspec.backends.cpu.runtime.vectors import I64, load_vector, vector_of
 
-# what the texts below see, with `pointer` above: as they stand they are for float32
+# what the texts below see, with `pointer` and `number` above: as they stand they are for float32
 LANES, sqrt = host().lanes["float32"], vars(simd)["sqrt"]
 DOUBLE = ir.DoubleType()
 
@@ -118,16 +121,38 @@ def squares(result, source, count):
     put_squares(pointer_int(result), pointer(source), count)
 
 
-def scatter_add(dest, ids, source, rows, width):
-    """dest[ids[r]] += source[r] for r < rows, in this order; rows of `width` elements."""
+def scatter_add(dest, ids, source, rows, width, lost):
+    """dest[ids[r]] += source[r] for r < rows, in this order; rows of `width` elements.
+
+    lost: 0, or the address of zeros of the size of dest, in which is kept what each addition is
+    short of (Kahan 1965): an error of two units in the last place however many rows there are. What
+    is lost of an infinite sum counts as 0.
+    """
     for r in range(rows):
         to, origin = at(pointer(dest), get(pointer_int(ids), r) * width), at(pointer(source), r * width)
+        short = at(pointer(lost), get(pointer_int(ids), r) * width)
         k = 0
+        if lost == 0:
+            while k + LANES <= width:
+                store(to, k, load(to, k) + load(origin, k))
+                k += LANES
+            while k < width:
+                store_one(to, k, load_one(to, k) + load_one(origin, k))
+                k += 1
         while k + LANES <= width:
-            store(to, k, load(to, k) + load(origin, k))
+            before, term = load(to, k), load(origin, k) - load(short, k)
+            total = before + term
+            rest = (total - before) - term
+            store(to, k, total)
+            store(short, k, select(rest - rest == number(0.0), rest, number(0.0)))
             k += LANES
         while k < width:
-            store_one(to, k, load_one(to, k) + load_one(origin, k))
+            one, more = load_one(to, k), load_one(origin, k) - load_one(short, k)
+            store_one(to, k, one + more)
+            left = ((one + more) - one) - more
+            store_one(short, k, left)
+            if left - left != left - left:
+                erase(at(short, k), 1)
             k += 1
 
 
@@ -137,8 +162,9 @@ def source(dtype: str, functions: Sequence[str]) -> str:
     bits = 8 * ITEMSIZE[dtype]
     header = f'''"""Training beside the recurrence, for {dtype}: functions of rnnspec.backends.cpu.runtime.training."""
 from numba import njit
-from rnnspec.backends.cpu.runtime.simd import at, copy, get, load, load_one, load_splat, min, pointer_int, sqrt
-from rnnspec.backends.cpu.runtime.simd import store, store_one, pointer{bits} as pointer
+from rnnspec.backends.cpu.runtime.simd import at, copy, erase, get, load, load_one, load_splat, min, pointer_int
+from rnnspec.backends.cpu.runtime.simd import number{bits} as number, pointer{bits} as pointer
+from rnnspec.backends.cpu.runtime.simd import select, sqrt, store, store_one
 from rnnspec.backends.cpu.runtime.training import put_squares
 LANES = {host().lanes[dtype]}
 '''

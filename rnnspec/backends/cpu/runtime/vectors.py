@@ -5,9 +5,9 @@ from.
 A vector fills one register of the machine as Numba sees it (NUMBA_CPU_NAME and NUMBA_CPU_FEATURES
 included). Loads and stores assume no more alignment than one element's.
 
-Arithmetic carries `contract arcp nsz` and never `nnan` or `ninf`: NaN and infinity must survive.
-Nor `reassoc`: in a loop over rows that LLVM unrolls it may write (a * b) * c otherwise from one
-copy of the body to the next, and a row's bits must not depend on its place.
+Arithmetic carries no fast-math flag: what is written is what is computed. With `nsz` x + 0 would
+be x, with `contract` x * y - x * y the rounding error of one product, with `reassoc` a row's bits
+could depend on its place in a loop that LLVM unrolls. `multiply_add` is there for sums of products.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from numba.extending import lower_builtin, register_model
 from rnnspec.backends.cpu.machine import host
 
 I1, I32, I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
-FLAGS = ("contract", "arcp", "nsz")
 SCALARS = {"float32": ir.FloatType(), "float64": ir.DoubleType()}
 
 
@@ -88,10 +87,8 @@ def _operator(op: Callable, cls: Any, arity: int, result: Callable, emit: Callab
         return emit(builder, *args)
 
 
-for _op, _name in [(operator.add, "fadd"), (operator.sub, "fsub"), (operator.mul, "fmul")]:
-    _operator(_op, VecType, 2, vec, lambda builder, a, b, name=_name: getattr(builder, name)(a, b, flags=FLAGS))
-# no flags: with arcp LLVM (20) makes 1 / sqrt(v) an estimate that is NaN at 0 and infinity
-_operator(operator.truediv, VecType, 2, vec, lambda builder, a, b: builder.fdiv(a, b))
+for _op, _name in [(operator.add, "fadd"), (operator.sub, "fsub"), (operator.mul, "fmul"), (operator.truediv, "fdiv")]:
+    _operator(_op, VecType, 2, vec, lambda builder, a, b, name=_name: getattr(builder, name)(a, b))
 _operator(operator.neg, VecType, 1, vec, lambda builder, a: builder.fneg(a))
 for _op, _sign in [
     (operator.lt, "<"),

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from rnnspec.backends.cuda.compile.source import Source
 from rnnspec.errors import BackendUnavailable
-from rnnspec.storage import atomic
+from rnnspec.storage import atomic, guarded
 from rnnspec.storage.cache import cached, sources_digest, uncollected
+from rnnspec.storage.locks import making
 from rnnspec.storage.sources import import_source
 
 COMPILERS = ("numba", "numba-cuda", "numpy", "nvidia-nvvm", "nvidia-cuda-nvcc", "cuda-toolkit")
@@ -37,6 +38,7 @@ def architecture(capability: tuple[int, int]) -> tuple[int, int]:
     return max((a for a in ARCHITECTURES if a <= capability), default=ARCHITECTURES[-1])
 
 
+@making
 def build(source: Source, target: tuple[int, int]) -> tuple[bytes, str]:
     """The PTX of a kernel for an architecture (or what `prebuilt` has of it), and the name of its
     entry. Raises BackendUnavailable where there is no compiler."""
@@ -91,7 +93,10 @@ def _found(source: Source, target: tuple[int, int]) -> bytes | None:
     path = next((path for path in paths if path.is_file()), None)
     if path is None:
         return None
-    content = path.read_bytes()
+    try:
+        content = guarded.read(path)
+    except guarded.Refused as error:
+        raise BackendUnavailable(f"{error}: copy or build it again, or delete it.") from None
     if hashlib.sha256(content[32:]).digest() != content[:32]:
         raise BackendUnavailable(f"{path} is damaged: copy or build it again, or delete it.")
     return content[32:]

@@ -2,7 +2,7 @@
 numba-cuda, whose successor would be too.
 
 Kernels are compiled to PTX; running them (driver.py) needs no compiler. What texts call beside
-Python: `select` and `larger`; `add_products`, for which a thousand lines would take minutes to
+Python: `select` and `larger`; `add_products` and its like, for which a thousand lines would take minutes to
 compile; and, for blocks that wait for each other, `arrive`, `arrived` and `fresh`, which the
 compiler neither moves nor drops, and which the cache of a processor does not answer.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +19,7 @@ import numpy as np
 
 from rnnspec.backends.cuda.compile.numba_passes import few_passes
 from rnnspec.errors import BackendUnavailable
+from rnnspec.storage.locks import Lock
 
 if not hasattr(np, "row_stack"):  # numba-cuda 0.30 imports it; NumPy 2.5 took it away
     np.row_stack = np.vstack  # type: ignore[attr-defined]
@@ -38,6 +38,7 @@ except ImportError as error:
     ) from error
 
 __all__ = [
+    "add_kept_products",
     "add_products",
     "arrive",
     "arrived",
@@ -70,31 +71,39 @@ def larger(a: Any, b: Any) -> Any:
     return a if a >= b or a != a else b
 
 
-@intrinsic
-def add_products(typing: Any, values: Any, at: Any, apart: Any, sums: Any, *weights: Any) -> Any:
-    """add_products(values, at, apart, sums, *weights) -> sums[r] + the sum over k of weights[k] *
-    values[at + r * apart + k], for each r.
+def _adding(kept: bool) -> Any:
+    def adding(typing: Any, values: Any, at: Any, apart: Any, sums: Any, *weights: Any) -> Any:
+        """(values, at, apart, sums, *weights) -> sums[r] + the sum over k of weights[k] * values[at +
+        r * apart + k], for each r; kept: a value of 0 leaves its weight out, be that NaN.
 
-    at and apart are whole vectors of 16 bytes, of which each is one load."""
-    whole = 128 // values.dtype.bitwidth
+        at and apart are whole vectors of 16 bytes, of which each is one load."""
+        whole = 128 // values.dtype.bitwidth
 
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        start = context.make_array(values)(context, builder, value=args[0]).data
-        totals, factors = (
-            cgutils.unpack_tuple(builder, args[i], count) for i, count in ((3, len(sums)), (4, len(weights)))
-        )
-        rows = [
-            builder.gep(start, [builder.add(args[1], builder.mul(args[2], args[2].type(r)))])
-            for r in range(len(totals))
-        ]
-        for first in range(0, len(factors), whole):
-            for r, row in enumerate(rows):
-                count, place = min(whole, len(factors) - first), builder.gep(row, [args[1].type(first)])
-                for factor, element in zip(factors[first:], _elements(builder, place, count, whole)):
-                    totals[r] = builder.fadd(totals[r], builder.fmul(factor, element))
-        return context.make_tuple(builder, sums, totals)
+        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            start = context.make_array(values)(context, builder, value=args[0]).data
+            totals, factors = (
+                cgutils.unpack_tuple(builder, args[i], count) for i, count in ((3, len(sums)), (4, len(weights)))
+            )
+            rows = [
+                builder.gep(start, [builder.add(args[1], builder.mul(args[2], args[2].type(r)))])
+                for r in range(len(totals))
+            ]
+            for first in range(0, len(factors), whole):
+                for r, row in enumerate(rows):
+                    count, place = min(whole, len(factors) - first), builder.gep(row, [args[1].type(first)])
+                    for factor, element in zip(factors[first:], _elements(builder, place, count, whole)):
+                        term, zero = builder.fmul(factor, element), ir.Constant(element.type, 0.0)
+                        if kept:
+                            term = builder.select(builder.fcmp_ordered("==", element, zero), zero, term)
+                        totals[r] = builder.fadd(totals[r], term)
+            return context.make_tuple(builder, sums, totals)
 
-    return sums(values, at, apart, sums, types.StarArgTuple(weights)), code
+        return sums(values, at, apart, sums, types.StarArgTuple(weights)), code
+
+    return intrinsic(adding)
+
+
+add_products, add_kept_products = _adding(False), _adding(True)
 
 
 def _elements(builder: Any, place: Any, count: int, whole: int) -> list[Any]:
@@ -113,8 +122,17 @@ def _add_products(values: Any, at: int, apart: int, sums: tuple[float, ...], *we
     return tuple(found)
 
 
+def _add_kept_products(values: Any, at: int, apart: int, sums: tuple[float, ...], *weights: float) -> tuple[float, ...]:
+    found = list(sums)
+    for r in range(len(found)):
+        for k, weight in enumerate(weights):
+            value = values[int(at + r * apart) + k]
+            found[r] = found[r] + (weight * value if value != 0 else value)
+    return tuple(found)
+
+
 if config.ENABLE_CUDASIM:  # where Python itself runs the texts
-    add_products = _add_products
+    add_products, add_kept_products = _add_products, _add_kept_products
 
 
 def _instruction(text: str, constraints: str, result: Any, builder: Any, pointer: Any, index: Any) -> Any:
@@ -178,7 +196,7 @@ def _device(capability: tuple[int, int]) -> Iterator[None]:
             numba.cuda.dispatcher.get_current_device = asked
 
 
-_LOCK = threading.Lock()
+_LOCK = Lock()
 
 
 def compile_ptx(

@@ -18,6 +18,8 @@ import numpy as np
 
 from rnnspec.backends.cuda.compile.shim import cuda, {dtype} as real, uint64
 
+ONE = np.uint64(1)
+
 
 def kernel({arguments}):
     i = uint64(cuda.blockIdx.x) * uint64(cuda.blockDim.x) + uint64(cuda.threadIdx.x)
@@ -33,6 +35,20 @@ _BODIES = {
         while k < count * size:
             total += parts[k]
             k += size
+        target[i] = total
+""",
+    ),
+    # target[k, i] = the sum of parts[k * piece : (k + 1) * piece, i], first to last
+    "fold_parts": (
+        ("target", "parts", "count", "size", "piece"),
+        """
+    if i // size * piece < count:
+        total = real(0.0)
+        k = i // size * piece
+        end = k + piece if k + piece < count else count
+        while k < end:
+            total += parts[k * size + i % size]
+            k += ONE
         target[i] = total
 """,
     ),
@@ -72,7 +88,7 @@ _KINDS = {"target": "real*", "source": "real*", "parts": "real*", "lengths": "in
 
 @cache
 def runtime_source(name: str, dtype: str) -> Source:
-    """ "add_parts", "move", "take" or "copy"."""
+    """ "add_parts", "fold_parts", "move", "take" or "copy"."""
     arguments, body = _BODIES[name]
     text = _HEAD.format(dtype=dtype, arguments=", ".join(arguments)) + body.lstrip("\n")
     return Source(name, dtype, text, arguments, tuple(_KINDS.get(a, "index") for a in arguments), THREADS, 0)

@@ -10,12 +10,15 @@ lies.
 
 from __future__ import annotations
 
+import itertools
 from functools import cache
 
 from rnnspec.backends.cuda.compile.source import Source
 from rnnspec.lowering.text import Lines
+from rnnspec.symbolic.left_out import Side
 
 SIDE, DEEP, EACH = 64, 16, 4
+LEAF = 256  # rows of an outer sum that are added up by themselves
 APART = SIDE + 4  # distance of rows in shared memory: aligned for vector loads
 THREADS = (SIDE // EACH) ** 2
 SHARED = 2 * DEEP * APART  # numbers
@@ -98,26 +101,31 @@ def _head(text: _Products) -> None:
     text.add(*(f"s{a}{b} = real(0.0)" for a in range(EACH) for b in range(EACH)))
 
 
-def _round(text: _Products) -> None:
-    """The terms that lie in shared memory."""
+def _round(text: _Products, kept: Side | None = None) -> None:
+    """The terms that lie in shared memory. kept: the factor whose zeros leave the other one out."""
     u, second = text.u, DEEP * APART
     text.add("cuda.syncthreads()", f"k = {u(0)}")
     with text.block(f"while k < {u(DEEP)}:"):
         text.add(*(f"a{a} = sh[k * {u(APART)} + i + {u(a)}]" for a in range(EACH)))
         text.add(*(f"b{b} = sh[k * {u(APART)} + j + {u(second + b)}]" for b in range(EACH)))
-        text.add(*(f"s{a}{b} = s{a}{b} + a{a} * b{b}" for a in range(EACH) for b in range(EACH)))
+        for a, b in itertools.product(range(EACH), range(EACH)):
+            term = f"a{a} * b{b}"
+            if kept:
+                term = f"({term} if {f'a{a}' if kept == 'left' else f'b{b}'} != real(0.0) else real(0.0))"
+            text.add(f"s{a}{b} = s{a}{b} + {term}")
         text.add(f"k += {u(1)}")
     text.add("cuda.syncthreads()")
 
 
 @cache
-def product_source(dtype: str) -> Source:
+def product_source(dtype: str, kept: bool = False) -> Source:
     """The kernel of a panel's products: target[row, unit] = start + sum over terms i and k of
     operand_i[row, k] * matrix_i[unit, k], for rows `first` to `first + count`.
 
     operands [terms], inner [terms]: rows of so many numbers each; matrices [gates * terms], strides
     [gates * terms * 2]: distances of units and of k; targets, starts, modes [gates]: FROM_BIAS
-    starts from a vector, FROM_ITSELF from the target. The first row is of step t0.
+    starts from a vector, FROM_ITSELF from the target. The first row is of step t0. kept: zeros of
+    an operand leave weights out.
     """
     text = _Products(PRODUCT_ARGUMENTS, "Products of a panel over many rows", dtype)
     u, side, deep = text.u, text.u(SIDE), text.u(DEEP)
@@ -142,13 +150,13 @@ def product_source(dtype: str) -> Source:
         with text.block("while k0 < depth:"):
             _bring_operand(text)
             _bring_matrix(text)
-            _round(text)
+            _round(text, "left" if kept else None)
             text.add(f"k0 += {deep}")
         text.add(f"term += {u(1)}")
     text.add("target, start, mode = targets[gate], starts[gate], modes[gate]")
     for a in range(EACH):
         _leave_row(text, a)
-    return text.source("product")
+    return text.source("kept_product" if kept else "product")
 
 
 def _bring_operand(text: _Products) -> None:
@@ -197,9 +205,10 @@ def _leave_row(text: _Products, a: int) -> None:
 
 
 @cache
-def outer_source(dtype: str) -> Source:
+def outer_source(dtype: str, kept: Side | None = None) -> Source:
     """The kernel of sums of outer products: parts[part, i, j] = sum over the part's rows of
-    left[row, i] * right[row, j]; a part has `chunk` of the `count` rows."""
+    left[row, i] * right[row, j]; a part has `chunk` of the `count` rows, of which every `LEAF` are
+    summed by themselves. kept: the factor whose zeros leave the other one out."""
     text = _Products(OUTER_ARGUMENTS, "Sums of outer products, in parts", dtype)
     u, side = text.u, text.u(SIDE)
     _head(text)
@@ -209,7 +218,10 @@ def outer_source(dtype: str) -> Source:
         f"v, z = thread % {side}, thread // {side}",
         "k0 = part * chunk",
         "end = k0 + chunk if k0 + chunk < count else count",
+        f"leaf = k0 + {u(LEAF)}",
     )
+    squares = [f"{a}{b}" for a, b in itertools.product(range(EACH), range(EACH))]
+    text.add(*(f"t{square} = real(0.0)" for square in squares))
     with text.block("while k0 < end:"):
         for q in range(EACH):
             text.add(f"row = k0 + z + {u(q * EACH)}", "live = row < end")
@@ -221,10 +233,13 @@ def outer_source(dtype: str) -> Source:
                     text.add(f"value = {factor}[row * {size} + {corner} + v]")
                 offset = f" + {u(place)}" if place else ""
                 text.add(f"sh[(z + {u(q * EACH)}) * {u(APART)} + v{offset}] = value")
-        _round(text)
+        _round(text, kept)
         text.add(f"k0 += {u(DEEP)}")
+        with text.block("if k0 >= leaf or k0 >= end:"):
+            text.add(*(f"t{square}, s{square} = t{square} + s{square}, real(0.0)" for square in squares))
+            text.add(f"leaf = k0 + {u(LEAF)}")
     for a in range(EACH):
         for b in range(EACH):
             with text.block(f"if y0 + i + {u(a)} < height and x0 + j + {u(b)} < width:"):
-                text.add(f"parts[(part * height + y0 + i + {u(a)}) * width + x0 + j + {u(b)}] = s{a}{b}")
-    return text.source("outer")
+                text.add(f"parts[(part * height + y0 + i + {u(a)}) * width + x0 + j + {u(b)}] = t{a}{b}")
+    return text.source(f"outer_{kept}" if kept else "outer")

@@ -155,7 +155,8 @@ def _moved(work: CudaText, name: str, access: Access, group: Group) -> None:
         case Outer(left, right):
             width = work.size(size_of(graph, right))
             with _elements(work, group, size):
-                access.write(name, "e", f"{access.read(left, f'e // {width}')} * {access.read(right, f'e % {width}')}")
+                factors = access.read(left, f"e // {width}"), access.read(right, f"e % {width}")
+                access.write(name, "e", _term(work, name, *factors))
         case Transpose(arg):
             height, width = (work.size(s) for s in graph.shapes[arg])
             with _elements(work, group, size):
@@ -185,6 +186,15 @@ def _product(work: CudaText, name: str, operands: tuple[str, str, bool], access:
         work.line(f"k = {work.u(0)}")
         work.line(f"while k < {inner}:")
         element = f"k * {height} + {unit}" if transposed else f"{unit} * {inner} + k"
-        work.line(f"    total = total + {access.read(matrix, element)} * {access.read(right, f'k{column}')}")
+        term = _term(work, name, access.read(matrix, element), access.read(right, f"k{column}"))
+        work.line(f"    total = total + {term}")
         work.line(f"    k += {work.u(1)}")
         access.write(name, "e", "total")
+
+
+def _term(work: CudaText, name: str, first: str, second: str) -> str:
+    """The product of two factors, of which one's zeros may leave the other out."""
+    side = work.program.left.get(name)
+    if side is None:
+        return f"{first} * {second}"
+    return f"({first} * {second} if {first if side == 'left' else second} != real(0.0) else real(0.0))"

@@ -19,7 +19,18 @@ from rnnspec.symbolic.graph import size_of
 
 FUNCTIONS = tuple(name for name in PRIMITIVES if name not in WRITTEN_OUT)
 OWN = {"float32": ("sin", "cos"), "float64": ()}  # functions that are ours (circular.py) and not NVIDIA's
-HELPERS = ("add_products", "arrive", "arrived", "cuda", "fresh", "larger", "real", "select", "uint64")
+HELPERS = (
+    "add_kept_products",
+    "add_products",
+    "arrive",
+    "arrived",
+    "cuda",
+    "fresh",
+    "larger",
+    "real",
+    "select",
+    "uint64",
+)
 LOCALS = (
     "across",
     "at",

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rnnspec.lowering.writer import NAME, QUOTIENT, KernelWriter
-from rnnspec.symbolic.expressions import Value
+from rnnspec.symbolic.operations import Value
 
 WRITTEN_OUT = frozenset({"sigmoid"})  # the primitives that the CUDA math library lacks
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from rnnspec.backends.cuda.loop.facts import Facts
 from rnnspec.backends.cuda.loop.kernel import loop_source
 from rnnspec.lowering.program import Program, Stage
 from rnnspec.lowering.signature import signature
+from rnnspec.storage.locks import once_only
 
 
 @dataclass
@@ -31,11 +31,11 @@ class CudaCode:
     sources: dict[Any, Source] = field(default_factory=dict)
     choices: dict[Any, TierChoice] = field(default_factory=dict)
 
-    @cached_property
+    @once_only
     def facts(self) -> Facts:
         return Facts(self.program)
 
-    @cached_property
+    @once_only
     def layout(self) -> Mapping[str, Any]:
         """What callers have to know of the kernels: the program's signature, by name."""
         return vars(signature(self.program))

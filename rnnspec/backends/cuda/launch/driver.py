@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-import threading
 from collections.abc import Callable, Hashable, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
 from functools import lru_cache
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from rnnspec.errors import BackendUnavailable, RnnspecError
+from rnnspec.storage.locks import Lock
 
 LEAST = (8, 0)  # compute capability
 LEAST_DRIVER = 12000
@@ -91,7 +91,7 @@ class Device:
         self.cooperative = bool(self._attribute(COOPERATIVE))
         self.context = c_void_p()
         self.functions: dict[Hashable, c_void_p] = {}
-        self.lock = threading.Lock()
+        self.lock = Lock()
 
     def _attribute(self, number: int) -> int:
         value = c_int()

@@ -23,11 +23,12 @@ from rnnspec.backends.cuda.launch.memory import DeviceArray
 from rnnspec.backends.cuda.loop.facts import Shape
 from rnnspec.backends.cuda.loop.grid import APART
 from rnnspec.language.sizes import evaluate_size
-from rnnspec.lowering.program import BufferPlace, CarriedState, Panel, Stage
+from rnnspec.lowering.program import BufferPlace, CarriedState, OuterSum, Panel, Stage
 from rnnspec.lowering.signature import gradient_sums
 from rnnspec.symbolic.graph import size_of
 
 BLOCKS = 8  # of a stage's kernel, for each processor, at most
+LEAF = 256  # numbers that are added up one after another, and sums of so many: errors grow with a logarithm
 OUTER_ROWS = 256  # of one part of a sum of outer products, at least
 PATIENCE = 1 << 24  # how often a block looks whether the others have come: some seconds, and a step takes microseconds
 
@@ -90,7 +91,7 @@ class Execution:
             if self.choice.tier == 3 or state not in self.code.facts.inside:
                 self.finish(state)
         for outer in program.outers:
-            self.outer(outer.parameter, outer.left, outer.right)
+            self.outer(outer)
         for name, value in program.outputs.items():
             self.outputs[name] = self.taken(program.places[value], self.size(size_of(program.graph, value)))
 
@@ -240,9 +241,11 @@ class Execution:
         if not count:
             return
         common = {"first": first, "count": count, "t0": t0, "n": self.n, "lengths": self.lengths_array.address}
-        for values, gates in panels if panels is not None else [self.panel(stage, panel) for panel in stage.panels]:
+        made = panels if panels is not None else [self.panel(stage, panel) for panel in stage.panels]
+        for panel, (values, gates) in zip(stage.panels, made, strict=True):
+            source = products.product_source(self.launcher.dtype.name, self.code.program.is_kept(panel))
             blocks = gates * up(count, products.SIDE) * up(values["units"], products.SIDE)
-            self.launcher(products.product_source(self.launcher.dtype.name), blocks, {**values, **common})
+            self.launcher(source, blocks, {**values, **common})
         if not has_work(stage):
             return
         source, processors = self.code.stage(stage), self.launcher.device.processors
@@ -254,6 +257,8 @@ class Execution:
         down, groups = THREADS // across, up(size, across)
         parts = min(up(count, down), max(1, BLOCKS * processors // max(1, groups)))
         chunk = up(up(count, parts), down) * down
+        if gradient_sums(self.code.program.graph, stage):
+            chunk = min(chunk, LEAF * down)  # what a thread adds up one after another
         parts = up(count, chunk)
         summed = [
             (parameter, self.launcher.new(parts * down, size))
@@ -269,8 +274,13 @@ class Execution:
             self.add(parameter, array)
 
     def add(self, parameter: str, parts: DeviceArray) -> None:
-        """Adds the rows of `parts` to a gradient."""
+        """Adds the rows of `parts` to a gradient, those of many in pieces."""
         total = self.gradients[parameter]
+        while parts.shape[0] > LEAF:
+            many = parts
+            parts = self.launcher.new(up(many.shape[0], LEAF), total.size)
+            given = {"target": parts.address, "parts": many.address, "count": many.shape[0], "size": total.size}
+            self.launcher.move("fold_parts", parts.shape[0] * total.size, **given, piece=LEAF)
         self.launcher.move(
             "add_parts", total.size, target=total.address, parts=parts.address, count=parts.shape[0], size=total.size
         )
@@ -324,17 +334,19 @@ class Execution:
                 )
         return self.own[key]
 
-    def outer(self, parameter: str, left: str, right: str) -> None:
+    def outer(self, outer: OuterSum) -> None:
+        parameter, left, right = outer.parameter, outer.left, outer.right
         program, rows = self.code.program, self.steps * self.n
+        kept = program.kept(outer)
         height, width = (self.size(size_of(program.graph, v)) for v in (left, right))
         tiles = up(height, products.SIDE) * up(width, products.SIDE)
         if not rows or not tiles:
             return
         wanted = max(1, 2 * self.launcher.device.processors // tiles)
-        chunk = max(OUTER_ROWS, up(rows, wanted))
+        chunk = min(max(OUTER_ROWS, up(rows, wanted)), LEAF * products.LEAF)
         parts = self.launcher.new(up(rows, chunk), height * width)
         self.launcher(
-            products.outer_source(self.launcher.dtype.name),
+            products.outer_source(self.launcher.dtype.name, kept),
             tiles * parts.shape[0],
             {
                 "left": self.address(program.places[left]),

@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
 from rnnspec.backends.cuda.emit.rowwise import waiting
 from rnnspec.language.sizes import evaluate_size
 from rnnspec.lowering.program import BufferPlace, CarriedState, Panel, Program, Stage
+from rnnspec.storage.locks import once_only
 from rnnspec.symbolic.graph import operands, size_of
 
 WARP = 32
@@ -48,12 +48,12 @@ class Facts:
 
     program: Program
 
-    @cached_property
+    @once_only
     def states(self) -> Mapping[str, CarriedState]:
         """The states by the buffers of their histories."""
         return {s.buffer: s for s in self.program.states}
 
-    @cached_property
+    @once_only
     def parts(self) -> Mapping[str, tuple[int, ...]]:
         """Accumulation -> the stages of the loop that add to it."""
         found: dict[str, list[int]] = defaultdict(list)
@@ -63,7 +63,7 @@ class Facts:
                     found[acc.value].append(number)
         return {v: tuple(stages) for v, stages in found.items()}
 
-    @cached_property
+    @once_only
     def made(self) -> frozenset[str]:
         """What the loop computes."""
         return frozenset(self.parts) | {n for stage in self.program.loop for n in (*stage.nodes, *stage.rowwise)}
@@ -76,7 +76,7 @@ class Facts:
             return None
         return state, "then" if place.shift else "now"
 
-    @cached_property
+    @once_only
     def tiles(self) -> Mapping[str, Tile]:
         """ "state <name>" and "value <name>" -> its tile."""
         tiles = {f"state {s.name}": (s.size, 2) for s in self.inside}
@@ -97,7 +97,7 @@ class Facts:
             return f"state {found[0].name}" if found else f"value {value}"
         return f"state {self.states[place.buffer].name}" if place.buffer in self.states else f"value {value}"
 
-    @cached_property
+    @once_only
     def _whole(self) -> frozenset[str]:
         graph, found = self.program.graph, set[str]()
         for stage in self.program.loop:
@@ -130,7 +130,7 @@ class Facts:
         read = {o for panel in stage.panels for o in panel.operands} | set(stage.reads(self.program.graph))
         return read | {v for v, _ in stage.stores if v not in stage.rowwise}
 
-    @cached_property
+    @once_only
     def outside(self) -> frozenset[str]:
         """The buffers that something else than the loop reads."""
         program = self.program
@@ -149,7 +149,7 @@ class Facts:
                 yield acc.value, self.program.places[acc.value]
         yield from dict.fromkeys([*stage.stores, *self.carried(stage)])
 
-    @cached_property
+    @once_only
     def inside(self) -> tuple[CarriedState, ...]:
         """The states that the loop computes or reads. The others are computed of all steps at once,
         and their history holds them."""
@@ -160,7 +160,7 @@ class Facts:
             if self.program.graph.states[s.name] in self.made or f"state {s.name}" in read
         )
 
-    @cached_property
+    @once_only
     def ready(self) -> tuple[CarriedState, ...]:
         """The states that the loop does not compute."""
         return tuple(s for s in self.program.states if self.program.graph.states[s.name] not in self.made)

@@ -264,4 +264,5 @@ def _add(own: _Product, operand: str, place: str, sums: list[str], weights: list
     work = own.work
     stride, together = work.u(work.shape.strides[work.facts.key(operand)]), ", ".join(sums)
     comma = "," * (len(sums) == 1)
-    work.line(f"{together}{comma} = add_products(sh, {place}, {stride}, ({together}{comma}), {', '.join(weights)})")
+    function = "add_kept_products" if work.program.is_kept(own.panel) else "add_products"
+    work.line(f"{together}{comma} = {function}(sh, {place}, {stride}, ({together}{comma}), {', '.join(weights)})")

@@ -1,0 +1,1 @@
+"""The adapters, one file a package; `comparison` says what a file has."""

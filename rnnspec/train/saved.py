@@ -1,0 +1,157 @@
+"""What a run folder says, checked before anything is made of it: a folder may be somebody else's.
+
+In: the JSON of a checkpoint and its arrays. Out: its TrainingConfig, or a ValueError that names the
+value. Whether the run fits the cell and the data is for `checkpoint` to say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from rnnspec.train.config import TrainingConfig
+
+LARGE = 2**31  # of whole numbers, as on the command line
+MOST_VALUES = 2**28  # of a batch: a sequence of each row, or its features
+Test = Callable[[Any], bool]
+
+
+def _whole(least: int, most: int = LARGE) -> Test:
+    return lambda v: isinstance(v, int) and not isinstance(v, bool) and least <= v < most
+
+
+def _number(good: Callable[[float], bool]) -> Test:
+    return lambda v: (isinstance(v, float) or _whole(-(2**63), 2**63)(v)) and abs(v) <= math.inf and good(v)
+
+
+def _mapping(value: Test) -> Test:
+    return lambda v: isinstance(v, dict) and all(value(item) for item in v.values())
+
+
+def _or_none(test: Test) -> Test:
+    return lambda v: v is None or test(v)
+
+
+def _list(test: Test) -> Test:
+    return lambda v: isinstance(v, list) and all(test(item) for item in v)
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str) and "\0" not in value
+
+
+def _any_number(value: Any) -> bool:
+    return _number(lambda _: True)(value) or (isinstance(value, float) and math.isnan(value))
+
+
+def _snapshot(value: Any) -> bool:
+    scores = {k: v for k, v in value.items() if k != "sample"} if isinstance(value, dict) else None
+    return SCORES(scores) and _whole(0, 2**62)(value.get("step")) and isinstance(value.get("sample", ""), str)
+
+
+POSITIVE, NONNEGATIVE = _number(lambda v: 0 < v < math.inf), _number(lambda v: 0 <= v < math.inf)
+UP_TO_INF = _number(lambda v: v > 0)
+CONFIG: Mapping[str, Test] = {
+    "cell": lambda v: _text(v) and bool(v),
+    "task": _text,
+    "choices": _mapping(lambda v: _text(v) or _number(math.isfinite)(v)),
+    "sizes": _mapping(_whole(1)),
+    "options": _mapping(lambda v: isinstance(v, bool) or _text(v) or _number(lambda n: abs(n) <= 1e7)(v)),
+    "data": _or_none(_text),
+    **dict.fromkeys(("hidden", "embed", "layers", "batch", "length", "every"), _whole(1)),
+    "dropout": _number(lambda v: 0 <= v <= 1),
+    "bidirectional": lambda v: isinstance(v, bool),
+    "steps": _or_none(_whole(0)),
+    "seconds": _or_none(POSITIVE),
+    "optimiser": _text,
+    "lr": POSITIVE,
+    "momentum": NONNEGATIVE,
+    "decay": NONNEGATIVE,
+    "schedule": _text,
+    "clip": UP_TO_INF,
+    "clip_value": UP_TO_INF,
+    "retain": _whole(0),
+    "patience": _whole(0),
+    "seed": _whole(0, 2**64),
+    "equations": _list(_text),
+    "digest": _text,
+}
+"""What each field of a TrainingConfig may be: what the command line lets through."""
+
+NAMES = _list(_text)
+MEMORY: Mapping[str, Test] = {
+    "vocabulary": _text,
+    "words": NAMES,
+    "symbols": NAMES,
+    "source": NAMES,
+    "target": NAMES,
+}
+SCORES = _mapping(_or_none(_any_number))
+META: Mapping[str, Test] = {
+    "memory": lambda v: isinstance(v, dict) and all(MEMORY.get(key, lambda _: False)(item) for key, item in v.items()),
+    "data_sha256": _text,
+    "cursor": _mapping(_whole(0, 2**62)),
+    "state": lambda v: v in ("none", "tuple", "array"),
+    "best": _or_none(
+        lambda v: (
+            isinstance(v, dict)
+            and set(v) == {"step", "value"}
+            and _whole(0, 2**62)(v["step"])
+            and _any_number(v["value"])
+        )
+    ),
+    **dict.fromkeys(("step", "skipped", "tokens"), _whole(0, 2**62)),
+    "seconds": NONNEGATIVE,
+    "history": lambda v: (
+        isinstance(v, dict)
+        and set(v) == {"loss", "snapshots"}
+        and _list(_any_number)(v["loss"])
+        and _list(_snapshot)(v["snapshots"])
+    ),
+    "arrays": NAMES,
+}
+"""What each part of a checkpoint may be, beside its format and its configuration."""
+
+
+def config_of(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> TrainingConfig:
+    """The configuration of a saved run whose every part is what it should be."""
+    for name, test in META.items():
+        _check(name, meta[name], test)
+    config = meta["config"]
+    if unknown := [name for name in config if name not in CONFIG]:
+        raise ValueError(f"there is no setting {unknown[0]!r}"[:100])
+    for name, value in config.items():
+        _check(name, value, CONFIG[name])
+    for name in {*arrays, *meta["arrays"]}:
+        if name not in meta["arrays"] or name not in arrays:  # a damaged list of members ends early, or names others
+            raise ValueError(f"the array {name!r} is lost"[:100])
+    found = TrainingConfig(**{**config, "equations": tuple(config.get("equations", ()))})
+    _check_sizes(found, {name: a for name, a in arrays.items() if name.startswith("model/")})
+    if (meta["state"] == "none") == any(name.startswith("state/") for name in arrays):
+        raise ValueError(f"its carried state is {meta['state']!r}, and its arrays say otherwise")
+    for name, array in arrays.items():
+        if array.dtype.kind not in "iuf":
+            raise ValueError(f"the array {name!r} is {array.dtype}"[:100])
+    return found
+
+
+def _check(name: str, value: Any, test: Test) -> None:
+    if not test(value):
+        raise ValueError(f"{name} can't be {str(value)[:60]!r}")
+
+
+def _check_sizes(config: TrainingConfig, model: Mapping[str, np.ndarray]) -> None:
+    """Nothing is made of a size that no array of the model speaks of: it could take all memory
+    there is."""
+    longest = max((max(array.shape, default=1) for array in model.values()), default=0)
+    for name in ("hidden", *(f"sizes {n}" for n in config.sizes)):
+        value = config.sizes[name[6:]] if name.startswith("sizes ") else config.hidden
+        if value > longest:
+            raise ValueError(f"{name} is {value}, and the longest axis of its weights {longest}")
+    if config.layers > len(model):
+        raise ValueError(f"layers is {config.layers}, and it has {len(model)} weights")
+    if config.batch * config.length > MOST_VALUES:
+        raise ValueError(f"batch is {config.batch}, length {config.length}: too much for any machine")
