@@ -21,12 +21,12 @@ from rnnspec.storage.locks import making
 
 if TYPE_CHECKING:
     from rnnspec import transform
-    from rnnspec.backends.cpu.native import loaded, unload
     from rnnspec.compare.comparison import Comparison
     from rnnspec.compare.verdict import diff
     from rnnspec.engine import noise
     from rnnspec.engine.compile import compile
     from rnnspec.engine.kernel import Kernel
+    from rnnspec.engine.loaded import loaded, unload
     from rnnspec.engine.results import Gradients, Inference, Run
     from rnnspec.errors import BackendUnavailable, DtypeError, RnnspecError, ShapeError, SpecError, UnsupportedError
     from rnnspec.language.hints import SpecHint
@@ -42,8 +42,8 @@ _HOME = {
     "spec_names": "language.load",
     "Spec": "language.spec",
     "SpecHint": "language.hints",
-    "loaded": "backends.cpu.native",
-    "unload": "backends.cpu.native",
+    "loaded": "engine.loaded",
+    "unload": "engine.loaded",
     "compile": "engine.compile",
     "Kernel": "engine.kernel",
     "Run": "engine.results",

@@ -146,8 +146,10 @@ class Table:
         return self.atom("power", (base, exponent), shape)
 
     def function(self, name: str, args: tuple[Value, ...], shape: Shape) -> Value:
-        """tanh(-v) is -tanh(v), sigmoid(-v) is 1 - sigmoid(v), where every term of v is
-        negative."""
+        """tanh(-v) is -tanh(v), sigmoid(-v) is 1 - sigmoid(v), where every term of v is negative;
+        sqrt(v) is v**0.5."""
+        if name == "sqrt":
+            return self.power(args[0], sympy.Rational(1, 2), shape)
         mirror = FUNCTIONS[name].mirror if name in FUNCTIONS else None
         if mirror is not None and args[0] != 0 and all(number < 0 for number, _ in terms(args[0])):
             return mirror - self.atom(name, (-args[0],), shape)

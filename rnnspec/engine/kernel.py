@@ -203,9 +203,9 @@ class Kernel(ABC):
         memory and number of threads, from the same arguments.
 
         params, inputs, lengths, noise, pieces, steps, rows: as `record` had them; tape: the array
-        it gave. The Run has no outputs and no final states. The tape is not copied, and must not be written to.
-        Of inputs only the shapes are read, unless memory is "low": then they are read again, and
-        that they are as they were at `record` is the caller's to see to. Raises ShapeError where
+        it gave. The Run has no outputs and no final states. The tape is not copied, and must not be
+        written to. Of inputs only the shapes are read, unless memory is "low": then they are read
+        again, and that they are as they were at `record` is the caller's to see to. Raises ShapeError where
         the tape is not one of these arguments.
         """
         call = self.call(params, inputs, None, lengths, noise=noise, pieces=pieces, steps=steps, rows=rows)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-# Mills' ratio times (v + 4), by u = (v - 4) / (v + 4), highest power first, for v of 1.4 and more: a Chebyshev fit
-# in mpmath with 40 digits; the largest error of the fit is 1.1e-17
+# Mills' ratio times (v + 4), by u = (v - 4) / (v + 4), highest power first, for v of 1.4 and more:
+# a Chebyshev fit in mpmath with 40 digits; the largest error of the fit is 1.1e-17
 MILLS = (
     9.694898714446178e-08,
     -1.8207544563800943e-07,

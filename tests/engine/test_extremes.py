@@ -91,7 +91,7 @@ def centred(x: Any) -> Any:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_norms_and_means_of_large_and_tiny_numbers(dtype):
-    """Values and the gradients of the sum of all, at every order of magnitude that the dtype has."""
+    """Values and gradients of weighted sums, at every order of magnitude that the dtype has."""
     spec = loads(
         cell(
             "n[t] = norm(x[t])\n  m[t] = mean(x[t])\n  l[t] = layer_norm(x[t], 1e-5)\n  k[t] = layer_norm(x[t], 0)\n"

@@ -179,6 +179,11 @@ def _total(parts: Sequence[Array]) -> Array:
     return _total(parts[:middle]) + _total(parts[middle:])
 
 
+def forget_idle() -> None:
+    """Lets go of what is kept of earlier calls for later ones."""
+    _IDLE.clear()
+
+
 _IDLE: dict[int, Bound] = {}  # by the number of the plan; without a lock, for single operations on a dict are atomic
 
 
