@@ -329,21 +329,26 @@ def _specs(cell: Cell | Sequence[Cell], num_layers: int | None, settings: Mappin
     return [c if isinstance(c, Spec) else load(c) for c in cell]
 
 
-def check_dropout(dropout: float, depth: int) -> None:
-    """Raises ValueError unless this is a chance; warns where there are no layers between which it
-    could act. depth: the number of layers."""
+def check_dropout(dropout: object) -> None:
+    """Raises ValueError unless this is a probability."""
     if (
         isinstance(dropout, bool | np.bool_)
         or not isinstance(dropout, int | float | np.floating)
         or not 0.0 <= dropout <= 1.0
     ):
         raise ValueError(f"dropout must be a probability between 0 and 1, got {dropout!r}.")
+
+
+def check_dropout_of(depth: int, dropout: float) -> None:
+    """Raises ValueError unless this is a probability; warns where there are no layers between which
+    it could act. depth: the number of layers."""
+    check_dropout(dropout)
     if dropout and depth == 1:
         warnings.warn(f"dropout={dropout} acts between layers, and there is only one: it does nothing.", stacklevel=6)
 
 
 def _check_options(depth: int, dropout: float, merge: str, flags: Mapping[str, bool]) -> None:
-    check_dropout(dropout, depth)
+    check_dropout_of(depth, dropout)
     if merge not in MERGES:
         raise ValueError(f"merge must be one of {', '.join(map(repr, MERGES))}; got {merge!r}.")
     if not flags["bidirectional"]:

@@ -28,7 +28,7 @@ from rnnspec.layers.arguments import (
 )
 from rnnspec.layers.attributes import Attributes
 from rnnspec.layers.backward import backward
-from rnnspec.layers.description import Cell, Layers, check_dropout, describe_layers
+from rnnspec.layers.description import Cell, Layers, check_dropout_of, describe_layers
 from rnnspec.layers.forward import forward, run_forward, run_infer, run_record
 from rnnspec.layers.layer import Full, Layer
 from rnnspec.layers.runs import Direction, StackCall, StackGradients, StackRun, StackWeights, checked_weights
@@ -129,7 +129,7 @@ class Stack(Attributes):
 
     @dropout.setter
     def dropout(self, rate: float) -> None:
-        check_dropout(rate, self.description.num_layers)
+        check_dropout_of(self.description.num_layers, rate)
         self.description = replace(self.description, dropout=float(rate))
 
     # --- weights
