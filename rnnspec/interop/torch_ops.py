@@ -292,6 +292,3 @@ def _(  # type: ignore[no-untyped-def]
     with_gradient = _differentiable(layers, fed, inputs).values()
     before = filter(torch.is_floating_point, states)  # a count of steps has no gradient
     return [x.new_empty(x.shape) for x in (*_trained(layers, params).values(), *with_gradient, *before)]
-        x.new_empty(x.shape)
-        for x in (*_trained(layers, params).values(), *with_gradient, *filter(torch.is_floating_point, states))
-    ]
