@@ -42,6 +42,8 @@ from rnnspec.symbolic.graph import (
 from rnnspec.symbolic.operations import Value, add, divide, multiply, negative, power, subtract, total
 
 MAX_TERMS = 400  # of a polynomial; a longer one stays a product
+MAX_WORK = 2_000  # terms multiplied with one another for one graph; what is beyond stays a product
+MAX_BITS = 4000  # of a number; a product with a larger one stays a product
 ELEMENTWISE = frozenset(FUNCTIONS) | {"power", "select", "times"}
 PARTIAL = frozenset({"log", "log1p", "sqrt", "power"})  # operations that are not defined for all real numbers
 
@@ -94,6 +96,12 @@ def terms(form: Value) -> list[tuple[Value, list[tuple[Value, Value]]]]:
     return [] if form == 0 else found
 
 
+def _bits(form: Value) -> int:
+    """The length of the longest number that a form multiplies by."""
+    numbers = [number for number, _ in terms(form)]
+    return max((max(abs(n.p), n.q).bit_length() for n in numbers if n.is_Rational), default=0)
+
+
 @dataclass
 class Table:
     """Atoms by their symbols: equal atoms are one symbol."""
@@ -101,6 +109,8 @@ class Table:
     atoms: dict[str, Atom] = field(default_factory=dict)
     known: dict[Atom, str] = field(default_factory=dict)
     domains: dict[str, frozenset[str]] = field(default_factory=dict)
+    of_forms: dict[Value, frozenset[str]] = field(default_factory=dict)  # domains, again
+    work: int = 0  # terms multiplied so far
 
     def atom(self, op: str, args: tuple[Any, ...], shape: Shape) -> Value:
         made = Atom(op, args, shape)
@@ -114,6 +124,11 @@ class Table:
     def domain(self, form: Value) -> frozenset[str]:
         """What a form is not defined for all numbers by: its poles and the atoms of partial
         operations, those inside other atoms too."""
+        if form not in self.of_forms:
+            self.of_forms[form] = self._domain(form)
+        return self.of_forms[form]
+
+    def _domain(self, form: Value) -> frozenset[str]:
         found = set()
         for _, factors in terms(form):
             for factor, exponent in factors:
@@ -131,9 +146,17 @@ class Table:
     # elementwise
 
     def multiply(self, a: Value, b: Value, shape: Shape) -> Value:
-        if len(sympy.Add.make_args(a)) * len(sympy.Add.make_args(b)) > MAX_TERMS:
+        if self.is_large(a, b):
             return self.atom("times", tuple(sorted((a, b), key=str)), shape)
         return sympy.Add(*(x * y for x, y in pairs(sympy.Add.make_args(a), sympy.Add.make_args(b))))
+
+    def is_large(self, a: Value, b: Value) -> bool:
+        """Whether the product of two forms stays one. What is written out is counted."""
+        count = len(sympy.Add.make_args(a)) * len(sympy.Add.make_args(b))
+        if count > MAX_TERMS or self.work + count > MAX_WORK or _bits(a) + _bits(b) > MAX_BITS:
+            return True
+        self.work += count
+        return False
 
     def power(self, base: Value, exponent: Value, shape: Shape) -> Value:
         if exponent.is_Integer and 0 < exponent <= 8:
@@ -177,7 +200,7 @@ class Table:
 
     def times(self, matrix: Value, vector: Value, shape: Shape) -> Value:
         """matrix @ vector, written out over the terms of both."""
-        if len(sympy.Add.make_args(matrix)) * len(sympy.Add.make_args(vector)) > MAX_TERMS:
+        if self.is_large(matrix, vector):
             return self.atom("product", (matrix, vector), shape)
         total = sympy.S.Zero
         for (a, left), (b, right) in pairs(terms(matrix), terms(vector)):
@@ -254,6 +277,7 @@ def normal_forms(
 ) -> Forms:
     """The normal forms of a graph. `leaf` gives the parameter that the graph calls so, `role` the
     name of an input or state; parameters in `negative` are the negatives of their leaves."""
+    table.work = 0
     work = _Normal(graph, table, leaf, role, negative)
     for name, node in graph.nodes.items():
         made = work.node(node, graph.shapes[name])

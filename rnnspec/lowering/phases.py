@@ -66,7 +66,8 @@ class Phases:
     accumulation that it is a term of. accumulations: value -> the products and the biases of which
     it is the sum. sunk: nodes of the before phase that have no buffer, but are computed again where
     they are read. uses: node -> the nodes that read it. rowwise: nodes that need whole rows. taps:
-    the states that only hold an earlier value (taps.py).
+    the states that only hold an earlier value (taps.py). fixed: nodes that depend on parameters
+    alone. resolved: sunk node -> what it reads, sunk nodes replaced by what they read.
     """
 
     graph: Graph
@@ -80,11 +81,16 @@ class Phases:
     uses: dict[str, list[str]] = field(init=False)
     rowwise: set[str] = field(init=False)
     taps: Taps = field(init=False)
+    fixed: set[str] = field(default_factory=set)
+    resolved: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.uses = self.graph.uses()
         self.taps = taps_of(self.graph)
         self.rowwise = {n for n in self.graph.nodes if self.needs_whole_rows(n)}
+        for name, node in self.graph.nodes.items():
+            if self.is_parameter(name) if isinstance(node, Read) else self.fixed.issuperset(operands(node)):
+                self.fixed.add(name)
 
     # --- what a node is
 
@@ -110,10 +116,7 @@ class Phases:
 
     def is_once_per_sequence(self, name: str) -> bool:
         """Whether a value depends on parameters alone."""
-        node = self.graph.nodes[name]
-        if isinstance(node, Read):
-            return node.kind == "parameter"
-        return all(self.is_once_per_sequence(o) for o in operands(node))
+        return name in self.fixed
 
     def needs_whole_rows(self, name: str) -> bool:
         """Whether a node needs whole rows, and so a stage of its own."""
@@ -208,6 +211,9 @@ class Phases:
     def assign_levels(self) -> None:
         """Levels: 0 until a product has to wait for something computed in the same phase."""
         level = self.level
+        for name in self.graph.nodes:
+            if name in self.sunk:
+                self.resolved[name] = self.resolved_operands(name)
         for name in self.taps.order:
             if self.is_read(name) or self.is_summed_outer(name) or name in self.absorbed or name in self.sunk:
                 continue
@@ -257,12 +263,12 @@ class Phases:
         apart = name in self.rowwise or operand in self.rowwise or self.size(operand) != self.size(name)
         return self.level[operand] + (1 if apart else 0)
 
-    def resolved_operands(self, name: str) -> list[str]:
+    def resolved_operands(self, name: str) -> tuple[str, ...]:
         """The operands of a node, those that are sunk replaced by theirs."""
-        resolved: list[str] = []
+        found: dict[str, None] = {}
         for operand in operands(self.graph.nodes[name]):
-            resolved += self.resolved_operands(operand) if operand in self.sunk else [operand]
-        return resolved
+            found |= dict.fromkeys(self.resolved.get(operand, (operand,)))
+        return tuple(found)
 
 
 def _sum_terms(node: Node) -> list[str]:

@@ -37,12 +37,17 @@ class Stages:
 @making
 def graphs(spec: Spec) -> tuple[Graph, Graph]:
     """Spec -> Graph, and its adjoint."""
+    return _graphs(Keyed(spec, digest(spec)))
+
+
+@lru_cache(maxsize=16)
+def _graphs(keyed: Keyed) -> tuple[Graph, Graph]:
     from rnnspec.symbolic.adjoint import adjoint
     from rnnspec.symbolic.build import build
     from rnnspec.symbolic.simplify import split_sums
 
-    graph = build(spec)
-    return graph, split_sums(adjoint(graph, spec.no_gradient))
+    graph = build(keyed.spec)
+    return graph, split_sums(adjoint(graph, keyed.spec.no_gradient))
 
 
 @making

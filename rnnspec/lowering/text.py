@@ -54,8 +54,11 @@ class Text(Lines, ABC):
 
     program: Program
     names: dict[str, str] = field(default_factory=dict, init=False)
+    taken: set[str] = field(default_factory=set, init=False)
+    values: dict[str, dict[str, str]] = field(default_factory=dict, init=False)  # item -> value -> identifier
 
     def __post_init__(self) -> None:
+        self.taken.update(self.words)
         for name in self.graph.nodes:
             self.name(f"value {name}", name)
 
@@ -67,7 +70,8 @@ class Text(Lines, ABC):
         """The identifier of something; `key` tells things apart, `wanted` is what it would like to
         be called."""
         if key not in self.names:
-            self.names[key] = fresh(self.spelled(wanted or key), {*self.names.values(), *self.words})
+            self.names[key] = fresh(self.spelled(wanted or key), self.taken)
+            self.taken.add(self.names[key])
         return self.names[key]
 
     def spelled(self, wanted: str) -> str:
@@ -85,7 +89,9 @@ class Text(Lines, ABC):
 
     def compute(self, nodes: Iterable[str], item: str = "") -> None:
         """Writes pointwise nodes, one equation a line; the values that they read have been read."""
-        writer = self.writer({n: self.value(n, item) for n in self.graph.nodes})
+        if item not in self.values:
+            self.values[item] = {n: self.value(n, item) for n in self.graph.nodes}
+        writer = self.writer(self.values[item])
         for name in nodes:
             node = self.graph.nodes[name]
             assert isinstance(node, Pointwise)

@@ -29,6 +29,7 @@ from rnnspec.symbolic.graph import (
     Read,
     Reduce,
     Transpose,
+    operands,
 )
 from rnnspec.symbolic.operations import HALF, add, multiply, negative, power, subtract, total
 
@@ -37,6 +38,7 @@ LEGEND = (
     r"% \bar v: gradient of v; \bar h^{\leftarrow}: what flows from step t+1 into h_t; "
     r"\bar h^{\downarrow}: the gradient of the output h"
 )
+MAX_INLINE = 2000  # characters of a value without an equation, where it is put in
 GREEK = frozenset(
     [
         "alpha",
@@ -190,18 +192,32 @@ def _binary(op: str, a: TexPiece, b: TexPiece) -> TexPiece:
 # --- the adjoint ---
 
 
+def _once(graph: Graph) -> set[str]:
+    """The nodes that depend on parameters and sizes alone."""
+    found: set[str] = set()
+    for node, own in graph.nodes.items():
+        read = own.kind in ("parameter", "size") if isinstance(own, Read) else found.issuperset(operands(own))
+        if read:
+            found.add(node)
+    return found
+
+
 class _Adjoint:
-    """Pieces of an adjoint's nodes. Forward values without an equation, and products that are read
-    once, are put in where they are read."""
+    """Pieces of an adjoint's nodes. Forward values without an equation, unless that would be long,
+    and products that are read once are put in where they are read."""
 
     def __init__(self, spec: Spec, graph: Graph, reverse: Graph):
         self.spec, self.graph, self.reverse = spec, graph, reverse
         self.uses = reverse.uses()
-        self.once = {e.target for e in spec.equations if not e.timed}
+        self.once = {e.target for e in spec.equations if not e.timed} | (_once(graph) - set(spec.shapes))
         self.states = {node: state for state, node in reverse.reads("state").items()}  # what comes from behind
         before = graph.reads("state")
         self.before = {f"d_{before[state]}": state for state in graph.states if state in before}
         self.outputs = {gradient_of(output): output for output in graph.outputs}
+        self.written: dict[str, TexPiece] = {}  # forward values without an equation
+        for node, own in graph.nodes.items():
+            if node not in spec.shapes and not isinstance(own, Read):
+                self.written[node] = self.node(own)
 
     def rows(self) -> list[str]:
         nodes, results = self.reverse.nodes, set(self.reverse.results())
@@ -223,10 +239,20 @@ class _Adjoint:
             for s, n in self.reverse.states.items()
             if self.before.get(n) != s
         ]
-        return rows + [
+        rows += [
             f"{self.source(p, True)} &= \\sum_{{t, b}} {' + '.join(self.summand(n) for n in group) or '0'}"
             for p, group in self.reverse.sums.items()
         ]
+        return [f"{self.value(n).text} &= {self.written[n].text}" for n in self.long()] + rows
+
+    def long(self) -> list[str]:
+        """The forward values without an equation that the rows read, and are too long to be put
+        in."""
+        wanted = {o for n, node in self.reverse.nodes.items() if n not in self.graph.nodes for o in operands(node)}
+        for node in reversed(list(self.written)):
+            if node in wanted:
+                wanted.update(operands(self.graph.nodes[node]))
+        return [n for n, piece in self.written.items() if n in wanted and len(piece.text) > MAX_INLINE]
 
     def source(self, parameter: str, bar: bool = False) -> str:
         """A parameter, or a piece of one: its number, or its range of rows or columns, stands
@@ -280,8 +306,9 @@ class _Adjoint:
                 return TexPiece(own.source, 3, False)
             time = {"parameter": "", "state": "t-1"}.get(own.kind, "t")
             return TexPiece(("t" if own.kind == "step" else name(own.source, time)), 3, wide)
-        time = "" if node in self.once else "t"
-        return TexPiece(name(node, time), 3, wide) if node in self.spec.shapes else self.node(own)
+        if node not in self.spec.shapes and len(self.written[node].text) <= MAX_INLINE:
+            return self.written[node]
+        return TexPiece(name(node, "" if node in self.once else "t"), 3, wide)
 
     def node(self, node: Node) -> TexPiece:
         match node:

@@ -9,6 +9,8 @@ are nodes like others: that they depend on parameters alone can be seen (`once.p
 
 from __future__ import annotations
 
+from functools import partial
+
 from rnnspec.errors import Problem, RnnspecError, SpecError
 from rnnspec.language.features import FEATURES
 from rnnspec.language.meaning.shapes import shape_of
@@ -17,10 +19,10 @@ from rnnspec.language.slices import Piece
 from rnnspec.language.spec import Spec
 from rnnspec.language.syntax.tree import Binary, Call, Equation, Expr, Number, Ref, Unary, fresh
 from rnnspec.symbolic.draft import Draft
-from rnnspec.symbolic.expressions import apply, binary, from_tree, negate
+from rnnspec.symbolic.expressions import binary, from_tree, negate
 from rnnspec.symbolic.features import Arguments, feature
 from rnnspec.symbolic.graph import Concat, Diag, Graph, Outer, Pointwise, Product, Read, Transpose
-from rnnspec.symbolic.operations import Value, multiply, negative, symbol, total
+from rnnspec.symbolic.operations import Value, multiply, negative, select, symbol, total
 from rnnspec.symbolic.simplify import split_sums, tidy
 
 MAX_PARTS = 64  # of a concatenation, for its product with a matrix to be taken apart
@@ -85,14 +87,14 @@ class Builder:
             case Unary("T", arg):
                 return self.transpose(self.node(arg, target))
             case Unary(op, arg):
-                inner = self.value(arg, target)
-                return negate(inner) if op == "not" else negative(inner)
+                return self.draft.operation(negate if op == "not" else negative, [self.value(arg, target)], target)
             case Binary("@", left, right):
                 return self.product(left, right, target)
             case Binary(op, left, right):
-                return binary(op, self.value(left, target), self.value(right, target))
+                sides = [self.value(left, target), self.value(right, target)]
+                return self.draft.operation(partial(binary, op), sides, target)
             case Call("where", args):
-                return apply("where", [self.value(a, target) for a in args])
+                return self.draft.operation(select, [self.value(a, target) for a in args], target)
             case Call(function, args) if function in FEATURES:
                 return feature(self.draft, function, self.arguments(function, args, target), target)
             case Call(function, args):

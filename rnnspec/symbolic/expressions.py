@@ -228,5 +228,5 @@ def names(expr: Value) -> tuple[str, ...]:
 
 
 def rename(expr: Value, new: Mapping[str, str]) -> Value:
-    changed = {symbol(a): symbol(b) for a, b in new.items() if a != b}
+    changed = {s: symbol(new[s.name]) for s in expr.free_symbols if new.get(s.name, s.name) != s.name} if new else {}
     return expr.xreplace(changed) if changed else expr

@@ -3,11 +3,29 @@ them as a whole."""
 
 from __future__ import annotations
 
+from functools import cache
+
 from rnnspec.language.features import FEATURES
 from rnnspec.language.functions import FUNCTIONS, INTERNAL
 from rnnspec.language.reading.document import Document
 from rnnspec.language.syntax.faults import Faults, did_you_mean
+from rnnspec.language.syntax.parse import parse_expression
 from rnnspec.language.syntax.tree import Call, names_in, names_in_equation, walk
+
+ALONG_FEATURES = 16  # about as many operations as softmax, norm and layer_norm are written with
+
+
+@cache
+def written_size(name: str) -> int:
+    """What a call of a function of the language weighs beside its arguments, in names, numbers and
+    operators: of those that it is written with, which are quickly dealt with, a third."""
+    if name in FEATURES:
+        return 1 if FEATURES[name].moves else ALONG_FEATURES
+    row = FUNCTIONS.get(name)
+    if row is None or row.value is None:
+        return 1
+    parts = list(walk(parse_expression(row.value)))
+    return 1 + sum(written_size(p.function) if isinstance(p, Call) else 1 for p in parts) // 3
 
 
 def used_names(document: Document) -> frozenset[str]:

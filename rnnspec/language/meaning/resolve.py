@@ -15,7 +15,7 @@ from fractions import Fraction
 from rnnspec.language.features import FEATURES
 from rnnspec.language.functions import FUNCTIONS, INTERNAL
 from rnnspec.language.meaning.constants import MAX_EXPONENT, constant, settled
-from rnnspec.language.meaning.definitions import check_cycles
+from rnnspec.language.meaning.definitions import check_cycles, written_size
 from rnnspec.language.meaning.scope import TIMED, Scope, with_article
 from rnnspec.language.meaning.unroll import NotWholeError, Round, whole
 from rnnspec.language.reading.document import Document
@@ -25,7 +25,7 @@ from rnnspec.language.syntax.parse import MAX_DELAY
 from rnnspec.language.syntax.tokens import MAX_NESTING
 from rnnspec.language.syntax.tree import Binary, Call, Equation, Expr, Number, Place, Ref, Unary, walk
 
-MAX_NODES = 20_000  # of all equations together, functions inlined
+MAX_NODES = 8_000  # of all equations together, functions inlined
 UNKNOWN = Call("", ())  # stands where a fault was noted already; its arguments are still checked, nothing is made of it
 
 
@@ -109,8 +109,8 @@ class _Resolver:
         definition."""
         return self.document.functions[self.function].at if self.function else at
 
-    def made(self, expr: Expr, *parts: _Tree, power: Fraction = Fraction(1)) -> _Tree:
-        size, depth = 1 + sum(p.size for p in parts), 1 + max((p.depth for p in parts), default=0)
+    def made(self, expr: Expr, *parts: _Tree, power: Fraction = Fraction(1), own: int = 1) -> _Tree:
+        size, depth = own + sum(p.size for p in parts), 1 + max((p.depth for p in parts), default=0)
         if size > MAX_NODES or self.work > 2 * MAX_NODES or depth > MAX_NESTING + 1:
             message = (
                 _EXPANDED
@@ -335,7 +335,7 @@ class _Resolver:
             return self.fault(f"'{name}' takes {takes}, not {len(args)}.", here, *args)
         if name in self.scope.functions:
             return self.inline(name, args, at)
-        return self.made(Call(name, tuple(a.expr for a in args), self.fixed or at), *args)
+        return self.made(Call(name, tuple(a.expr for a in args), self.fixed or at), *args, own=written_size(name))
 
     def feature(self, name: str, args: list[_Tree], here: Place) -> _Tree:
         wanted = FEATURES[name].args
@@ -357,7 +357,7 @@ class _Resolver:
                         here,
                         *args,
                     )
-        return self.made(Call(name, tuple(a.expr for a in args), self.fixed or here), *args)
+        return self.made(Call(name, tuple(a.expr for a in args), self.fixed or here), *args, own=written_size(name))
 
     def inline(self, name: str, args: list[_Tree], at: Place) -> _Tree:
         before = self.function, self.fixed, self.args, self.values

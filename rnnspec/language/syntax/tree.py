@@ -145,10 +145,18 @@ def names_in_equation(equation: Equation) -> set[str]:
 
 
 def fresh(wanted: str, taken: Container[str]) -> str:
-    """`wanted`, or with underscores behind it until nobody else has it."""
-    while wanted in taken:
-        wanted += "_"
-    return wanted
+    """`wanted`, or with underscores behind it until nobody else has it; with a number where that
+    would be many."""
+    for underscores in range(17):
+        if (name := wanted + "_" * underscores) not in taken:
+            return name
+    low, high = 1, 2  # the number before one that is free: doubled, then halved
+    while f"{wanted}_{high}" in taken:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if f"{wanted}_{middle}" in taken else (low, middle)
+    return f"{wanted}_{high}"
 
 
 _LEVELS = {
