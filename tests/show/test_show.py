@@ -88,13 +88,13 @@ def test_stages_that_wait(name, forward, backward):
 def test_the_derived_backward_equations_of_lstm():
     lines = [line.strip() for line in show(load("lstm")).splitlines()]
     for line in (
-        "d_c = d_c_next + d_tanh_c * (1 - tanh_c**2)",
+        "d_c = d_c_next + d_tanh_c * (1 - tanh_c * tanh_c)",
         "d_c_prev = d_c * f",
         "d_W_i = sum over t, b of d_a_i x^T",
         "d_U_o = sum over t, b of d_a_o h_prev^T",
         "d_b_f = sum over t, b of d_a_f",
         "with tanh_c = tanh(c)",
-        "d_h_prev = U_f.T @ d_a_f + U_g.T @ d_a_g + U_i.T @ d_a_i + U_o.T @ d_a_o",
+        "d_h_prev = U_o.T @ d_a_o + U_g.T @ d_a_g + U_f.T @ d_a_f + U_i.T @ d_a_i",
     ):
         assert line in lines
     assert not any("_d_U_" in line or "_d_W_" in line for line in lines), (
@@ -119,7 +119,7 @@ def test_every_name_in_the_backward_equations_is_explained(name):
 def test_what_is_hoisted_and_what_is_saved():
     program = facts(load("lstm"))["program"]
     assert "a_i = W_i @ x + b_i" in program["hoisted"]["before the forward loop"]
-    assert any(line.startswith("d_x = W_f.T") for line in program["hoisted"]["after the backward loop"])
+    assert any(line.startswith("d_x = W_o.T") for line in program["hoisted"]["after the backward loop"])
     assert {b["name"] for b in program["tape"]} == {"h_history", "c_history", "x", "i", "f", "g", "o", "tanh_c"}
 
 
