@@ -80,12 +80,14 @@ class SpecError(RnnspecError, ValueError):
         return (SpecError, self.errors)
 
 
-class ShapeError(RnnspecError, ValueError):
-    """An array's shape is not what the spec asks for."""
+class ShapeError(RnnspecError, ValueError, RuntimeError):
+    """An array's shape is not what the spec asks for. (PyTorch raises a ValueError for some shapes,
+    a RuntimeError for others: who catches either catches this.)"""
 
 
-class DtypeError(RnnspecError, TypeError):
-    """An array's dtype is not the kernel's; nothing is cast silently."""
+class DtypeError(RnnspecError, TypeError, ValueError, RuntimeError):
+    """An array's dtype is not the kernel's; nothing is cast silently. (PyTorch raises a ValueError
+    or a RuntimeError: who catches either catches this.)"""
 
 
 class UnsupportedError(RnnspecError, NotImplementedError):

@@ -56,7 +56,7 @@ def _rows(packages: Sequence[str], cells: Sequence[str], reference: bool) -> Ite
         for package in packages:
             arguments = {"package": package, "cells": list(cells), "reference": reference}
             try:
-                yield from records("bench.drift.measure:measure", arguments, 1)
+                yield from records("bench.drift.measure:measure", arguments, 2)
             except ChildFailed as error:
                 yield {"package": package, "adapter": package, "broken": str(error)}
             done(package)

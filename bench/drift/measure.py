@@ -10,6 +10,7 @@ import importlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -30,7 +31,7 @@ from bench.drift.comparison import (
 from rnnspec.check.difference import worst
 from rnnspec.check.kinds import ArrayKind, Values
 from rnnspec.check.sampling import Case, Shapes
-from rnnspec.check.subject import run_kernel, run_reference, subject
+from rnnspec.check.subject import Subject, run_kernel, run_reference, subject
 from rnnspec.engine.compile import compile
 from rnnspec.language.load import load
 from rnnspec.language.sizes import sizes_in
@@ -102,8 +103,8 @@ def record(one: Comparison, reference: bool) -> dict[str, Any]:
 def compare(one: Comparison, reference: bool = True) -> Difference:
     """Both sides of a comparison. reference: ours is the definition, interpreted in float64, and no
     kernel is compiled."""
-    spec = load(one.cell, **one.options)
-    known = subject(spec, SEED)
+    known = _subject(one.cell, tuple(one.options.items()))
+    spec = known.spec
     names = [n for n in sizes_in(spec.parameters.values()) if n not in SIZES]
     sizes = SIZES | dict(zip(names, OTHER_SIZES)) | dict(one.sizes)
     case = _changed(one, known.draw(Shapes(STEPS, ROWS, sizes), "drift"))
@@ -123,6 +124,11 @@ def compare(one: Comparison, reference: bool = True) -> Difference:
     gradients = worst(*_gradients(one, ours, slopes))
     where = values.text if not values.error <= tolerance else gradients.text
     return Difference(values.error, gradients.error, where, tolerance)
+
+
+@lru_cache
+def _subject(cell: str, options: tuple[tuple[str, object], ...]) -> Subject:
+    return subject(load(cell, **dict(options)), SEED)
 
 
 def _changed(one: Comparison, case: Case) -> Case:

@@ -18,6 +18,7 @@ from numpy import ndarray as Array
 from rnnspec.backends.numbers import FLOAT64, Arrays, Numbers, compiled
 from rnnspec.language.sizes import evaluate_size, full_shape
 from rnnspec.language.slices import Piece
+from rnnspec.language.spec import STEP
 from rnnspec.symbolic.adjoint import gradient_of
 from rnnspec.symbolic.expressions import names
 from rnnspec.symbolic.graph import (
@@ -42,13 +43,13 @@ from rnnspec.symbolic.left_out import Side, left_out
 @dataclass(frozen=True)
 class Step:
     """What one step reads, by kind: arrays [B, ...] for inputs, states and history, [...] for
-    parameters."""
+    parameters. number: of the step, one for all rows or [B]."""
 
     inputs: Arrays
     states: Arrays
     parameters: Arrays
     history: Arrays
-    number: int
+    number: int | Array
 
 
 def evaluate(
@@ -119,7 +120,7 @@ class _Evaluation:
             case "size":
                 return numbers.array([evaluate_size(source, self.sizes)])
             case "step":
-                return numbers.array([step.number])
+                return numbers.array(np.atleast_1d(step.number))
         return numbers.array({"input": step.inputs, "state": step.states, "history": step.history}[read.kind][source])
 
     def pointwise(self, name: str, expr: Any) -> Array:
@@ -169,13 +170,14 @@ def view(whole: Array, piece: Piece | None, sizes: Mapping[str, int]) -> Array:
 class Trajectory:
     """A sequence that was run. values: node -> [T, B, ...], zero where a row had ended; before:
     state -> [T, B, ...], the value before each step; outputs and states as values; final: state ->
-    [B, ...]."""
+    [B, ...]; first: the number of the first step, one for all rows or [B]."""
 
     outputs: dict[str, Array]
     states: dict[str, Array]
     before: dict[str, Array]
     final: dict[str, Array]
     values: dict[str, Array]
+    first: int | Array = 0
 
 
 @dataclass(frozen=True)
@@ -207,10 +209,12 @@ def forward(
     """Runs the forward graph over a sequence. Past a row's end its state stays, its outputs are
     zero.
 
-    params: [...]; inputs: [T, B, ...]; states: [B, ...], zero where left out; lengths: [B] steps
-    that each row takes, None where all take T; sizes: the value of every size; numbers: what the
-    arithmetic is done in; lead: (T, B), where there are no inputs to tell them."""
+    params: [...]; inputs: [T, B, ...]; states: [B, ...], zero where left out, and under "t" the
+    steps that each row has taken before; lengths: [B] steps that each row takes, None where all
+    take T; sizes: the value of every size; numbers: what the arithmetic is done in; lead: (T, B),
+    where there are no inputs to tell them."""
     steps, rows = lead or next(iter(inputs.values())).shape[:2]
+    first = (states or {}).get(STEP, 0)
     state = {
         s: numbers.array((states or {}).get(s, np.zeros((rows, *full_shape(graph.shapes[n], sizes)))))
         for s, n in graph.states.items()
@@ -220,7 +224,7 @@ def forward(
     before: dict[str, list[Array]] = {s: [] for s in state}
     for t in range(steps):
         now = {name: x[t] for name, x in inputs.items()}
-        values = evaluate(graph, Step(now, state, params, {}, t), numbers, sizes)
+        values = evaluate(graph, Step(now, state, params, {}, t + first), numbers, sizes)
         for s, history in before.items():
             history.append(state[s])
         for n, history in kept.items():
@@ -236,13 +240,8 @@ def forward(
 
     values = {n: np.stack(h) if h else none(n) for n, h in kept.items()}
     earlier = {s: np.stack(h) if h else none(graph.states[s]) for s, h in before.items()}
-    return Trajectory(
-        {o: values[n] for o, n in graph.outputs.items()},
-        {s: values[n] for s, n in graph.states.items()},
-        earlier,
-        state,
-        values,
-    )
+    outputs, after = ({s: values[n] for s, n in group.items()} for group in (graph.outputs, graph.states))
+    return Trajectory(outputs, after, earlier, state, values, first)
 
 
 def backward(
@@ -270,14 +269,12 @@ def backward(
     }
     sums = {p: numbers.array(np.zeros(np.shape(params[p]))) for p in params}
     dx: dict[str, list[Array]] = {i: [] for i in graph.outputs}
-    gradients = {
-        gradient_of(o): outputs[o] if o in outputs else np.zeros_like(value) for o, value in run.outputs.items()
-    }
+    gradients = {gradient_of(o): outputs[o] if o in outputs else np.zeros_like(y) for o, y in run.outputs.items()}
     left = left_out(graph)
     for t in reversed(range(steps)):
         now = {name: x[t] for name, x in inputs.items()} | {o: g[t] for o, g in gradients.items()}
         history = {s: h[t] for s, h in run.before.items()}
-        values = evaluate(graph, Step(now, flowing, params, history, t), numbers, sizes, left)
+        values = evaluate(graph, Step(now, flowing, params, history, t + run.first), numbers, sizes, left)
 
         def alive(value: Array, t: int = t) -> Array:
             value = np.broadcast_to(value, (rows, *value.shape[1:]))

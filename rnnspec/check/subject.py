@@ -100,7 +100,7 @@ def collect(run: Any, grad: Any) -> Values:
     """The arrays of a run and of its gradients, of a kernel or of the reference."""
     kinds = {
         ArrayKind.OUTPUT: run.outputs,
-        ArrayKind.FINAL: run.final,
+        ArrayKind.FINAL: {n: run.final[n] for n in grad.states},  # a count of steps is no number of the cell's
         ArrayKind.PARAM_GRADIENT: grad.params,
         ArrayKind.INPUT_GRADIENT: grad.inputs,
         ArrayKind.STATE_GRADIENT: grad.states,

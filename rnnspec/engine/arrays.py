@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 from numpy import ndarray as Array
 
+from rnnspec.engine.spans import Pieces
 from rnnspec.errors import DtypeError, ShapeError
 from rnnspec.language.sizes import evaluate_size, full_shape, size_names, sizes_in, with_default_sizes
-from rnnspec.language.spec import Shape, Spec
+from rnnspec.language.spec import STEP, Shape, Spec
+
+MOST_STEPS = 2**53  # beyond it float64 has no number for every step
 
 
 def named(
@@ -45,12 +48,19 @@ def named(
 
 
 def with_defaults(
-    spec: Spec, inputs: Mapping[str, Array], lead: tuple[int, int], sizes: Mapping[str, int], dtype: np.dtype
+    spec: Spec,
+    inputs: Mapping[str, Array],
+    lead: tuple[int, int],
+    sizes: Mapping[str, int],
+    dtype: np.dtype,
+    counts: Array | None = None,
+    pieces: Pieces | None = None,
 ) -> dict[str, Array]:
     """All inputs [T, B, ...], those that were not given as the spec's `defaults` have them.
 
     inputs: those that were given. lead: (T, B). sizes: the value of every size. dtype: of the
-    arrays that are made.
+    arrays that are made. counts: int64 [B], the number of each row's first step, of each piece's
+    with pieces; None: all 0.
     """
     found = {}
     for name, shape in spec.inputs.items():
@@ -58,14 +68,47 @@ def with_defaults(
         if array is None:
             value = spec.defaults[name]
             full = (*lead, *full_shape(shape, sizes))
-            plain = (
-                np.asarray(value, dtype)
-                if value is not None
-                else np.arange(lead[0], dtype=dtype).reshape(-1, *(1,) * (len(full) - 1))
-            )
-            array = np.broadcast_to(plain, full)
+            plain = np.asarray(value if value is not None else _step_numbers(lead, counts, pieces), dtype)
+            array = np.broadcast_to(plain.reshape(*plain.shape, *(1,) * (len(full) - 2)) if plain.ndim else plain, full)
         found[name] = array
     return found
+
+
+def _step_numbers(lead: tuple[int, int], counts: Array | None, pieces: Pieces | None) -> Array:
+    """The number of each step in its row, [T, B] or [T, 1]; in a piece steps are counted from its
+    first one, in whichever direction it runs."""
+    steps = np.arange(lead[0])[:, None]
+    if pieces is None:
+        return steps if counts is None or not counts.any() else steps + counts
+    numbers = np.zeros(lead, np.int64)
+    which = np.repeat(np.arange(len(pieces)), pieces.length)
+    within = np.arange(len(which)) - (np.cumsum(pieces.length) - pieces.length)[which]
+    first = pieces.start - pieces.length + 1 if pieces.reverse else pieces.start
+    numbers[first[which] + within, pieces.row[which]] = within + (0 if counts is None else counts[which])
+    return numbers
+
+
+def check_counts(given: Any, shape: tuple[int, ...], what: str = f"state '{STEP}'") -> Array:
+    """How many steps each row has taken before, as int64 of this shape; zeros where nothing is
+    given, and a single number is that of every row. Raises DtypeError, ShapeError, and ValueError
+    for a number out of range."""
+    if given is None:
+        return np.zeros(shape, np.int64)
+    try:
+        array = np.asarray(given)
+    except Exception as error:
+        raise DtypeError(f"{what} counts steps, and can't be read as whole numbers: {error}") from error
+    if array.dtype.kind not in "iu":
+        raise DtypeError(
+            f"{what} counts the steps that each row has taken, in integers; got dtype {array.dtype}. A call gives it"
+            " back with the states after its last step."
+        )
+    if array.ndim and array.shape != shape:
+        raise ShapeError(f"{what} has shape {array.shape}, expected {shape}: the steps that each row has taken.")
+    if array.size and (int(array.min()) < 0 or int(array.max()) > MOST_STEPS):
+        worst = array.min() if array.min() < 0 else array.max()
+        raise ValueError(f"{what} counts steps, from 0 to 2**53; got {worst}.")
+    return np.array(np.broadcast_to(array, shape), np.int64)
 
 
 def as_array(what: str, value: Any, dtype: np.dtype) -> Array:

@@ -22,7 +22,7 @@ from rnnspec.engine.spans import Pieces, own_pieces
 from rnnspec.engine.weights import Weights
 from rnnspec.errors import ShapeError
 from rnnspec.language.sizes import sizes_in
-from rnnspec.language.spec import Shape, Spec
+from rnnspec.language.spec import STEP, Shape, Spec
 
 Named = dict[str, Array]
 Arrays = tuple[Mapping[str, Array], Mapping[str, Array], Mapping[str, Array]]  # parameters, inputs, states, by name
@@ -57,7 +57,8 @@ class Call:
     pieces, zero where left out. Arrays are of the kernel's dtype; a GPU's kernel takes those on its
     device too. lengths: int64 [B], with pieces theirs [R], None where every row takes all steps.
     sizes: the value of every size of the cell. steps, rows: T and B. pieces: the parts of rows that
-    run alone; the rows of inputs then lie one after another, step after step.
+    run alone; the rows of inputs then lie one after another, step after step. counts: int64 [B],
+    with pieces [R], how many steps each has taken before; None for a cell that does not count them.
     """
 
     params: Mapping[str, Any] | Weights
@@ -68,6 +69,14 @@ class Call:
     steps: int
     rows: int
     pieces: Pieces | None = None
+    counts: Array | None = None
+
+    def counted(self) -> Named:
+        """The count after the last step, to be carried with the states; nothing for a cell that
+        does not count."""
+        if self.counts is None:
+            return {}
+        return {STEP: self.counts + (self.steps if self.lengths is None else self.lengths)}
 
 
 def sequence(
@@ -93,12 +102,13 @@ def sequence(
         arrays = with_noise(cell, arrays, noise, starts, told, packed=isinstance(params, Weights))
     sizes, steps, rows = extent(cell, arrays, ("T", "B"), starts, told)
     p, x, s = arrays
+    ends = ends_of_rows(lengths, pieces, steps, rows)
+    counts = counts_of(cell, states, rows if pieces is None else len(pieces))
     if cell.spec.defaults:
-        x = checked.with_defaults(cell.spec, x, (steps, rows), sizes, cell.dtype)
+        x = checked.with_defaults(cell.spec, x, (steps, rows), sizes, cell.dtype, counts, pieces)
     if pieces is not None:
         x = {name: checked.numbered(array) for name, array in x.items()}
-    ends = ends_of_rows(lengths, pieces, steps, rows)
-    return Call(params if isinstance(params, Weights) else p, x, s, ends, sizes, steps, rows, pieces)
+    return Call(params if isinstance(params, Weights) else p, x, s, ends, sizes, steps, rows, pieces, counts)
 
 
 def single_step(
@@ -107,7 +117,7 @@ def single_step(
     inputs: Mapping[str, Any],
     states: Mapping[str, Any] | None,
 ) -> Call:
-    """The Call of step 0 alone: inputs are given as [B, ...], and noise is what is expected of
+    """The Call of one step alone: inputs are given as [B, ...], and noise is what is expected of
     it."""
     spec = cell.spec
     arrays = named(cell, params, inputs, states)
@@ -116,24 +126,39 @@ def single_step(
         arrays = _joined(spec, arrays, {n: a if n in spec.parameters else a[0] for n, a in expected.items()})
     sizes, steps, rows = extent(cell, arrays, ("B",), "B")
     p, x, s = arrays
-    x = {name: array[None] for name, array in x.items()}
+    x, counts = {name: array[None] for name, array in x.items()}, counts_of(cell, states, rows)
     if spec.defaults:
-        x = checked.with_defaults(spec, x, (steps, rows), sizes, cell.dtype)
-    return Call(params if isinstance(params, Weights) else p, x, s, None, sizes, steps, rows)
+        x = checked.with_defaults(spec, x, (steps, rows), sizes, cell.dtype, counts)
+    return Call(params if isinstance(params, Weights) else p, x, s, None, sizes, steps, rows, counts=counts)
 
 
 def named(
     cell: Cell, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None
 ) -> Arrays:
     """Parameters, inputs and states that were given, their names and dtypes checked. Noise and
-    inputs with a default may be left out, and any state."""
+    inputs with a default may be left out, and any state. The count of steps is not among them."""
     spec = cell.spec
     optional = {*spec.defaults, *spec.noise} if spec.noise else spec.defaults
     return (
         parameters(cell, params),
         checked.named("input", inputs, spec.inputs, cell.dtype, required=True, optional=optional),
-        checked.named("state", states, cell.states, cell.dtype, required=False),
+        states_without_count(cell, states),
     )
+
+
+def states_without_count(cell: Cell, states: Mapping[str, Any] | None) -> Named:
+    """The states that were given, their names and dtypes checked, but for the count of steps."""
+    if cell.spec.counts and isinstance(states, Mapping):
+        states = {n: a for n, a in states.items() if n != STEP}
+    return checked.named("state", states, cell.states, cell.dtype, required=False)
+
+
+def counts_of(cell: Cell, states: Mapping[str, Any] | None, rows: int) -> Array | None:
+    """The count of steps among states, int64 [rows], 0 where it is left out; None for a cell that
+    does not count."""
+    if not cell.spec.counts:
+        return None
+    return checked.check_counts(None if states is None else states.get(STEP), (rows,))
 
 
 def parameters(cell: Cell, params: Mapping[str, Any] | Weights) -> Mapping[str, Array]:

@@ -50,7 +50,7 @@ class CpuKernel(Kernel):
 
     def __init__(self, spec: Spec, dtype: np.dtype, threads: int | None = None, memory: str = "full"):
         super().__init__(spec, dtype)
-        self.memory = memory
+        self._memory = memory
         self._threads = threads
         self._codes: dict[str, CpuCode] = {}
         self._lock = Lock()
@@ -66,6 +66,10 @@ class CpuKernel(Kernel):
     @property
     def threads(self) -> int:
         return self._threads or default_threads()
+
+    @property
+    def memory(self) -> str:
+        return self._memory
 
     def like(self, *, threads: int | None = None, memory: str | None = None) -> CpuKernel:
         threads = self._threads if threads is None else whole_threads(threads)
@@ -105,14 +109,18 @@ class CpuKernel(Kernel):
         forward, backward = self._plans(TAPED, call)
         if self.memory == "low":
             packed = self._packed("forward", call)
-            return self._run(call, backward, {}, {}, segments.restored(forward, packed, call.inputs, tape))
-        return self._run(call, backward, {}, {}, restored(forward, tape))
+            kept = segments.restored(forward, packed, call.inputs, tape, call.counts)
+            return self._run(call, backward, {}, {}, kept)
+        return self._run(
+            call, backward, {}, {}, restored(forward, tape, 0 if call.counts is None else call.counts.nbytes)
+        )
 
     def run_infer(self, call: Call, out: Mapping[str, Array] | None = None) -> Inference:
         (infer,) = self._plans(("infer",), call)
         outputs = self._outputs(call, out)
-        final, _ = execute(infer, self._packed("infer", call), call.inputs, outputs, call.states)
-        return Inference(checked.as_given(outputs, out), self._shaped(final, call.sizes))
+        packed = self._packed("infer", call)
+        final, _ = execute(infer, packed, call.inputs, outputs, call.states, counts=call.counts)
+        return Inference(checked.as_given(outputs, out), self._final(final, call))
 
     def _taped(
         self, call: Call, forward: Plan, out: Mapping[str, Array] | None, *, watch: bool
@@ -120,12 +128,12 @@ class CpuKernel(Kernel):
         """Outputs, final states and the tape of a call. watch: see Segments."""
         outputs, packed = self._outputs(call, out), self._packed("forward", call)
         if self.memory == "low":
-            low = Segments(forward, packed, call.inputs)
-            final = self._shaped(low.forward(outputs, call.states, watch), call.sizes)
-            return checked.as_given(outputs, out), final, low
-        tape = new_tape(forward)
-        final, _ = execute(forward, packed, call.inputs, outputs, call.states, tape)
-        return checked.as_given(outputs, out), self._shaped(final, call.sizes), tape
+            low = Segments(forward, packed, call.inputs, call.counts)
+            carried = self._final(low.forward(outputs, call.states, watch), call)
+            return checked.as_given(outputs, out), carried, low
+        tape = new_tape(forward, call.counts)
+        final, _ = execute(forward, packed, call.inputs, outputs, call.states, tape, call.counts)
+        return checked.as_given(outputs, out), self._final(final, call), tape
 
     def _run(self, call: Call, backward: Plan, outputs: Named, final: Named, tape: Tape | Segments) -> Run:
         saved = CpuSaved(
@@ -135,6 +143,7 @@ class CpuKernel(Kernel):
             params=self._parameters(call.params) if self.derived.once else {},
             inputs={name: array.shape for name, array in call.inputs.items()},
             pieces=call.pieces,
+            counts=call.counts,
         )
         return Run(
             outputs=outputs,
@@ -171,7 +180,7 @@ class CpuKernel(Kernel):
         if isinstance(saved.tape, Segments):
             before, sums = saved.tape.backward(backward, saved.packed, read, dx, dfinal)
         else:
-            before, sums = execute(backward, saved.packed, read, dx, dfinal, saved.tape)
+            before, sums = execute(backward, saved.packed, read, dx, dfinal, saved.tape, saved.counts)
         params, states = self.derived.gradients(sums, saved.params, run.sizes), self._shaped(before, run.sizes)
         return Gradients(params, checked.as_given(dx, out), states)
 
@@ -183,10 +192,11 @@ class CpuKernel(Kernel):
         key = (self._threads, call.rows, *call.sizes.items())
         stepper = weights.borrow(key, lambda: self._stepper(weights, call.rows, call.sizes))
         stepper.load(call.states)
+        stepper.start_at(call.counts)
         for name, array in stepper.inputs.items():
             array[...] = call.inputs[name][0]
         stepper.run(0)
-        state = State(self._shaped(stepper.states(), call.sizes))
+        state = State(self._final(stepper.states(), call))
         state.outputs = {o: a.copy() for o, a in stepper.outputs.items()}
         if weights is params:  # else nobody will ask for it again, and it would only wait for the garbage collector
             weights.give_back(key, stepper)
@@ -264,6 +274,10 @@ class CpuKernel(Kernel):
         short = call.lengths is not None and int(call.lengths.sum()) < call.steps * call.rows
         return checked.ready(full, out, self.dtype, zero=short, numbered=call.pieces is not None)
 
+    def _final(self, states: Named, call: Call) -> Named:
+        """What a call carries on: the states, and the count of steps where there is one."""
+        return self._shaped(states, call.sizes) | call.counted()
+
     def _shaped(self, states: Named, sizes: Mapping[str, int]) -> Named:
         return {s: a.reshape(a.shape[0], *full_shape(self.states[s], sizes)) for s, a in states.items()}
 
@@ -273,7 +287,8 @@ class CpuSaved:
     """What a forward run on the CPU leaves for its backward run.
 
     plan, packed: of the backward kernel. params: copies of the parameters, where something is
-    computed of them once per sequence. inputs: the shapes of all inputs. pieces: of the call.
+    computed of them once per sequence. inputs: the shapes of all inputs. pieces, counts: of the
+    call.
     """
 
     tape: Tape | Segments
@@ -282,6 +297,7 @@ class CpuSaved:
     params: Mapping[str, Array]
     inputs: Mapping[str, tuple[int, ...]]
     pieces: Pieces | None
+    counts: Array | None
 
     @property
     def tape_bytes(self) -> int:
@@ -317,6 +333,9 @@ class CpuStepper:
 
     def load(self, states: Mapping[str, Array]) -> None:
         self.bound.load(states)
+
+    def start_at(self, counts: Array | None) -> None:
+        self.bound.start_at(counts)
 
 
 def _steps(array: Array) -> Array:

@@ -36,7 +36,7 @@ from rnnspec.engine.weights import Weights
 from rnnspec.errors import UnsupportedError
 from rnnspec.language.load import digest
 from rnnspec.language.sizes import full_shape
-from rnnspec.language.spec import Spec
+from rnnspec.language.spec import STEP, Spec
 from rnnspec.lowering.pipeline import MODES, stages
 
 Given = Mapping[str, Any]
@@ -144,7 +144,7 @@ class CudaKernel(Kernel):
                 "rows that run in pieces (resets, the reverse direction with lengths) are cut on the host: give them"
                 " NumPy arrays."
             )
-        given = shadows(params), shadows(inputs), shadows(states), lengths
+        given = shadows(params), shadows(inputs), shadows(states, STEP), lengths
         call = super().call(*given, noise=noise, pieces=pieces, steps=steps, rows=rows)
         return self._with_arrays(call, params, inputs, states)
 
@@ -176,7 +176,7 @@ class CudaKernel(Kernel):
         )
         return Run(
             outputs=self._outputs(execution, call, stay, out),
-            final=self._states(execution, call.sizes, stay),
+            final=self._states(execution, call.sizes, stay) | call.counted(),
             sizes=call.sizes,
             steps=call.steps,
             rows=call.rows,
@@ -187,7 +187,8 @@ class CudaKernel(Kernel):
 
     def run_infer(self, call: Call, out: Mapping[str, Array] | None = None) -> Inference:
         execution, stay = self._execution("infer", call), _stay(call)
-        return Inference(self._outputs(execution, call, stay, out), self._states(execution, call.sizes, stay))
+        final = self._states(execution, call.sizes, stay) | call.counted()
+        return Inference(self._outputs(execution, call, stay, out), final)
 
     def record(self, *args: Any, **options: Any) -> NoReturn:
         raise UnsupportedError("on a GPU the tape stays on the device: use forward(...) and keep the Run.")
@@ -195,7 +196,7 @@ class CudaKernel(Kernel):
     resume = run_record = run_resume = record
 
     def step(self, params: Given | Weights, inputs: Given, states: Given | None = None) -> State:
-        call = single_step(self.cell, shadows(params), shadows(inputs), shadows(states))
+        call = single_step(self.cell, shadows(params), shadows(inputs), shadows(states, STEP))
         call = self._with_arrays(call, params, inputs, states)
         x = {
             n: self._rows(f"input '{n}'", a).reshape(1, *a.shape) if on_device(a) else a for n, a in call.inputs.items()
@@ -220,7 +221,8 @@ class CudaKernel(Kernel):
         inputs = {f"gradient of {o}": self._rows(f"the gradient of output '{o}'", a, pieces) for o, a in dy.items()}
         starts = {s: self._rows(f"the gradient of final state '{s}'", a) for s, a in dfinal.items()}
         extent = before.steps, before.n
-        done = self._execute("backward", saved.packed, sizes, extent, before.lengths, inputs, starts, before.tape)
+        rest = before.lengths, inputs, starts, before.tape, before.counts
+        done = self._execute("backward", saved.packed, sizes, extent, *rest)
         full = {i: saved.inputs[i] for i in done.outputs}
         shaped = {i: a.reshape(*extent, *full[i][2:]) for i, a in done.outputs.items()}
         dx = self._results(shaped, stay, full, out, pieces)
@@ -236,8 +238,8 @@ class CudaKernel(Kernel):
 
     # --- executions
 
-    def _execution(self, mode: str, call: Call, first_step: int = 0) -> Execution:
-        """A run of a kernel that reads no tape. first_step: the number of its first step."""
+    def _execution(self, mode: str, call: Call) -> Execution:
+        """A run of a kernel that reads no tape."""
         program = self._codes[mode].program
         saved = {source for source, buffer in program.inputs.items() if program.buffers[buffer].saved}
         inputs = {n: self._rows(f"input '{n}'", a, call.pieces, copy=n in saved) for n, a in call.inputs.items()}
@@ -246,7 +248,7 @@ class CudaKernel(Kernel):
         if call.pieces is not None:
             extent = int(call.pieces.length.max(initial=0)), len(call.pieces)
         packed = self._packed(mode, call)
-        return self._execute(mode, packed, call.sizes, extent, call.lengths, inputs, states, {}, first_step)
+        return self._execute(mode, packed, call.sizes, extent, call.lengths, inputs, states, {}, call.counts)
 
     def _execute(
         self,
@@ -258,13 +260,13 @@ class CudaKernel(Kernel):
         inputs: Mapping[str, DeviceArray],
         states: Mapping[str, DeviceArray],
         tape: dict[str, DeviceArray],
-        first_step: int = 0,
+        counts: Array | None,
     ) -> Execution:
         """A run of a kernel. extent: its steps and rows; the others are those of Execution."""
         self.device.use()
         choice, code = self.choice(mode, extent[1], **sizes), self._codes[mode]
         execution = Execution(
-            code, self.launcher, choice, sizes, *extent, lengths, packed, inputs, states, tape, first_step
+            code, self.launcher, choice, sizes, *extent, lengths, packed, inputs, states, tape, counts
         )
         execution.run()
         return execution
@@ -356,9 +358,11 @@ class CudaStepper:
         self.kernel = kernel
         self.inputs, self.outputs = step_arrays(kernel.cell, sizes, rows)
         self._call = Call(weights, {n: a[None] for n, a in self.inputs.items()}, {}, None, sizes, 1, rows)
+        self._counts = np.zeros(rows, np.int64)
 
     def run(self, t: int) -> None:
-        done = self.kernel._execution("infer", self._call, t)
+        counts = self._counts + t if self.kernel.spec.counts else None
+        done = self.kernel._execution("infer", replace(self._call, counts=counts))
         for name, array in self.outputs.items():
             array[...] = done.outputs[name].numpy().reshape(array.shape)
         self._call = replace(self._call, states=done.final)
@@ -366,6 +370,9 @@ class CudaStepper:
     def load(self, states: Mapping[str, Array]) -> None:
         on_gpu = {s: self.kernel._rows(f"state '{s}'", a) for s, a in states.items()}
         self._call = replace(self._call, states=on_gpu)
+
+    def start_at(self, counts: Array | None) -> None:
+        self._counts = np.zeros(self._call.rows, np.int64) if counts is None else counts
 
     def states(self) -> dict[str, Array]:
         call, cell = self._call, self.kernel.cell

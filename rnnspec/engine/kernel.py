@@ -15,14 +15,14 @@ from rnnspec.engine.derived import Derived
 from rnnspec.engine.frozen import Frozen
 from rnnspec.engine.initialise import initialise
 from rnnspec.engine.noise import Seed
-from rnnspec.engine.results import Gradients, Inference, Run, State, Taped
+from rnnspec.engine.results import Gradients, Inference, Run, State, Taped, taped_counts
 from rnnspec.engine.spans import Pieces
 from rnnspec.engine.stream import Stepper, Stream, all_sizes
 from rnnspec.engine.weights import Weights
 from rnnspec.errors import ShapeError
 from rnnspec.language.lift import lifted
 from rnnspec.language.sizes import check_size_value, sizes_in, with_default_sizes
-from rnnspec.language.spec import Shape, Spec
+from rnnspec.language.spec import STEP, Shape, Spec
 from rnnspec.lowering.pipeline import MODES
 from rnnspec.storage.locks import once_only
 
@@ -33,11 +33,9 @@ class Kernel(ABC):
     Arrays are never written to and may have any strides; their dtype must be the kernel's. Past the
     end of a row (`lengths`) outputs are zero and states stay as they were.
 
-    spec: the cell; dtype: of all arrays; memory: what `forward` keeps for `backward`, "full" or
-    "low". Each backend subclasses this and implements the abstract methods.
+    spec: the cell; dtype: of all arrays. Each backend subclasses this and implements the abstract
+    methods.
     """
-
-    memory: str = "full"
 
     def __init__(self, spec: Spec, dtype: np.dtype):
         self.spec, self.dtype = spec, dtype
@@ -49,6 +47,12 @@ class Kernel(ABC):
     @abstractmethod
     def threads(self) -> int:
         """How many threads of the CPU a call may use."""
+
+    @property
+    def memory(self) -> str:
+        """What `forward` keeps for `backward`, "full" or "low"; `like` gives a kernel with the
+        other."""
+        return "full"
 
     @abstractmethod
     def like(self, *, threads: int | None = None, memory: str | None = None) -> Kernel:
@@ -67,7 +71,8 @@ class Kernel(ABC):
     @once_only
     def states(self) -> Mapping[str, Shape]:
         """Every value carried from step to step and its shape: the spec's states, and inputs and
-        intermediates read at t-1."""
+        intermediates read at t-1. A cell that counts its steps (`spec.counts`) carries the count
+        beside them, "t"."""
         return Frozen({name: self.spec.shapes[name] for name in self.layout("infer")["states"]})
 
     @once_only
@@ -149,7 +154,9 @@ class Kernel(ABC):
 
         params: name -> array of the parameter's shape, or what `pack` made of them.
         inputs: name -> [T, B, ...]; those with a default may be left out.
-        states: name -> [B, ...] before the first step, zero where left out.
+        states: name -> [B, ...] before the first step, zero where left out. Of a cell that counts
+            its steps "t" is one too: [B] integers, the steps that each row has taken before, or one
+            number for all. `Run.final` has it, so that a sequence can go on in another call.
         lengths: [B] integers, the steps that each row takes; None: all T.
         noise: where the cell declares some, a seed draws it (a whole number or a tuple of them,
             another for every call; see rnnspec.engine.noise), "mean" puts what is expected in its
@@ -200,15 +207,18 @@ class Kernel(ABC):
         rows: int | None = None,
     ) -> Run:
         """The Run for `backward` of an earlier `record`, by a kernel of the same spec, dtype,
-        memory and number of threads, from the same arguments.
+        memory and number of threads, from the same arguments. The count of steps is on the tape.
 
         params, inputs, lengths, noise, pieces, steps, rows: as `record` had them; tape: the array
         it gave. The Run has no outputs and no final states. The tape is not copied, and must not be
         written to. Of inputs only the shapes are read, unless memory is "low": then they are read
-        again, and that they are as they were at `record` is the caller's to see to. Raises ShapeError where
-        the tape is not one of these arguments.
+        again, and that they are as they were at `record` is the caller's to see to. Raises
+        ShapeError where the tape is not one of these arguments.
         """
-        call = self.call(params, inputs, None, lengths, noise=noise, pieces=pieces, steps=steps, rows=rows)
+        told: dict[str, Any] = {"noise": noise, "pieces": pieces, "steps": steps, "rows": rows}
+        call = self.call(params, inputs, None, lengths, **told)
+        if call.counts is not None and (counts := taped_counts(tape, len(call.counts))) is not None:
+            call = self.call(params, inputs, {STEP: counts}, lengths, **told)
         return self.run_resume(call, tape)
 
     def infer(
@@ -296,9 +306,8 @@ class Kernel(ABC):
         `stream` is several times faster.
 
         inputs: name -> [B, ...]; states: what the step before returned, zero where left out (where
-        there are no inputs they tell the number of rows). For a cell that reads the step's number
-        this is step 0: a stream counts. Noise that is not among the inputs is what is expected of
-        it.
+        there are no inputs they tell the number of rows); the count of steps is among them. Noise
+        that is not among the inputs is what is expected of it.
         """
 
     def stream(
@@ -313,8 +322,8 @@ class Kernel(ABC):
         packing or allocating.
 
         params: packed once, here; later changes are not seen. states: name -> [rows, ...] before
-        the first step, zero where left out. rows: of the batch. sizes: those that the shapes of
-        params do not tell.
+        the first step, zero where left out, as for `forward`. rows: of the batch. sizes: those that
+        the shapes of params do not tell.
         """
         if isinstance(rows, bool) or not isinstance(rows, int | np.integer) or rows < 0:
             raise ValueError(f"rows must be a whole number of at least 0, got {rows!r}.")
@@ -330,7 +339,7 @@ class Kernel(ABC):
 def apart(out: Mapping[str, Array] | None, call: Call) -> Mapping[str, Array] | None:
     """`out` as it is. Raises ShapeError where it shares memory with itself or with an argument."""
     if out:
-        params = call.params.params if isinstance(call.params, Weights) else call.params
+        params = {} if isinstance(call.params, Weights) else call.params  # those have memory of their own
         checked.check_apart(out, _named_in({"parameter": params, "input": call.inputs, "state": call.states}))
     return out
 

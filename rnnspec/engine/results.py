@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.language.sizes import full_shape
@@ -32,7 +33,8 @@ class Saved(Protocol):
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """A forward run. outputs, states: name -> [T, B, ...], every step; final: name -> [B, ...], the
-    states after each row's last step. tape_bytes: what it keeps for `backward` beside these and the
+    states after each row's last step, and of a cell that counts its steps the count, int64 [B],
+    under "t". tape_bytes: what it keeps for `backward` beside these and the
     weights. sizes: the value of every size; steps, rows: T and B.
 
     owner: the kernel that made it, whose `backward` takes it; saved: what that needs; shapes: those
@@ -81,7 +83,8 @@ class Gradients:
 
 @dataclass(frozen=True)
 class Inference:
-    """What a run without a tape gives. outputs: name -> [T, B, ...]; final: name -> [B, ...]."""
+    """What a run without a tape gives. outputs: name -> [T, B, ...]; final: name -> [B, ...], as of
+    a Run."""
 
     outputs: dict[str, Array]
     final: dict[str, Array]
@@ -99,8 +102,16 @@ class Taped(Inference):
         return self.tape.nbytes
 
 
+def taped_counts(tape: object, rows: int) -> Array | None:
+    """The count of steps before a run, int64 [rows], which stands at the end of its tape; None
+    where that can be no tape."""
+    if not isinstance(tape, np.ndarray) or tape.dtype != np.uint8 or tape.ndim != 1 or tape.size < 8 * rows:
+        return None
+    return tape[tape.size - 8 * rows :].copy().view(np.int64)
+
+
 class State(dict[str, Array]):
-    """The states after one step, name -> [B, ...], to be given to the next; `outputs` are what the
-    step emitted."""
+    """The states after one step, name -> [B, ...], to be given to the next, and the count of steps
+    of a cell that has one; `outputs` are what the step emitted."""
 
     outputs: dict[str, Array]

@@ -9,14 +9,15 @@ import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.engine import arrays as checked
-from rnnspec.engine.call import Cell, Named, sizes_of
+from rnnspec.engine.call import Cell, Named, counts_of, sizes_of, states_without_count
 from rnnspec.engine.frozen import Frozen
 from rnnspec.engine.noise import mean
 from rnnspec.errors import ShapeError
 from rnnspec.language.sizes import check_size_value, full_shape, sizes_in, with_default_sizes
-from rnnspec.language.spec import Shape
+from rnnspec.language.spec import STEP, Shape
 
 INTERRUPTED = -1  # in place of the step's number
+LOST = "a step of this stream was interrupted, and its states are lost: call reset(states), or start another stream."
 NOTHING: Mapping[str, Array] = {}
 
 
@@ -28,7 +29,10 @@ class Stepper(Protocol):
     outputs: Named
 
     def run(self, t: int) -> None:
-        """Runs step t."""
+        """Runs a step, for row b the one of number t + counts[b]."""
+
+    def start_at(self, counts: Array | None) -> None:
+        """Sets counts, int64 [B]; None: all 0. Of a cell that does not count they are of no use."""
 
     def states(self) -> Named:
         """Copies of the states now, [B, width]."""
@@ -42,8 +46,9 @@ class Stream:
     rows=B)`.
 
     A step plans, packs and allocates nothing. outputs: name -> [B, ...], the same arrays after
-    every step, in a dict that can't be changed: copy what must outlive the next one. One thread at
-    a time may use a stream; different streams do not meet.
+    every step, in a dict that can't be changed: copy what must outlive the next one. Every row has
+    a count of its steps, which goes on from that of the states it is given, else from 0: it is the
+    `t` of equations. One thread at a time may use a stream; different streams do not meet.
     """
 
     def __init__(
@@ -57,6 +62,7 @@ class Stream:
         self._mean = {name: array[0] for name, array in noise.items()}
         self._inputs, self._run = stepper.inputs, stepper.run
         self._t = 0
+        self._ahead = np.zeros(rows, np.int64)  # of each row's count, beside the stream's own
         self.reset(states)
 
     def __repr__(self) -> str:
@@ -73,10 +79,7 @@ class Stream:
         may be left out, and noise, which is what is expected of it then. Returns `outputs`."""
         t, self._t = self._t, INTERRUPTED
         if t == INTERRUPTED:
-            raise RuntimeError(
-                "a step of this stream was interrupted, and its states are lost: call reset(states), or start another"
-                " stream."
-            )
+            raise RuntimeError(LOST)
         try:
             self._take(inputs, t)
         except Exception:  # refused before anything was computed
@@ -94,7 +97,7 @@ class Stream:
             value = given.get(name)
             if value is None and name in defaults:
                 plain = defaults[name]
-                array[...] = t if plain is None else plain
+                array.T[...] = t + self._ahead if plain is None else plain
                 continue
             if type(value) is not np.ndarray or value.shape != array.shape or value.dtype != array.dtype:
                 value = self._checked(inputs)[name]
@@ -103,42 +106,86 @@ class Stream:
 
     @property
     def t(self) -> int:
-        """How many steps were taken since the start or the last `reset`."""
+        """How many steps were taken since the start, or the last `reset` of all rows."""
         return self._t
 
     @property
+    def counts(self) -> Array:
+        """The number of each row's next step, int64 [B]: how many it has taken since its start or
+        its last `reset`, beside those that its states came with."""
+        if self._t == INTERRUPTED:
+            raise RuntimeError(LOST)
+        return self._ahead + self._t
+
+    @property
     def states(self) -> dict[str, Array]:
-        """Copies of the states now, name -> [B, ...]."""
+        """Copies of the states now, name -> [B, ...], with "t", the `counts`, of a cell that counts
+        its steps."""
+        return self._states() | ({STEP: self.counts} if self.cell.spec.counts else {})
+
+    def _states(self) -> Named:
         shapes = self.cell.states
         return {
             name: array.reshape(self.rows, *full_shape(shapes[name], self.sizes))
             for name, array in self.stepper.states().items()
         }
 
-    def reset(self, states: Mapping[str, Any] | None = None) -> None:
-        """Back to step 0, from these states, zero where left out."""
-        cell = self.cell
-        arrays = checked.named("state", states, cell.states, cell.dtype, required=False)
-        self._fit("state", cell.states, arrays)
-        self.stepper.load(arrays)
-        self._t = 0
+    def reset(self, states: Mapping[str, Any] | None = None, *, rows: Any = None) -> None:
+        """Starts again from these states, zero where left out; the count of steps is among them.
+
+        rows: which rows do, the others go on: booleans [B], or the numbers of some rows [R]. Then
+        states are [R, ...], one for each of these rows, in their order. Raises ShapeError and
+        DtypeError for arrays, ValueError for rows that there are not.
+        """
+        cell, which = self.cell, None if rows is None else _some_rows(rows, self.rows)
+        if which is not None and self._t == INTERRUPTED:
+            raise RuntimeError(LOST)
+        arrays, count = states_without_count(cell, states), self.rows if which is None else len(which)
+        self._fit("state", cell.states, arrays, count)
+        counts = counts_of(cell, states, count)
+        if which is None:
+            self.stepper.load(arrays)
+            self._t, self._ahead = 0, np.zeros(self.rows, np.int64) if counts is None else counts
+        else:
+            whole = self._states()
+            for name, array in whole.items():
+                array[which] = arrays.get(name, 0)
+            self.stepper.load(whole)
+            self._ahead[which] = (0 if counts is None else counts) - self._t
+        self.stepper.start_at(self._ahead)
 
     def _checked(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
         """The inputs as arrays that fit, or the error that says what does not."""
         spec, dtype = self.cell.spec, self.cell.dtype
         arrays = checked.named("input", inputs, spec.inputs, dtype, required=True, optional=spec.defaults)
-        self._fit("input", spec.inputs, arrays)
+        self._fit("input", spec.inputs, arrays, self.rows)
         return arrays
 
-    def _fit(self, kind: str, shapes: Mapping[str, Shape], arrays: Mapping[str, Array]) -> None:
+    def _fit(self, kind: str, shapes: Mapping[str, Shape], arrays: Mapping[str, Array], rows: int) -> None:
         """Raises ShapeError unless each array is [rows, ...] of the sizes of this stream."""
         checked.infer_sizes(
             self.cell.spec,
             [
-                (f"{kind} '{n}'", (str(self.rows), *checked.numbers(shapes[n], self.sizes)), a.shape)
+                (f"{kind} '{n}'", (str(rows), *checked.numbers(shapes[n], self.sizes)), a.shape)
                 for n, a in arrays.items()
             ],
         )
+
+
+def _some_rows(rows: Any, count: int) -> Array:
+    """The numbers of some of so many rows, int64 [R]. Raises ValueError for what tells no rows."""
+    array = np.asarray(rows)
+    if array.dtype == np.bool_ and array.shape == (count,):
+        return np.flatnonzero(array)
+    array = array.astype(np.int64) if array.shape == (0,) else np.atleast_1d(array)
+    if array.dtype.kind not in "iu" or array.ndim != 1 or ((array < 0) | (array >= count)).any():
+        raise ValueError(
+            f"rows must be {count} booleans, or numbers of rows from 0 to {count - 1}; got"
+            f" {np.array2string(array)[:60]} (shape {array.shape}, dtype {array.dtype})."
+        )
+    if len(np.unique(array)) < len(array):
+        raise ValueError("rows names a row twice.")
+    return array.astype(np.int64)
 
 
 def step_arrays(cell: Cell, sizes: Mapping[str, int], rows: int) -> tuple[Named, Named]:

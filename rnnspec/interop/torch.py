@@ -13,19 +13,38 @@ know them. CPU, float32 and float64.
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses import FakeTensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from rnnspec.errors import BackendUnavailable, DtypeError, ShapeError, UnsupportedError
+from rnnspec.errors import ShapeError, UnsupportedError
 from rnnspec.interop import torch_ops
-from rnnspec.interop.torch_config import OPTIONS, Config, config_of, describe, dtype_name, take_backend
+from rnnspec.interop.torch_arguments import (
+    as_tensor,
+    autocast,
+    by_name,
+    check_tensors,
+    inputs_of,
+    time_first,
+    weights_of,
+)
+from rnnspec.interop.torch_autograd import transformed
+from rnnspec.interop.torch_config import Config, config_of, describe, dtype_name, take_backend, take_nonlinearity
+from rnnspec.interop.torch_names import Names, call_in, in_torchs_order, settings_of
+from rnnspec.language.spec import STEP
 from rnnspec.layers.description import Cell
 from rnnspec.layers.stack import Stack
+
+ONNX = (
+    "torch.onnx.export has no operators for these layers. Where the cell has a layer of torch, export the model with"
+    " that in its place: torch.nn.LSTM(...).load_state_dict(layer.state_dict()). torch.export.export and"
+    " torch.jit.trace take the layer as it is."
+)
 
 __all__ = ["Config", "Recurrent", "describe", "recurrent"]
 
@@ -42,112 +61,62 @@ def recurrent(
     batch_first: bool = False,
     threads: int | None = None,
 ) -> Any:
-    """Layers as a function: y and the state after the last step, and where the layers record
-    values, a dict of these.
+    """Layers as a function: y, the state after the last step, and a dict of values they record.
 
     weights: one tensor for each name in config.weights, all float32 or all float64. input: [T, B,
     D] ([B, T, D] with batch_first, [T, D] for one row), a PackedSequence, or for a cell with
     several inputs a dict or a tuple of tensors. hx: the state before the first step, as
     torch.nn.LSTM takes it: [layers * directions, B, H], a tuple of these where there are several;
-    entries may be None. lengths: [B] integers in any order, zeros too: the steps of each row.
-    resets: [T, B] booleans, axes as of input: whether a row starts over before that step. training:
-    whether dropout and noise act; they are drawn by torch's generator (torch.manual_seed). threads:
-    None for torch.get_num_threads().
+    entries may be None. Of cells that count their steps, and of these alone, it ends with the
+    count, int64 [layers * directions, B]: (h, c, t). lengths: [B] integers in any order, zeros too:
+    the steps of each row. resets: [T, B] booleans, axes as of input: whether a row starts over
+    before that step. training: whether dropout and noise act; they are drawn by torch's generator
+    (torch.manual_seed). threads: None for torch.get_num_threads().
 
     Without gradients (torch.no_grad, or nothing requires one) no tape is kept. Nothing is copied or
-    cast on the way in or out. Raises ShapeError, DtypeError, and ValueError for lengths;
-    BackendUnavailable for tensors on a device that has no kernels.
+    cast on the way in or out, but under torch.autocast: there bfloat16 and float16 come in as
+    float32, and results go out in autocast's dtype. Raises ShapeError, DtypeError, and ValueError
+    for lengths; BackendUnavailable for tensors on a device that has no kernels.
     """
     if isinstance(input, PackedSequence):
         return _packed(config, weights, input, hx, lengths, resets, {"training": training, "threads": threads})
-    inputs, single = _inputs(config, input, batch_first)
-    params, states = _weights(config, weights), _states(config, hx, single)
-    _check(
+    inputs, single = inputs_of(config, input, batch_first)
+    (params, inputs, states), low = autocast(weights_of(config, weights), inputs, _states(config, hx, single))
+    check_tensors(
         {f"weight {n!r}": t for n, t in params.items()}
         | {f"input {n!r}": t for n, t in inputs.items()}
-        | {f"state {n!r}": t for n, t in states.items()}
+        | {f"state {n!r}": t for n, t in states.items() if n != STEP}
     )
     tensors = [list(group.values()) for group in (params, inputs, states)]
-    again = None if resets is None else _time_first(_own(resets), single, batch_first)
+    again = None if resets is None else time_first(_own(resets), single, batch_first)
     seed = torch.randint(2**63 - 1, ()) if training and config.random else None
     fed, given = torch_ops.bits(dict(config.inputs), inputs), torch_ops.bits(dict(config.states), states)
     results = _operator(tensors, training)(
         config.text, *tensors, fed, given, _lengths(lengths, single), again, seed, threads or 0
     )
+    if low is not None:
+        results = [t.to(low) if t.is_floating_point() else t for t in results]
     return _results(config, results, single, batch_first)
 
 
 def _operator(groups: list[list[Tensor]], training: bool) -> Any:
-    """The one that keeps a tape, where it is wanted. A program exported for evaluation has none,
-    though its weights require gradients."""
-    wanted = torch.is_grad_enabled() and any(t.requires_grad for group in groups for t in group)
-    exporting = getattr(
-        torch.compiler, "is_exporting", lambda: False
-    )  # before torch 2.7 such a program keeps a tape that nobody reads
-    if not wanted or (exporting() and not training):
+    """The one that keeps a tape, where it is wanted. A program traced or exported for evaluation
+    has none, though its weights require gradients."""
+    if torch._C._are_functorch_transforms_active():
+        return transformed  # whatever requires a gradient: wrapped tensors do not say so
+    torch_ops.refuse_duals(*groups)
+    tracing = torch.jit.is_tracing()  # which checks what it traced under no_grad, and wants the same
+    wanted = any(t.requires_grad for group in groups for t in group) and (tracing or torch.is_grad_enabled())
+    # before torch 2.7 an exported program keeps a tape that nobody reads
+    exporting = getattr(torch.compiler, "is_exporting", lambda: False)()
+    if torch.onnx.is_in_onnx_export():
+        raise UnsupportedError(ONNX)
+    if not wanted or ((exporting or tracing) and not training):
         return torch.ops.rnnspec.infer
-    return torch_ops.transformed if torch._C._are_functorch_transforms_active() else torch.ops.rnnspec.forward
+    return torch.ops.rnnspec.forward
 
 
 # --- tensors in
-
-
-def _inputs(config: Config, x: Any, batch_first: bool) -> tuple[dict[str, Tensor], bool]:
-    """Inputs by name, time first, and whether they came without a batch axis."""
-    shapes, needed = dict(config.inputs), list(config.required) or [n for n, _ in config.inputs]
-    whole = isinstance(x, tuple) and len(x) == len(shapes)
-    given = _by_name(x, list(shapes) if whole else needed, "input", list(shapes))
-    for name, tensor in given.items():
-        axes, shape = _tensor(f"input {name!r}", tensor).dim(), shapes[name]
-        if axes not in (len(shape) + 1, len(shape) + 2):
-            raise ShapeError(
-                f"input {name!r} must have {len(shape) + 2} axes ({'B, T' if batch_first else 'T, B'}, features), or"
-                f" {len(shape) + 1} for one row without a batch; got shape {tuple(tensor.shape)}."
-            )
-        if tuple(tensor.shape[axes - len(shape) :]) != shape:
-            raise ShapeError(
-                f"input {name!r} has shape {tuple(tensor.shape)}, expected {shape[-1]} features at its end."
-            )
-    single = {tensor.dim() == len(shapes[name]) + 1 for name, tensor in given.items()}
-    if len(single) > 1:
-        raise ShapeError(
-            "some inputs have a batch axis and some have none: "
-            + ", ".join(f"{n} {tuple(t.shape)}" for n, t in given.items())
-            + "."
-        )
-    alone = True in single
-    return {n: _time_first(given[n], alone, batch_first) for n in shapes if n in given}, alone
-
-
-def _by_name(value: Any, names: list[str], what: str, optional: Sequence[str] = ()) -> dict[str, Any]:
-    """One of each name, from a dict, a tuple, or a single one. optional: what a dict may have
-    beside them."""
-    form = (
-        f"one tensor ({names[0]})"
-        if len(names) == 1
-        else f"a dict or a tuple of {len(names)} tensors ({', '.join(names)})"
-    )
-    if isinstance(value, Mapping):
-        if not set(names) <= set(value) <= {*names, *optional}:
-            raise ShapeError(f"{what} must be {form}; got {', '.join(map(str, value))}.")
-        return {n: value[n] for n in optional or names if n in value}
-    given = value if isinstance(value, tuple | list) else (value,)
-    if len(given) != len(names):
-        raise ShapeError(f"{what} must be {form}; got {len(given)}.")
-    return dict(zip(names, given))
-
-
-def _weights(config: Config, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    wrong = [f"missing {n!r}" for n, _ in config.weights if n not in weights]
-    wrong += [f"unexpected {n!r}" for n in weights if n not in dict(config.weights)]
-    wrong += [
-        f"{n!r} has shape {tuple(weights[n].shape)}, expected {shape}"
-        for n, shape in config.weights
-        if n in weights and tuple(_tensor(f"weight {n!r}", weights[n]).shape) != shape
-    ]
-    if wrong:
-        raise ShapeError(f"weights: {'; '.join(wrong)}.")
-    return {n: weights[n] for n, _ in config.weights}
 
 
 def _states(config: Config, hx: Any, single: bool) -> dict[str, Tensor]:
@@ -161,8 +130,8 @@ def _states(config: Config, hx: Any, single: bool) -> dict[str, Tensor]:
 def _given(config: Config, hx: Any, rows: tuple[int, ...] | None) -> dict[str, Tensor]:
     """The states that are given, by name, and checked against the axis of rows, where it is known
     here and not only to the operator."""
-    given = _by_name(hx, [n for n, _ in config.states], "state")
-    tensors = {n: _tensor(f"state {n!r}", t) for n, t in given.items() if t is not None}
+    given = by_name(hx, [n for n, _ in config.states], "state")
+    tensors = {n: as_tensor(f"state {n!r}", t) for n, t in given.items() if t is not None}
     for name, (first, *rest) in config.states:
         shape = (first, *(rows or ()), *rest)
         if rows is not None and name in tensors and tuple(tensors[name].shape) != shape:
@@ -183,45 +152,7 @@ def _own(value: Any) -> Tensor:
     return value if isinstance(value, Tensor) else torch.as_tensor(value).clone()
 
 
-def _tensor(what: str, value: Any) -> Tensor:
-    if not isinstance(value, Tensor):
-        raise DtypeError(
-            f"{what} must be a tensor; got {type(value).__name__}. rnnspec.Recurrent is the layer for NumPy arrays."
-        )
-    return value
-
-
-def _check(tensors: Mapping[str, Tensor]) -> None:
-    """All are dense, of one supported dtype, and on one device that has kernels."""
-    (head, first), *_ = tensors.items()
-    name = dtype_name(first.dtype, head)
-    if first.device.type not in (*torch_ops.DEVICES, "meta"):
-        raise BackendUnavailable(
-            f"{head} is on {first.device}, and in this version there are kernels for {', '.join(torch_ops.DEVICES)}"
-            " alone: move the module and its inputs there with .to('cpu')."
-        )
-    for what, tensor in tensors.items():
-        if tensor.dtype != first.dtype:
-            dtype_name(tensor.dtype, what)
-            raise DtypeError(
-                f"{what} has dtype {tensor.dtype}, but {head} has {first.dtype}: nothing is cast. Convert it with"
-                f" .to(torch.{name}), or the module with .to({tensor.dtype})."
-            )
-        if tensor.device != first.device:
-            raise BackendUnavailable(
-                f"{what} is on {tensor.device}, but {head} on {first.device}: move both to one device."
-            )
-        if tensor.layout != torch.strided:
-            raise DtypeError(
-                f"{what} must be a dense tensor, got one of layout {tensor.layout}; .to_dense() makes it one."
-            )
-
-
 # --- axes
-
-
-def _time_first(tensor: Tensor, single: bool, batch_first: bool) -> Tensor:
-    return tensor.unsqueeze(1) if single else tensor.transpose(0, 1) if batch_first and tensor.dim() > 1 else tensor
 
 
 def _results(config: Config, tensors: list[Tensor], single: bool, batch_first: bool) -> Any:
@@ -278,19 +209,22 @@ def _packed(
     return (packed(outputs), unsorted(states), *({n: packed(y) for n, y in r.items()} for r in recorded))
 
 
-class Recurrent(torch.nn.Module):
+class Recurrent(Names):
     """Layers of a cell, as torch.nn.LSTM is for one: the same arguments, parameters
     (`weight_ih_l0`, ...) and results, so that state_dicts go both ways.
 
     cell: a name, a path to a YAML file, a Spec, or a list of these, one for each layer. merge,
     share_directions, residual, go_backwards, learn_initial, return_all_states, sizes, memory, and
-    the cell's choices and constants: as for rnnspec.Recurrent. A cell without a torch layout has
-    its own parameters, with the same endings (`W_i_l0`); fixed ones are buffers. device, dtype: of
-    the parameters (torch.float32, torch.float64); threads: None for torch.get_num_threads().
+    the cell's choices and constants: as for rnnspec.Recurrent; nonlinearity ("tanh", "relu"): the
+    choice of a cell that makes it that torch.nn.RNN, by position before bias too. A cell without a
+    torch layout has its own parameters, with the same endings (`W_i_l0`); fixed ones are buffers.
+    device, dtype: of the parameters (torch.float32, torch.float64); threads: None for
+    torch.get_num_threads().
 
-    layer(input, hx, lengths) -> y, state: see `recurrent`. The Config is `layer.config`.
+    layer(input, hx, lengths, resets) -> y, state: see `recurrent`. The Config is `layer.config`.
     """
 
+    @in_torchs_order
     def __init__(
         self,
         cell: Cell | Sequence[Cell],
@@ -302,9 +236,9 @@ class Recurrent(torch.nn.Module):
         dropout: float = 0.0,
         bidirectional: bool = False,
         proj_size: int = 0,
-        *,
         device: Any = None,
         dtype: torch.dtype | None = None,
+        *,
         threads: int | None = None,
         **options: Any,
     ):
@@ -321,15 +255,13 @@ class Recurrent(torch.nn.Module):
             "proj_size": proj_size,
         }
         take_backend(options)
+        take_nonlinearity(cell, options)
         layers = Stack(
             cell, num_layers=num_layers, dtype=dtype_name(kind), threads=threads, **given, **options
         ).description
         self.config = config_of(layers, given, options)
         self.batch_first, self.threads = batch_first, threads
-        self._settings: dict[str, Any] = given | {
-            "num_layers": layers.num_layers,
-            "cells": [layer.spec.name for layer in layers.layers],
-        }
+        self._settings = settings_of(layers, given)
         for name, shape in self.config.weights:
             empty = torch.empty(shape, device=device, dtype=kind)
             if name in self.config.fixed:
@@ -338,27 +270,30 @@ class Recurrent(torch.nn.Module):
                 self.register_parameter(name, torch.nn.Parameter(empty))
         self.reset_parameters()
 
-    input_size = property(lambda self: self._settings["input_size"])
-    hidden_size = property(lambda self: self._settings["hidden_size"])
-    num_layers = property(lambda self: self._settings["num_layers"])
-    bias = property(lambda self: self._settings["bias"])
-    dropout = property(lambda self: self._settings["dropout"])
-    bidirectional = property(lambda self: self._settings["bidirectional"])
-    proj_size = property(lambda self: self._settings["proj_size"])
-
     def reset_parameters(self) -> None:
-        """Draws the weights anew, as the cells' `init` says (torch.nn.LSTM's rule where they say
-        nothing), by torch's generator."""
+        """Draws the weights anew, by torch's generator: where all cells have a torch layout and say
+        nothing else under `init`, the numbers that torch.nn.LSTM draws, in its order; elsewhere as
+        `init` says."""
+        if self._settings["plain"]:
+            bound = 1 / math.sqrt(self.hidden_size)
+            for parameter in self.parameters():
+                torch.nn.init.uniform_(parameter, -bound, bound)
+            return
         tensors = {n: getattr(self, n) for n, _ in self.config.weights}
-        if any(t.is_meta for t in tensors.values()):
+        if any(t.is_meta or isinstance(t, FakeTensor) for t in tensors.values()):
             return
         first = next(iter(tensors.values()), None)
         values = {} if first is None else self.config.init(int(torch.randint(2**63 - 1, ())), first.dtype)
         with torch.no_grad():
             for name, tensor in tensors.items():
-                tensor.copy_(values[name])
+                if name in self._parameters or name in self._buffers:
+                    tensor.copy_(values[name])
+                else:  # parametrized: what it is made of is set
+                    setattr(self, name, values[name])
 
-    def forward(self, input: Any, hx: Any = None, lengths: Any = None, *, resets: Any = None) -> Any:
+    def forward(self, input: Any, hx: Any = None, lengths: Any = None, resets: Any = None) -> Any:
+        if isinstance(input, torch.fx.Proxy):
+            return call_in(input.tracer, self, (input, hx, lengths, resets))
         weights = {n: getattr(self, n) for n, _ in self.config.weights}
         return recurrent(
             self.config,
@@ -371,30 +306,3 @@ class Recurrent(torch.nn.Module):
             batch_first=self.batch_first,
             threads=self.threads,
         )
-
-    @property
-    def all_weights(self) -> list[list[Tensor]]:
-        """The parameters of each layer and direction."""
-        groups: dict[str, list[Tensor]] = {}
-        for name in self.config.trained:
-            groups.setdefault(name[name.rindex("_l") :], []).append(getattr(self, name))
-        return list(groups.values())
-
-    def flatten_parameters(self) -> None:
-        """Nothing to do: torch.nn.LSTM has this for cuDNN, and code that calls it may stay as it
-        is."""
-
-    def extra_repr(self) -> str:
-        cells = self._settings["cells"]
-        shown = [repr(cells[0]) if len(set(cells)) == 1 else repr(cells), str(self.input_size), str(self.hidden_size)]
-        usual = {
-            "num_layers": 1 if len(set(cells)) == 1 else len(cells),
-            "bias": True,
-            "dropout": 0.0,
-            "bidirectional": False,
-            "proj_size": 0,
-        }
-        shown += [f"{n}={self._settings[n]}" for n, value in usual.items() if self._settings[n] != value]
-        options = json.loads(self.config.text)
-        shown += [f"{n}={options[n]!r}" for n in OPTIONS if n in options] + ["batch_first=True"] * self.batch_first
-        return ", ".join(shown)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,8 +19,10 @@ from torch import Tensor
 
 from rnnspec.errors import DtypeError, UnsupportedError
 from rnnspec.interop import torch_ops
+from rnnspec.language.load import load
 from rnnspec.language.rewrite import to_yaml
-from rnnspec.layers.description import Cell, Layers, describe_layers
+from rnnspec.language.spec import Spec
+from rnnspec.layers.description import Cell, Layers, check_dropout, describe_layers
 from rnnspec.layers.stack import Stack
 
 DTYPES = {torch.float32: "float32", torch.float64: "float64"}
@@ -38,8 +41,8 @@ class Config:
     text: all of it, the equations of the cells included. weights: (name, shape) in torch's order;
     fixed: the names of those that are constants of their cells, without a gradient.
     inputs, outputs, recorded: (name, shape of a step); states: (name, shape without the axis of
-    rows). required: the inputs that have no default. random: whether training draws numbers
-    (dropout, noise).
+    rows), t among them for cells that count their steps. required: the inputs that have no default.
+    random: whether training draws numbers (dropout, noise).
     """
 
     text: str
@@ -91,6 +94,7 @@ def describe(
             " threads."
         )
     take_backend(options)
+    take_nonlinearity(cell, options)
     return config_of(Stack(cell, num_layers=num_layers, **given, **options).description, given, options)
 
 
@@ -101,6 +105,51 @@ def take_backend(options: dict[str, Any]) -> None:
             f"backend={backend!r}: the operators of torch have kernels for the CPU alone. Leave it out here; for a GPU "
             "rnnspec.compile(cell, backend='cuda') takes torch's tensors."
         )
+
+
+def take_nonlinearity(cell: Cell | Sequence[Cell], options: dict[str, Any]) -> None:
+    """Takes torch.nn.RNN's `nonlinearity` out of the options, and puts in the choice by which the
+    cell says that it is that layer. ValueError where there is none."""
+    if "nonlinearity" not in options:
+        return
+    wanted, found = options.pop("nonlinearity"), set()
+    name = str(cell)
+    if isinstance(cell, str | os.PathLike):
+        settings = {n: v for n, v in options.items() if n not in OPTIONS}
+        for choice, known in load(cell, **settings).choices.items():
+            for option in known.options:
+                spec = load(cell, **settings | {choice: option})
+                values = {
+                    a["nonlinearity"]
+                    for n, a in spec.same_as.items()
+                    if n.startswith("torch.nn.") and "nonlinearity" in a
+                }
+                if wanted in values:
+                    options[choice] = option
+                    return
+                found |= values
+    elif isinstance(cell, Spec):
+        name = cell.name
+    if found:
+        raise ValueError(
+            f"nonlinearity must be one of {', '.join(map(repr, sorted(map(str, found))))}; got {wanted!r}."
+        )
+    raise ValueError(
+        f"nonlinearity={wanted!r}: that is torch.nn.RNN's, and the cell {name!r} has no choice for it. A Spec is made"
+        " with its choices, as rnnspec.load('rnn', phi='relu') does."
+    )
+
+
+def with_dropout(config: Config, dropout: float) -> Config:
+    """The Config of the same layers with another dropout between them. Raises ValueError for what
+    is no probability."""
+    check_dropout(dropout)
+    described = json.loads(config.text)
+    several = len(described["layers"]) > 1
+    described["dropout"] = dropout if several else 0.0
+    text = json.dumps(described, default=_plain)
+    noisy = any(layer.spec.noise for layer in torch_ops.stack_of(text, "float32", None).layers)
+    return replace(config, text=text, random=(several and dropout > 0) or noisy)
 
 
 def config_of(layers: Layers, given: Mapping[str, Any], options: Mapping[str, Any]) -> Config:
@@ -123,7 +172,7 @@ def config_of(layers: Layers, given: Mapping[str, Any], options: Mapping[str, An
         weights=tuple(again.shapes.items()),
         inputs=tuple(again.inputs.items()),
         outputs=tuple(again.outputs.items()),
-        states=tuple(again.states.items()),
+        states=tuple(again.carried.items()),
         recorded=tuple(again.steps.items()),
         required=tuple(n for n in again.inputs if n in again.required),
         random=(several and layers.dropout > 0) or any(spec.noise for spec in specs),
@@ -142,7 +191,7 @@ def dtype_name(dtype: torch.dtype, what: str = "dtype") -> str:
     it, for messages."""
     if dtype not in DTYPES:
         raise DtypeError(
-            f"{what}: {dtype} is not supported: kernels are made for {' and '.join(map(str, DTYPES))}. Under"
-            " torch.autocast run these layers in `with torch.autocast(..., enabled=False)` and give them x.float()."
+            f"{what}: {dtype} is not supported: kernels are made for {' and '.join(map(str, DTYPES))}. Give it as"
+            " .float(); under torch.autocast that is done for you."
         )
     return DTYPES[dtype]

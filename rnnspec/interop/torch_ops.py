@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from numpy import ndarray as Array
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from rnnspec.errors import UnsupportedError
 from rnnspec.language.load import loads
@@ -41,18 +42,9 @@ ARGUMENTS = (
     "str config, Tensor[] params, Tensor[] inputs, Tensor[] states, int fed, int given, Tensor? lengths, Tensor?"
     " resets, Tensor? seed"
 )
-TWICE = (
-    "rnnspec has no gradients of gradients: the backward pass is a kernel, not a graph. Leave create_graph out, or"
-    " write the cell with torch operations where a second derivative is needed."
-)
-MAPPED = (
-    "torch.func.vmap does not map over rnnspec's layers, nor do jacrev, jacfwd and hessian, which use it: give the"
-    " mapped axis as rows of the batch, which the kernels work on at once, or write a loop."
-)
-FORWARDS = "rnnspec has no forward-mode derivatives (jvp) in torch: use reverse mode (torch.func.grad, vjp)."
-EVALUATED = (
-    "these layers were traced for evaluation and keep no tape, so there is no gradient. Export them in training mode"
-    " (.train(), under which dropout and noise act) to train what was exported."
+FORWARDS = (
+    "rnnspec has no forward-mode derivatives (jvp, dual tensors) in torch: use reverse mode (torch.func.grad, vjp,"
+    " backward)."
 )
 
 
@@ -65,13 +57,41 @@ def stack_of(config: str, dtype: str, threads: int | None) -> Stack:
     return Stack(layers, dtype=dtype, threads=threads, **described)
 
 
-def _stack(config: str, params: Sequence[Tensor], inputs: Sequence[Tensor], threads: int | None = None) -> Stack:
+def stack_for(config: str, params: Sequence[Tensor], inputs: Sequence[Tensor], threads: int | None = None) -> Stack:
     return stack_of(config, str((*params, *inputs)[0].dtype).removeprefix("torch."), threads)
+
+
+class _Memory:
+    """A tensor as NumPy's from_dlpack takes it, whether it requires a gradient or not.
+
+    Tensor.numpy() does not do: it makes the storage one that can't be resized, for good, and
+    torch.distributed's fully_shard resizes those of weights.
+    """
+
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: Tensor):
+        self.tensor = tensor
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return torch.utils.dlpack.to_dlpack(self.tensor)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0  # the CPU
 
 
 def _array(tensor: Tensor) -> Array:
     """A view, whatever the strides and whether it requires a gradient."""
-    return tensor.numpy(force=True)
+    return np.from_dlpack(_Memory(tensor))  # type: ignore[arg-type]
+
+
+def refuse_duals(*groups: Sequence[Tensor]) -> None:
+    """Raises UnsupportedError for dual tensors of forward-mode differentiation: their tangents
+    would be lost where nothing requires a gradient, for torch asks for a derivative only then."""
+    if getattr(forward_ad, "_current_level", 0) < 0:  # outside of a dual level, which is cheap to see
+        return
+    if any(forward_ad.unpack_dual(tensor).tangent is not None for group in groups for tensor in group):
+        raise UnsupportedError(FORWARDS)
 
 
 def _tensors(arrays: Sequence[Array]) -> list[Tensor]:
@@ -85,16 +105,16 @@ def bits(known: Iterable[str], given: Collection[str]) -> int:
     return sum(1 << i for i, name in enumerate(known) if name in given)
 
 
-def _chosen(known: Iterable[Any], which: int) -> list[Any]:
+def chosen(known: Iterable[Any], which: int) -> list[Any]:
     """Those whose bit is set."""
     return [name for i, name in enumerate(known) if which >> i & 1]
 
 
 def _arrays(known: Iterable[Any], which: int, tensors: Sequence[Tensor]) -> dict[Any, Array]:
-    return {name: _array(t) for name, t in zip(_chosen(known, which), tensors, strict=True)}
+    return {name: _array(t) for name, t in zip(chosen(known, which), tensors, strict=True)}
 
 
-def _split(tensors: Sequence[Any], counts: Sequence[int]) -> list[list[Any]]:
+def split(tensors: Sequence[Any], counts: Sequence[int]) -> list[list[Any]]:
     """The first so many, the next so many, ..., and the rest."""
     ends = [*itertools.accumulate(counts), len(tensors)]
     return [list(tensors[a:b]) for a, b in zip([0, *ends], ends)]
@@ -112,11 +132,12 @@ def _call(
     seed: Tensor | None,
 ) -> StackCall:
     """The arguments of an operator, as a Stack takes them."""
-    before = _arrays(stack.states, given, states)
+    refuse_duals(params, inputs, states)
+    before = _arrays(stack.carried, given, states)
     return stack.call(
         dict(zip(stack.shapes, map(_array, params), strict=True)),
         _arrays(stack.inputs, fed, inputs),
-        [before.get(n) for n in stack.states],
+        [before.get(n) for n in stack.carried],
         None if lengths is None else _array(lengths),
         resets=None if resets is None else _array(resets),
         training=seed is not None,
@@ -137,7 +158,7 @@ def forward(config, params, inputs, states, fed, given, lengths, resets, seed, t
     seed: one integer, of dropout and noise, None at evaluation. threads: 0 for torch's number.
     """
     threads = threads or torch.get_num_threads()
-    stack = _stack(config, params, inputs, threads)
+    stack = stack_for(config, params, inputs, threads)
     call = _call(stack, params, inputs, states, fed, given, lengths, resets, seed)
     run, rows = stack.run_record(call)
     return _tensors([*run.outputs.values(), *run.final, *run.steps.values(), np.array([threads], np.int64), *rows])
@@ -148,7 +169,7 @@ def forward(config, params, inputs, states, fed, given, lengths, resets, seed, t
 )
 def infer(config, params, inputs, states, fed, given, lengths, resets, seed, threads):  # type: ignore[no-untyped-def]
     """Outputs, final states, recorded values. Arguments are those of `forward`."""
-    stack = _stack(config, params, inputs, threads or torch.get_num_threads())
+    stack = stack_for(config, params, inputs, threads or torch.get_num_threads())
     run = stack.run_infer(_call(stack, params, inputs, states, fed, given, lengths, resets, seed))
     return _tensors([*run.outputs.values(), *run.final, *run.steps.values()])
 
@@ -163,29 +184,39 @@ def backward(  # type: ignore[no-untyped-def]
     config, params, inputs, states, fed, given, lengths, resets, seed, kept, grads, which
 ):
     """Gradients of the params that are not fixed, of the inputs that have one, and of the given
-    states. kept: of `forward`; grads: of its results for which a bit of `which` is set, the others
-    count as zero. The other arguments are those of `forward`."""
-    stack = _stack(config, params, inputs, int(kept[0]))
+    states but for the count of steps. kept: of `forward`; grads: of its results for which a bit of
+    `which` is set, the others count as zero. The other arguments are those of `forward`."""
+    refuse_duals(grads)
+    stack = stack_for(config, params, inputs, int(kept[0]))
     call = _call(stack, params, inputs, states, fed, given, lengths, resets, seed)
     run = stack.run_resume(call, [_array(k) for k in kept[1:]])
-    outputs, states_, steps = list(stack.outputs), list(stack.states), list(stack.steps)
+    outputs, states_, steps = list(stack.outputs), list(stack.carried), list(stack.steps)
     arrays = _arrays(range(len(outputs + states_ + steps)), which, grads)
     count = values(stack.description)
-    dy, dstate, dsteps = _split([arrays.get(i) for i in range(count)], (len(outputs), len(states_)))
-    result = stack.backward(run, dict(zip(outputs, dy)), dstate, dict(zip(steps, dsteps)))
-    before = dict(zip(states_, result.states))
-    return _tensors(
-        [
-            *(result.params[n] for n in stack.shapes if n not in stack.fixed),
-            *(result.inputs[n] for n in differentiable(stack.description, fed)),
-            *(before[n] for n in _chosen(states_, given)),
-        ]
-    )
+    dy, dstate, dsteps = split([arrays.get(i) for i in range(count)], (len(outputs), len(states_)))
+    result = stack.backward(run, dict(zip(outputs, dy)), dstate[: len(stack.states)], dict(zip(steps, dsteps)))
+    before = dict(zip(stack.states, result.states))
+    return [
+        *_gradients_of(result.params, _trained(stack.description, params).items()),
+        *_gradients_of(result.inputs, _differentiable(stack.description, fed, inputs).items()),
+        *_gradients_of(before, ((n, s) for n, s in zip(chosen(states_, given), states) if n in before)),
+    ]
+
+
+def _gradients_of(found: Mapping[str, Array | None], like: Iterable[tuple[str, Tensor]]) -> list[Tensor]:
+    """The gradients by name, in order, zeros like the tensor where there is none: of what a cell
+    multiplies by nothing."""
+    return [
+        torch.zeros_like(tensor, memory_format=torch.contiguous_format)
+        if (gradient := found.get(name)) is None
+        else _tensors([gradient])[0]
+        for name, tensor in like
+    ]
 
 
 def values(layers: Layers) -> int:
     """How many results there are beside what is kept."""
-    return len(layers.outputs) + len(layers.states) + len(layers.steps)
+    return len(layers.outputs) + len(layers.carried) + len(layers.steps)
 
 
 def differentiable(layers: Layers, fed: int) -> list[str]:
@@ -197,7 +228,18 @@ def differentiable(layers: Layers, fed: int) -> list[str]:
         for n in (*layer.others, *([first.main] if layer is first else []))
         if n not in layer.spec.no_gradient
     }
-    return [n for n in _chosen(layers.inputs, fed) if n in names]
+    return [n for n in chosen(layers.inputs, fed) if n in names]
+
+
+def _differentiable(layers: Layers, fed: int, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
+    """The inputs that are given and have a gradient, by name."""
+    names = differentiable(layers, fed)
+    return {n: x for n, x in zip(chosen(layers.inputs, fed), inputs, strict=True) if n in names}
+
+
+def _trained(layers: Layers, params: Sequence[Tensor]) -> dict[str, Tensor]:
+    """The weights that are not fixed, by name."""
+    return {n: p for n, p in zip(layers.shapes, params, strict=True) if n not in layers.fixed}
 
 
 # --- shapes, for tracing
@@ -206,21 +248,24 @@ def differentiable(layers: Layers, fed: int) -> list[str]:
 def _empty(layers: Layers, like: Tensor) -> list[Tensor]:
     """The results of a call on inputs like this one."""
     steps, rows = like.shape[:2]
-    shapes = [(steps, rows, *s) for s in layers.outputs.values()]
-    shapes += [(s[0], rows, *s[1:]) for s in layers.states.values()]
-    return [like.new_empty(shape) for shape in (*shapes, *((steps, rows, *s) for s in layers.steps.values()))]
+    outputs, recorded = (
+        [like.new_empty((steps, rows, *s)) for s in known.values()] for known in (layers.outputs, layers.steps)
+    )
+    kinds = {n: like.dtype if n in layers.states else torch.int64 for n in layers.carried}
+    states = [like.new_empty((s[0], rows, *s[1:]), dtype=kinds[n]) for n, s in layers.carried.items()]
+    return [*outputs, *states, *recorded]
 
 
 @infer.register_fake
 def _(config, params, inputs, states, fed, given, lengths, resets, seed, threads):  # type: ignore[no-untyped-def]
-    return _empty(_stack(config, params, inputs).description, inputs[0])
+    return _empty(stack_for(config, params, inputs).description, inputs[0])
 
 
 @forward.register_fake
 def _(config, params, inputs, states, fed, given, lengths, resets, seed, threads):  # type: ignore[no-untyped-def]
-    layers = _stack(config, params, inputs).description
+    layers = stack_for(config, params, inputs).description
     count = tapes.count(layers, seed is not None)
-    if inputs[0].device.type == "meta":  # has no sizes that depend on data
+    if inputs[0].device.type == "meta" or not _has_symbols(inputs[0]):
         sizes = [0] * count
     else:  # the size of a tape depends on how rows are dealt out to threads, and on lengths
         sizes = [torch.library.get_ctx().new_dynamic_size() for _ in range(count)]
@@ -231,156 +276,19 @@ def _(config, params, inputs, states, fed, given, lengths, resets, seed, threads
     ]
 
 
+def _has_symbols(tensor: Tensor) -> bool:
+    """Whether the mode of a fake tensor has sizes that depend on data, as tracing has, and a
+    FakeTensorMode by itself has not."""
+    mode = getattr(tensor, "fake_mode", None)
+    symbols = getattr(mode, "shape_env", None)
+    return symbols is not None and symbols.allow_dynamic_output_shape_ops
+
+
 @backward.register_fake
 def _(  # type: ignore[no-untyped-def]
     config, params, inputs, states, fed, given, lengths, resets, seed, kept, grads, which
 ):
-    layers = _stack(config, params, inputs).description
-    with_gradient = [x for n, x in zip(_chosen(layers.inputs, fed), inputs) if n in differentiable(layers, fed)]
-    trained = [p for n, p in zip(layers.shapes, params) if n not in layers.fixed]
-    return [x.new_empty(x.shape) for x in (*trained, *with_gradient, *states)]
-
-
-# --- autograd
-
-
-def _setup(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    config, params, x, states, fed, given, lengths, resets, seed, _ = inputs
-    layers = _stack(config, params, x).description
-    ctx.set_materialize_grads(False)
-    ctx.config, ctx.given, ctx.counts = config, (fed, given), (len(params), len(x), len(states), 3)
-    ctx.trained = [n not in layers.fixed for n in layers.shapes]
-    ctx.with_gradient = [n in differentiable(layers, fed) for n in _chosen(layers.inputs, fed)]
-    ctx.values = values(layers)
-    ctx.save_for_backward(*params, *x, *states, lengths, resets, seed, *output[ctx.values :])
-
-
-def _gradients(
-    ctx: Any, grads: list[Tensor | None], operator: Callable[..., list[Tensor]] | None = None
-) -> tuple[Any, ...]:
-    params, inputs, states, beside, kept = _split(ctx.saved_tensors, ctx.counts)
-    present = [i for i, g in enumerate(grads[: ctx.values]) if g is not None]
-    if not present:
-        return (
-            None,
-            [None] * len(params),
-            [None] * len(inputs),
-            [None] * len(states),
-            None,
-            None,
-            None,
-            None,
-            None,
-            None,
-        )
-    operator = operator or torch.ops.rnnspec.backward
-    results = iter(
-        operator(
-            ctx.config,
-            params,
-            inputs,
-            states,
-            *ctx.given,
-            *beside,
-            kept,
-            [grads[i] for i in present],
-            sum(1 << i for i in present),
-        )
-    )
-    dparams = [next(results) if trained else None for trained in ctx.trained]
-    dinputs = [next(results) if has else None for has in ctx.with_gradient]
-    return None, dparams, dinputs, list(results), None, None, None, None, None, None
-
-
-def _refuse(text: str) -> Callable[..., Any]:
-    def refuse(*_: Any) -> Any:
-        raise UnsupportedError(text)
-
-    return refuse
-
-
-# without Dynamo, which after a break in a graph would trace into it, down to the making of a Stack
-forward.register_autograd(_gradients, setup_context=torch._disable_dynamo(_setup))
-backward.register_autograd(_refuse(TWICE))
-infer.register_autograd(_refuse(EVALUATED))
-for _operator in (forward, infer, backward):
-    _operator.register_vmap(_refuse(MAPPED))
-
-
-# --- torch.func, whose transforms take no operator with a registered derivative, but an
-# autograd.Function
-
-
-def transformed(
-    config: str,
-    params: list[Tensor],
-    inputs: list[Tensor],
-    states: list[Tensor],
-    fed: int,
-    given: int,
-    lengths: Tensor | None,
-    resets: Tensor | None,
-    seed: Tensor | None,
-    threads: int,
-) -> list[Tensor]:
-    """`forward` under torch.func.grad, vjp, grad_and_value. Arguments are those of `forward`."""
-    counts = (len(params), len(inputs), len(states))
-
-    def nested(flat: Sequence[Any]) -> tuple[Any, ...]:
-        *groups, beside = _split(flat, counts)
-        return config, *groups, fed, given, *beside, threads
-
-    return list(_ForwardOp.apply(nested, *params, *inputs, *states, lengths, resets, seed))
-
-
-def _transformed_backward(
-    config: str,
-    params: list[Tensor],
-    inputs: list[Tensor],
-    states: list[Tensor],
-    fed: int,
-    given: int,
-    lengths: Tensor | None,
-    resets: Tensor | None,
-    seed: Tensor | None,
-    kept: list[Tensor],
-    grads: list[Tensor],
-    which: int,
-) -> list[Tensor]:
-    counts = (len(params), len(inputs), len(states), 3, len(kept))
-
-    def nested(flat: Sequence[Any]) -> tuple[Any, ...]:
-        *groups, beside, tapes, dy = _split(flat, counts)
-        return config, *groups, fed, given, *beside, tapes, dy, which
-
-    return list(_BackwardOp.apply(nested, *params, *inputs, *states, lengths, resets, seed, *kept, *grads))
-
-
-class _ForwardOp(torch.autograd.Function):
-    vmap, jvp = staticmethod(_refuse(MAPPED)), staticmethod(_refuse(FORWARDS))
-
-    @staticmethod
-    def forward(nested: Any, *flat: Any) -> tuple[Tensor, ...]:
-        return tuple(torch.ops.rnnspec.forward(*nested(flat)))
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        _setup(ctx, inputs[0](inputs[1:]), list(output))
-        ctx.mark_non_differentiable(*output[ctx.values :])
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
-        _, params, inputs, states, *_ = _gradients(ctx, list(grads), _transformed_backward)
-        return None, *params, *inputs, *states, None, None, None
-
-
-class _BackwardOp(torch.autograd.Function):
-    vmap, jvp, backward = staticmethod(_refuse(MAPPED)), staticmethod(_refuse(FORWARDS)), staticmethod(_refuse(TWICE))
-
-    @staticmethod
-    def forward(nested: Any, *flat: Any) -> tuple[Tensor, ...]:
-        return tuple(torch.ops.rnnspec.backward(*nested(flat)))
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Nothing is kept: there is no derivative of it."""
+    layers = stack_for(config, params, inputs).description
+    with_gradient = _differentiable(layers, fed, inputs).values()
+    before = filter(torch.is_floating_point, states)  # a count of steps has no gradient
+    return [x.new_empty(x.shape) for x in (*_trained(layers, params).values(), *with_gradient, *before)]

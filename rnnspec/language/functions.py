@@ -8,10 +8,8 @@ the two can be used: tanh' = 1 - y*y. Adding a function that others can express 
 which name, arguments, derivatives and value are enough: parsing, differentiation, both targets, the
 reference, equations as LaTeX, the checks and the tests take it from the table.
 
-What is code and no data stays where it belongs, under the names of the rows: of the primitives
-their machine code (`backends/cpu/runtime/vector_math.py`), of the features their shapes
-(`meaning/features.py`) and graph nodes (`symbolic/features.py`). tests/language/test_functions.py
-fails where one of these misses a row.
+What is code stays where it belongs, under the names of the rows: machine code of the primitives in
+`backends/cpu/runtime/vector_math.py`. tests/language/test_functions.py fails where it misses a row.
 """
 
 from __future__ import annotations
@@ -87,7 +85,7 @@ AB = ("a", "b")
 ODD = (-INF, -0.0, 0.0, INF)  # the limits of what is like v itself
 
 _ROWS = (
-    # primitives: each backend has code of its own for these ten
+    # primitives: code of each backend
     Function(
         "exp",
         V,
@@ -155,8 +153,7 @@ _ROWS = (
         accurate=True,
         about="1 / (1 + exp(-v)), exact for every v",
     ),
-    # Written in the language. NaN must come out as NaN, and let a gradient through: comparisons are
-    # false for it, so it takes the last branch.
+    # Written in the language. NaN comes out as NaN: it takes the last branch of every `where`.
     Function("identity", V, ("1",), "v", limits=ODD, about="v itself"),
     Function(
         "relu",
@@ -212,7 +209,7 @@ _ROWS = (
         "silu",
         V,
         ("where(v < -60, (1 + v) * exp(0.5 * v) * exp(0.5 * v), sigmoid(v) * (1 + v * (1 - sigmoid(v))))",),
-        # sigmoid(v) has fewer digits than the product where it is below the smallest normal number
+        # sigmoid(v) has fewer digits than the product where it is below all normal numbers
         "where(v < -60, v * exp(0.5 * v) * exp(0.5 * v), v * sigmoid(v))",
         limits=(-0.0, -0.0, 0.0, INF),
         about="v * sigmoid(v), also called swish",
@@ -373,8 +370,7 @@ _ROWS = (
         "where(9.094947017729282e-13 <= v and v <= 1099511627776, 1, where(0 < v and 0 * v == 0, v, 1))",
         internal=True,
         neutral="1",
-        about="what numbers up to v are divided by where they are squared and added: 1 for ordinary ones, which so "
-        "stay what they are to the bit, else v; 1 again if that is 0, infinite or NaN",
+        about="what numbers up to v are divided by to be squared and added: 1 for ordinary ones, else v",
     ),
     Function(
         "unscaled",

@@ -7,11 +7,16 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from rnnspec.language.draws import Draw
-from rnnspec.language.syntax.tree import Equation
+from rnnspec.language.syntax.tree import Equation, Ref, walk
+from rnnspec.storage.locks import once_only
 
 Shape = tuple[str, ...]
 """Size expressions in canonical text: () one number, ("H",) a vector, ("H", "D") a matrix, ("D +
 H",) a sum of sizes."""
+
+
+STEP = "t"
+"""The step's number: in equations, and among the states of a cell that counts its steps."""
 
 
 Default = float | None
@@ -110,3 +115,12 @@ class Spec:
     def streams(self) -> dict[str, Shape]:
         """The inputs that come from outside: those that are not noise."""
         return {name: shape for name, shape in self.inputs.items() if name not in self.noise}
+
+    @once_only
+    def counts(self) -> bool:
+        """Whether the cell counts its steps: it reads `t`, or has an input whose default that is.
+        Then the count is carried with the states, under the name of STEP."""
+        reads = (n for e in self.equations for n in walk(e.value))
+        return None in self.defaults.values() or any(
+            isinstance(n, Ref) and n.name == STEP and n.time is None for n in reads
+        )

@@ -9,9 +9,10 @@ from typing import Any
 
 from numpy import ndarray as Array
 
-from rnnspec.engine.arrays import as_resets, check_lengths, own_view
+from rnnspec.engine.arrays import as_resets, check_counts, check_lengths, own_view
 from rnnspec.engine.spans import Pieces, cut
 from rnnspec.errors import DtypeError, ShapeError
+from rnnspec.language.spec import STEP
 from rnnspec.language.syntax.faults import did_you_mean
 from rnnspec.layers.description import Layers
 
@@ -85,22 +86,43 @@ def check_steps(
     return arrays
 
 
-def check_states(layers: Layers, state: Any, rows: int | None, what: str) -> tuple[Array | None, ...]:
-    """The arrays of a state, one for each of `Layers.states`, None where it is left out.
+def check_carried(layers: Layers, state: Any, rows: int | None) -> tuple[tuple[Array | None, ...], Array | None]:
+    """A state of the caller's: the arrays of `Layers.states`, None where they are left out, and
+    the count of steps, int64 [L * D, B], where layers count: 0 where it is left out.
 
-    rows: B, or None for arrays without a batch axis, which get one; what: they are, for messages.
-    Raises ShapeError and DtypeError.
+    rows: B, or None for arrays without a batch axis, which get one. Raises ShapeError, DtypeError,
+    and ValueError for a count.
     """
-    names = list(layers.states)
+    if not layers.counts:
+        return check_states(layers, state, rows, "state"), None
+    *given, count = _parts(state, list(layers.carried), "state")
+    places = (*layers.carried[STEP], *(() if rows is None else (rows,)))
+    counts = check_counts(count, places)
+    return check_states(layers, tuple(given), rows, "state"), counts[:, None] if rows is None else counts
+
+
+def _parts(state: Any, names: list[str], what: str) -> tuple[Any, ...]:
+    """The arrays of a state, as many as there are names; None where it is left out."""
     if state is None:
         return (None,) * len(names)
     given = state if isinstance(state, tuple | list) else (state,)
     if isinstance(state, Mapping) or len(given) != len(names):
         form = f"one array ({names[0]})" if len(names) == 1 else f"a tuple of {len(names)} arrays ({', '.join(names)})"
+        form += ", t the steps that were taken before (None: 0)" if STEP in names else ""
         got = "a dict" if isinstance(state, Mapping) else f"{len(given)} array{'s' * (len(given) != 1)}"
         raise ShapeError(f"{what} must be {form}; got {got}.")
+    return tuple(given)
+
+
+def check_states(layers: Layers, state: Any, rows: int | None, what: str) -> tuple[Array | None, ...]:
+    """The arrays of a state, or of its gradient, one for each of `Layers.states`, None where it is
+    left out.
+
+    rows: B, or None for arrays without a batch axis, which get one; what: they are, for messages.
+    Raises ShapeError and DtypeError.
+    """
     arrays: list[Array | None] = []
-    for (name, (first, *rest)), value in zip(layers.states.items(), given):
+    for (name, (first, *rest)), value in zip(layers.states.items(), _parts(state, list(layers.states), what)):
         array = None if value is None else own_view(f"{what} {name!r}", value, layers.dtype)
         expected = (first, *(() if rows is None else (rows,)), *rest)
         if array is not None and array.shape != expected:

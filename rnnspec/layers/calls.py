@@ -58,15 +58,43 @@ def cell_call(layers: Layers, call: StackCall, depth: int, d: int, inputs: Named
     spec, params = layer.spec, call.weights.cells[place]
     if spec.noise:
         params, inputs = _with_noise(layer, params, inputs, call, depth, d)
-    if spec.defaults:  # before a direction turns: they go by step and not by the order of steps
-        inputs = with_defaults(spec, inputs, (call.steps, call.rows), layer.sizes, layers.dtype)
     pieces = call.pieces[layers.directions[d].reverse]
+    counts = _counts_before(call, place, pieces) if spec.counts else None
+    if spec.defaults:  # before a direction turns: they go by step and not by the order of steps
+        inputs = with_defaults(spec, inputs, (call.steps, call.rows), layer.sizes, layers.dtype, counts, pieces)
     states = _before(layer, states_of(layers, call.state, depth, d), call.weights.initial[place], pieces, call.rows)
     if pieces is None:
         lengths, inputs = call.lengths, turned(inputs, turns(layers, call.pieces, d))
     else:
         lengths, inputs = pieces.length, {name: numbered(array) for name, array in inputs.items()}
-    return Call(params, inputs, states, lengths, layer.sizes, call.steps, call.rows, pieces)
+    return Call(params, inputs, states, lengths, layer.sizes, call.steps, call.rows, pieces, counts)
+
+
+def counts_after(layers: Layers, call: StackCall) -> tuple[Array, ...]:
+    """The count of steps after the last one, [L * D, B], as the last array of a state; nothing
+    where no layer counts."""
+    if call.counts is None:
+        return ()
+    after = call.counts.copy()
+    for place, (_, d) in enumerate(layers.places):
+        pieces = call.pieces[layers.directions[d].reverse]
+        if pieces is None:
+            after[place] += call.steps if call.lengths is None else call.lengths
+        else:
+            after[place] = (_counts_before(call, place, pieces) + pieces.length)[pieces.last]
+    return (after,)
+
+
+def _counts_before(call: StackCall, place: int, pieces: Pieces | None) -> Array:
+    """How many steps each row of a direction of a layer has taken before, or each piece: none after
+    a reset."""
+    assert call.counts is not None, "a layer counts"
+    if pieces is None:
+        return call.counts[place]
+    counts = np.zeros(len(pieces), np.int64)
+    first = pieces.first[~pieces.fresh[pieces.first]]
+    counts[first] = call.counts[place][pieces.row[first]]
+    return counts
 
 
 def _with_noise(

@@ -18,7 +18,7 @@ from rnnspec.engine.compile import compile
 from rnnspec.engine.frozen import Frozen
 from rnnspec.engine.kernel import Kernel
 from rnnspec.language.load import load
-from rnnspec.language.spec import Spec
+from rnnspec.language.spec import STEP, Spec
 from rnnspec.language.syntax.faults import did_you_mean
 from rnnspec.layers.layer import Full, Layer
 from rnnspec.layers.runs import Direction
@@ -123,6 +123,17 @@ class Layers:
                 for name, shape in layer.states.items()
             }
         )
+
+    @property
+    def counts(self) -> bool:
+        """Whether the cell of any layer counts its steps."""
+        return any(layer.spec.counts for layer in self.layers)
+
+    @once_only
+    def carried(self) -> dict[str, Full]:
+        """What a state of the caller's is made of: `states`, and after them, where a layer counts
+        its steps, the count of every layer and direction, `t` [L * D]."""
+        return self.states | ({STEP: (len(self.places),)} if self.counts else {})
 
     @once_only
     def state_places(self) -> tuple[dict[str, tuple[int, int]], ...]:
@@ -318,15 +329,26 @@ def _specs(cell: Cell | Sequence[Cell], num_layers: int | None, settings: Mappin
     return [c if isinstance(c, Spec) else load(c) for c in cell]
 
 
-def _check_options(depth: int, dropout: float, merge: str, flags: Mapping[str, bool]) -> None:
+def check_dropout(dropout: object) -> None:
+    """Raises ValueError unless this is a probability."""
     if (
         isinstance(dropout, bool | np.bool_)
         or not isinstance(dropout, int | float | np.floating)
         or not 0.0 <= dropout <= 1.0
     ):
         raise ValueError(f"dropout must be a probability between 0 and 1, got {dropout!r}.")
+
+
+def check_dropout_of(depth: int, dropout: float) -> None:
+    """Raises ValueError unless this is a probability; warns where there are no layers between which
+    it could act. depth: the number of layers."""
+    check_dropout(dropout)
     if dropout and depth == 1:
-        warnings.warn(f"dropout={dropout} acts between layers, and there is only one: it does nothing.", stacklevel=5)
+        warnings.warn(f"dropout={dropout} acts between layers, and there is only one: it does nothing.", stacklevel=6)
+
+
+def _check_options(depth: int, dropout: float, merge: str, flags: Mapping[str, bool]) -> None:
+    check_dropout_of(depth, dropout)
     if merge not in MERGES:
         raise ValueError(f"merge must be one of {', '.join(map(repr, MERGES))}; got {merge!r}.")
     if not flags["bidirectional"]:

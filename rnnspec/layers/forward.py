@@ -14,7 +14,7 @@ from rnnspec.engine import noise
 from rnnspec.engine.call import Call
 from rnnspec.engine.results import Inference, Run, Taped
 from rnnspec.language.draws import Draw
-from rnnspec.layers.calls import cell_call, inputs_of, turned, turns
+from rnnspec.layers.calls import cell_call, counts_after, inputs_of, turned, turns
 from rnnspec.layers.description import Layers
 from rnnspec.layers.layer import Layer
 from rnnspec.layers.runs import LayerRun, Named, StackCall, StackRun
@@ -66,6 +66,7 @@ def forward(layers: Layers, call: StackCall, run: RunCell) -> StackRun:
         layer_runs.append(layer_run)
     given = tuple(array is not None for array in call.state)
     tapes = tuple(layer_run for layer_run in layer_runs if layer_run.runs)
+    final += counts_after(layers, call)
     return StackRun(outputs, final, recorded, call.steps, call.rows, tuple(call.inputs), given, tapes, call.pieces)
 
 
@@ -101,9 +102,8 @@ def _one_direction(
 def _file_final(layers: Layers, call: StackCall, depth: int, d: int, states: Named, final: tuple[Array, ...]) -> None:
     """Files the states of a kernel after every row's last step, where `final` has them."""
     pieces, places = call.pieces[layers.directions[d].reverse], layers.state_places[layers.place(depth, d)]
-    for name, array in states.items():
-        index, at = places[name]
-        final[index][at] = array if pieces is None else array[pieces.last]
+    for name, (index, at) in places.items():
+        final[index][at] = states[name] if pieces is None else states[name][pieces.last]
 
 
 def _record_steps(layers: Layers, depth: int, d: int, target: Named) -> Named:

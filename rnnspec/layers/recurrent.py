@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,27 +16,25 @@ from rnnspec.engine.kernel import Kernel
 from rnnspec.engine.noise import Seed, seeds
 from rnnspec.errors import ShapeError, visible
 from rnnspec.language.spec import Spec
-from rnnspec.layers.arguments import check_inputs, check_resets, check_rows, check_states, check_steps
+from rnnspec.layers.arguments import (
+    check_carried,
+    check_inputs,
+    check_resets,
+    check_rows,
+    check_states,
+    check_steps,
+)
+from rnnspec.layers.attributes import Attributes
 from rnnspec.layers.backward import backward
 from rnnspec.layers.description import Cell
-from rnnspec.layers.runs import StackCall, StackRun
+from rnnspec.layers.runs import StackCall, StackRun, Window
 from rnnspec.layers.stack import Stack
+from rnnspec.layers.waiting import Waiting
 from rnnspec.storage import archives, atomic
 from rnnspec.storage.guarded import Refused
 
 
-@dataclass(frozen=True)
-class Window:
-    """Some steps of a long sequence. steps: which; y, state: what the layer gave (and recorded
-    values, where it records some)."""
-
-    steps: slice
-    y: Any
-    state: Any
-    recorded: dict[str, Array]
-
-
-class Recurrent:
+class Recurrent(Attributes):
     """Layers of a cell over a sequence, in NumPy.
 
     cell: a name, a path to a YAML file, or a Spec; or a list of these, one for each layer.
@@ -61,18 +58,23 @@ class Recurrent:
     `params` are the weights, by torch's names where the cell has a torch layout (weight_ih_l0,
     weight_hh_l0_reverse, ...), else by the cell's own with the same endings (W_i_l0); change them
     in place or assign new arrays, the next call uses them. `grads` has the same names after
-    `backward`. `fixed` are the weights beside them that the cell holds for
-    constants (a mask, a reservoir): set them before use; they are saved and loaded with the others.
-    `calls` counts the calls in training, each of which draws anew.
+    `backward`. `fixed` are the weights beside them that the cell holds for constants (a mask, a
+    reservoir): set them before use; they are saved and loaded with the others. `calls` counts the
+    calls in training, each of which draws anew. `dropout`, `seed`, `batch_first` and `training` can
+    be assigned too; what nothing would read raises AttributeError.
 
     layer(x, state, lengths) -> y, state; x [T, B, D] ([B, T, D] with batch_first, or [T, D] for one
     row), y [T, B, H], 2 * H features where two directions are concatenated. A state is [num_layers
     * directions, B, H], for a cell with several a tuple in the order of the spec; for layers whose
-    states differ a tuple of all, layer by layer, [directions, B, H] each. A cell that reads several
-    inputs takes them as a dict or a tuple; all layers read the ones after the first. Raises
+    states differ a tuple of all, layer by layer, [directions, B, H] each. Of a cell that counts its
+    steps (it reads `t`, or has an input with that default) the state is always a tuple, and ends
+    with the count, integers [num_layers * directions, B]; a gradient has none. A cell that reads
+    several inputs takes them as a dict or a tuple; all layers read the ones after the first. Raises
     ValueError or TypeError for arguments out of range, ShapeError and DtypeError for arrays that do
     not fit.
     """
+
+    assigned = ("stack", "seed", "training", "calls", "params", "fixed", "grads")
 
     def __init__(
         self,
@@ -89,17 +91,16 @@ class Recurrent:
         seed: int = 0,
         **options: Any,
     ):
-        if not isinstance(batch_first, bool | np.bool_):
-            raise TypeError(f"batch_first must be True or False, got {batch_first!r}.")
         self.stack = Stack(
             cell, input_size, hidden_size, num_layers, bias, dropout, bidirectional, proj_size, **options
         )
-        self.batch_first, self.seed, self.training, self.calls = bool(batch_first), seed, True, 0
+        self.batch_first, self.seed, self.training, self.calls = batch_first, seed, True, 0
         self.params: dict[str, Array] = {}
         self.fixed: dict[str, Array] = {}
         self._take(self.stack.init(seed))
         self.grads: dict[str, Array] = {}
         self._run: tuple[StackRun, bool] | None = None
+        self._waiting = Waiting()
 
     def __repr__(self) -> str:
         layers = self.stack.description
@@ -114,7 +115,7 @@ class Recurrent:
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies and pickles: the weights, not the tape of the last call."""
-        return self.__dict__ | {"_run": None}
+        return self.__dict__ | {"_run": None, "_waiting": Waiting()}
 
     @property
     def spec(self) -> Spec:
@@ -135,6 +136,26 @@ class Recurrent:
     def hidden_size(self) -> int:
         """The width of the cells, as it was given."""
         return self.stack.description.hidden_size
+
+    @property
+    def batch_first(self) -> bool:
+        """Whether arrays have the rows before the steps; it can be assigned."""
+        return self._batch_first
+
+    @batch_first.setter
+    def batch_first(self, value: bool) -> None:
+        if not isinstance(value, bool | np.bool_):
+            raise TypeError(f"batch_first must be True or False, got {value!r}.")
+        self._batch_first = bool(value)
+
+    @property
+    def dropout(self) -> float:
+        """The chance that dropout between layers drops a number; it can be assigned."""
+        return self.stack.dropout
+
+    @dropout.setter
+    def dropout(self, rate: float) -> None:
+        self.stack.dropout = rate
 
     @property
     def output_size(self) -> int:
@@ -167,6 +188,7 @@ class Recurrent:
         run = self.stack.run_forward(call)
         self.calls += self.training
         self._run = (run, single)
+        self._waiting.add(run.outputs)
         return self._results(run, single)
 
     def infer(self, x: Any, state: Any = None, lengths: Any = None, *, resets: Any = None) -> Any:
@@ -175,12 +197,16 @@ class Recurrent:
         call, single = self._call(x, state, lengths, resets, 0, False)
         return self._results(self.stack.run_infer(call), single)
 
-    def backward(self, dy: Any = None, dstate: Any = None, dsteps: Mapping[str, Any] | None = None) -> tuple[Any, Any]:
+    def backward(
+        self, dy: Any = None, dstate: Any = None, dsteps: Mapping[str, Any] | None = None, *, of: Any = None
+    ) -> tuple[Any, Any]:
         """Gradients of the last call, from those of y, of the final state and of recorded values
         (any may be left out).
 
         Returns dx and the gradient of the state before the first step, and fills `grads` (not
-        adding to what was there).
+        adding to what was there). of: the y of the last call, to say that it is meant. Raises
+        RuntimeError where `of` is another's, and, without it, where another call seems to be meant:
+        its y is alive, of the same shape, and waits for a backward pass, but its tape is gone.
         """
         if self._run is None:
             raise RuntimeError(
@@ -196,7 +222,9 @@ class Recurrent:
         arrays = {n: self._time_first(f"gradient of {n!r}", a, single) for n, a in (dsteps or {}).items()}
         steps = check_steps(layers, "gradient of step value", arrays, layers.steps, lead)
         final = check_states(layers, dstate, None if single else run.rows, "dstate")
+        self._waiting.check(run.outputs, of)
         gradients = backward(layers, run, outputs, final, steps)
+        self._waiting.clear()
         self.grads = gradients.params
         inputs = {n: self._as_given(a, single) for n, a in gradients.inputs.items()}
         return next(iter(inputs.values())) if len(inputs) == 1 else inputs, self._state(gradients.states, single)
@@ -317,12 +345,13 @@ class Recurrent:
         axis."""
         layers, (inputs, single) = self.stack.description, self._inputs(x)
         rows = next(iter(inputs.values())).shape[1] if inputs else 0
-        before = check_states(layers, state, None if single else rows, "state")
+        before, counts = check_carried(layers, state, None if single else rows)
         restarts, weights = self._resets(resets, single), self.stack.weights(self.weights)
         steps, rows = check_inputs(layers, inputs)
         ends, pieces = check_rows(layers, _lengths(lengths, single), restarts, steps, rows)
         numbers = seeds(seed)
-        return StackCall(weights, inputs, before, ends, pieces, steps, rows, numbers if training else None), single
+        drawn = numbers if training else None
+        return StackCall(weights, inputs, before, ends, pieces, steps, rows, drawn, counts), single
 
     def _resets(self, resets: Any, single: bool) -> Array | None:
         return None if resets is None else self._swapped(np.atleast_1d(as_resets(resets)), single)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from numpy import ndarray as Array
 
@@ -56,7 +57,8 @@ class StackCall:
     """All that a pass over a sequence reads, checked: made by `Stack.call`.
 
     inputs: name -> [T, B, ...], those that the caller gave; state: the states before the first
-    step, one array for each of `Layers.states`, [L * D, B, ...], or None; lengths: [B] int64, or
+    step, one array for each of `Layers.states`, [L * D, B, ...], or None; counts: the steps that
+    were taken before, int64 [L * D, B], None where no layer counts; lengths: [B] int64, or
     None where every row takes all steps; pieces: by direction, False forward, True reverse; steps,
     rows: T and B; seed: of dropout and noise, None at evaluation.
     """
@@ -69,6 +71,7 @@ class StackCall:
     steps: int
     rows: int
     seed: tuple[int, ...] | None
+    counts: Array | None = None
 
 
 @dataclass
@@ -86,7 +89,7 @@ class LayerRun:
 @dataclass(frozen=True)
 class StackRun:
     """outputs: name -> [T, B, ...]; final: the states after the last step, one array for each of
-    `Stack.states`, [L * D, B, ...]; steps: recorded values, name -> [T, B, ...], at the step they
+    `Stack.carried`, [L * D, B, ...]; steps: recorded values, name -> [T, B, ...], at the step they
     belong to in either direction. layers: the tapes, layer by layer; none of `infer`. inputs: the
     names of the inputs that were given; states: for each state whether it was. pieces: by
     direction, False forward, True reverse.
@@ -116,3 +119,14 @@ class StackGradients:
     params: dict[str, Array]
     inputs: dict[str, Array]
     states: tuple[Array, ...]
+
+
+@dataclass(frozen=True)
+class Window:
+    """Some steps of a long sequence. steps: which; y, state: what the layer gave (and recorded
+    values, where it records some)."""
+
+    steps: slice
+    y: Any
+    state: Any
+    recorded: dict[str, Array]

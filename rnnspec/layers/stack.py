@@ -9,6 +9,7 @@ nothing is remembered.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,23 +18,34 @@ from numpy import ndarray as Array
 from rnnspec.engine.noise import Seed, seeds
 from rnnspec.engine.weights import Weights
 from rnnspec.errors import ShapeError
-from rnnspec.layers.arguments import check_inputs, check_rows, check_states, check_steps, check_weights
+from rnnspec.layers.arguments import (
+    check_carried,
+    check_inputs,
+    check_rows,
+    check_states,
+    check_steps,
+    check_weights,
+)
+from rnnspec.layers.attributes import Attributes
 from rnnspec.layers.backward import backward
-from rnnspec.layers.description import Cell, Layers, describe_layers
+from rnnspec.layers.description import Cell, Layers, check_dropout_of, describe_layers
 from rnnspec.layers.forward import forward, run_forward, run_infer, run_record
 from rnnspec.layers.layer import Full, Layer
 from rnnspec.layers.runs import Direction, StackCall, StackGradients, StackRun, StackWeights, checked_weights
 from rnnspec.layers.tapes import from_bytes, to_bytes
 
 
-class Stack:
+class Stack(Attributes):
     """Layers of cells, to be called with weights. Arguments as for `Recurrent`.
 
     description: what the layers are. Of it: layers, directions; shapes: every weight, name ->
     shape, in torch's order; fixed: those of them that are not trained; states: what is carried,
-    name -> shape for one row; outputs, steps (the recorded values), inputs: name -> shape of a
-    step; required: the inputs that have no default.
+    name -> shape for one row; carried: these and the count of steps, where a cell counts; outputs,
+    steps (the recorded values), inputs: name -> shape of a step; required: the inputs that have no
+    default. `dropout` can be assigned, nothing else that was given.
     """
+
+    assigned = ("description",)
 
     def __init__(
         self,
@@ -85,6 +97,11 @@ class Stack:
         return self.description.states
 
     @property
+    def carried(self) -> Mapping[str, Full]:
+        """What a state is made of: `states`, and the count of steps where layers count."""
+        return self.description.carried
+
+    @property
     def outputs(self) -> Mapping[str, Full]:
         """What the last layer emits, name -> shape of a step."""
         return self.description.outputs
@@ -103,6 +120,17 @@ class Stack:
     def required(self) -> frozenset[str]:
         """The inputs that have no default."""
         return self.description.required
+
+    @property
+    def dropout(self) -> float:
+        """The chance that dropout between layers drops a number; calls from the next one on have
+        what is assigned."""
+        return self.description.dropout
+
+    @dropout.setter
+    def dropout(self, rate: float) -> None:
+        check_dropout_of(self.description.num_layers, rate)
+        self.description = replace(self.description, dropout=float(rate))
 
     # --- weights
 
@@ -172,8 +200,8 @@ class Stack:
         inputs = check_steps(layers, "input", x, layers.inputs, (None, None))
         steps, rows = check_inputs(layers, inputs)
         ends, pieces = check_rows(layers, lengths, resets, steps, rows)
-        before = check_states(layers, state, rows, "state")
-        return StackCall(weights, inputs, before, ends, pieces, steps, rows, numbers if training else None)
+        before, counts = check_carried(layers, state, rows)
+        return StackCall(weights, inputs, before, ends, pieces, steps, rows, numbers if training else None, counts)
 
     def run_forward(self, call: StackCall) -> StackRun:
         """Runs a sequence and keeps the tapes."""
@@ -213,7 +241,7 @@ class Stack:
         """Runs a sequence and keeps the tapes.
 
         params: name -> array, or what `pack` made of them. x: [T, B, ...], or name -> array where
-        the cells read more than one. state: the arrays of `states`, each with the rows as axis 1
+        the cells read more than one. state: the arrays of `carried`, each with the rows as axis 1
         ([L * D, B, ...]), None where zero (or the learned one). lengths: [B] integers, the steps of
         each row. resets: [T, B] booleans, whether a row restarts at the initial state before that
         step. training: whether dropout and noise act, drawn from `seed` (a whole number, or

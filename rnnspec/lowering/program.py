@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
+from rnnspec.storage.locks import once_only
 from rnnspec.symbolic.graph import Graph, Outer, Product, Read, node_text, operands
 from rnnspec.symbolic.left_out import Side, left_out
 
@@ -160,7 +160,7 @@ class Program:
         backwards = self.reverse and not buffer.taped
         return buffer.kind == "history" and (place.shift == 1) != backwards
 
-    @cached_property
+    @once_only
     def left(self) -> Mapping[str, Side]:
         """The products and outer products of an adjoint, and which factor's zeros leave the other
         out (left_out.py)."""

@@ -81,9 +81,9 @@ CONFIG: Mapping[str, Test] = {
 }
 """What each field of a TrainingConfig may be: what the command line lets through."""
 
-NAMES = _list(_text)
+NAMES = _list(lambda v: isinstance(v, str))
 MEMORY: Mapping[str, Test] = {
-    "vocabulary": _text,
+    "vocabulary": lambda v: isinstance(v, str),  # a text may hold any character
     "words": NAMES,
     "symbols": NAMES,
     "source": NAMES,

@@ -11,6 +11,9 @@ import shutil
 import signal
 import tracemalloc
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -25,37 +28,37 @@ from rnnspec.commands.train_setup import set_up
 from rnnspec.errors import RnnspecError
 from rnnspec.storage import archives, guarded
 from rnnspec.storage.guarded import Refused
+from rnnspec.train.config import TrainingConfig
 from rnnspec.train.errors import TrainError
 from rnnspec.train.loop import next_batch
 from rnnspec.train.plots import loss_curve
 from rnnspec.train.results import MetricsLog
+from rnnspec.train.saved import CONFIG
 
 TASKS = {
     "adding": ("--batch", "3", "--length", "5"),
     "text": ("--batch", "3", "--length", "5", "--embed", "3", "--data", "text.txt"),
 }
-SECONDS = 30
+SECONDS = 60  # of a busy machine
 
 
-@pytest.fixture(autouse=True)
-def limit():
-    """Nothing here may take longer, a hang in the system included."""
+@contextmanager
+def timed() -> Iterator[None]:
+    """Its block may not take long; a hang in the system ends too."""
     if not hasattr(signal, "alarm"):
         yield
         return
 
-    def late(*_):
+    def late(*_: object) -> None:
         raise TimeoutError("it hangs")
 
     before = signal.signal(signal.SIGALRM, late)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
-
-
-def timed() -> None:
-    if hasattr(signal, "alarm"):
-        signal.alarm(SECONDS)
+    signal.alarm(SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(scope="module")
@@ -87,9 +90,9 @@ def spoiled_run(number: int, places: Path, here: Path) -> Path:
     return folder
 
 
+@timed()
 def resume(folder: Path, here: Path) -> None:
     """All of `rnnspec train --resume` but the summary at the end, and `--from`."""
-    timed()
     args = make_parser().parse_args(["train", "--resume", str(folder), "--steps", "2", "--threads", "1"])
     run = set_up(args).run
     with MetricsLog(folder / "metrics.jsonl", run.step):
@@ -99,8 +102,8 @@ def resume(folder: Path, here: Path) -> None:
     set_up(make_parser().parse_args(["train", "--from", str(folder), "--steps", "2", "--threads", "1"]))
 
 
+@timed()
 def verify_pack(folder: Path) -> int:
-    timed()
     return main(["verify", str(folder), "--adapter", "hostile_adapter:nothing", "--dtype", "float32"])
 
 
@@ -160,11 +163,11 @@ def test_two_thousand_hostile_run_folders_and_packs(places, tmp_path, adapter, m
 
 
 @pytest.mark.parametrize("number", range(len(bombs("x"))))
+@timed()
 def test_bombs_are_refused_before_there_is_memory_for_them(tmp_path, number):
     path = tmp_path / "weights.npz"
     path.write_bytes(bombs("x")[number])
     layer = rnnspec.Recurrent("rnn", 2, 3)
-    timed()
     tracemalloc.start()
     try:
         for read in (archives.arrays, layer.load):
@@ -176,8 +179,8 @@ def test_bombs_are_refused_before_there_is_memory_for_them(tmp_path, number):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no FIFO")
-def test_what_is_no_file_is_refused_and_not_opened(tmp_path, places, capsys, monkeypatch):
-    timed()
+@timed()
+def test_what_is_no_file_is_refused_and_not_opened(tmp_path, places, capsys):
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "zero").symlink_to("/dev/zero")
     (tmp_path / "folder").mkdir()
@@ -214,6 +217,10 @@ def test_a_pack_with_a_tolerance_that_allows_all_is_refused(places, tmp_path, ca
     about["tolerances"]["float32"]["relative"] = tolerance
     (tmp_path / "pack" / "pack.json").write_text(json.dumps(about))
     assert verify_pack(tmp_path / "pack") == 2 and "tolerance for float32" in capsys.readouterr().err
+
+
+def test_every_part_of_a_configuration_is_checked():
+    assert set(CONFIG) == {field.name for field in fields(TrainingConfig)}
 
 
 def test_arrays_come_back_as_numpy_wrote_them(tmp_path):

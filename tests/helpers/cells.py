@@ -16,7 +16,7 @@ from rnnspec.backends import reference
 from rnnspec.engine.kernel import Kernel
 from rnnspec.engine.results import Gradients, Run
 from rnnspec.language.sizes import full_shape, with_default_sizes
-from rnnspec.language.spec import Spec
+from rnnspec.language.spec import STEP, Spec
 from rnnspec.lowering.pipeline import Stages, stages
 
 Array = np.ndarray
@@ -141,7 +141,14 @@ def expected(of: Case, name: str, **settings: Any) -> Expected:
     run = reference.forward(made.graph, params, inputs, double(of.states), of.lengths, sizes=of.sizes)
     dy = {o: g * _alive(of, g) for o, g in double(of.dy).items()}
     back = reference.backward(made.adjoint, params, inputs, run, dy, double(of.dfinal), of.lengths, sizes=of.sizes)
-    return Expected(run.outputs, run.final, back.params, back.inputs, back.states)
+    return Expected(run.outputs, run.final | counts_after(of), back.params, back.inputs, back.states)
+
+
+def counts_after(of: Case) -> dict[str, Array]:
+    """What the count of steps is after a case, of a cell that has one; the reference has none."""
+    steps, rows = next(iter(of.inputs.values())).shape[:2]
+    taken = np.full(rows, steps) if of.lengths is None else of.lengths
+    return {STEP: of.states.get(STEP, 0) + taken} if of.kernel.spec.counts else {}
 
 
 def _alive(of: Case, array: Array) -> Array:

@@ -12,8 +12,8 @@ PAGE = mmap.PAGESIZE
 
 
 def guarded(array: np.ndarray, *, end: bool = True, writable: bool = True) -> np.ndarray:
-    """A copy with a page without access right behind it (end), or right before it. writable: whether
-    its own pages may be written to."""
+    """A copy with a page without access right behind it (end), or right before it. writable:
+    whether its own pages may be written to."""
     size = max(1, -(-array.nbytes // PAGE)) * PAGE
     pages = mmap.mmap(-1, size + 2 * PAGE)
     start = ctypes.addressof(ctypes.c_char.from_buffer(pages))

@@ -353,11 +353,19 @@ def text_mutant(what: str, name: str, caught: str, mode: str, old: str, new: str
     return Mutant(what, f"text of {mode}", name, caught, make)
 
 
-WAIT = "            if parts > 1:\n                wait(barrier, parts, yielding)\n"
+WAIT = "            if owners > 1:\n                wait(barrier, parts, yielding)\n"
 TEXTS = (
     text_mutant("a missing barrier between the steps", "rnn", "thread independence", "forward", WAIT, ""),
     text_mutant(
         "a missing barrier between two stages", "gru_reset_before", "thread independence", "backward", WAIT, "", 2
+    ),
+    text_mutant(
+        "a row of a step that no thread takes",
+        "rnn",
+        "thread independence",
+        "forward",
+        "low, high = n * part // parts, n * (part + 1) // parts",
+        "low, high = n * part // parts, n * (part + 1) // parts - part",
     ),
     text_mutant("the padding of inputs read", "rnn", "padding", "forward", "n, active, D, D_row)", "n, 0, D, D_row)"),
     text_mutant(
@@ -389,8 +397,8 @@ TEXTS = (
         "rnn",
         "split sequence",
         "backward",
-        "5 * (chunks - 1 - chunk)",
-        "5 * chunk",
+        "6 * (chunks - 1 - chunk)",
+        "6 * chunk",
     ),
     text_mutant(
         "steps of the backward pass from the first to the last",
@@ -413,7 +421,7 @@ TEXTS = (
         "rnn",
         "split sequence",
         "forward",
-        "store(h_history_rows, k * H_row + p, load(pointer(get(table, 39)), k * H_row + p))",
+        "store(h_history_rows, k * H_row + p, load(pointer(get(table, 41)), k * H_row + p))",
         "store(h_history_rows, k * H_row + p, number(0.0))",
     ),
     text_mutant(

@@ -47,6 +47,10 @@ APART = 1e-14
 # PyTorch sums in another order and has its own exp and tanh, both in the same dtype as ours
 TORCH = {"float64": 1e-10, "float32": 1e-5}
 
+# models of other packages in float32, a few steps of a few units, with our layer for torch's: it sums
+# in another order
+PACKAGES = 2e-6
+
 # losses and weights in float32 after up to 50 steps of Adam, ours and PyTorch's: it divides by the
 # root of a second moment, which is small where
 # gradients are, and so makes much of the rounding errors of the first steps

@@ -595,8 +595,6 @@ def test_attributes_of_nn_lstm():
         [tuple(p.shape) for p in group] for group in theirs.all_weights
     ]
     layer.flatten_parameters()
-    with pytest.raises(AttributeError):
-        layer.dropout = 0.5  # would be ignored
 
 
 def test_H79_dropout():
@@ -698,8 +696,7 @@ def test_H31_other_dtypes_and_autocast():
         lambda: layer(x, (torch.zeros(1, 2, 4).double(), torch.zeros(1, 2, 4)))
     )
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert "autocast" in messages(lambda: layer(torch.nn.Linear(3, 3)(x)))
-        assert layer(x)[0].dtype == torch.float32
+        assert layer(torch.nn.Linear(3, 3)(x))[0].dtype == layer(x)[0].dtype == torch.bfloat16
     assert "dense" in messages(lambda: layer(x.to_sparse()))
 
 

@@ -258,12 +258,6 @@ def test_torch_func():
 
 
 REFUSED = {
-    "vmap": (lambda f, layer, params, x: torch.func.vmap(layer)(x.expand(2, -1, -1, -1)), "vmap.*rows of the batch"),
-    "per sample": (
-        lambda f, layer, params, x: torch.func.vmap(torch.func.grad(f, 1), (None, 0))(params, x.expand(2, -1, -1, -1)),
-        "vmap",
-    ),
-    "jacrev": (lambda f, layer, params, x: torch.func.jacrev(f)(params, x), "jacrev"),
     "hessian": (lambda f, layer, params, x: torch.func.hessian(f)(params, x), "forward-mode"),
     "jvp": (lambda f, layer, params, x: torch.func.jvp(lambda x: layer(x)[0], (x,), (x,)), "forward-mode"),
     "twice": (

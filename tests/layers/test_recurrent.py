@@ -55,8 +55,7 @@ def test_what_lies_before_the_first_step_is_zero_or_given():
 
 
 def test_sequences_can_be_cut_anywhere():
-    """Carried states, those read at t-1 included, make two halves the whole; but `t` counts from 0
-    in each."""
+    """Carried states, those read at t-1 included, make two halves the whole."""
     one = case(kernel(FORMS["an input, an intermediate and a state one step before"]), 7, 3)
     whole, states, parts = one.forward(), one.states, []
     for a, b in ((0, 3), (3, 3), (3, 7)):

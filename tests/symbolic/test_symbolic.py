@@ -205,6 +205,8 @@ def gradient_at(equation: str, at: float, dtype: numbers.Numbers = numbers.FLOAT
         ("h[t] = where(x[t] < 80, exp(x[t]) * x[t], 1) + 0 * h[t-1]", 1000.0, 1.0, 0.0),
         ("h[t] = where(x[t] == 0, 1, 1 / x[t]) + 0 * h[t-1]", 0.0, 1.0, 0.0),
         ("h[t] = where(x[t] > 0, log(x[t]), x[t]) + 0 * h[t-1]", -2.0, -2.0, 1.0),
+        ("h[t] = hard_sigmoid(x[t], 1 / 6) + 0 * h[t-1]", -3.0, 0.0, 0.0),
+        ("h[t] = hard_sigmoid(x[t], 1 / 6) + 0 * h[t-1]", 3.0, 1.0, 0.0),
     ],
 )
 def test_the_branch_not_taken_takes_no_part(equation, at, value, gradient):

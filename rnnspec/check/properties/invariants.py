@@ -17,7 +17,6 @@ from rnnspec.check.parts import Rows, alone, of_rows, of_steps, rows, same_but_f
 from rnnspec.check.sampling import Case, Shapes, size_values
 from rnnspec.check.subject import Subject, run_kernel
 from rnnspec.check.tolerances import EXACT, REORDERED, REORDERED_LONG
-from rnnspec.symbolic.graph import Read
 
 FLOPS = 15_000_000  # of a run that is worth three threads (backends/cpu/rows.py: 4 million each)
 
@@ -40,10 +39,8 @@ def _short_and_long(known: Subject) -> tuple[Shapes, ...]:
 
 @at_sizes(_short_and_long)
 def split_sequence(known: Subject, shapes: Shapes) -> Outcome:
-    """T steps are T1 steps and then the rest, with the states carried forward and their gradients
-    carried back."""
-    if any(isinstance(node, Read) and node.kind == "step" for node in known.graph.nodes.values()):
-        return Outcome(skipped="the cell reads the step's number, which starts again at 0")
+    """T steps are T1 steps and then the rest, with the states (and the count of steps) carried
+    forward and their gradients carried back."""
     kernel, case = known.compiled(), known.draw(shapes, "split" if not shapes.number else "split long")
     middle = case.steps // 2
     first, rest = steps(case, slice(None, middle)), steps(case, slice(middle, None))
@@ -53,7 +50,7 @@ def split_sequence(known: Subject, shapes: Shapes) -> Outcome:
     before = kernel.backward(early, first.d_outputs, final=after.states)
     joined = {
         ArrayKind.OUTPUT: {n: np.concatenate([a, late.outputs[n]]) for n, a in early.outputs.items()},
-        ArrayKind.FINAL: late.final,
+        ArrayKind.FINAL: {n: late.final[n] for n in before.states},
         ArrayKind.PARAM_GRADIENT: {n: a + after.params[n] for n, a in before.params.items()},
         ArrayKind.INPUT_GRADIENT: {n: np.concatenate([a, after.inputs[n]]) for n, a in before.inputs.items()},
         ArrayKind.STATE_GRADIENT: before.states,
@@ -120,6 +117,9 @@ def thread_independence(known: Subject, shapes: Shapes) -> Outcome:
         run_kernel(kernel, poison)
         gap = worst(run_kernel(kernel, case), single)
         outcomes.append(Outcome(gap.error, EXACT, f"{gap.text} on {threads} threads at {case.about()}"))
+        inferred = kernel.infer(case.params, case.inputs, case.states, case.lengths, **case.extent)
+        gap = worst({ArrayKind.OUTPUT: inferred.outputs}, {ArrayKind.OUTPUT: single[ArrayKind.OUTPUT]})
+        outcomes.append(Outcome(gap.error, EXACT, f"{gap.text} of infer on {threads} threads at {case.about()}"))
     return largest(outcomes)
 
 

@@ -18,7 +18,7 @@ from rnnspec.check.sampling import Case, Shapes
 from rnnspec.check.subject import Subject, run_kernel, run_reference
 from rnnspec.check.tolerances import EXACT, KERNEL, LARGE
 from rnnspec.engine.results import Gradients
-from rnnspec.symbolic.graph import Read
+from rnnspec.language.spec import STEP
 
 NUMBERS = {"float64": numbers.FLOAT64, "float32": numbers.Numbers(np.float32, float, numbers.FLOAT64.primitives)}
 
@@ -144,26 +144,24 @@ def low_memory(known: Subject, shapes: Shapes) -> Outcome:
 def step_by_step(known: Subject, shapes: Shapes) -> Outcome:
     """A stream, and `step` with the states handed on, give the bits of `infer` over the whole
     sequence. `forward`, whose kernel is another (what goes to the tape is rounded, what does not
-    may be fused), gives the same but for rounding."""
+    may be fused), gives the same but for rounding. Rows of a cell that counts its steps start at
+    counts of their own."""
     kernel, case = known.compiled(), known.draw(shapes, "step by step")
-    whole = kernel.infer(case.params, case.inputs, case.states, **case.extent)
-    trained = kernel.forward(case.params, case.inputs, case.states, **case.extent)
+    begin = case.states | ({STEP: 3 * np.arange(case.rows)} if known.spec.counts else {})
+    whole = kernel.infer(case.params, case.inputs, begin, **case.extent)
+    trained = kernel.forward(case.params, case.inputs, begin, **case.extent)
     gap = worst({ArrayKind.OUTPUT: whole.outputs}, {ArrayKind.OUTPUT: trained.outputs})
     outcomes = [Outcome(gap.error, KERNEL[known.dtype], f"{gap.text} of infer beside forward, at {case.about()}")]
-    stream = kernel.stream(case.params, case.states, rows=case.rows, **case.sizes)
-    state: Mapping[str, Array] = case.states
-    # a cell that reads the step's number can't go on by `step`, where it is always 0
-    counts = any(isinstance(node, Read) and node.kind == "step" for node in known.graph.nodes.values())
+    stream = kernel.stream(case.params, begin, rows=case.rows, **case.sizes)
+    state: Mapping[str, Array] = begin
     for t in range(case.steps):
         now = {n: a[t] for n, a in case.inputs.items()}
-        outputs = {"a stream": stream.step(now)}
-        if not counts:
-            single = kernel.step(case.params, now, state)
-            outputs["step()"], state = single.outputs, dict(single)
+        single = kernel.step(case.params, now, state)
+        outputs, state = {"a stream": stream.step(now), "step()": single.outputs}, dict(single)
         for what, arrays in outputs.items():
             gap = worst({ArrayKind.OUTPUT: arrays}, {ArrayKind.OUTPUT: {n: a[t] for n, a in whole.outputs.items()}})
             outcomes.append(Outcome(gap.error, EXACT, f"{gap.text} of {what} at step {t}, at {case.about()}"))
-    for what, states in {"a stream": stream.states, **({} if counts else {"step()": state})}.items():
+    for what, states in {"a stream": stream.states, "step()": state}.items():
         gap = worst({ArrayKind.FINAL: states}, {ArrayKind.FINAL: whole.final})
         outcomes.append(Outcome(gap.error, EXACT, f"{gap.text} of {what}, at {case.about()}"))
     return largest(outcomes)

@@ -116,7 +116,7 @@ def _compared(known: Subject, shapes: Shapes, kernel: Kernel) -> Outcome:
     case = known.draw(shapes, f"against the reference {shapes.number}", KINK_COMPARISON)
     found = run_kernel(kernel, case)
     inferred = kernel.infer(case.params, case.inputs, case.states, case.lengths, **case.extent)
-    again = {ArrayKind.OUTPUT: inferred.outputs, ArrayKind.FINAL: inferred.final}
+    again = {ArrayKind.OUTPUT: inferred.outputs, ArrayKind.FINAL: {n: inferred.final[n] for n in case.states}}
 
     def definition(numbers: numbers.Numbers) -> Values:
         return run_reference(known, case, numbers)

@@ -2,8 +2,8 @@
 
 Each spec is loaded, built, differentiated (reverse and forward), scheduled and emitted, and every
 representation verifies itself. The adjoint is compared with the tangent (dot product) and with a
-complex step of the reference along one random direction of everything. Some are compiled too, and
-compared with the reference.
+complex step of the reference along one random direction of everything, the graph with a walk over
+the syntax trees. Some are compiled too, and compared with the reference and with that walk.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from rnnspec.check.properties.derivatives import (
 )
 from rnnspec.check.properties.invariants import lengths
 from rnnspec.check.properties.values import against_reference
+from rnnspec.check.properties.written import kept_as_written, run_is_as_written
 from rnnspec.check.random.specs import random_spec
 from rnnspec.check.sampling import NoSampleError, Shapes, draw, undefined_derivatives
 from rnnspec.check.subject import Subject, run_reference, with_kernel
@@ -129,6 +130,8 @@ def check_text(text: str, seed: int = 0, *, kernel: bool = False) -> list[Note]:
         graph.verify()
     for program in (made.forward, made.backward, made.infer):
         program.verify()
+    written = kept_as_written.at(known, Shapes(2, 16, (1,)))
+    assert written.passed, f"as written: {written.detail}: {written.measured:.1e}"
     notes = list(_derivatives(known, SMALL[chance // 6 % 2]))
     try:
         _emit(made, dtype, mode)
@@ -179,6 +182,7 @@ def _kernels(known: Subject, dtype: str) -> None:
         (against_reference, Shapes(4, 3, (5, lanes + 1, 2))),
         (against_reference, ragged),
         (lengths, ragged),
+        (run_is_as_written, Shapes(3, 3, (2, 3, 2))),
     ):
         outcome = check.at(made, shapes)
         assert outcome.passed, f"{dtype} kernel: {outcome.detail}: {outcome.measured:.1e}"

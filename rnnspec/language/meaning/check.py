@@ -18,7 +18,7 @@ from rnnspec.language.meaning.resolve import resolve
 from rnnspec.language.meaning.scope import Scope, with_article
 from rnnspec.language.meaning.shapes import infer_shapes, pull_factors
 from rnnspec.language.meaning.unroll import lower_taps, unroll, with_numbers
-from rnnspec.language.reading.document import SECTIONS, Document, Entry
+from rnnspec.language.reading.document import RESERVED, SECTIONS, Document, Entry, reserved
 from rnnspec.language.sizes import SizeError, canonical_size, size_names
 from rnnspec.language.spec import Choice, Shape, Size, Spec
 from rnnspec.language.syntax.faults import Faults, did_you_mean, listed
@@ -306,6 +306,8 @@ def _sizes(document: Document, faults: Faults, mentioned: set[str]) -> dict[str,
             "'seed' can't be a size: it is an argument of Kernel.init beside the sizes. Choose another name.",
             used.get("seed") or document.sizes["seed"].at,
         )
+    for name in sorted(used.keys() & RESERVED):  # those that stand under `sizes` were refused there
+        faults.add(reserved(name, "the size"), used[name])
     for name in ("B", "T"):
         if name in names:
             what = "rows of a batch" if name == "B" else "steps"

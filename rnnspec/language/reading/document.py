@@ -11,12 +11,19 @@ from rnnspec.errors import Problem, SpecError
 from rnnspec.language.draws import Stated
 from rnnspec.language.features import FEATURES
 from rnnspec.language.functions import FUNCTIONS
-from rnnspec.language.spec import Default, Example, Init, Shape, Size
+from rnnspec.language.spec import STEP, Default, Example, Init, Shape, Size
 from rnnspec.language.syntax.faults import Faults
 from rnnspec.language.syntax.tree import Equation, Expr, Place
 
 V = TypeVar("V")
-RESERVED = frozenset({"t", "where", "for", "in", "and", "or", "not"}) | frozenset(FUNCTIONS) | frozenset(FEATURES)
+RESERVED = frozenset({STEP, "where", "for", "in", "and", "or", "not"}) | frozenset(FUNCTIONS) | frozenset(FEATURES)
+
+
+def reserved(name: str, place: str) -> str:
+    """What is wrong with one of the RESERVED names. place: what it was to be the name of."""
+    kind = "a function of the language" if name in FUNCTIONS or name in FEATURES else "a word of it"
+    what = "the step's number" if name == STEP else kind
+    return f"'{name}' is reserved: it is {what}. Choose another name for {place}."
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,7 @@ from fractions import Fraction
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from rnnspec.language.features import FEATURES
-from rnnspec.language.functions import FUNCTIONS
-from rnnspec.language.reading.document import RESERVED, Entry
+from rnnspec.language.reading.document import RESERVED, Entry, reserved
 from rnnspec.language.sizes import SizeError, canonical_size
 from rnnspec.language.spec import Shape
 from rnnspec.language.syntax.faults import Faults, bad_name
@@ -122,10 +120,7 @@ class Values:
         """Whether this can be a name at all; if not, that is noted."""
         message = bad_name(name)
         if not message and name in RESERVED:
-            kind = {"t": "the step's number"}.get(
-                name, "a function of the language" if name in FUNCTIONS or name in FEATURES else "a word of it"
-            )
-            message = f"'{name}' is reserved: it is {kind}. Choose another name for it in {what}."
+            message = reserved(name, f"it in {what}")
         if not message and what in ("constants", "choices") and name in ARGUMENTS:
             message = (
                 f"'{name}' can't be among the {what}: it is an argument of compile or Recurrent. Choose another name."

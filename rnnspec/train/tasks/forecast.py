@@ -88,7 +88,8 @@ class ForecastProblem(Stored):
 
 
 def standardised(series: np.ndarray, cut: int, names: list[str], source: str) -> np.ndarray:
-    """The table with a mean of 0 and a deviation of 1 in its first `cut` rows, float32 [N, columns].
+    """The table with a mean of 0 and a deviation of 1 in its first `cut` rows, float32 [N,
+    columns].
 
     Everything is relative to the largest number of a column there, so that neither an offset nor a
     size costs digits. TrainError for a column that does not change in those rows, or by no more
@@ -104,11 +105,12 @@ def standardised(series: np.ndarray, cut: int, names: list[str], source: str) ->
         if change <= ROUNDED:  # of numbers around 1; what is left is no signal, but how they were written or computed
             low, high = column.min(), column.max()
             how = "doesn't change" if low == high else f"is {low:.17g} to {high:.17g}: it changes by rounding alone"
-            raise TrainError(f"{source}: the column {name} {how} in its first {cut:,} rows: nothing to forecast")
+            raise TrainError(f"{source}: {column_text(name)} {how} in its first {cut:,} rows: nothing to forecast")
     for row, column in np.argwhere(~np.isfinite(values))[:1].tolist():
         raise TrainError(
-            f"{source}, row {row} of numbers (counted from 0): {series[row, column]:g} in the column {names[column]} is"
-            " too large for float32 once the column has a mean of 0 and a deviation of 1 in the rows to train on"
+            f"{source}, row {row} of numbers (counted from 0): {series[row, column]:g} in"
+            f" {column_text(names[column])} is too large for float32 once it has a mean of 0"
+            " and a deviation of 1 in the rows to train on"
         )
     return values
 
@@ -154,3 +156,8 @@ TASK = Task(
     options={"to": "every", "horizon": 6},
     about_options={"to": "every: forecast at every step of a window; last: at its end only", "horizon": "steps ahead"},
 )
+
+
+def column_text(name: str) -> str:
+    """A column in a message: by its number where it has no name of its own."""
+    return name if name.startswith("column ") else f"the column {name}"

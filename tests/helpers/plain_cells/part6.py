@@ -8,6 +8,7 @@ from either import (
     cos,
     einsum,
     exp,
+    fixed,
     log,
     outer,
     over_time,
@@ -95,7 +96,7 @@ def fast_weight_programmer(p, inputs, states, constants):
 
 def retention(p, inputs, states, constants):
     """The parallel form: every key against every query, both turned by their time."""
-    x, theta, gamma = inputs["x"], p["theta"], constants["gamma"]
+    x, theta, gamma = inputs["x"], fixed(p["theta"]), constants["gamma"]
 
     def turned(u, v, angle):
         return u * cos(angle) - v * sin(angle), u * sin(angle) + v * cos(angle)

@@ -51,6 +51,7 @@ LOCALS = (
     "chunk_table",
     "chunks",
     "count",
+    "counts",
     "dest",
     "end",
     "few",

@@ -17,7 +17,7 @@ from rnnspec.backends.cpu.machine import ALL, WHERE_A, WHERE_B
 from rnnspec.language.functions import PRIMITIVES
 from rnnspec.lowering.program import BufferPlace, OuterSum, Program
 from rnnspec.lowering.signature import gradient_sums, signature
-from rnnspec.symbolic.graph import size_of
+from rnnspec.symbolic.graph import Read, size_of
 
 # first step, steps, rows of the first step, rows before it on the tape, the same in a history, and
 # how many levels of sums are folded after it
@@ -71,6 +71,8 @@ def _prologue(work: Emission) -> None:
     for size in program.sizes():
         work.line(f"{work.name(f'size {size}', size)} = {work.get(f'size {size}')}")
         work.line(f"{work.pad(size)} = {work.get(f'padded {size}')}  # {size}, up to whole vectors")
+    if any(isinstance(node, Read) and node.kind == "step" for node in program.graph.nodes.values()):
+        work.line(f"counts = pointer_int({work.get('counts')})  # steps that each row has taken before")
     _shares(work)
     for number, panel, _ in all_panels(work):
         values = ", ".join(a.value for a in panel.accumulations)

@@ -179,7 +179,7 @@ def _loads(work: Emission, stage: Stage) -> tuple[list[str], list[str]]:
         value = work.value(name)
         alone = size_of(graph, name) == "1" and stage.size != "1"
         if program.is_read(name, "step"):
-            hoisted.append(f"{value} = from_int(t)")
+            inner.append(f"{value} = from_int(t + get(counts, row - first))")
         elif program.is_read(name, "size"):
             hoisted.append(f"{value} = from_int({work.get(f'size {program.source_of(name)}')})")
         elif program.is_read(name, "parameter"):

@@ -50,6 +50,7 @@ class Bound:
         self.addresses = [address(t) for t in self.all]
         self.zeroed = [memory.view(0, (own.zeroed,), np.dtype(np.uint8)) for memory in self.memories]
         self.carries = {name: [self._carry(name, i) for i in range(len(self.memories))] for name in own.widths}
+        self.counts = self._counts()
         self.sums = self._sums()
         self.flat = list[Array]()  # what `point` had to copy lives until the next call
         self.barriers = [
@@ -68,6 +69,22 @@ class Bound:
         )
         view[:, own.widths[state] :] = 0
         return view[:, : own.widths[state]]
+
+    def _counts(self) -> list[Array]:
+        """Of a kernel that reads the step's number: what is added to it, [rows] of each block."""
+        fields = self.plan.code.layout["fields"]
+        if "counts" not in fields:
+            return []
+        counts = [np.zeros(max(1, len(block.order)), np.int64) for block in self.plan.blocks]
+        for tables, array in zip(self.tables, counts):
+            for table in tables:
+                table[fields.index("counts")] = address(array)
+        return counts
+
+    def start_at(self, counts: Array | None) -> None:
+        """Sets the number of each row's first step, int64 [B]; None: all 0."""
+        for block, array in zip(self.plan.blocks, self.counts):
+            array[: len(block.order)] = 0 if counts is None else counts[block.order]
 
     def use(self, packed: Packed, tape: Tape | None) -> None:
         """Sets the weights and the tape; gradients start again at zero."""
@@ -194,18 +211,21 @@ def execute(
     outputs: Mapping[str, Array],
     states: Mapping[str, Array],
     tape: Tape | None = None,
+    counts: Array | None = None,
 ) -> tuple[dict[str, Array], dict[str, Array]]:
     """Runs a kernel over all blocks.
 
     own: the kernel's plan; packed: its weights; inputs, outputs: [T, B, ...] arrays of the
     caller's, read and written in place; states: [B, width] before the first step; tape: what a
-    forward kernel writes and a backward kernel reads, if anything. Returns the states after the
-    last step [B, width], and the gradients of parameters that the kernel sums.
+    forward kernel writes and a backward kernel reads, if anything; counts: the number of each row's
+    first step, int64 [B], None where all is 0. Returns the states after the last step [B, width],
+    and the gradients of parameters that the kernel sums.
     """
     bound = _IDLE.pop(own.number, None) or Bound(own)
     bound.use(packed, tape)
     bound.point(inputs, outputs)
     bound.load(states)
+    bound.start_at(counts)
     bound.run(keep=(inputs, outputs))
     results = bound.states(), bound.gradients()
     if sum(r.size for r in own.scratch) + own.own.size * len(bound.own) <= IDLE_BYTES:

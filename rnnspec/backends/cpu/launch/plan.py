@@ -43,11 +43,11 @@ def region(layout: Mapping[str, Any], named: Mapping[str, int], size: int) -> Re
 class Plan:
     """What a call of a kernel needs that depends on sizes alone. Every block of rows is worked on
     by `parts` threads, each at a part of the units, or if `by_rows`, of the rows: then they meet
-    after each chunk, where each sums the gradients of a part of the units. tables: per block and part, complete but for
-    addresses; scratch: per block; own: what each part has for itself. pieces: 0 where rows are
-    those of a batch; else they are parts of them that may start anywhere (see
-    rnnspec/engine/spans.py), and steps lead on (1) or back (-1). summed: whether blocks are what
-    gradients are summed of, one after another, and not one for each thread."""
+    after each chunk, where each sums the gradients of a part of the units. tables: per block and
+    part, complete but for addresses; scratch: per block; own: what each part has for itself.
+    pieces: 0 where rows are those of a batch; else they are parts of them that may start anywhere
+    (see rnnspec/engine/spans.py), and steps lead on (1) or back (-1). summed: whether blocks are
+    what gradients are summed of, one after another, and not one for each thread."""
 
     code: CpuCode
     sizes: Mapping[str, int]

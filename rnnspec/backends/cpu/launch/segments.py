@@ -33,11 +33,12 @@ class Segments:
     The caller's inputs are kept as they are, not copied; where `forward` was told to watch them,
     every later call raises if they were changed since."""
 
-    def __init__(self, forward: Plan, packed: Packed, inputs: Mapping[str, Array]):
-        self.inputs, self.sums = dict(inputs), dict[str, int]()
+    def __init__(self, forward: Plan, packed: Packed, inputs: Mapping[str, Array], counts: Array | None = None):
+        self.inputs, self.sums, self.counts = dict(inputs), dict[str, int](), counts
         self.tape = new_tape(forward)
         self.bound = Bound(forward)
         self.bound.use(packed, self.tape)
+        self.bound.start_at(counts)
         self.count = len(forward.blocks[0].segments)
         self.starts: list[dict[str, Array]] = []
         self.taped = -1  # the segment whose tape is in memory
@@ -49,9 +50,9 @@ class Segments:
 
     def kept(self) -> Array:
         """What was kept as one row of bytes, for `restored` with equal arguments."""
-        return np.concatenate(
-            [np.empty(0, np.uint8), *(a.reshape(-1).view(np.uint8) for start in self.starts for a in start.values())]
-        )
+        arrays = [a for start in self.starts for a in start.values()]
+        arrays += [] if self.counts is None else [self.counts]
+        return np.concatenate([np.empty(0, np.uint8), *(a.reshape(-1).view(np.uint8) for a in arrays)])
 
     def forward(self, outputs: Mapping[str, Array], states: Mapping[str, Array], watch: bool) -> dict[str, Array]:
         """All segments from the first to the last; returns the states after the last step, [B,
@@ -80,6 +81,7 @@ class Segments:
             self._check()
             bound = Bound(plan)
             bound.use(packed, self.tape)
+            bound.start_at(self.counts)
             bound.point(inputs, outputs)
             bound.load(states)
             for segment in reversed(range(self.count)):
@@ -121,13 +123,13 @@ class Segments:
             )
 
 
-def restored(forward: Plan, packed: Packed, inputs: Mapping[str, Array], kept: Array) -> Segments:
-    """The Segments whose `kept` this is, for a run with these inputs and weights."""
-    found, item = Segments(forward, packed, inputs), forward.code.dtype.itemsize
+def restored(forward: Plan, packed: Packed, inputs: Mapping[str, Array], kept: Array, counts: Array | None) -> Segments:
+    """The Segments whose `kept` this is, for a run with these inputs, weights and counts."""
+    found, item = Segments(forward, packed, inputs, counts), forward.code.dtype.itemsize
     row = sum(forward.widths.values()) * forward.rows * item
-    kept = checked_bytes(kept, row * found.count, "")
+    kept = checked_bytes(kept, row * found.count + (0 if counts is None else counts.nbytes), "")
     ends = np.cumsum([0, *forward.widths.values()]) * forward.rows * item
-    for start in np.ascontiguousarray(kept).reshape(found.count, row):
+    for start in np.ascontiguousarray(kept[: row * found.count]).reshape(found.count, row):
         found.starts.append(
             {
                 name: start[a:b].view(forward.code.dtype).reshape(forward.rows, width)

@@ -36,8 +36,13 @@ class Tape:
         return np.asarray(self.memory)
 
 
-def new_tape(forward: Plan) -> Tape:
-    return Tape(forward, Memory(forward.tape_size))
+def new_tape(forward: Plan, beside: Array | None = None) -> Tape:
+    """Memory for a run of this plan. beside: what is kept at its end for whoever goes on with the
+    bytes."""
+    tape = Tape(forward, Memory(forward.tape_size + (0 if beside is None else beside.nbytes)))
+    if beside is not None:
+        tape.memory.view(forward.tape_size, beside.shape, beside.dtype)[...] = beside
+    return tape
 
 
 def checked_bytes(kept: object, expected: int, hint: str) -> Array:
@@ -54,9 +59,10 @@ def checked_bytes(kept: object, expected: int, hint: str) -> Array:
     return kept
 
 
-def restored(forward: Plan, kept: Array) -> Tape:
-    """The Tape whose bytes these are, for a run of this plan. Raises ShapeError for others."""
-    array = checked_bytes(kept, forward.tape_size, "")
+def restored(forward: Plan, kept: Array, beside: int = 0) -> Tape:
+    """The Tape whose bytes these are, for a run of this plan. beside: how many of them are no part
+    of it, at its end. Raises ShapeError for others."""
+    array = checked_bytes(kept, forward.tape_size + beside, "")
     return Tape(forward, Memory(array.size, np.ascontiguousarray(array)))
 
 

@@ -2,9 +2,9 @@
 numba-cuda, whose successor would be too.
 
 Kernels are compiled to PTX; running them (driver.py) needs no compiler. What texts call beside
-Python: `select` and `larger`; `add_products` and its like, for which a thousand lines would take minutes to
-compile; and, for blocks that wait for each other, `arrive`, `arrived` and `fresh`, which the
-compiler neither moves nor drops, and which the cache of a processor does not answer.
+Python: `select` and `larger`; `add_products` and its like, for which a thousand lines would take
+minutes to compile; and, for blocks that wait for each other, `arrive`, `arrived` and `fresh`, which
+the compiler neither moves nor drops, and which the cache of a processor does not answer.
 """
 
 from __future__ import annotations
@@ -73,8 +73,9 @@ def larger(a: Any, b: Any) -> Any:
 
 def _adding(kept: bool) -> Any:
     def adding(typing: Any, values: Any, at: Any, apart: Any, sums: Any, *weights: Any) -> Any:
-        """(values, at, apart, sums, *weights) -> sums[r] + the sum over k of weights[k] * values[at +
-        r * apart + k], for each r; kept: a value of 0 leaves its weight out, be that NaN.
+        """(values, at, apart, sums, *weights) -> sums[r] + the sum over k of weights[k] *
+        values[at + r * apart + k], for each r; kept: a value of 0 leaves its weight out, be that
+        NaN.
 
         at and apart are whole vectors of 16 bytes, of which each is one load."""
         whole = 128 // values.dtype.bitwidth

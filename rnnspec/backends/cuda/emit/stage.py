@@ -81,8 +81,8 @@ def _row(work: CudaText, stage: Stage, totals: dict[int, str]) -> None:
     work.line(f"at = row * {work.size(stage.size)} + u")
     for name in stage.reads(work.graph):
         if work.program.is_read(name, "step"):
-            work.line(f"{work.value(name)} = {work.fixed(name, 'u', 't')}")
-        elif not work.fixed(name, "u", "t"):
+            work.line(f"{work.value(name)} = {work.fixed(name, 'u', 'b')}")
+        elif not work.fixed(name, "u", "b"):
             work.line(
                 f"{work.value(name)} ="
                 f" {work.pointer(work.program.places[name])}[{'row' if work.is_number(name, stage) else 'at'}]"
@@ -104,7 +104,7 @@ class _StageRows:
     def read(self, name: str, index: str) -> str:
         work = self.work
         return (
-            work.fixed(name, index, "t")
+            work.fixed(name, index, "item % n")
             or f"{work.pointer(work.program.places[name])}[row * {work.size(size_of(work.graph, name))} + {index}]"
         )
 

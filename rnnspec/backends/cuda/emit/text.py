@@ -132,13 +132,13 @@ class CudaText(Text):
         """Whether a value is one number to all the units of a stage."""
         return size_of(self.graph, name) == "1" and stage.size != "1"
 
-    def fixed(self, name: str, unit: str, step: str) -> str:
-        """The text of a value that no step writes: a parameter, a size or the step's number; empty
-        for others."""
+    def fixed(self, name: str, unit: str, row: str) -> str:
+        """The text of a value that no step writes: a parameter, a size, or the number of step t of
+        a row of the batch; empty for others."""
         if self.program.is_read(name, "parameter"):
             return f"{self.vector(name)}[{self.u(0) if self.graph.shapes[name] == () else unit}]"
         if self.program.is_read(name, "step"):
-            return f"real({step} + {self.argument('step0', 'step0')})"
+            return f"real(t + {self.argument('counts', 'counts')}[{row}])"
         return f"real({self.size(self.program.source_of(name))})" if self.program.is_read(name, "size") else ""
 
     def source(self, title: str, digest: str, threads: int, shared: int, **facts: object) -> Source:
@@ -177,6 +177,6 @@ class CudaText(Text):
 
 
 def _kind(key: str) -> str:
-    if key in ("lengths", "tile_lengths", "order", "counters"):
+    if key in ("lengths", "tile_lengths", "order", "counters", "counts"):
         return "index*"
     return "real*" if key.split(" ")[0] in ("rows", "vector", "start", "final", "parts", "exchange") else "index"

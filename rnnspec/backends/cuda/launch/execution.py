@@ -36,9 +36,9 @@ PATIENCE = 1 << 24  # how often a block looks whether the others have come: some
 @dataclass
 class Execution:
     """One run of a program. params, inputs: by name, contiguous; a missing input counts as zero.
-    states: before the first step [n, width]. lengths: [n] or None. first_step: the number of the
-    first step. tape: what the forward program saved, by buffer; of a forward program that keeps
-    one, filled by `run`."""
+    states: before the first step [n, width]. lengths: [n] or None. counts: the number of each row's
+    first step, [n], None where nothing reads it. tape: what the forward program saved, by buffer;
+    of a forward program that keeps one, filled by `run`."""
 
     code: CudaCode
     launcher: Launcher
@@ -51,12 +51,13 @@ class Execution:
     inputs: Mapping[str, DeviceArray]
     states: Mapping[str, DeviceArray]
     tape: dict[str, DeviceArray] = field(default_factory=dict)
-    first_step: int = 0
+    counts: Array | None = None
 
     def __post_init__(self) -> None:
         program = self.code.program
         self.ends = np.full(self.n, self.steps) if self.lengths is None else self.lengths
         self.lengths_array = self.launcher.indices(self.ends)
+        self.counts_array = None if self.counts is None else self.launcher.indices(self.counts)
         self.own: dict[str, DeviceArray] = {}
         self.gradients = {
             name: self.launcher.zeros(*(self.size(s) for s in shape))
@@ -136,7 +137,7 @@ class Execution:
 
     def values(self, source: Source, **given: int) -> dict[str, int]:
         """The arguments of a kernel by key."""
-        found = {"step0": self.first_step, **given}
+        found = given if self.counts_array is None else {"counts": self.counts_array.address, **given}
         for key in source.arguments:
             if key in found:
                 continue

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from rnnspec.errors import UnsupportedError
+
 CUDA = 2  # kDLCUDA, from dlpack.h
 KINDS = {0: "i", 1: "u", 2: "f", 5: "c"}  # DLDataTypeCode
 
@@ -57,11 +59,14 @@ def interface(value: Any) -> dict[str, Any]:
     return found | {"shape": shape, "keep": value}
 
 
-def shadows(arrays: Any) -> Any:
+def shadows(arrays: Any, on_host: str = "") -> Any:
     """A mapping of arrays with empty ones, of their shapes and dtypes, in place of those on a GPU;
-    whatever is no mapping as it is."""
+    whatever is no mapping as it is. on_host: the name of one whose numbers are read here; raises
+    UnsupportedError where it lies on a GPU."""
     if not isinstance(arrays, Mapping):
         return arrays
+    if on_device(arrays.get(on_host)):
+        raise UnsupportedError(f"{on_host!r} is read on the host: give NumPy integers, as a run's `final` has them.")
     return {name: _shadow(interface(a)) if on_device(a) else a for name, a in arrays.items()}
 
 

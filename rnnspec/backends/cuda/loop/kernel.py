@@ -253,12 +253,13 @@ def _item(work: LoopText, stage: Stage, number: int, item: int) -> None:
     """The pointwise work of one item."""
     r, u, j = (work.of_item(what, stage.size, item) for what in ("r", "u", "j"))
     own = {acc.value for _, _, acc in _accumulations(stage)}
+    b = work.of_item("b", stage.size, item)
     for name in work.outside(stage):
         if name in own or work.in_global(name):
             continue
         if work.program.is_read(name, "step"):
-            work.line(f"{work.value(name, str(item))} = {work.fixed(name, u, 't')}")
-        elif not work.fixed(name, u, "t"):
+            work.line(f"{work.value(name, str(item))} = {work.fixed(name, u, b)}")
+        elif not work.fixed(name, u, b):
             work.line(
                 f"{work.value(name, str(item))} ="
                 f" {work.element(name, r, work.u(0) if work.is_number(name, stage) else u, j)}"
@@ -302,7 +303,7 @@ class _Rows:
 
     def read(self, name: str, index: str) -> str:
         work = self.work
-        if text := work.fixed(name, index, "t"):
+        if text := work.fixed(name, index, "b"):
             return text
         if work.in_global(name):
             return (

@@ -1,0 +1,115 @@
+"""rnnspec.interop.torch under torch.func.vmap, what is made of it, and batched gradients: the same
+as one entry after the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tolerances import TORCH, assert_close
+
+from rnnspec import UnsupportedError
+
+torch = pytest.importorskip("torch")
+
+from torch.func import functional_call, grad, jacrev, vmap  # noqa: E402
+
+from rnnspec.interop.torch import Recurrent  # noqa: E402
+
+DOUBLE = {"dtype": torch.float64}
+
+
+def normal(*shape: int, seed: int = 0) -> Any:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def squares(layer: Any) -> Any:
+    return lambda weights, x: (functional_call(layer, weights, (x,))[0] ** 2).sum()
+
+
+def weights_of(layer: Any) -> dict[str, Any]:
+    return {n: p.detach() for n, p in layer.named_parameters()}
+
+
+@pytest.mark.parametrize("axis", [0, 2])
+def test_over_inputs_and_states(axis):
+    layer, x, h = Recurrent("lstm", 3, 4, 2, bidirectional=True, **DOUBLE), normal(3, 5, 2, 3), normal(3, 4, 2, 4)
+    mapped = x.movedim(0, axis)
+    y, (h_n, _) = vmap(lambda x, h: layer(x, (h, None)), (axis, 0))(mapped, h)
+    right = [layer(a, (b, None)) for a, b in zip(x, h)]
+    assert torch.equal(y, torch.stack([r[0] for r in right]))
+    assert torch.equal(h_n, torch.stack([r[1][0] for r in right]))
+    found = torch.autograd.grad(y.square().sum(), list(layer.parameters()))
+    wanted = torch.autograd.grad(sum(r[0].square().sum() for r in right), list(layer.parameters()))
+    for a, b in zip(found, wanted, strict=True):
+        assert_close(a, b, TORCH["float64"])
+    with torch.no_grad():
+        assert torch.equal(vmap(lambda x, h: layer(x, (h, None))[0], (axis, 0))(mapped, h), y)
+    twice = vmap(vmap(lambda x: layer(x)[0]))(torch.stack([x, x]))
+    assert torch.equal(twice[0], twice[1]) and torch.equal(twice[0], vmap(lambda x: layer(x)[0])(x))
+
+
+def test_gradients_of_each_entry():
+    """Of shared weights and of an ensemble's; and the gradient through vmap."""
+    layer, x = Recurrent("gru", 3, 4, **DOUBLE), normal(3, 5, 2, 3)
+    f, weights = squares(layer), weights_of(layer)
+    right = [grad(f)(weights, a) for a in x]
+    many = {n: torch.stack([w] * 3) for n, w in weights.items()}
+    for found in (vmap(grad(f), (None, 0))(weights, x), vmap(grad(f))(many, x)):
+        for name in weights:
+            assert torch.equal(found[name], torch.stack([r[name] for r in right]))
+    through = grad(lambda weights: vmap(lambda x: f(weights, x))(x).sum())(weights)
+    for name in weights:
+        assert_close(through[name], sum(r[name] for r in right), TORCH["float64"])
+
+
+def test_jacobians_and_batched_gradients():
+    """torch.func.jacrev, is_grads_batched and jacobian(vectorize=True): a loop over rows of the
+    identity."""
+    layer, x = Recurrent("lstm", 3, 4, **DOUBLE), normal(3, 1, 3).requires_grad_()
+    y = layer(x)[0].flatten()
+    rows = torch.eye(len(y), **DOUBLE)
+    right = torch.stack([torch.autograd.grad(y, x, row, retain_graph=True)[0] for row in rows])
+    (found,) = torch.autograd.grad(y, x, rows, is_grads_batched=True, retain_graph=True)
+    assert torch.equal(found, right)
+    assert torch.equal(jacrev(lambda x: layer(x)[0].flatten())(x).detach(), right)
+    call = torch.autograd.functional.jacobian(lambda x: layer(x)[0].flatten(), x, vectorize=True)
+    assert torch.equal(call, right)
+    state = layer(x)[1]  # of several results, one batched and one not
+    both = torch.autograd.grad(
+        [*state], layer.weight_hh_l0, [torch.ones(2, 1, 1, 4, **DOUBLE)] * 2, is_grads_batched=True
+    )
+    assert torch.equal(both[0][0], both[0][1]) and both[0].shape == (2, 16, 4)
+
+
+def test_random_numbers_are_those_of_torchs_rule():
+    layer, x = Recurrent("lstm", 3, 4, 2, dropout=0.5, **DOUBLE), torch.stack([normal(5, 2, 3)] * 2)
+    same = vmap(lambda x: layer(x)[0], randomness="same")(x)
+    other = vmap(lambda x: layer(x)[0], randomness="different")(x)
+    assert torch.equal(same[0], same[1]) and not torch.equal(other[0], other[1])
+    with pytest.raises(RuntimeError, match="randomness"):
+        vmap(layer)(x)
+
+
+def test_what_has_no_common_size_says_so():
+    layer, x = Recurrent("lstm", 3, 4, **DOUBLE), normal(2, 5, 2, 3)
+    lengths = torch.tensor([[5, 3], [2, 0]])
+    assert vmap(lambda x: layer(x, None, lengths[0])[0])(x).shape == (2, 5, 2, 4)
+    with pytest.raises(UnsupportedError, match="lengths that differ"):
+        vmap(lambda x, lengths: layer(x, None, lengths)[0])(x, lengths)
+    with pytest.raises((UnsupportedError, RuntimeError, ValueError), match="0"):
+        vmap(layer)(normal(0, 5, 2, 3))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("call", ["vmap", "grad", "both"])
+def test_within_a_compiled_function(call):
+    torch._dynamo.reset()
+    layer, x = Recurrent("gru", 3, 4, **DOUBLE), normal(2, 5, 2, 3)
+    f, weights = squares(layer), weights_of(layer)
+    function = {
+        "vmap": lambda: vmap(lambda x: f(weights, x))(x),
+        "grad": lambda: grad(f)(weights, x[0])["weight_hh_l0"],
+        "both": lambda: vmap(grad(f), (None, 0))(weights, x)["weight_hh_l0"],
+    }[call]
+    assert_close(torch.compile(function, backend="aot_eager")().detach(), function().detach(), TORCH["float64"])
