@@ -86,7 +86,7 @@ DEFINED: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "straight_through": (lambda v: v, lambda v: M(0)),
 }
 
-# whose derivatives have few digits where they are small, by the form of their rows: docs/arithmetic.md
+# whose derivatives have few digits where they are small, by their rows: see docs/arithmetic.md
 ABSOLUTE = {"tanh", "sigmoid", "expm1", "elu", "selu", "erf"}
 UNITS = 64
 

@@ -140,7 +140,7 @@ def test_large_expressions_compute_what_is_written():
         wanted, slope = wanted * factor, slope * factor + wanted * change
     assert np.array_equal(found.outputs["h"][0, 0], wanted)
     assert len(graph.nodes) > 10
-    made = backward(graph, {}, inputs, found, {"h": np.ones((1, 1, len(x)))}, sizes=sizes).inputs["x"][0, 0]
+    made = backward(adjoint(graph), {}, inputs, found, {"h": np.ones((1, 1, len(x)))}, sizes=sizes).inputs["x"][0, 0]
     np.testing.assert_allclose(made, slope, rtol=1e-12, atol=1e-12 * abs(slope).max())
 
 
