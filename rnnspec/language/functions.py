@@ -226,7 +226,7 @@ _ROWS = (
     Function(
         "softsign",
         V,
-        ("1 / ((1 + abs(v)) * (1 + abs(v)))",),
+        ("1 / (1 + abs(v)) / (1 + abs(v))",),
         "v / (1 + abs(v))",
         range=(-1.0, 1.0),
         limits=(-1.0, -0.0, 0.0, 1.0),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 import sympy
 
@@ -222,6 +223,7 @@ def is_cheap(expr: Value) -> bool:
     return True
 
 
+@lru_cache(maxsize=1 << 14)
 def names(expr: Value) -> tuple[str, ...]:
     """The nodes an expression reads, in alphabetical order."""
     return tuple(sorted(s.name for s in expr.free_symbols))
