@@ -195,11 +195,11 @@ _ROWS = (
         "gelu",
         V,
         (
-            "where(v < -1.5, 0.3989422804014327 * exp(-0.5 * v * v) * (mills(-v) + v),"
+            "where(v < -1.5, 0.3989422804014327 * exp(-0.5 * v * v) * (mills(-maximum(v, -40)) + maximum(v, -40)),"
             " 0.5 * (1 + erf(0.7071067811865476 * v)) + 0.3989422804014327 * v * exp(-0.5 * v * v))",
         ),
         # 1 + erf(v) keeps nothing of its digits for v far below 0
-        "where(v < -1.5, 0.3989422804014327 * exp(-0.5 * v * v) * v * mills(-v),"
+        "where(v < -1.5, 0.3989422804014327 * exp(-0.5 * v * v) * (maximum(v, -40) * mills(-maximum(v, -40))),"
         " 0.5 * v * (1 + erf(0.7071067811865476 * v)))",
         limits=(-0.0, -0.0, 0.0, INF),
         extra_digits=400,  # 1 + erf(v) of a value near the smallest number
@@ -208,9 +208,9 @@ _ROWS = (
     Function(
         "silu",
         V,
-        ("where(v < -60, (1 + v) * exp(0.5 * v) * exp(0.5 * v), sigmoid(v) * (1 + v * (1 - sigmoid(v))))",),
+        ("where(v < -60, (1 + maximum(v, -2e3)) * exp(0.5 * v) * exp(0.5 * v), sigmoid(v) * (1 + v * sigmoid(-v)))",),
         # sigmoid(v) has fewer digits than the product where it is below all normal numbers
-        "where(v < -60, v * exp(0.5 * v) * exp(0.5 * v), v * sigmoid(v))",
+        "where(v < -60, maximum(v, -2e3) * exp(0.5 * v) * exp(0.5 * v), v * sigmoid(v))",
         limits=(-0.0, -0.0, 0.0, INF),
         about="v * sigmoid(v), also called swish",
     ),
@@ -236,7 +236,7 @@ _ROWS = (
         "log_sigmoid",
         V,
         ("sigmoid(-v)",),
-        "where(v < 0, v, 0 * v) - log1p(exp(-abs(v)))",
+        "where(v < 0, v, 0) - log1p(exp(-abs(v)))",
         limits=(-INF, -math.log(2), -math.log(2), 0.0),
         about="log(sigmoid(v)), without overflow",
     ),
@@ -347,7 +347,7 @@ _ROWS = (
         "mills",
         V,
         ("v * y - 1",),
-        f"({horner(MILLS, '((v - 4) / (v + 4))')}) / (v + 4)",
+        f"({horner(MILLS, '(1 - 8 / (v + 4))')}) / (v + 4)",
         interval=(1.4, 14.0),
         internal=True,
         about="the normal distribution's tail from v on, over its density at v (Mills 1926); for v of 1.4 and more",

@@ -6,6 +6,7 @@ first call would get gradients of the second one: that is noticed here.
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Mapping
 from typing import Any
@@ -35,7 +36,8 @@ class Waiting:
         self.outputs.clear()
 
     def check(self, last: Mapping[str, Array], of: Any) -> None:
-        """Raises RuntimeError unless a backward pass is meant for the last call.
+        """Warns (RuntimeWarning) where a backward pass may be meant for another call than the last,
+        and raises RuntimeError where `of` says that it is.
 
         last: the outputs of that call. of: the y that the caller means. Where that is None, another
         call may be meant if an output of it is alive, which none of the last one's gradients would
@@ -48,10 +50,11 @@ class Waiting:
             mistakable = [a for a in alive if any(a.shape == o.shape for o in owners)]
             repeated = any(np.array_equal(a, o, equal_nan=True) for a in mistakable for o in owners)
             if mistakable and not repeated:
-                raise RuntimeError(
+                text = (
                     "backward is for the last call, and an earlier one, whose y is still alive, has had none."
                     f" {ONE_TAPE} If the last call is meant, say so: backward(dy, of=y)."
                 )
+                warnings.warn(text, RuntimeWarning, stacklevel=4)
             return
         given = of if isinstance(of, tuple) else (of,)
         if len(given) != len(own) or not all(_is_of(a, b) for a, b in zip(given, own)):

@@ -224,7 +224,7 @@ def test_every_command_has_help_with_an_example(name: str) -> None:
     module = importlib.import_module(f"bench.{name}")
     assert module.EXAMPLE.startswith(f"python -m bench {name}") or f"python -m bench {name}" in module.EXAMPLE
     assert callable(module.render if name != "results" else module.document) and module.__doc__
-    assert set(results.TITLES) | {"results", "ag_news", "gpu"} == set(COMMANDS)
+    assert set(results.TITLES) | {"results", "ag_news", "drift", "gpu"} == set(COMMANDS)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))

@@ -7,7 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import mpmath
+import numpy as np
+import pytest
 
+import rnnspec
+from rnnspec.check.accuracy.functions import cell_of_functions
 from rnnspec.language.functions import FUNCTIONS, INTERNAL
 
 NAMES = [n for n, row in FUNCTIONS.items() if n not in INTERNAL]

@@ -136,14 +136,21 @@ def test_samples_and_summaries_of_a_run(clean, tmp_path):
     run = SimpleNamespace(
         config=config,
         problem=problem,
-        model=SimpleNamespace(params={}),
+        model=SimpleNamespace(params={}, fixed={}),
         step=1,
         seconds=1.0,
         skipped=0,
         best=None,
     )
     train.announce(run, tmp_path / BAD)
-    final = {"sample": BAD, "loss": 1.0, "tokens_per_second": 1.0, "compile_seconds": 0.0, "files": [BAD]}
+    final = {
+        "sample": BAD,
+        "loss": 1.0,
+        "tokens_per_second": 1.0,
+        "compile_seconds": 0.0,
+        "files": [BAD],
+        "not_finite": [],
+    }
     train.conclude(run, tmp_path, final)
     assert clean().count("\\u001b[2J") >= 6
 

@@ -99,4 +99,11 @@ def test_a_matrix_in_the_place_of_a_fixed_one_is_fixed():
 
 def test_the_cells_whose_sources_hold_parameters_for_constants_say_so():
     found = {name: spec.fixed for name in spec_names() if (spec := load(name)).fixed}
-    assert found == {"ei_rnn": ("M", "d"), "gru_d": ("x_mean",), "leaky_esn": ("W", "R"), "lmu": ("A", "B")}
+    assert found == {
+        "ei_rnn": ("M", "d"),
+        "es2n": ("W", "R", "O", "b"),
+        "gru_d": ("x_mean",),
+        "leaky_esn": ("W", "R"),
+        "lmu": ("A", "B"),
+        "retention": ("theta",),
+    }

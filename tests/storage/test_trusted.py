@@ -39,6 +39,13 @@ def kernel() -> Path:
     return path
 
 
+def open_to_others(folder: Path) -> None:
+    """Others may go through this folder and those above it, which pytest keeps to itself."""
+    for path in (folder, *folder.parents):
+        if not path.stat().st_mode & 0o001:
+            path.chmod(0o755)
+
+
 def as_nobody(work) -> int:
     """The exit code of a process of another user that does `work`."""
     child = os.fork()
@@ -165,8 +172,7 @@ def test_what_another_user_owns_is_refused(base, which):
 @AS_ROOT
 def test_a_file_that_another_user_planted_is_never_read(tmp_path, base):
     """In a folder that was open for a while, and is closed again."""
-    for path in (tmp_path, *tmp_path.parents[:2]):
-        path.chmod(0o755)
+    open_to_others(tmp_path)
     made()
     path = kernel()
     for folder in (base.parent, base):
@@ -189,8 +195,7 @@ def test_a_base_that_another_user_can_change_is_never_used(tmp_path, monkeypatch
     """They exchange the folder again and again while it is read: an open base is refused, and in a
     sticky one they can't."""
     shared = tmp_path / "shared"
-    for path in (tmp_path, *tmp_path.parents[:2]):
-        path.chmod(0o755)
+    open_to_others(tmp_path)
     shared.mkdir()
     monkeypatch.setenv("RNNSPEC_CACHE_DIR", str(shared / "cache"))
     monkeypatch.setattr(cache, "warn_uncached", lambda reason: None)

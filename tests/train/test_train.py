@@ -330,7 +330,7 @@ def test_h74_truncated_backpropagation(linear):
 
     first, state = linear(x[:2])
     second, _ = linear(x[2:], state)
-    linear.backward(only_last[2:])
+    linear.backward(only_last[2:], of=second)
     assert np.concatenate([first, second]).ravel().tolist() == [1, 1.5, 1.75, 1.875]
     assert linear.grads["w_l0"] == pytest.approx(2.5)  # 1.0 if the state were reset, 2.75 if the gradient crossed
 
