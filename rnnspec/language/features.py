@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from rnnspec.language.functions import V
+from rnnspec.language.function_rows import V
 
 
 @dataclass(frozen=True)

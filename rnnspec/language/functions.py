@@ -1,5 +1,4 @@
-"""The functions of the spec language: one row each, and nothing about a function stands anywhere
-else.
+"""The functions of the spec language: one row each, and nothing else says anything of them.
 
 A row either is *primitive* (every backend has its own code under the row's name) or has a `value`
 written in the spec language itself, from which every backend derives its code. Derivatives are text
@@ -16,73 +15,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
-from rnnspec.language.polynomials import MILLS, horner
-
-INF, NAN = math.inf, math.nan
-
-
-@dataclass(frozen=True)
-class Function:
-    """One elementwise function.
-
-    value: text over `args`, or None for a primitive.
-    derivatives: one text per argument, over `args` and `y`; "0" where nothing flows back.
-    interval: where tests sample every argument (inside the domain, away from overflow of float32).
-    kinks: points of the first argument at which the derivative jumps; the text says which side
-        holds.
-    bounded: the derivatives are finite for every argument, infinite ones included; if not, an
-        adjoint of exactly 0 is kept 0 by a select, since 0 * inf is NaN.
-    surrogate: the derivatives are meant to be others than those of the value.
-    internal: of the graph only; a spec can't name it.
-    neutral: of an internal one, what it may be taken for, since the whole does not change by it.
-    mirror: of a primitive, m where f(-v) is m - f(v) for every v: 0 if it is odd. Of the others
-        their value shows it.
-    range: of a function that squashes, the ends that it comes near; one from 0 to 1 makes gates.
-    latex: how it is written; "" for its name in upright letters.
-    limits: the limit at -inf, the values at -0.0 and 0.0, the limit at inf, which checks compare;
-        None where they are not stated. NaN gives NaN.
-    others: what the arguments after the first are where the function alone is measured, as text.
-    accurate: checks hold it to few units in the last place everywhere; of others they show the
-        errors.
-    extra_digits: digits that may cancel in the definition.
-    """
-
-    name: str
-    args: tuple[str, ...]
-    derivatives: tuple[str, ...]
-    value: str | None = None
-    interval: tuple[float, float] = (-3.0, 3.0)
-    kinks: tuple[float, ...] = ()
-    bounded: bool = True
-    surrogate: bool = False
-    internal: bool = False
-    neutral: str = ""
-    mirror: int | None = None
-    range: tuple[float, float] | None = None
-    latex: str = ""
-    limits: tuple[float, float, float, float] | None = None
-    others: tuple[str, ...] = ()
-    accurate: bool = False
-    extra_digits: int = 20
-    about: str = ""
-
-    @property
-    def primitive(self) -> bool:
-        return self.value is None
-
-    def call(self, first: str) -> str:
-        """A call with `first` as the first argument and, behind it, what the others are where the
-        function is measured."""
-        unsaid = ("0.3",) * (len(self.args) - 1 - len(self.others))
-        return f"{self.name}({', '.join([first, *self.others, *unsaid])})"
-
-
-V = ("v",)
-AB = ("a", "b")
-ODD = (-INF, -0.0, 0.0, INF)  # the limits of what is like v itself
+from rnnspec.language.function_rows import AB, INF, MILLS, NAN, ODD, Function, V, horner, scale_text
 
 _ROWS = (
     # primitives: code of each backend
@@ -366,21 +301,10 @@ _ROWS = (
         "scale",
         V,
         ("0",),
-        # 2**-40 and 2**40: squares of what lies between, and sums of a million, are float32's
-        "where(9.094947017729282e-13 <= v and v <= 1099511627776, 1, where(0 < v and 0 * v == 0, v, 1))",
+        scale_text("v"),
         internal=True,
         neutral="1",
-        about="what numbers up to v are divided by to be squared and added: 1 for ordinary ones, else v",
-    ),
-    Function(
-        "unscaled",
-        ("v", "by"),
-        ("1 / by", "0"),
-        "v / by",
-        surrogate=True,
-        internal=True,
-        neutral="v",
-        about="v / by inside something that `by` does not change (norm, mean, layer_norm)",
+        about="what numbers up to v are multiplied by to be squared and added: 1 for ordinary ones",
     ),
     Function(
         "rescaled",
@@ -390,7 +314,27 @@ _ROWS = (
         surrogate=True,
         internal=True,
         neutral="v",
-        about="v * by, which takes back `unscaled`",
+        about="v * by inside something that `by` does not change (norm, layer_norm)",
+    ),
+    Function(
+        "unscaled",
+        ("v", "by"),
+        ("1 / by", "0"),
+        "v / by",
+        surrogate=True,
+        internal=True,
+        neutral="v",
+        about="v / by, which takes back `rescaled`",
+    ),
+    Function(
+        "mean_of",
+        ("total", "low", "largest", "count"),
+        ("1 / count", "0", "0", "0"),
+        "where(largest < 8.673617379884035e-19, total / count, low / count * 1073741824.0)",
+        surrogate=True,
+        internal=True,
+        neutral="total / count",
+        about="the mean, by the sum of the numbers over 2**30 unless all are tiny: it does not overflow",
     ),
 )
 

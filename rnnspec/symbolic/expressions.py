@@ -16,7 +16,8 @@ from functools import lru_cache
 import sympy
 
 from rnnspec.errors import RnnspecError
-from rnnspec.language.functions import FUNCTIONS, PRIMITIVES, Function
+from rnnspec.language.function_rows import Function
+from rnnspec.language.functions import FUNCTIONS, PRIMITIVES
 from rnnspec.language.syntax.parse import parse_expression
 from rnnspec.language.syntax.tree import Binary, Call, Expr, Number, Ref, Unary
 from rnnspec.symbolic.operations import (

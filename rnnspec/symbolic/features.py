@@ -18,6 +18,8 @@ from rnnspec.symbolic.draft import Draft
 from rnnspec.symbolic.graph import Concat, CumSum, Diag, Outer, Part, Pointwise, Reduce
 from rnnspec.symbolic.operations import Value, add, divide, equal, multiply, select, subtract, symbol
 
+LOW = sympy.Rational(1, 2**30)  # of a row of 2**30 elements no sum overflows
+
 
 @dataclass(frozen=True)
 class Arguments:
@@ -63,17 +65,15 @@ def _of_one(draft: Draft, function: str, node: str, target: str) -> Value:
         case "sum":
             return _sum(draft, symbol(node), target)
         case "mean":
-            scale = _scale(draft, node, target)
-            small = draft.application("unscaled", [symbol(node), scale], target)
-            return draft.application("rescaled", [_mean(draft, small, draft.shapes[node], target), scale], target)
+            return _mean(draft, node, _largest(draft, node, target), target)
         case "max":
             return symbol(draft.new(f"max_{node}", Reduce("max", node), ()))
         case "norm":
-            scale = _scale(draft, node, target)
-            small = draft.application("unscaled", [symbol(node), scale], target)
+            factor = draft.application("scale", [_largest(draft, node, target)], target)
+            small = draft.application("rescaled", [symbol(node), factor], target)
             squares = _sum(draft, multiply(small, small), target)
             root = select(equal(squares, 0), sympy.S.Zero, draft.application("sqrt", [squares], target))
-            return draft.application("rescaled", [root, scale], target)
+            return draft.application("unscaled", [root, factor], target)
         case "softmax":
             return _softmax(draft, node, target)
         case "cumsum":
@@ -89,18 +89,20 @@ def _sum(draft: Draft, value: Value, target: str) -> Value:
     return symbol(draft.new(f"sum_{node}", Reduce("sum", node), ()))
 
 
-def _scale(draft: Draft, node: str, target: str, least: Value | None = None) -> Value:
-    """What the elements of a node are divided by so that sums of their squares neither overflow nor
-    vanish; at least `least`, unless it is 1."""
+def _largest(draft: Draft, node: str, target: str) -> Value:
+    """The largest size of an element."""
     sizes = draft.application("abs", [symbol(node)], target)
-    largest = symbol(draft.new(f"max_{sizes.name}", Reduce("max", str(sizes.name)), ()))
-    if least is not None:
-        largest = draft.application("maximum", [largest, least], target)
-    return draft.application("scale", [largest], target)
+    return symbol(draft.new(f"max_{sizes.name}", Reduce("max", str(sizes.name)), ()))
 
 
-def _mean(draft: Draft, value: Value, shape: Shape, target: str) -> Value:
-    return divide(_sum(draft, value, target), draft.size("*".join(f"({size})" for size in shape)))
+def _count(draft: Draft, shape: Shape) -> Value:
+    return draft.size("*".join(f"({size})" for size in shape))
+
+
+def _mean(draft: Draft, node: str, largest: Value, target: str) -> Value:
+    """The sums are made beside each other: neither waits for the largest element."""
+    sums = [_sum(draft, symbol(node), target), _sum(draft, multiply(symbol(node), LOW), target)]
+    return draft.application("mean_of", [*sums, largest, _count(draft, draft.shapes[node])], target)
 
 
 def _softmax(draft: Draft, node: str, target: str) -> Value:
@@ -111,15 +113,17 @@ def _softmax(draft: Draft, node: str, target: str) -> Value:
 
 
 def _layer_norm(draft: Draft, node: str, eps: Value, target: str) -> Value:
-    """Scaling changes nothing but eps, which becomes eps / scale**2."""
-    shape = draft.shapes[node]
-    scale = _scale(draft, node, target, draft.application("sqrt", [eps], target))
-    small = draft.application("unscaled", [symbol(node), scale], target)
-    mean = draft.operand(_mean(draft, small, shape, target), target, f"mean_{node}")
-    centred = symbol(draft.operand(subtract(small, symbol(mean)), target, f"centred_{node}"))
+    """Scaling changes nothing but eps, which is scaled twice."""
+    largest = _largest(draft, node, target)
+    mean = draft.operand(_mean(draft, node, largest, target), target, f"mean_{node}")
+    least = draft.application("sqrt", [eps], target)
+    factor = draft.application("scale", [draft.application("maximum", [largest, least], target)], target)
+    small, middle = (draft.application("rescaled", [symbol(n), factor], target) for n in (node, mean))
+    centred = symbol(draft.operand(subtract(small, middle), target, f"centred_{node}"))
     for _ in range(2):
-        eps = draft.application("unscaled", [eps, scale], target)
-    variance = add(_mean(draft, multiply(centred, centred), shape, target), eps)
+        eps = draft.application("rescaled", [eps, factor], target)
+    squares = _sum(draft, multiply(centred, centred), target)
+    variance = add(divide(squares, _count(draft, draft.shapes[node])), eps)
     return multiply(centred, draft.application("rsqrt", [variance], target))
 
 

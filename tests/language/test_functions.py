@@ -152,6 +152,7 @@ def test_what_follows_from_the_table() -> None:
         "shifted",
         "unscaled",
         "rescaled",
+        "mean_of",
     }
     assert FUNCTIONS["clip"].call("x[t]") == "clip(x[t], -0.5, 0.7)"
 
