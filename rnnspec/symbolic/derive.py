@@ -121,6 +121,14 @@ def guarded(factor: Value, change: Value) -> Value:
     return select(equal(factor, 0), sympy.S.Zero, scaled(factor, change))
 
 
+def divides(derivative: Value) -> bool:
+    """Whether a derivative divides by something, or has a power that does: it may be infinite."""
+    return any(
+        isinstance(part, divide | power) and not (part.args[1].is_Number and part.args[1] >= 1)
+        for part in sympy.preorder_traversal(derivative)
+    )
+
+
 def is_unbounded(expr: Value) -> bool:
     """Whether expr is a function whose derivative can be infinite: 1 / (1 + exp(-v)) multiplies it
     by 0 for v far below 0."""

@@ -32,11 +32,12 @@ def left_out(graph: Graph) -> dict[str, Side]:
     """The Products (of a matrix, left, and a vector) and Outers of an adjoint that leave out what
     their other factor meets with a 0 of this one."""
     flowing = _flowing(graph)
+    given = set(graph.reads("input").values()) & flowing  # gradients of outputs: 0 where a caller has none
     zeros: set[str] = set()
     while True:
         before = len(zeros)
         for name, node in graph.nodes.items():
-            if name in flowing and _may_be_zero(node, graph, flowing, zeros):
+            if name in flowing and _may_be_zero(node, graph, flowing, zeros, given):
                 zeros.add(name)
         if len(zeros) == before:
             break
@@ -61,11 +62,13 @@ def _flowing(graph: Graph) -> set[str]:
     return found
 
 
-def _may_be_zero(node: Node, graph: Graph, flowing: set[str], zeros: set[str]) -> bool:
+def _may_be_zero(node: Node, graph: Graph, flowing: set[str], zeros: set[str], given: set[str]) -> bool:
     if isinstance(node, Read):  # of a state: what the step after this one left in it
         return node.kind == "state" and graph.states.get(node.source) in zeros
     if isinstance(node, Pointwise):
-        return _expression(node.expr, flowing, zeros)
+        terms = node.expr.args if isinstance(node.expr, total | add) else (node.expr,)
+        chosen = [t for t in terms if not (t.is_Symbol and t.name in given)]
+        return bool(chosen) and all(_expression(t, flowing, zeros) for t in chosen)
     return any(o in zeros for o in operands(node))
 
 

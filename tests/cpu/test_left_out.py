@@ -162,3 +162,38 @@ def test_cells_without_a_choice_have_nothing_to_leave_out():
     for name in ("lstm", "gru", "rnn", "mlstm_matrix", "peephole_lstm"):
         if name in rnnspec.spec_names():
             assert not stages(rnnspec.load(name)).backward.left, name
+
+
+@pytest.mark.parametrize("outputs", ["[h, n]", "[h, y]"])
+def test_what_is_left_out_may_be_an_output_too(outputs):
+    """An output whose gradient nobody gives takes no part."""
+    spec = rnnspec.loads(
+        "rnnspec: 1\nname: c\ninputs: {x: D, m: []}\nstates: {h: H}\nparameters: {W: [H, D], U: [H, H]}\nequations: |\n"
+        "  y[t] = W @ x[t]\n  n[t] = tanh(y[t] + U @ h[t-1])\n  h[t] = where(m[t] > 0.5, n[t], h[t-1])\n"
+        f"outputs: {outputs}\n"
+    )
+    kernel = rnnspec.compile(spec, dtype="float64", threads=1)
+    params, rng = kernel.init(D=3, H=4, seed=0), np.random.default_rng(0)
+    x, m = rng.standard_normal((5, 2, 3)), np.ones((5, 2))
+    m[2, 0] = 0
+    found = []
+    for bad in (0.0, np.nan, np.inf):
+        x[2, 0] = bad
+        run = kernel.forward(params, {"x": x, "m": m})
+        found.append(kernel.backward(run, {"h": np.ones((5, 2, 4))}))
+    for other in found[1:]:
+        for name, array in found[0].params.items():
+            np.testing.assert_array_equal(other.params[name], array)
+
+
+def test_nothing_times_an_infinite_derivative_is_nothing():
+    forms = ["abs(x[t]) ** 0.25", "x[t] ** -3", "1 / x[t]", "1 / (x[t] * x[t])", "x[t] ** (-0.5)", "sqrt(x[t]) / x[t]"]
+    names = [f"y{n}" for n in range(len(forms))]
+    equations = "".join(f"  {n}[t] = {form}\n" for n, form in zip(names, forms))
+    spec = rnnspec.loads(
+        f"rnnspec: 1\nname: c\ninputs: {{x: []}}\nstates: {{h: []}}\nequations: |\n{equations}  h[t] = x[t]\n"
+        f"outputs: [{', '.join(names)}, h]\n"
+    )
+    kernel = rnnspec.compile(spec, dtype="float64", threads=1)
+    run = kernel.forward({}, {"x": np.zeros((1, 1))})
+    assert kernel.backward(run, {"h": np.ones((1, 1))}).inputs["x"].tolist() == [[1.0]]
