@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 from cells import case, expected
 from cuda_budgets import STANDARD
+from cuda_cells import CELLS
 from emulated import assert_clean, gpu, needs_compiler
 from tolerances import CUDA, assert_close
 
@@ -41,14 +42,14 @@ def check(name: str, library, kernel, lengths, schedules: int = 1, **sizes: int)
         assert_clean(library)
 
 
-@pytest.mark.parametrize("name", rnnspec.spec_names())
+@pytest.mark.parametrize("name", CELLS)
 def test_a_cell_on_three_schedules(name):
     """In tier 1, two rows to a block, of which one is none."""
     with gpu(processors=1) as library:
         check(name, library, rnnspec.compile(name, backend="cuda", tier=1), RAGGED, SCHEDULES)
 
 
-@pytest.mark.parametrize("name", rnnspec.spec_names())
+@pytest.mark.parametrize("name", CELLS)
 def test_a_cell_stage_by_stage(name):
     with gpu(seed=7, **SM_80) as library:
         check(name, library, rnnspec.compile(name, backend="cuda", tier=3), RAGGED)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cells import case
+from cuda_cells import CELLS
 from cuda_sources import faults
 from emulated import needs_compiler
 
@@ -35,7 +36,7 @@ def compiled(name: str, capability: tuple[int, int], tier: int, dtype: str = "fl
     return {f"{source.name} {number}": ptx.decode() for number, (source, ptx) in enumerate(device.made.items())}
 
 
-@pytest.mark.parametrize("name", rnnspec.spec_names())
+@pytest.mark.parametrize("name", CELLS)
 def test_every_tier_and_pass_compiles_for_every_architecture(name):
     """Float32 kernels hold no float64, no local memory, and no approximations that nobody asked
     for."""
@@ -59,7 +60,7 @@ def sound(name: str, tier: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", rnnspec.spec_names())
+@pytest.mark.parametrize("name", CELLS)
 def test_every_tier_and_pass_compiles_in_float64(name):
     for tier in ALONE:
         assert len(compiled(name, (9, 0), tier, "float64")) > 5
