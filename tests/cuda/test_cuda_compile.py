@@ -55,7 +55,8 @@ def sound(name: str, tier: int) -> None:
     for capability in ARCHITECTURES:
         texts = compiled(name, capability, tier)
         found = {about: faults(ptx, "float32") for about, ptx in texts.items()}
-        assert len(texts) > 5 and not any(found.values()), found
+        # a cell whose weights are all fixed sums nothing, and has the fewest kernels: five
+        assert len(texts) >= 5 and not any(found.values()), found
         assert all(".target sm_{}{}".format(*capability) in ptx for ptx in texts.values())
 
 
