@@ -52,8 +52,8 @@ def hints(spec: Spec) -> Iterator[Problem]:
     """Every place of a spec where one of the FORMS stands, with what to write in its place."""
     for equation in spec.equations:
         for tree in walk(equation.value):
-            for form, better, why in FORMS:
-                if _matches(_parsed(form), tree, {}):
+            for pattern, form, better, why in _by_head().get((type(tree), _head(tree)), ()):
+                if _matches(pattern, tree, {}):
                     at = equation.at
                     message = f"{form} {why}, with v as it stands here. {better} does not: write that."
                     yield Problem(message, at.line, at.column, at.file or spec.file, equation.text, at.width)
@@ -76,5 +76,10 @@ def _head(tree: Expr) -> object:
 
 
 @cache
-def _parsed(text: str) -> Expr:
-    return parse_expression(text)
+def _by_head() -> dict[tuple[type, object], list[tuple[Expr, str, str, str]]]:
+    """The forms, parsed, by what their root is: few nodes of a cell are like any of them."""
+    found: dict[tuple[type, object], list[tuple[Expr, str, str, str]]] = {}
+    for form, better, why in FORMS:
+        pattern = parse_expression(form)
+        found.setdefault((type(pattern), _head(pattern)), []).append((pattern, form, better, why))
+    return found

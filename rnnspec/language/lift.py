@@ -17,7 +17,7 @@ from typing import Any
 
 from rnnspec.language.features import FEATURES
 from rnnspec.language.functions import FUNCTIONS
-from rnnspec.language.meaning.constants import constant
+from rnnspec.language.meaning.constants import ARITHMETIC, COMPARISONS, constant
 from rnnspec.language.spec import Spec
 from rnnspec.language.syntax.parse import parse_expression
 from rnnspec.language.syntax.tree import Binary, Call, Expr, Number, Ref, Unary, fresh, walk, with_parts
@@ -137,16 +137,8 @@ def _evaluated(tree: Expr, names: Mapping[str, Value]) -> Value:
 
 _PRIMITIVES: Mapping[str, Callable[[float], float]] = {"sigmoid": lambda v: 0.5 * (1 + math.tanh(0.5 * v))}
 _OPERATORS: Mapping[str, Callable[[Value, Value], Value]] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
-    "/": lambda a, b: a / b,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
-    "==": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
+    **ARITHMETIC,
+    **COMPARISONS,
     "and": lambda a, b: bool(a) and bool(b),
     "or": lambda a, b: bool(a) or bool(b),
 }

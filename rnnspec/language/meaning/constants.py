@@ -9,14 +9,14 @@ from fractions import Fraction
 from rnnspec.language.syntax.tree import Binary, Expr, Number, Unary
 
 MAX_EXPONENT = 64
-_OPERATORS: Mapping[str, Callable[[Fraction, Fraction], Fraction]] = {
+ARITHMETIC: Mapping[str, Callable[[Fraction, Fraction], Fraction]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
     "/": operator.truediv,
     "**": operator.pow,
 }
-_COMPARISONS: Mapping[str, Callable[[Fraction, Fraction], bool]] = {
+COMPARISONS: Mapping[str, Callable[[Fraction, Fraction], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
@@ -38,7 +38,7 @@ def constant(expr: Expr) -> Fraction | None:
             a, b = constant(left), constant(right)
             if a is None or b is None or (op == "/" and b == 0) or (op == "**" and not _small_power(a, b)):
                 return None
-            return _OPERATORS[op](a, b)
+            return ARITHMETIC[op](a, b)
     return None
 
 
@@ -63,7 +63,7 @@ def settled(condition: Expr) -> bool | None:
             if (op == "or") in answers:
                 return op == "or"
             return None if None in answers else op == "and"
-        case Binary(op, left, right) if op in _COMPARISONS:
+        case Binary(op, left, right) if op in COMPARISONS:
             a, b = constant(left), constant(right)
-            return None if a is None or b is None else _COMPARISONS[op](a, b)
+            return None if a is None or b is None else COMPARISONS[op](a, b)
     return None
