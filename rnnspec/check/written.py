@@ -22,10 +22,11 @@ from rnnspec.backends.numbers import FLOAT64, Numbers
 from rnnspec.check.sampling import Case
 from rnnspec.language.features import FEATURES
 from rnnspec.language.functions import FUNCTIONS
+from rnnspec.language.meaning.constants import constant
 from rnnspec.language.sizes import evaluate_size, size_of
 from rnnspec.language.spec import Spec
 from rnnspec.language.syntax.parse import parse_expression
-from rnnspec.language.syntax.tree import Binary, Call, Expr, Number, Ref, Unary
+from rnnspec.language.syntax.tree import Binary, Call, Expr, Number, Ref, Unary, walk
 
 OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
@@ -242,21 +243,10 @@ def _quotient(a: Any, b: Any) -> Any:
 
 
 def _constant(tree: Expr) -> Fraction | None:
-    """The value of what is written with numbers alone, which the language works out exactly."""
-    match tree:
-        case Number(value):
-            return value
-        case Unary("-", arg):
-            inner = _constant(arg)
-            return None if not inner else -inner  # there is a -0 among numbers, and none among fractions
-        case Binary(op, left, right) if op in ("+", "-", "*", "/", "**"):
-            a, b = _constant(left), _constant(right)
-            if a is None or b is None or (op == "/" and not b):
-                return None
-            if op != "**":
-                return OPERATORS[op](a, b)  # type: ignore[no-any-return]
-            return a ** int(b) if b.denominator == 1 and (a or b > 0) else None
-    return None
+    """The value of what is written with numbers alone, which the language works out exactly; not of
+    -0, for among fractions there is none."""
+    value = constant(tree)
+    return value if value or not any(isinstance(node, Unary) for node in walk(tree)) else None
 
 
 @cache
