@@ -32,11 +32,6 @@ class RnnspecError(Exception):
 LINE_SHOWN = 160  # characters of a source line that a message shows
 
 
-def encodable(text: str) -> str:
-    """The text with halves of characters, which no file or terminal takes, as escapes."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
 @dataclass(frozen=True)
 class Problem:
     """One fault in a spec: `line` and `column` count from 1 (line 0: the whole file is meant);
@@ -50,9 +45,6 @@ class Problem:
     width: int = 1
 
     def __str__(self) -> str:
-        return encodable(self._text())
-
-    def _text(self) -> str:
         file = visible(self.file)
         where = f"{file}:{self.line}:{self.column}: " if self.line else f"{file}: " if file else ""
         if not self.source_line:

@@ -18,6 +18,7 @@ import sympy
 from rnnspec.errors import RnnspecError
 from rnnspec.language.function_rows import Function
 from rnnspec.language.functions import FUNCTIONS, PRIMITIVES
+from rnnspec.language.meaning.constants import COMPARISONS
 from rnnspec.language.syntax.parse import parse_expression
 from rnnspec.language.syntax.tree import Binary, Call, Expr, Number, Ref, Unary
 from rnnspec.symbolic.operations import (
@@ -63,16 +64,6 @@ _COMPARE: Mapping[str, Callable[[Value, Value], Value]] = {
     "and": both,
     "or": either,
 }
-_FOLD: Mapping[str, Callable[[Value, Value], bool]] = {
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
-    "==": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
-}
-
-
 INFIX = {"less": "<", "less_equal": "<=", "equal": "==", "unequal": "!="}
 
 
@@ -124,7 +115,7 @@ def binary(op: str, a: Value, b: Value) -> Value:
             return _logic(op, a, b)
         case _:
             if a.is_Number and b.is_Number:
-                return sympy.true if _FOLD[op](a, b) else sympy.false
+                return sympy.true if COMPARISONS[op](a, b) else sympy.false
             return _COMPARE[op](a, b)
     return _within_range(result)
 
@@ -181,7 +172,7 @@ def _folded(expr: Value) -> Value:
     if name in FUNCTION_CLASSES:
         return constant(name, args)
     if name in INFIX:
-        return sympy.true if _FOLD[INFIX[name]](*args) else sympy.false
+        return sympy.true if COMPARISONS[INFIX[name]](*args) else sympy.false
     return _within_range(expr.func(*args)) if args else expr
 
 

@@ -87,7 +87,7 @@ def split_sums(graph: Graph) -> Graph:
     of a product kernel computes.
 
     tanh(W @ x + b + r * (U @ h + c)) reads two of them: W @ x + b and U @ h + c. Only what is
-    written as one sum is: in (W @ x + r) + b, r comes first.
+    written as one sum is: in (W @ x + r) + b, r comes first. The terms of a gradient have no order.
     """
     uses = {name: len(readers) for name, readers in graph.uses().items()}
     for result in graph.results():
@@ -110,17 +110,23 @@ def split_sums(graph: Graph) -> Graph:
             return left + [t for (t,) in right] if left and all(len(t) == 1 for t in right) else None
         return [expr] if is_product(expr) or is_bias(expr, shapes[target]) else None
 
+    def apart(linear: list[Value], target: str) -> Value:
+        name = fresh(f"{target}_sum", shapes)
+        nodes[name], shapes[name] = Pointwise(total(*linear)), shapes[target]
+        return symbol(name)
+
     def split(expr: Value, target: str, root: bool) -> Value:
         if expr.is_Atom:
             return expr
         linear = terms(expr, target) or []
-        if len(set(linear)) != len(linear) or not any(map(is_product, linear)):
-            return expr.func(*(split(a, target, False) for a in expr.args))
-        if root:
-            return total(*linear)
-        name = fresh(f"{target}_sum", shapes)
-        nodes[name], shapes[name] = Pointwise(total(*linear)), shapes[target]
-        return symbol(name)
+        if len(set(linear)) == len(linear) and any(map(is_product, linear)):
+            return total(*linear) if root else apart(linear, target)
+        if isinstance(expr, total):  # whose order is free: what is linear in it comes together
+            linear = [t for t in expr.args if is_product(t) or is_bias(t, shapes[target])]
+            rest = [split(t, target, False) for t in expr.args if t not in linear]
+            if len(set(linear)) == len(linear) > 1 and any(map(is_product, linear)):
+                return total(apart(linear, target), *rest)
+        return expr.func(*(split(a, target, False) for a in expr.args))
 
     for name, node in graph.nodes.items():
         wide = isinstance(node, Pointwise) and len(shapes[name]) < 2

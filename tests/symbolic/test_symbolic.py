@@ -182,6 +182,15 @@ def test_a_graph_prints_what_it_is():
     assert "c            [H]        = f * c_prev + i * g" in text and "  state c = c" in text
 
 
+def test_the_products_of_a_gradient_come_together():
+    """Beside d_h * z there are three, which one pass computes."""
+    reverse = split_sums(adjoint(build(load("gru"))))
+    terms = operands(reverse.nodes["d_h_prev"])
+    (together,) = [t for t in terms if t.startswith("d_h_prev_sum")]
+    assert sum(isinstance(reverse.nodes[o], Product) for o in operands(reverse.nodes[together])) == 3
+    assert not any(isinstance(reverse.nodes[t], Product) for t in terms)
+
+
 # what lies in a branch not taken takes no part (known faults: 0 * inf in a gradient)
 
 

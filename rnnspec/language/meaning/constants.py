@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from typing import Any
 
 from rnnspec.language.syntax.tree import Binary, Expr, Number, Unary
 
@@ -16,7 +17,7 @@ ARITHMETIC: Mapping[str, Callable[[Fraction, Fraction], Fraction]] = {
     "/": operator.truediv,
     "**": operator.pow,
 }
-COMPARISONS: Mapping[str, Callable[[Fraction, Fraction], bool]] = {
+COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
