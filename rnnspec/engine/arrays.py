@@ -13,6 +13,7 @@ from rnnspec.engine.spans import Pieces
 from rnnspec.errors import DtypeError, ShapeError
 from rnnspec.language.sizes import evaluate_size, full_shape, size_names, sizes_in, with_default_sizes
 from rnnspec.language.spec import STEP, Shape, Spec
+from rnnspec.storage.locks import numpy_part
 
 MOST_STEPS = 2**53  # beyond it float64 has no number for every step
 
@@ -117,7 +118,7 @@ def as_array(what: str, value: Any, dtype: np.dtype) -> Array:
         type(value) is np.ndarray and value.dtype is dtype and value.flags.aligned
     ):  # dtypes of the machine's own order exist once
         return value
-    if isinstance(value, np.ma.MaskedArray):
+    if isinstance(value, numpy_part("ma").MaskedArray):
         raise DtypeError(
             f"{what} is a masked array, and a kernel would read through its mask. Give .filled(...), or `lengths` for"
             " padding."

@@ -11,6 +11,7 @@ from numpy import ndarray as Array
 
 from rnnspec.language.sizes import evaluate_size, full_shape, unit_axis
 from rnnspec.language.spec import Init, Spec
+from rnnspec.storage.locks import numpy_part
 
 
 def initialise(spec: Spec, sizes: Mapping[str, int], seed: int, dtype: np.dtype) -> dict[str, Array]:
@@ -24,11 +25,12 @@ def initialise(spec: Spec, sizes: Mapping[str, int], seed: int, dtype: np.dtype)
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}.")
     hidden = max(1, evaluate_size(unit_axis(spec) or "1", sizes))
-    streams = dict(zip(spec.weights, np.random.SeedSequence(int(seed)).spawn(len(spec.weights))))
+    random = numpy_part("random")
+    streams = dict(zip(spec.weights, random.SeedSequence(int(seed)).spawn(len(spec.weights))))
     values = {}
     for name, shape in spec.weights.items():
         init = spec.init.get(name, Init("uniform_hidden"))
-        rng = np.random.Generator(np.random.PCG64(streams[init.like or name]))
+        rng = random.Generator(random.PCG64(streams[init.like or name]))
         values[name] = _values(init, full_shape(shape, sizes), hidden, rng, name).astype(dtype)
     return values
 
@@ -76,6 +78,6 @@ def _matrices(make: Callable[[int, int], Array], init: Init, shape: tuple[int, .
 def _orthogonal(rows: int, columns: int, rng: np.random.Generator) -> Array:
     """Rows or columns orthonormal, whichever are fewer; uniformly distributed (QR of a normal
     matrix, its signs settled by R's diagonal)."""
-    q, r = np.linalg.qr(rng.normal(size=(max(rows, columns), min(rows, columns))))
+    q, r = numpy_part("linalg").qr(rng.normal(size=(max(rows, columns), min(rows, columns))))
     q = q * np.where(np.diag(r) < 0, -1.0, 1.0)
     return q if rows >= columns else q.T

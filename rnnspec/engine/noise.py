@@ -18,6 +18,7 @@ from numpy import ndarray as Array
 from rnnspec.language.draws import KINDS, Draw
 from rnnspec.language.sizes import full_shape
 from rnnspec.language.spec import Spec
+from rnnspec.storage.locks import numpy_part
 
 Seed = int | tuple[int, ...]
 
@@ -131,7 +132,7 @@ def _rows(how: Draw, shape: tuple[int, ...], key: int, first: int, dtype: np.dty
     for out, stream in zip(
         values, _streams(key, first, shape[0], 0)
     ):  # of any dtype the same values: float32 ones, which cost a third
-        np.random.Generator(stream).standard_normal(out=out, dtype=np.float32)
+        numpy_part("random").Generator(stream).standard_normal(out=out, dtype=np.float32)
     return (values * np.float32(how.argument)).astype(dtype, copy=False).reshape(shape)
 
 
@@ -168,7 +169,7 @@ def words(key: int, first: int, counts: list[int], lane: int) -> Iterable[Array]
 def _streams(key: int, first: int, rows: int, lane: int) -> Iterable[np.random.Philox]:
     """A generator that stands at the start of each row in turn: one and the same, since making one
     costs ten times as much as moving it."""
-    stream = np.random.Philox(key=key)
+    stream = numpy_part("random").Philox(key=key)
     start = stream.state
     for row in range(first, first + rows):
         start["state"]["counter"][:] = (0, 0, row, lane)

@@ -33,6 +33,7 @@ from rnnspec.layers.forward import forward, run_forward, run_infer, run_record
 from rnnspec.layers.layer import Full, Layer
 from rnnspec.layers.runs import Direction, StackCall, StackGradients, StackRun, StackWeights, checked_weights
 from rnnspec.layers.tapes import from_bytes, to_bytes
+from rnnspec.storage.locks import numpy_part
 
 
 class Stack(Attributes):
@@ -284,7 +285,7 @@ class Stack(Attributes):
 
 def _seed_of(seed: int, depth: int, d: int) -> int:
     """The seed of a direction of a layer's initial weights."""
-    return int(np.random.SeedSequence([int(seed), depth, d]).generate_state(1, np.uint64)[0])
+    return int(numpy_part("random").SeedSequence([int(seed), depth, d]).generate_state(1, np.uint64)[0])
 
 
 def _check_packed(layers: Layers, weights: StackWeights) -> None:

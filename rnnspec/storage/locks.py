@@ -22,6 +22,7 @@ import logging  # noqa: F401
 import os
 import threading
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, Generic, TypeVar, overload
 from weakref import WeakSet
 
@@ -97,6 +98,16 @@ class _Making(contextlib.ContextDecorator):
             lock.renew()
 
 
+def numpy_part(name: str) -> Any:
+    """numpy.random, numpy.linalg or another part that NumPy imports when it is first asked for: no
+    fork may fall into that."""
+    part = _PARTS.get(name)
+    if part is None:
+        with making:
+            part = _PARTS[name] = import_module(f"numpy.{name}")
+    return part
+
+
 class once_only(Generic[T]):
     """A property that is computed when first asked for and kept in the object's `__dict__`. Two
     threads at once may both compute it; both get what the first one kept."""
@@ -119,6 +130,7 @@ class once_only(Generic[T]):
 
 
 _ALL: WeakSet[Lock] = WeakSet()
+_PARTS: dict[str, Any] = {}
 making = _Making()  # the process's
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(

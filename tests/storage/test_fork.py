@@ -248,3 +248,24 @@ def test_every_lock_is_one_that_no_fork_leaves_held():
         for node in ast.walk(tree):
             found = [a.name for a in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
             assert name in ALLOWED or not {"threading", "cached_property", "multiprocessing"} & set(found), name
+
+
+LAZY = ("random", "linalg", "ma", "fft", "polynomial", "testing", "char", "rec")
+
+
+@pytest.mark.parametrize("room", ["engine", "layers", "backends/cpu", "storage"])
+def test_what_numpy_imports_when_first_asked_for_is_asked_for_inside_making(room):
+    """In annotations alone a part of NumPy may stand: those are texts."""
+    for path in (ROOT / "rnnspec" / room).rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        texts = {
+            id(part)
+            for node in ast.walk(tree)
+            for hint in (getattr(node, "annotation", None), getattr(node, "returns", None))
+            if hint is not None
+            for part in ast.walk(hint)
+        }
+        for node in ast.walk(tree):
+            lazy = isinstance(node, ast.Attribute) and node.attr in LAZY and isinstance(node.value, ast.Name)
+            if lazy and node.value.id == "np" and id(node) not in texts:
+                raise AssertionError(f"{path.name}, line {node.lineno}: numpy_part({node.attr!r})")
