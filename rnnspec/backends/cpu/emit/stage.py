@@ -6,11 +6,12 @@ from __future__ import annotations
 from rnnspec.backends.cpu.emit.emission import Emission
 from rnnspec.backends.cpu.emit.panels import descriptor, split
 from rnnspec.backends.cpu.emit.rowwise import rowwise
+from rnnspec.backends.cpu.machine import BLOCK_K
 from rnnspec.lowering.program import Stage
 from rnnspec.lowering.signature import barriers, gradient_sums
 from rnnspec.symbolic.graph import operands, size_of
 
-LEAF, PIECE = 256, 16  # rows that are summed by themselves before they are added to a gradient, and before that
+LEAF, PIECE = BLOCK_K, 16  # rows that are summed by themselves before they are added to a gradient, and before that
 
 
 def gradient(work: Emission, parameter: str) -> str:

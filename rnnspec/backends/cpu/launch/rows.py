@@ -12,6 +12,7 @@ import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.backends.cpu.launch.memory import padded
+from rnnspec.backends.cpu.machine import BLOCK_K
 from rnnspec.language.sizes import evaluate_size
 
 # Gradients are sums of many terms. Those of LEAF rows are summed alone (`outer` of products.py and
@@ -19,7 +20,7 @@ from rnnspec.language.sizes import evaluate_size
 # rounding errors of a sum grow with the logarithm of the number of its terms. What a sum consists
 # of depends on the sizes of a call and its lengths alone, so its bits are the same for every number
 # of threads.
-LEAF, FOLD = 256, 32
+LEAF, FOLD = BLOCK_K, 32
 MOST_ROWS = 2 * LEAF * FOLD  # of a block whose gradients are summed; more rows are several blocks
 MOST_STEPS = 256  # of a chunk: where rows end within it, each of its steps is a term of a sum
 
