@@ -12,7 +12,7 @@ from numpy import ndarray as Array
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.call import Call, Cell, parameters, parameters_with_noise, sequence
 from rnnspec.engine.derived import Derived
-from rnnspec.engine.frozen import Frozen
+from rnnspec.engine.frozen import Frozen, Sizes
 from rnnspec.engine.initialise import initialise
 from rnnspec.engine.noise import Seed
 from rnnspec.engine.results import Gradients, Inference, Run, State, Taped, taped_counts
@@ -328,11 +328,11 @@ class Kernel(ABC):
         if isinstance(rows, bool) or not isinstance(rows, int | np.integer) or rows < 0:
             raise ValueError(f"rows must be a whole number of at least 0, got {rows!r}.")
         weights = self.pack(params)
-        whole = all_sizes(self.cell, weights.params, sizes)
+        whole = Sizes(all_sizes(self.cell, weights.held, sizes))
         return Stream(self.cell, int(rows), whole, self._stepper(weights, int(rows), whole), states)
 
     @abstractmethod
-    def _stepper(self, weights: Weights, rows: int, sizes: Mapping[str, int]) -> Stepper:
+    def _stepper(self, weights: Weights, rows: int, sizes: Sizes) -> Stepper:
         """Makes the Stepper that `stream` drives: `rows` rows, with these packed weights."""
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy import ndarray as Array
 
-from rnnspec.language.sizes import full_shape
+from rnnspec.engine.frozen import Sizes
 from rnnspec.language.spec import Shape
 from rnnspec.storage.locks import once_only
 
@@ -43,7 +43,7 @@ class Run:
 
     outputs: dict[str, Array]
     final: dict[str, Array]
-    sizes: Mapping[str, int]
+    sizes: Sizes
     steps: int
     rows: int
     owner: object = field(repr=False)
@@ -62,7 +62,7 @@ class Run:
         first asked for."""
         histories = self.saved.histories(self.steps, self.rows)
         return {
-            name: array.reshape(array.shape[:2] + full_shape(self.shapes[name], self.sizes))
+            name: array.reshape(array.shape[:2] + self.sizes.full(self.shapes[name]))
             for name, array in histories.items()
         }
 

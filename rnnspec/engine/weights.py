@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy import ndarray as Array
 
+from rnnspec.engine.frozen import Frozen
 from rnnspec.language.spec import Spec
 
 T = TypeVar("T")
 Key = tuple[Any, ...]
 
 
+class Held(Frozen[str, Array]):
+    """Arrays by name that nobody else has. shapes: of each, in the order of the spec."""
+
+    __slots__ = ("shapes",)
+
+    def __init__(self, spec: Spec, arrays: Mapping[str, Array]):
+        super().__init__(arrays)
+        self.shapes = tuple([arrays[name].shape for name in spec.parameters])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Frozen, (dict(self),)
+
+
 class Weights:
     """A cell's parameters as its kernels read them: made by `kernel.pack(params)`, and goes
     wherever that kernel takes params, and those of other kernels of the same spec and dtype.
 
-    params: name -> array, copies that can't be written to. So later changes of the arrays that were
-    given are not seen, and a call with Weights never packs again what an earlier one has packed.
+    params: name -> array, copies that can't be written to; held: the same, for the engine. So later
+    changes of the arrays that were given are not seen, and a call with Weights never packs again
+    what an earlier one has packed.
     """
 
     def __init__(self, spec: Spec, dtype: np.dtype, params: Mapping[str, Array]):
@@ -28,7 +42,9 @@ class Weights:
         copies = {name: array.copy() for name, array in params.items()}
         for array in copies.values():
             array.flags.writeable = False
-        self.params: Mapping[str, Array] = MappingProxyType(copies)
+        self.held = Held(spec, copies)
+        # others' names for the same memory: whoever gives one another shape does not move what kernels read
+        self.params: Mapping[str, Array] = Frozen({name: array.view() for name, array in copies.items()})
         self._packed: dict[Key, Any] = {}
         self._idle: dict[Key, list[Any]] = {}
 
@@ -43,7 +59,7 @@ class Weights:
         may both pack: no harm."""
         packed: T | None = self._packed.get(key)
         if packed is None:
-            packed = self._packed[key] = pack(self.params)
+            packed = self._packed[key] = pack(self.held)
         return packed
 
     def borrow(self, key: Key, make: Callable[[], T]) -> T:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.engine.noise import Seed, seeds
+from rnnspec.engine.recent import Recent
 from rnnspec.engine.weights import Weights
 from rnnspec.errors import ShapeError
 from rnnspec.layers.arguments import (
@@ -63,6 +64,7 @@ class Stack(Attributes):
         self.description = describe_layers(
             cell, input_size, hidden_size, num_layers, bias, dropout, bidirectional, proj_size, **options
         )
+        self._recent: Recent[StackWeights] = Recent()
 
     # --- what there is, by name
 
@@ -160,6 +162,11 @@ class Stack(Attributes):
                 _check_packed(layers, params)
             return params
         arrays = check_weights(layers, params, "params")
+        packed = self._recent.find(arrays, lambda kept: self._packed(self._views(kept))) if layers.repeats else None
+        return packed or self._views(arrays)
+
+    def _views(self, arrays: Mapping[str, Array]) -> StackWeights:
+        layers = self.description
         cells: list[Mapping[str, Array]] = []
         initial: list[Mapping[str, Array]] = []
         for depth, d in layers.places:
@@ -174,7 +181,12 @@ class Stack(Attributes):
     def pack(self, params: Mapping[str, Any]) -> StackWeights:
         """Copies of the weights, packed for the kernels once: go in place of params to calls that
         use the same ones again."""
-        layers, views = self.description, self.weights(params)
+        if isinstance(params, StackWeights):
+            return self._packed(self.weights(params))
+        return self._packed(self._views(check_weights(self.description, params, "params")))
+
+    def _packed(self, views: StackWeights) -> StackWeights:
+        layers = self.description
         cells: list[Mapping[str, Array] | Weights] = []
         for (depth, d), arrays in zip(layers.places, views.cells):
             shared = layers.share_directions and d
