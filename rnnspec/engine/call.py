@@ -117,20 +117,22 @@ def single_step(
     params: Mapping[str, Any] | Weights,
     inputs: Mapping[str, Any],
     states: Mapping[str, Any] | None,
+    rows: int | None,
 ) -> Call:
     """The Call of one step alone: inputs are given as [B, ...], and noise is what is expected of
-    it."""
+    it. rows: as the caller named them, or None."""
     spec = cell.spec
     arrays = named(cell, params, inputs, states)
+    told = _told((None, rows), arrays, None)
     if missing := _missing_noise(spec, arrays):
-        expected = mean(spec, *_extent(cell, arrays, ("B",), "B"), cell.dtype, missing)
+        expected = mean(spec, *_extent(cell, arrays, ("B",), "B", told), cell.dtype, missing)
         arrays = _joined(spec, arrays, {n: a if n in spec.parameters else a[0] for n, a in expected.items()})
-    sizes, steps, rows = extent(cell, arrays, ("B",), "B")
+    sizes, steps, count = extent(cell, arrays, ("B",), "B", told)
     p, x, s = arrays
-    x, counts = {name: array[None] for name, array in x.items()}, counts_of(cell, states, rows)
+    x, counts = {name: array[None] for name, array in x.items()}, counts_of(cell, states, count)
     if spec.defaults:
-        x = checked.with_defaults(spec, x, (steps, rows), sizes, cell.dtype, counts)
-    return Call(params if isinstance(params, Weights) else p, x, s, None, sizes, steps, rows, counts=counts)
+        x = checked.with_defaults(spec, x, (steps, count), sizes, cell.dtype, counts)
+    return Call(params if isinstance(params, Weights) else p, x, s, None, sizes, steps, count, counts=counts)
 
 
 def named(

@@ -201,10 +201,15 @@ class CpuKernel(Kernel):
         return Gradients(params, checked.as_given(dx, out), states)
 
     def step(
-        self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None
+        self,
+        params: Mapping[str, Any] | Weights,
+        inputs: Mapping[str, Any],
+        states: Mapping[str, Any] | None = None,
+        *,
+        rows: int | None = None,
     ) -> State:
         weights = self._recent_weights(params)
-        call = single_step(self.cell, weights, inputs, states)
+        call = single_step(self.cell, weights, inputs, states, rows)
         key = (self._threads, call.rows, *call.sizes.items_key)
         stepper = weights.borrow(key, lambda: self._stepper(weights, call.rows, call.sizes))
         stepper.load(call.states)

@@ -194,8 +194,10 @@ class CudaKernel(Kernel):
 
     resume = run_record = run_resume = record
 
-    def step(self, params: Given | Weights, inputs: Given, states: Given | None = None) -> State:
-        call = single_step(self.cell, shadows(params), shadows(inputs), shadows(states, STEP))
+    def step(
+        self, params: Given | Weights, inputs: Given, states: Given | None = None, *, rows: int | None = None
+    ) -> State:
+        call = single_step(self.cell, shadows(params), shadows(inputs), shadows(states, STEP), rows)
         call = self._with_arrays(call, params, inputs, states)
         x = {
             n: self._rows(f"input '{n}'", a).reshape(1, *a.shape) if on_device(a) else a for n, a in call.inputs.items()

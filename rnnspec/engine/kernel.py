@@ -300,14 +300,19 @@ class Kernel(ABC):
 
     @abstractmethod
     def step(
-        self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None
+        self,
+        params: Mapping[str, Any] | Weights,
+        inputs: Mapping[str, Any],
+        states: Mapping[str, Any] | None = None,
+        *,
+        rows: int | None = None,
     ) -> State:
         """One step, as a function: states in, states out; where the states need not be kept,
         `stream` is several times faster.
 
-        inputs: name -> [B, ...]; states: what the step before returned, zero where left out (where
-        there are no inputs they tell the number of rows); the count of steps is among them. Noise
-        that is not among the inputs is what is expected of it.
+        inputs: name -> [B, ...]; states: what the step before returned, zero where left out; the
+        count of steps is among them. rows: B, where neither inputs nor states tell it. Noise that
+        is not among the inputs is what is expected of it. Raises ShapeError, as `forward` does.
         """
 
     def stream(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -183,7 +184,9 @@ class Recurrent(Attributes):
         numbers at every call.
         """
         drawn = (self.seed, self.calls) if seed is None else seed
-        call, single = self._call(x, state, lengths, resets, drawn, self.training)
+        return self._keep(*self._call(x, state, lengths, resets, drawn, self.training))
+
+    def _keep(self, call: StackCall, single: bool) -> Any:
         self._run = None  # its tape is memory that this call can use
         run = self.stack.run_forward(call)
         self.calls += self.training
@@ -238,7 +241,7 @@ class Recurrent(Attributes):
         Each Window comes after a call on its `steps`, so `backward` and an update of the weights
         may follow; no gradient crosses from one window to the one before. For layers that run
         forwards only. steps: of a window, the last may be shorter; x, state, lengths, resets: of
-        the whole sequence, as of a call.
+        the whole sequence, as of a call. Noise that is drawn once a sequence is so here.
         """
         if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
             raise ValueError(f"steps of a window must be a whole number of at least 1, got {steps!r}.")
@@ -251,14 +254,15 @@ class Recurrent(Attributes):
         ends = check_lengths(_lengths(lengths, single), total, rows)
         # all of them are checked here: a window would take its part of too many
         restarts = check_resets(self._resets(resets, single), total, rows)
+        first = None  # the seed of the first window
         for start in range(0, total, steps):
             part = slice(start, min(start + steps, total))
             given = {n: self._as_given(a[part], single) for n, a in inputs.items()}
             left = None if ends is None else np.clip(ends - start, 0, part.stop - start)
-            window = None if restarts is None else restarts[part]
-            y, state, *recorded = self(
-                given, state, left, resets=None if window is None else self._as_given(window, single)
-            )
+            window = None if restarts is None else self._as_given(restarts[part], single)
+            call, alone = self._call(given, state, left, window, (self.seed, self.calls), self.training)
+            first = first or call.seed
+            y, state, *recorded = self._keep(replace(call, sequence=first), alone)
             yield Window(part, y, state, *(recorded or [{}]))
 
     # --- weights

@@ -60,7 +60,8 @@ class StackCall:
     step, one array for each of `Layers.states`, [L * D, B, ...], or None; counts: the steps that
     were taken before, int64 [L * D, B], None where no layer counts; lengths: [B] int64, or
     None where every row takes all steps; pieces: by direction, False forward, True reverse; steps,
-    rows: T and B; seed: of dropout and noise, None at evaluation.
+    rows: T and B; seed: of dropout and noise, None at evaluation; sequence: of noise that is drawn
+    once a sequence, None for that of `seed`.
     """
 
     weights: StackWeights
@@ -72,6 +73,7 @@ class StackCall:
     rows: int
     seed: tuple[int, ...] | None
     counts: Array | None = None
+    sequence: tuple[int, ...] | None = None
 
 
 @dataclass
