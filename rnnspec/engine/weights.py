@@ -43,7 +43,7 @@ class Weights:
         for array in copies.values():
             array.flags.writeable = False
         self.held = Held(spec, copies)
-        # others' names for the same memory: whoever gives one another shape does not move what kernels read
+        # others' names for the same memory: another shape of one does not move what kernels read
         self.params: Mapping[str, Array] = Frozen({name: array.view() for name, array in copies.items()})
         self._packed: dict[Key, Any] = {}
         self._idle: dict[Key, list[Any]] = {}

@@ -124,11 +124,6 @@ class Layers:
             }
         )
 
-    @once_only
-    def repeats(self) -> bool:
-        """Whether cells read their weights as they are given, without noise among them."""
-        return not any(n in layer.spec.parameters for layer in self.layers for n in layer.spec.noise)
-
     @property
     def counts(self) -> bool:
         """Whether the cell of any layer counts its steps."""

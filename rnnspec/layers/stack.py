@@ -162,8 +162,11 @@ class Stack(Attributes):
                 _check_packed(layers, params)
             return params
         arrays = check_weights(layers, params, "params")
-        packed = self._recent.find(arrays, lambda kept: self._packed(self._views(kept))) if layers.repeats else None
-        return packed or self._views(arrays)
+        if all(layer.repeats for layer in layers.layers):
+            packed = self._recent.find(arrays, lambda kept: self._packed(self._views(kept)))
+            if packed is not None:
+                return packed
+        return self._views(arrays)
 
     def _views(self, arrays: Mapping[str, Array]) -> StackWeights:
         layers = self.description
