@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray as Array
 
+from rnnspec.backends.pins import Pins
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.frozen import Frozen
 from rnnspec.engine.memo import Memo
@@ -59,6 +60,7 @@ class Call:
     sizes: the value of every size of the cell. steps, rows: T and B. pieces: the parts of rows that
     run alone; the rows of inputs then lie one after another, step after step. counts: int64 [B],
     with pieces [R], how many steps each has taken before; None for a cell that does not count them.
+    pins: of the caller's arrays.
     """
 
     params: Mapping[str, Any] | Weights
@@ -70,6 +72,7 @@ class Call:
     rows: int
     pieces: Pieces | None = None
     counts: Array | None = None
+    pins: Pins | None = field(default=None, repr=False, compare=False)
 
     def counted(self) -> Named:
         """The count after the last step, to be carried with the states; nothing for a cell that
@@ -102,13 +105,14 @@ def sequence(
         arrays = with_noise(cell, arrays, noise, starts, told, packed=isinstance(params, Weights))
     sizes, steps, rows = extent(cell, arrays, ("T", "B"), starts, told)
     p, x, s = arrays
+    pins = Pins([*([] if isinstance(params, Weights) else p.values()), *x.values(), *s.values()])
     ends = ends_of_rows(lengths, pieces, steps, rows)
     counts = counts_of(cell, states, rows if pieces is None else len(pieces))
     if cell.spec.defaults:
         x = checked.with_defaults(cell.spec, x, (steps, rows), sizes, cell.dtype, counts, pieces)
     if pieces is not None:
         x = {name: checked.numbered(array) for name, array in x.items()}
-    return Call(params if isinstance(params, Weights) else p, x, s, ends, sizes, steps, rows, pieces, counts)
+    return Call(params if isinstance(params, Weights) else p, x, s, ends, sizes, steps, rows, pieces, counts, pins)
 
 
 def single_step(
@@ -171,7 +175,7 @@ def parameters(cell: Cell, params: Mapping[str, Any] | Weights) -> Mapping[str, 
             f"these weights were packed for Kernel({params.spec.name}, {params.dtype}); give Kernel({spec.name},"
             f" {cell.dtype}) the parameters, or what its own `pack` makes of them."
         )
-    return params.params
+    return params.held
 
 
 def parameters_with_noise(cell: Cell, params: Mapping[str, Any], noise: Seed | str) -> dict[str, Array]:

@@ -21,6 +21,7 @@ from rnnspec.backends.cpu.launch.rows import Limits
 from rnnspec.backends.cpu.launch.segments import Segments, segment_steps
 from rnnspec.backends.cpu.launch.tape import Tape, new_tape, restored
 from rnnspec.backends.cpu.native import load_text
+from rnnspec.backends.pins import Pins
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.call import Call, Named, gradients, single_step
 from rnnspec.engine.frozen import Frozen
@@ -158,7 +159,7 @@ class CpuKernel(Kernel):
 
     def _parameters(self, params: Mapping[str, Array] | Weights) -> Mapping[str, Array]:
         """Parameters that stay as they are."""
-        return params.params if isinstance(params, Weights) else {name: array.copy() for name, array in params.items()}
+        return params.held if isinstance(params, Weights) else {name: array.copy() for name, array in params.items()}
 
     def _backward(
         self,
@@ -177,10 +178,11 @@ class CpuKernel(Kernel):
         may_end_early = pieces is not None or any(block.lengths is not None for block in backward.blocks)
         shapes = {name: saved.inputs[name] for name in backward.code.layout["outputs"]}
         dx = checked.ready(shapes, out, self.dtype, zero=may_end_early, numbered=pieces is not None)
-        if isinstance(saved.tape, Segments):
-            before, sums = saved.tape.backward(backward, saved.packed, read, dx, dfinal)
-        else:
-            before, sums = execute(backward, saved.packed, read, dx, dfinal, saved.tape, saved.counts)
+        with Pins([*read.values(), *dfinal.values(), *dx.values()]):
+            if isinstance(saved.tape, Segments):
+                before, sums = saved.tape.backward(backward, saved.packed, read, dx, dfinal)
+            else:
+                before, sums = execute(backward, saved.packed, read, dx, dfinal, saved.tape, saved.counts)
         params, states = self.derived.gradients(sums, saved.params, run.sizes), self._shaped(before, run.sizes)
         return Gradients(params, checked.as_given(dx, out), states)
 
@@ -305,7 +307,9 @@ class CpuSaved:
 
     @property
     def read_again(self) -> Mapping[str, Array]:
-        return self.tape.inputs if isinstance(self.tape, Segments) else {}
+        inputs = self.tape.inputs if isinstance(self.tape, Segments) else {}
+        tape = {} if self.tape.given is None else {"the tape": self.tape.given}
+        return {f"input {name!r}": array for name, array in inputs.items()} | tape
 
     def histories(self, steps: int, rows: int) -> Named:
         return self.tape.histories(steps, rows)

@@ -301,7 +301,7 @@ class CudaKernel(Kernel):
 
     def _parameters(self, params: Given | Weights) -> dict[str, Array]:
         """Copies of the parameters on the host."""
-        arrays = params.params if isinstance(params, Weights) else params
+        arrays = params.held if isinstance(params, Weights) else params
         return {n: np.array(self._host(f"parameter '{n}'", a)) for n, a in arrays.items()}
 
     def _placed(self, what: str, array: Any, copy: bool = False) -> DeviceArray:
