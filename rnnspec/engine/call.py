@@ -130,10 +130,12 @@ def single_step(
         arrays = _joined(spec, arrays, {n: a if n in spec.parameters else a[0] for n, a in expected.items()})
     sizes, steps, rows = extent(cell, arrays, ("B",), "B")
     p, x, s = arrays
+    pins = Pins([*([] if isinstance(params, Weights) else p.values()), *x.values(), *s.values()])
     x, counts = {name: array[None] for name, array in x.items()}, counts_of(cell, states, rows)
     if spec.defaults:
         x = checked.with_defaults(spec, x, (steps, rows), sizes, cell.dtype, counts)
-    return Call(params if isinstance(params, Weights) else p, x, s, None, sizes, steps, rows, counts=counts)
+    held = params if isinstance(params, Weights) else p
+    return Call(held, x, s, None, sizes, steps, rows, counts=counts, pins=pins)
 
 
 def named(
