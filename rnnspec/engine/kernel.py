@@ -284,7 +284,7 @@ class Kernel(ABC):
             raise ValueError("this run was made by another kernel; call that kernel's backward.")
         if out:
             given = {"the gradient of output": outputs, "the gradient of final state": final}
-            checked.check_apart(out, _named_in(given) | run.saved.read_again)
+            checked.check_apart(out, {**_named_in(given), **run.saved.read_again})
         return self._backward(run, outputs, final, out)
 
     @abstractmethod
