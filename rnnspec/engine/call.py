@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray as Array
 
-from rnnspec.backends.pins import Pins
+from rnnspec.backends.pins import References, pinned
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.frozen import Frozen
 from rnnspec.engine.memo import Memo
@@ -72,7 +72,7 @@ class Call:
     rows: int
     pieces: Pieces | None = None
     counts: Array | None = None
-    pins: Pins | None = field(default=None, repr=False, compare=False)
+    pins: References | None = field(default=None, repr=False, compare=False)
 
     def counted(self) -> Named:
         """The count after the last step, to be carried with the states; nothing for a cell that
@@ -105,7 +105,7 @@ def sequence(
         arrays = with_noise(cell, arrays, noise, starts, told, packed=isinstance(params, Weights))
     sizes, steps, rows = extent(cell, arrays, ("T", "B"), starts, told)
     p, x, s = arrays
-    pins = Pins([*([] if isinstance(params, Weights) else p.values()), *x.values(), *s.values()])
+    pins = _pins(params, arrays)
     ends = ends_of_rows(lengths, pieces, steps, rows)
     counts = counts_of(cell, states, rows if pieces is None else len(pieces))
     if cell.spec.defaults:
@@ -130,12 +130,19 @@ def single_step(
         arrays = _joined(spec, arrays, {n: a if n in spec.parameters else a[0] for n, a in expected.items()})
     sizes, steps, rows = extent(cell, arrays, ("B",), "B")
     p, x, s = arrays
-    pins = Pins([*([] if isinstance(params, Weights) else p.values()), *x.values(), *s.values()])
+    pins = _pins(params, arrays)
     x, counts = {name: array[None] for name, array in x.items()}, counts_of(cell, states, rows)
     if spec.defaults:
         x = checked.with_defaults(spec, x, (steps, rows), sizes, cell.dtype, counts)
     held = params if isinstance(params, Weights) else p
     return Call(held, x, s, None, sizes, steps, rows, counts=counts, pins=pins)
+
+
+def _pins(params: Mapping[str, Any] | Weights, arrays: Arrays) -> References:
+    """Of all arrays but packed weights, which are copies."""
+    p, x, s = arrays
+    pins = pinned(x.values()) + pinned(s.values())
+    return pins if isinstance(params, Weights) else pins + pinned(p.values())
 
 
 def named(

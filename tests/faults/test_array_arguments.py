@@ -10,8 +10,10 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from array_arguments import DY, KERNELS, LENGTHS, PARAMS, STATES, X, changed, public_arguments, rows
+from array_arguments import DY, KERNELS, LENGTHS, PARAMS, STATES, X, rows
+from array_rows import changed
 from guarded import guarded, packed_field
+from public_arguments import public_arguments
 
 from rnnspec.backends.cpu.launch import execute, pack
 from rnnspec.errors import RnnspecError, ShapeError

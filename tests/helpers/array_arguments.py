@@ -4,23 +4,21 @@ signatures."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
 
 import numpy as np
+from array_arguments_train import train_rows
+from array_rows import Meanwhile, Results, Row, changed, flat
 from tiny import cell
 
 import rnnspec
-from rnnspec.engine.spans import Pieces, cut
+from rnnspec.engine.spans import cut
 from rnnspec.engine.stream import Stream
 from rnnspec.engine.weights import Weights
 from rnnspec.language.load import loads
 from rnnspec.layers.recurrent import Recurrent
 from rnnspec.layers.stack import Stack
-from rnnspec.train import clip, compiled, heads, losses, optimise
 
 try:
     import torch
@@ -39,8 +37,6 @@ SPEC = loads(
         sizes="{D: features, H: units}",
     )
 )
-Results = list[Any]
-Meanwhile = Callable[[], None]
 _RNG = np.random.default_rng(0)
 
 
@@ -55,46 +51,6 @@ LENGTHS = np.array([5, 0, 2])
 RESETS = _RNG.random((T, B)) < 0.3
 KERNELS = {m: rnnspec.compile(SPEC, dtype="float64", threads=1, memory=m) for m in ("full", "low")}
 KERNEL = KERNELS["full"]
-
-
-@dataclass(frozen=True)
-class Row:
-    """takes: the function whose arguments these are; given: name -> array, or a dict, tuple or
-    Pieces of arrays; run: of these arguments, and of what happens between passes, gives arrays.
-    out: the arguments that are written to. torch: whether the arrays lie in tensors."""
-
-    name: str
-    takes: Callable[..., Any]
-    given: Mapping[str, Any]
-    run: Callable[[dict[str, Any], Meanwhile], Results]
-    out: tuple[str, ...] = ()
-    torch: bool = False
-
-
-def changed(value: Any, change: Callable[[np.ndarray], Any]) -> Any:
-    """The value with each of its arrays changed."""
-    if isinstance(value, np.ndarray):
-        return change(value)
-    if isinstance(value, Mapping):
-        return {name: changed(a, change) for name, a in value.items()}
-    if isinstance(value, tuple | list):
-        return type(value)(changed(a, change) for a in value)
-    if isinstance(value, Pieces):
-        return Pieces(**{f.name: changed(getattr(value, f.name), change) for f in fields(value)})
-    return value
-
-
-def flat(value: Any) -> list[np.ndarray]:
-    """All arrays in what a call gave, [n] each."""
-    if value is None or isinstance(value, int | float):
-        return [] if value is None else [np.array([value])]
-    if isinstance(value, Mapping):
-        return [a for name in value for a in flat(value[name])]
-    if isinstance(value, tuple | list):
-        return [a for part in value for a in flat(part)]
-    if hasattr(value, "detach"):
-        value = value.detach().numpy()
-    return [np.array(value).reshape(-1)]
 
 
 def _sequence(given: dict[str, Any]) -> dict[str, Any]:
@@ -337,127 +293,6 @@ def _layer_rows() -> list[Row]:
     ]
 
 
-# --- training
-
-
-def _step_of(optimiser):
-    def run(given, meanwhile):
-        optimiser.step(**given)
-        return flat([given["params"], given["state"]])
-
-    return run
-
-
-def _plain(function, **fixed):
-    return lambda given, _: flat([function(**given, **fixed)])
-
-
-def _in_place(function, what, **fixed):
-    def run(given, meanwhile):
-        return flat([function(**given, **fixed), given[what]])
-
-    return run
-
-
-def _adam(given, meanwhile):
-    compiled.adam(list(zip(*given["arrays"], strict=True)), (0.1, 0.9, 0.1, 1e-8, 0.01, 1.0), 1)
-    return flat(given["arrays"])
-
-
-def _train_rows() -> list[Row]:
-    ids, big = np.array([[1, 0, 5], [5, 5, 2]]), 300
-    params, grads = {"a": _random(big), "b": _random(6, 3)}, {"a": _random(big), "b": _random(6, 3)}
-    table, linear = {"weight": _random(6, 3)}, {"weight": _random(2, H), "bias": _random(2)}
-    labels = np.array([[0, 3, 6]] * T)
-    rows = []
-    for kind in (optimise.SGD(0.1, 0.9), optimise.Adam(), optimise.AdamW()):
-        given = {"params": params, "grads": grads, "state": kind.init(params)}
-        rows += [
-            Row(f"{type(kind).__name__}.step", type(kind).step, given, _step_of(kind), ("params", "state")),
-            Row(f"{type(kind).__name__}.init", type(kind).init, {"params": params}, _plain(kind.init)),
-        ]
-    four = tuple([a.copy() for a in g.values()] for g in (params, grads, params, grads))
-    four = (*four[:3], [np.abs(a) for a in four[3]])
-    last = {"y": DY, "lengths": LENGTHS}
-    of_loss = {"outputs": DY, "targets": DY[::-1].copy(), "lengths": LENGTHS}
-    tokens = {"logits": DY, "labels": labels}
-    valid = RESETS
-    return [
-        *rows,
-        Row("adam", compiled.adam, {"arrays": four}, _adam, ("arrays",)),
-        Row(
-            "check",
-            compiled.check,
-            {"arrays": four},
-            lambda given, _: flat(compiled.check(list(zip(*given["arrays"], strict=True)))),
-            ("arrays",),
-        ),
-        Row("sum_of_squares", compiled.sum_of_squares, {"array": DY}, _plain(compiled.sum_of_squares)),
-        Row(
-            "add_rows",
-            compiled.add_rows,
-            {"table": _random(6, 3), "ids": ids.reshape(-1), "rows": _random(6, 3)},
-            _in_place(compiled.add_rows, "table"),
-            ("table",),
-        ),
-        Row("check_ids", compiled.check_ids, {"ids": ids}, _plain(compiled.check_ids, count=6)),
-        Row("embed", heads.embed, {"params": table, "ids": ids}, _plain(heads.embed)),
-        Row(
-            "embed_backward",
-            heads.embed_backward,
-            {"params": table, "ids": ids, "dy": _random(2, 3, 3)},
-            _plain(heads.embed_backward),
-        ),
-        Row("linear", heads.linear, {"params": linear, "y": DY}, _plain(heads.linear)),
-        Row(
-            "linear_backward",
-            heads.linear_backward,
-            {"params": linear, "y": DY, "d_logits": _random(T, B, 2)},
-            _plain(heads.linear_backward),
-        ),
-        Row("softmax", heads.softmax, {"logits": DY}, _plain(heads.softmax)),
-        Row("at_last", heads.at_last, last, _plain(heads.at_last)),
-        Row("at_last_backward", heads.at_last_backward, last | {"d_last": DY[0]}, _plain(heads.at_last_backward)),
-        Row("cross_entropy", losses.cross_entropy, tokens | {"lengths": LENGTHS}, _plain(losses.cross_entropy)),
-        Row("squared_error", losses.squared_error, of_loss, _plain(losses.squared_error)),
-        Row("token_cross_entropy", losses.token_cross_entropy, tokens, _plain(losses.token_cross_entropy)),
-        Row("token_losses", losses.token_losses, tokens, _plain(losses.token_losses)),
-        Row(
-            "reduced",
-            losses.reduced,
-            {"losses": DY[..., 0], "gradients": DY, "valid": valid},
-            _plain(losses.reduced, reduction="steps"),
-            ("gradients",),
-        ),
-        Row(
-            "weighted",
-            losses.weighted,
-            {"losses": DY[..., 0], "valid": valid},
-            _plain(losses.weighted, reduction="last"),
-        ),
-        Row("within", losses.within, {"lengths": LENGTHS, "valid": valid}, _plain(losses.within)),
-        Row("length_mask", losses.length_mask, {"lengths": LENGTHS}, _plain(losses.length_mask, steps=T, rows=B)),
-        Row(
-            "check_labels",
-            losses.check_labels,
-            {"labels": labels, "valid": valid},
-            _plain(losses.check_labels, classes=H),
-        ),
-        Row("global_norm", clip.global_norm, {"grads": grads}, _plain(clip.global_norm)),
-        Row(
-            "clip_global_norm",
-            clip.clip_global_norm,
-            {"grads": grads},
-            _in_place(clip.clip_global_norm, "grads", theta=0.5),
-            ("grads",),
-        ),
-        Row(
-            "clip_value", clip.clip_value, {"grads": grads}, _in_place(clip.clip_value, "grads", bound=0.5), ("grads",)
-        ),
-        Row("not_finite", clip.not_finite, {"grads": grads}, lambda given, _: [len(clip.not_finite(**given))]),
-    ]
-
-
 # --- torch
 
 
@@ -540,7 +375,12 @@ def _engine_rows() -> list[Row]:
         Row("step", kernel.step, {"params": PARAMS, "inputs": {"x": X[0]}, "states": STATES}, _step),
         Row("stream", kernel.stream, {"params": PARAMS, "states": STATES}, _stream),
         Row("pack", kernel.pack, {"params": PARAMS}, _weights(KERNEL.pack)),
-        Row("Weights", Weights.__init__, {"params": PARAMS}, _weights(_by_hand)),
+        Row(
+            "Weights",
+            Weights.__init__,
+            {"params": PARAMS},
+            _weights(lambda params: Weights(SPEC, KERNEL.dtype, params)),
+        ),
         Row("stream.step", Stream.step, {"inputs": {"x": X[0]}}, _stream_step),
         Row(
             "stream.reset",
@@ -552,10 +392,6 @@ def _engine_rows() -> list[Row]:
     ]
 
 
-def _by_hand(params):
-    return Weights(KERNEL.spec, KERNEL.dtype, params)
-
-
 def _cut(given, meanwhile):
     pieces = cut(T, B, **given, reverse=False)
     return flat(KERNEL.infer(PARAMS, {"x": X}, pieces=pieces).outputs)
@@ -563,34 +399,5 @@ def _cut(given, meanwhile):
 
 def rows() -> dict[str, Row]:
     """The table, by name."""
-    table = [*_kernel_rows("full"), *_kernel_rows("low"), *_engine_rows(), *_layer_rows(), *_train_rows()]
+    table = [*_kernel_rows("full"), *_kernel_rows("low"), *_engine_rows(), *_layer_rows(), *train_rows()]
     return {row.name: row for row in table + (_torch_rows() if interop else [])}
-
-
-# arguments that are no arrays, beside those whose annotation says that they are numbers or words
-NOT_ARRAYS = {"self", "noise", "sizes", "seed", "run", "call", "config", "rng", "numbers", "of"}
-PLAIN = {"int", "bool", "str", "float", "None", "np.dtype", "os.PathLike[str]"}
-# what takes arguments that are ready, or gives them to the kernel of a thread: `run_resume` of a Stack checks
-READY = {"CpuKernel.run_forward", "CpuKernel.run_infer", "CpuKernel.run_record", "CpuKernel.run_resume"}
-READY |= {"Weights.packed", "Weights.borrow", "Weights.give_back"}
-CLASSES = [type(KERNEL), Weights, Stream, Recurrent, Stack, optimise.SGD, optimise.Adam, optimise.AdamW]
-MODULES = [heads, losses, clip, compiled]
-
-
-def public_arguments() -> dict[Callable[..., Any], set[str]]:
-    """Each public function, and those of its arguments that are arrays."""
-    found = {}
-    for owner in [*CLASSES, *MODULES, *([interop, interop.Recurrent] if interop else [])]:
-        for name, function in inspect.getmembers(owner, inspect.isfunction):
-            home = getattr(owner, "__name__", "") if inspect.ismodule(owner) else None
-            hidden = name.startswith("_") and name != "__call__"
-            of_torch = not inspect.ismodule(owner) and function.__module__.startswith("torch")
-            if hidden or of_torch or (home is not None and function.__module__ != home):
-                continue
-            if function.__qualname__ not in READY and not function.__qualname__.startswith("Names."):
-                found[function] = {n for n, p in inspect.signature(function).parameters.items() if _may_be_array(n, p)}
-    return found
-
-
-def _may_be_array(name: str, parameter: inspect.Parameter) -> bool:
-    return name not in NOT_ARRAYS and not set(str(parameter.annotation).split(" | ")) <= PLAIN
