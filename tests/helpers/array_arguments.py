@@ -117,10 +117,6 @@ def _stream(given, meanwhile):
     return flat([stream.step({"x": X[0]}), stream.states])
 
 
-def _stream_step(given, meanwhile):
-    return flat(KERNEL.stream(PARAMS, STATES, rows=B).step(**given))
-
-
 def _stream_reset(given, meanwhile):
     stream = KERNEL.stream(PARAMS, rows=B)
     stream.step({"x": X[0]})
@@ -370,18 +366,22 @@ def _torch_rows() -> list[Row]:
 
 
 def _engine_rows() -> list[Row]:
-    kernel = type(KERNEL)
     return [
-        Row("step", kernel.step, {"params": PARAMS, "inputs": {"x": X[0]}, "states": STATES}, _step),
-        Row("stream", kernel.stream, {"params": PARAMS, "states": STATES}, _stream),
-        Row("pack", kernel.pack, {"params": PARAMS}, _weights(KERNEL.pack)),
+        Row("step", type(KERNEL).step, {"params": PARAMS, "inputs": {"x": X[0]}, "states": STATES}, _step),
+        Row("stream", type(KERNEL).stream, {"params": PARAMS, "states": STATES}, _stream),
+        Row("pack", type(KERNEL).pack, {"params": PARAMS}, _weights(KERNEL.pack)),
         Row(
             "Weights",
             Weights.__init__,
             {"params": PARAMS},
             _weights(lambda params: Weights(SPEC, KERNEL.dtype, params)),
         ),
-        Row("stream.step", Stream.step, {"inputs": {"x": X[0]}}, _stream_step),
+        Row(
+            "stream.step",
+            Stream.step,
+            {"inputs": {"x": X[0]}},
+            lambda given, _: flat(KERNEL.stream(PARAMS, STATES, rows=B).step(**given)),
+        ),
         Row(
             "stream.reset",
             Stream.reset,
@@ -393,8 +393,7 @@ def _engine_rows() -> list[Row]:
 
 
 def _cut(given, meanwhile):
-    pieces = cut(T, B, **given, reverse=False)
-    return flat(KERNEL.infer(PARAMS, {"x": X}, pieces=pieces).outputs)
+    return flat(KERNEL.infer(PARAMS, {"x": X}, pieces=cut(T, B, **given, reverse=False)).outputs)
 
 
 def rows() -> dict[str, Row]:
