@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy import ndarray as Array
 
+from rnnspec.backends.pins import References, pinned
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.frozen import Sizes
 from rnnspec.engine.memo import Memo
@@ -60,6 +61,7 @@ class Call(NamedTuple):
     sizes: the value of every size of the cell. steps, rows: T and B. pieces: the parts of rows that
     run alone; the rows of inputs then lie one after another, step after step. counts: int64 [B],
     with pieces [R], how many steps each has taken before; None for a cell that does not count them.
+    pins: of the caller's arrays.
     """
 
     params: Mapping[str, Any] | Weights
@@ -71,6 +73,7 @@ class Call(NamedTuple):
     rows: int
     pieces: Pieces | None = None
     counts: Array | None = None
+    pins: References | None = None
 
     def counted(self) -> Named:
         """The count after the last step, to be carried with the states; nothing for a cell that
@@ -103,13 +106,14 @@ def sequence(
         arrays = with_noise(cell, arrays, noise, starts, told, packed=isinstance(params, Weights))
     sizes, steps, rows = extent(cell, arrays, ("T", "B"), starts, told)
     p, x, s = arrays
+    pins = _pins(params, arrays)
     ends = ends_of_rows(lengths, pieces, steps, rows)
     counts = counts_of(cell, states, rows if pieces is None else len(pieces))
     if cell.spec.defaults:
         x = checked.with_defaults(cell.spec, x, (steps, rows), sizes, cell.dtype, counts, pieces)
     if pieces is not None:
         x = {name: checked.numbered(array) for name, array in x.items()}
-    return Call(params if isinstance(params, Weights) else p, x, s, ends, sizes, steps, rows, pieces, counts)
+    return Call(params if isinstance(params, Weights) else p, x, s, ends, sizes, steps, rows, pieces, counts, pins)
 
 
 def single_step(
@@ -129,10 +133,18 @@ def single_step(
         arrays = _joined(spec, arrays, {n: a if n in spec.parameters else a[0] for n, a in expected.items()})
     sizes, steps, count = extent(cell, arrays, ("B",), "B", told)
     p, x, s = arrays
+    pins = _pins(params, arrays)
     x, counts = {name: array[None] for name, array in x.items()}, counts_of(cell, states, count)
     if spec.defaults:
         x = checked.with_defaults(spec, x, (steps, count), sizes, cell.dtype, counts)
-    return Call(params if isinstance(params, Weights) else p, x, s, None, sizes, steps, count, counts=counts)
+    held = params if isinstance(params, Weights) else p
+    return Call(held, x, s, None, sizes, steps, count, counts=counts, pins=pins)
+
+
+def _pins(params: Mapping[str, Any] | Weights, arrays: Arrays) -> References:
+    """Of all arrays but packed weights, which are copies."""
+    p, x, s = arrays
+    return pinned([*x.values(), *s.values(), *(() if isinstance(params, Weights) else p.values())])
 
 
 def named(
@@ -296,6 +308,8 @@ def gradients(
 def _told(told: Told, arrays: Arrays, lengths: Any) -> Told:
     """The steps and rows that a caller named, as whole numbers. Where no input is given lengths
     tell the rows too."""
+    if told == (None, None) and (lengths is None or arrays[1]):
+        return told
     for word, number in zip(("steps", "rows"), told):
         if number is not None and (
             isinstance(number, bool) or not isinstance(number, int | np.integer) or not 0 <= number < 2**40

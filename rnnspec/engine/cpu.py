@@ -21,6 +21,7 @@ from rnnspec.backends.cpu.launch.rows import Limits
 from rnnspec.backends.cpu.launch.segments import Segments, segment_steps
 from rnnspec.backends.cpu.launch.tape import Tape, new_tape, restored
 from rnnspec.backends.cpu.native import load_text
+from rnnspec.backends.pins import Pins
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.call import Call, Named, gradients, parameters, single_step
 from rnnspec.engine.frozen import Frozen, Sizes
@@ -193,10 +194,11 @@ class CpuKernel(Kernel):
         may_end_early = pieces is not None or any(block.lengths is not None for block in backward.blocks)
         shapes = {name: saved.inputs[name] for name in backward.code.layout["outputs"]}
         dx = checked.ready(shapes, out, self.dtype, zero=may_end_early, numbered=pieces is not None)
-        if isinstance(saved.tape, Segments):
-            before, sums = saved.tape.backward(backward, saved.packed, read, dx, dfinal)
-        else:
-            before, sums = execute(backward, saved.packed, read, dx, dfinal, saved.tape, saved.counts)
+        with Pins([*read.values(), *dfinal.values(), *dx.values()]):
+            if isinstance(saved.tape, Segments):
+                before, sums = saved.tape.backward(backward, saved.packed, read, dx, dfinal)
+            else:
+                before, sums = execute(backward, saved.packed, read, dx, dfinal, saved.tape, saved.counts)
         params, states = self.derived.gradients(sums, saved.params, run.sizes), self._shaped(before, run.sizes)
         return Gradients(params, checked.as_given(dx, out), states)
 
@@ -224,7 +226,9 @@ class CpuKernel(Kernel):
 
     def _recent_weights(self, params: Mapping[str, Any] | Weights) -> Weights:
         """The parameters packed, unless they were in the last calls."""
-        if isinstance(params, Weights) or not self._repeats:
+        if isinstance(params, Weights):
+            return params
+        if not self._repeats:
             return self.pack(params)
         arrays = parameters(self.cell, params)
         return self._recent.find(arrays, self._weights) or self.pack(arrays)
@@ -303,7 +307,8 @@ class CpuKernel(Kernel):
 
     def _final(self, states: Named, call: Call) -> Named:
         """What a call carries on: the states, and the count of steps where there is one."""
-        return self._shaped(states, call.sizes) | call.counted()
+        final = self._shaped(states, call.sizes)
+        return final if call.counts is None else final | call.counted()
 
     def _shaped(self, states: Named, sizes: Sizes) -> Named:
         return {s: a.reshape(a.shape[0], *sizes.full(self.states[s])) for s, a in states.items()}
@@ -332,7 +337,9 @@ class CpuSaved:
 
     @property
     def read_again(self) -> Mapping[str, Array]:
-        return self.tape.inputs if isinstance(self.tape, Segments) else {}
+        inputs = self.tape.inputs if isinstance(self.tape, Segments) else {}
+        tape = {} if self.tape.given is None else {"the tape": self.tape.given}
+        return {f"input {name!r}": array for name, array in inputs.items()} | tape
 
     def histories(self, steps: int, rows: int) -> Named:
         return self.tape.histories(steps, rows)

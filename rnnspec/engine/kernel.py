@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray as Array
 
+from rnnspec.backends.pins import Pins
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.call import Call, Cell, parameters, parameters_with_noise, sequence
 from rnnspec.engine.derived import Derived
@@ -283,7 +284,7 @@ class Kernel(ABC):
             raise ValueError("this run was made by another kernel; call that kernel's backward.")
         if out:
             given = {"the gradient of output": outputs, "the gradient of final state": final}
-            checked.check_apart(out, _named_in(given) | _named_in({"input": run.saved.read_again}))
+            checked.check_apart(out, {**_named_in(given), **run.saved.read_again})
         return self._backward(run, outputs, final, out)
 
     @abstractmethod
@@ -341,12 +342,23 @@ class Kernel(ABC):
         """Makes the Stepper that `stream` drives: `rows` rows, with these packed weights."""
 
 
+class PinnedOut(dict[str, Array]):
+    """`out` as a caller gave it, in a dict that nobody else changes."""
+
+    def __init__(self, out: Mapping[str, Array]):
+        super().__init__(out)
+        self.pins = Pins([array for array in self.values() if isinstance(array, Array)])
+
+
 def apart(out: Mapping[str, Array] | None, call: Call) -> Mapping[str, Array] | None:
-    """`out` as it is. Raises ShapeError where it shares memory with itself or with an argument."""
-    if out:
-        params = {} if isinstance(call.params, Weights) else call.params  # those have memory of their own
-        checked.check_apart(out, _named_in({"parameter": params, "input": call.inputs, "state": call.states}))
-    return out
+    """`out` as it is, and pinned. Raises ShapeError where it shares memory with itself or with an
+    argument."""
+    if not out:
+        return out
+    params = {} if isinstance(call.params, Weights) else call.params  # those have memory of their own
+    held = PinnedOut(out)
+    checked.check_apart(held, _named_in({"parameter": params, "input": call.inputs, "state": call.states}))
+    return held
 
 
 def _named_in(groups: Mapping[str, Mapping[str, Any] | None]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ class Saved(Protocol):
 
     @property
     def read_again(self) -> Mapping[str, Array]:
-        """The caller's inputs that the backward run reads once more."""
+        """The caller's arrays that the backward run reads once more, by what they are called."""
 
     def histories(self, steps: int, rows: int) -> dict[str, Array]:
         """Every state after every step, [T, B, width]; zero past a row's end."""

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy import ndarray as Array
 
+from rnnspec.engine.arrays import named
 from rnnspec.engine.frozen import Frozen
 from rnnspec.language.spec import Spec
 
@@ -32,27 +33,33 @@ class Weights:
     """A cell's parameters as its kernels read them: made by `kernel.pack(params)`, and goes
     wherever that kernel takes params, and those of other kernels of the same spec and dtype.
 
-    params: name -> array, copies that can't be written to; held: the same, for the engine. So later
-    changes of the arrays that were given are not seen, and a call with Weights never packs again
-    what an earlier one has packed.
+    held: name -> array, copies that can't be written to, for the kernels; `params` are the same
+    numbers for others. So later changes of the arrays that were given are not seen, and a call with
+    Weights never packs again what an earlier one has packed. Raises ShapeError for parameters that
+    are missing or unknown, DtypeError for arrays of another dtype.
     """
 
     def __init__(self, spec: Spec, dtype: np.dtype, params: Mapping[str, Array]):
         self.spec, self.dtype = spec, dtype
-        copies = {name: array.copy() for name, array in params.items()}
+        given = named("parameter", params, spec.parameters, dtype, required=True)
+        copies = {name: array.copy() for name, array in given.items()}
         for array in copies.values():
             array.flags.writeable = False
         self.held = Held(spec, copies)
-        # others' names for the same memory: another shape of one does not move what kernels read
-        self.params: Mapping[str, Array] = Frozen({name: array.view() for name, array in copies.items()})
         self._packed: dict[Key, Any] = {}
         self._idle: dict[Key, list[Any]] = {}
 
     def __repr__(self) -> str:
-        return f"Weights({self.spec.name}, {sum(a.size for a in self.params.values())} numbers)"
+        return f"Weights({self.spec.name}, {sum(a.size for a in self.held.values())} numbers)"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Weights, (self.spec, self.dtype, dict(self.params)))
+        return (Weights, (self.spec, self.dtype, dict(self.held)))
+
+    @property
+    def params(self) -> Mapping[str, Array]:
+        """The parameters, name -> array that can't be written to: array objects of the caller's,
+        whose shape and dtype may be assigned without harm."""
+        return Frozen({name: array.view() for name, array in self.held.items()})
 
     def packed(self, key: Key, pack: Callable[[Mapping[str, Array]], T]) -> T:
         """What `pack(params)` gave when it was first asked for under this key. Two threads at once

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray as Array
 
+from rnnspec.backends.pins import Pins
 from rnnspec.engine.arrays import as_resets, check_lengths, own_view
 from rnnspec.engine.kernel import Kernel
 from rnnspec.engine.noise import Seed, seeds
@@ -28,7 +29,7 @@ from rnnspec.layers.arguments import (
 from rnnspec.layers.attributes import Attributes
 from rnnspec.layers.backward import backward
 from rnnspec.layers.description import Cell
-from rnnspec.layers.runs import StackCall, StackRun, Window
+from rnnspec.layers.runs import StackCall, StackRun, Window, pins_of
 from rnnspec.layers.stack import Stack
 from rnnspec.layers.waiting import Waiting
 from rnnspec.storage import archives, atomic
@@ -255,15 +256,16 @@ class Recurrent(Attributes):
         # all of them are checked here: a window would take its part of too many
         restarts = check_resets(self._resets(resets, single), total, rows)
         first = None  # the seed of the first window
-        for start in range(0, total, steps):
-            part = slice(start, min(start + steps, total))
-            given = {n: self._as_given(a[part], single) for n, a in inputs.items()}
-            left = None if ends is None else np.clip(ends - start, 0, part.stop - start)
-            window = None if restarts is None else self._as_given(restarts[part], single)
-            call, alone = self._call(given, state, left, window, (self.seed, self.calls), self.training)
-            first = first or call.seed
-            y, state, *recorded = self._keep(replace(call, sequence=first), alone)
-            yield Window(part, y, state, *(recorded or [{}]))
+        with Pins(inputs.values()):
+            for start in range(0, total, steps):
+                part = slice(start, min(start + steps, total))
+                given = {n: self._as_given(a[part], single) for n, a in inputs.items()}
+                left = None if ends is None else np.clip(ends - start, 0, part.stop - start)
+                window = None if restarts is None else self._as_given(restarts[part], single)
+                call, alone = self._call(given, state, left, window, (self.seed, self.calls), self.training)
+                first = first or call.seed
+                y, state, *recorded = self._keep(replace(call, sequence=first), alone)
+                yield Window(part, y, state, *(recorded or [{}]))
 
     # --- weights
 
@@ -354,8 +356,8 @@ class Recurrent(Attributes):
         steps, rows = check_inputs(layers, inputs)
         ends, pieces = check_rows(layers, _lengths(lengths, single), restarts, steps, rows)
         numbers = seeds(seed)
-        drawn = numbers if training else None
-        return StackCall(weights, inputs, before, ends, pieces, steps, rows, drawn, counts), single
+        drawn, pins = numbers if training else None, pins_of(weights, inputs, before)
+        return StackCall(weights, inputs, before, ends, pieces, steps, rows, drawn, counts, pins), single
 
     def _resets(self, resets: Any, single: bool) -> Array | None:
         return None if resets is None else self._swapped(np.atleast_1d(as_resets(resets)), single)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray as Array
 
+from rnnspec.backends.pins import Pins
 from rnnspec.engine.noise import Seed, seeds
 from rnnspec.engine.recent import Recent
 from rnnspec.engine.weights import Weights
@@ -32,7 +33,7 @@ from rnnspec.layers.backward import backward
 from rnnspec.layers.description import Cell, Layers, check_dropout_of, describe_layers
 from rnnspec.layers.forward import forward, run_forward, run_infer, run_record
 from rnnspec.layers.layer import Full, Layer
-from rnnspec.layers.runs import Direction, StackCall, StackGradients, StackRun, StackWeights, checked_weights
+from rnnspec.layers.runs import Direction, StackCall, StackGradients, StackRun, StackWeights, checked_weights, pins_of
 from rnnspec.layers.tapes import from_bytes, to_bytes
 from rnnspec.storage.locks import numpy_part
 
@@ -163,7 +164,8 @@ class Stack(Attributes):
             return params
         arrays = check_weights(layers, params, "params")
         if all(layer.repeats for layer in layers.layers):
-            packed = self._recent.find(arrays, lambda kept: self._packed(self._views(kept)))
+            with Pins(arrays.values()):
+                packed = self._recent.find(arrays, lambda kept: self._packed(self._views(kept)))
             if packed is not None:
                 return packed
         return self._views(arrays)
@@ -217,7 +219,8 @@ class Stack(Attributes):
         steps, rows = check_inputs(layers, inputs)
         ends, pieces = check_rows(layers, lengths, resets, steps, rows)
         before, counts = check_carried(layers, state, rows)
-        return StackCall(weights, inputs, before, ends, pieces, steps, rows, numbers if training else None, counts)
+        drawn, pins = numbers if training else None, pins_of(weights, inputs, before)
+        return StackCall(weights, inputs, before, ends, pieces, steps, rows, drawn, counts, pins)
 
     def run_forward(self, call: StackCall) -> StackRun:
         """Runs a sequence and keeps the tapes."""
@@ -313,7 +316,7 @@ def _check_packed(layers: Layers, weights: StackWeights) -> None:
         layer, end = layers.layers[depth], layers.suffix(depth, d)
         shapes = {n: layer.full(s) for n, s in layer.spec.parameters.items()}
         shapes |= {f"initial_{n}": s for n, s in layer.states.items()} if layers.learn_initial else {}
-        arrays = {**layer.kernel.pack(cell).params, **{f"initial_{n}": a for n, a in initial.items()}}
+        arrays = {**layer.kernel.pack(cell).held, **{f"initial_{n}": a for n, a in initial.items()}}
         wrong += [f"missing {n + end!r}" for n in shapes if n not in arrays]
         wrong += [
             f"{n + end!r} has shape {arrays[n].shape}, expected {shape}"

@@ -143,7 +143,7 @@ class Bound:
             given = states.get(name)
             for block, part in zip(self.plan.blocks, parts):
                 if given is None:
-                    part[...] = 0
+                    part.fill(0)
                 else:
                     rows = given.reshape(given.shape[0], part.shape[1])
                     part[...] = rows if self.alone else rows[block.order]
