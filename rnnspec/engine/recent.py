@@ -17,7 +17,7 @@ from numpy import ndarray as Array
 from rnnspec.engine.memo import Memo
 
 T = TypeVar("T")
-MOST_BYTES = 1 << 17  # of what is compared; packing more costs less than comparing it
+MOST_BYTES = 1 << 20  # of what is compared: copies of it are kept
 PATIENCE = 2  # sights of equal weights before they are packed for more than a call: training changes them in each
 
 
@@ -26,7 +26,7 @@ class _Seen(Generic[T]):
     """Weights of a call, shapes and bytes, how often they were met again, and what was made of
     them."""
 
-    content: list[tuple[tuple[int, ...], bytes]]
+    content: list[tuple[tuple[int, ...], bytearray]]
     again: int = 0
     made: T | None = None
 
@@ -44,16 +44,15 @@ class Recent(Generic[T]):
         """What was made of arrays equal to these; None where none were met lately, or there are too
         many to look.
 
-        arrays: by name, of any strides. make: makes it, of copies that nobody else has; what it
+        arrays: by name, of any strides. make: makes it of equal arrays, which it copies; what it
         makes must hold for equal arrays at any time.
         """
         if not arrays or sum([a.nbytes for a in arrays.values()]) > MOST_BYTES:
             return None
-        content = [(a.shape, a.tobytes()) for a in arrays.values()]
         key = next(iter(arrays.values())).__array_interface__["data"][0], *arrays
         seen = self._seen.get(key)
-        if seen is None or seen.content != content:
-            self._seen.keep(key, _Seen(content))
+        if seen is None or not all(map(_same, seen.content, arrays.values())):
+            self._seen.keep(key, _Seen([(a.shape, bytearray(a.tobytes())) for a in arrays.values()]))
             return None
         if seen.made is None:
             seen.again += 1
@@ -62,3 +61,13 @@ class Recent(Generic[T]):
             kept = zip(arrays.items(), seen.content)
             seen.made = make({n: np.frombuffer(data, a.dtype).reshape(shape) for (n, a), (shape, data) in kept})
         return seen.made
+
+
+def _same(kept: tuple[tuple[int, ...], bytearray], array: Array) -> bool:
+    """Whether an array has this shape and these bits."""
+    shape, content = kept
+    if array.shape != shape:
+        return False
+    if array.flags.c_contiguous:  # a bytearray is compared with the memory itself
+        return content.__eq__(array) is True
+    return content == array.tobytes()

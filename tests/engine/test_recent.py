@@ -88,7 +88,7 @@ def test_many_numbers_are_not_looked_at_and_few_are_kept():
     assert all(recent.find(large, lambda kept: kept) is None for _ in range(SIGHTS))
     tracemalloc.start()
     for i in range(100):
-        recent.find({"w": np.full(MOST_BYTES // 4, i, np.float32)}, lambda kept: kept)
+        recent.find({"w": np.full(MOST_BYTES // 4 - 1, i, np.float32)}, lambda kept: kept)
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert kept < 12 * MOST_BYTES
