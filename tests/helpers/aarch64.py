@@ -1,7 +1,7 @@
 """An aarch64 machine in a folder: Debian's Python for it under QEMU's user-mode emulation, with the
 wheels that rnnspec needs, and `rnnspec check` of ten cells of different kinds on it.
 
-In: a folder, which is filled once (700 MB; Debian's packages and PyPI's wheels, by apt-get and pip;
+In: a folder, which is filled once (1 GB; Debian's packages and PyPI's wheels, by apt-get and pip;
 nothing outside it changes, and root is not needed). Out: a line for each cell, and exit code 1 if
 one fails. Kernels have NEON's vectors there: 4 numbers of float32, 2 of float64.
 
@@ -112,6 +112,7 @@ def set_up(folder: Path) -> None:
         raise Failed(f"the emulated Python does not start:\n{asked.stderr}")
     version, libc, needed, tools = json.loads(asked.stdout)
     wheels(folder / "site", version, libc, [*needed, *(t for t in tools if t.startswith(TEST_TOOLS))])
+    shutil.rmtree(folder / "apt")
     (folder / "ready").touch()
 
 
@@ -211,7 +212,7 @@ def main() -> int:
         "Another processor of the emulator's: RNNSPEC_EMULATED_CPU=cortex-a72. "
         "The same as tests: RNNSPEC_AARCH64=FOLDER pytest -m slow -n 0 tests/cpu/test_aarch64.py",
     )
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="needs 700 MB; made if it is not there")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="needs 1 GB; made if it is not there")
     parser.add_argument(
         "cells", nargs="*", metavar="CELL", help=f"of rnnspec's, or autonomous (default: {', '.join(CELLS)})"
     )
