@@ -66,3 +66,13 @@ def test_a_check_that_says_nothing_has_failed(tmp_path):
     (tmp_path / "bin" / "python").chmod(0o755)
     row = aarch64.check(tmp_path, "lstm")
     assert row.code == 1 and "no" in str(row)
+
+
+def test_a_report_is_counted(tmp_path):
+    """As `rnnspec check --json` writes it."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "report.json").write_text(json.dumps(check_cells(["lstm"], dtypes=()).to_json()))
+    (tmp_path / "bin" / "python").write_text(f"#!/bin/sh\ncat {tmp_path}/report.json\n")
+    (tmp_path / "bin" / "python").chmod(0o755)
+    row = aarch64.check(tmp_path, "lstm")
+    assert (row.code, row.passed, row.failures, row.skipped) == (0, 5, (), 0)

@@ -192,7 +192,7 @@ def check(folder: Path, cell: str) -> Row:
     done = run(folder, ["-m", "rnnspec", "check", str(folder / f"{cell}.yaml") if cell in TEXTS else cell, "--json"])
     seconds = time.monotonic() - start
     try:
-        found = [row for one in json.loads(done.stdout)["cells"] for row in one["properties"]]
+        found = [row for one in json.loads(done.stdout)["cells"] for row in one["results"]]
     except ValueError:  # it ended before it could say anything
         return Row(cell, done.returncode or 1, 0, (), 0, seconds, done.stderr + done.stdout)
     failures = tuple(f"{r['property']}, {r['dtype']}: {r['detail']}" for r in found if not r["passed"])
