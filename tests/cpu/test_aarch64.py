@@ -11,6 +11,7 @@ import aarch64
 import pytest
 
 import rnnspec
+from rnnspec.check import check_cells
 
 FOLDER = os.environ.get("RNNSPEC_AARCH64")
 emulated = pytest.mark.skipif(not FOLDER, reason=aarch64.missing(None))
@@ -71,7 +72,7 @@ def test_a_check_that_says_nothing_has_failed(tmp_path):
 def test_a_report_is_counted(tmp_path):
     """As `rnnspec check --json` writes it."""
     (tmp_path / "bin").mkdir()
-    (tmp_path / "report.json").write_text(json.dumps(check_cells(["lstm"], dtypes=()).to_json()))
+    (tmp_path / "report.json").write_text(check_cells(["lstm"], dtypes=()).to_json())
     (tmp_path / "bin" / "python").write_text(f"#!/bin/sh\ncat {tmp_path}/report.json\n")
     (tmp_path / "bin" / "python").chmod(0o755)
     row = aarch64.check(tmp_path, "lstm")
