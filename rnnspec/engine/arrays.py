@@ -73,14 +73,12 @@ def with_defaults(
     dtype: np.dtype,
     counts: Array | None = None,
     pieces: Pieces | None = None,
-    *,
-    turn: bool = False,
 ) -> dict[str, Array]:
     """All inputs [T, B, ...], those that were not given as the spec's `defaults` have them.
 
     inputs: those that were given. lead: (T, B). sizes: the value of every size. dtype: of the
     arrays that are made. counts: int64 [B], the number of each row's first step, of each piece's
-    with pieces; None: all 0. turn: all rows run from the last step to the first.
+    with pieces; None: all 0.
     """
     found = {}
     for name, shape in spec.inputs.items():
@@ -88,23 +86,23 @@ def with_defaults(
         if array is None:
             value = spec.defaults[name]
             full = (*lead, *full_shape(shape, sizes))
-            plain = np.asarray(value if value is not None else _step_numbers(lead, counts, pieces, turn), dtype)
+            plain = np.asarray(value if value is not None else _step_numbers(lead, counts, pieces), dtype)
             array = np.broadcast_to(plain.reshape(*plain.shape, *(1,) * (len(full) - 2)) if plain.ndim else plain, full)
         found[name] = array
     return found
 
 
-def _step_numbers(lead: tuple[int, int], counts: Array | None, pieces: Pieces | None, turn: bool) -> Array:
-    """The number of each step in its row, [T, B] or [T, 1], or in its piece, as a bare `t` counts:
-    in the direction in which the row or the piece runs."""
-    steps = np.arange(lead[0])[:: -1 if turn else 1, None]
+def _step_numbers(lead: tuple[int, int], counts: Array | None, pieces: Pieces | None) -> Array:
+    """The number of each step in its row, [T, B] or [T, 1]; in a piece steps are counted from its
+    first one, in whichever direction it runs."""
+    steps = np.arange(lead[0])[:, None]
     if pieces is None:
         return steps if counts is None or not counts.any() else steps + counts
     numbers = np.zeros(lead, np.int64)
     which = np.repeat(np.arange(len(pieces)), pieces.length)
-    taken = np.arange(len(which)) - (np.cumsum(pieces.length) - pieces.length)[which]
-    at = pieces.start[which] + (-taken if pieces.reverse else taken)
-    numbers[at, pieces.row[which]] = taken + (0 if counts is None else counts[which])
+    within = np.arange(len(which)) - (np.cumsum(pieces.length) - pieces.length)[which]
+    first = pieces.start - pieces.length + 1 if pieces.reverse else pieces.start
+    numbers[first[which] + within, pieces.row[which]] = within + (0 if counts is None else counts[which])
     return numbers
 
 

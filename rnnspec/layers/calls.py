@@ -60,13 +60,11 @@ def cell_call(layers: Layers, call: StackCall, depth: int, d: int, inputs: Named
         params, inputs = _with_noise(layer, params, inputs, call, depth, d)
     pieces = call.pieces[layers.directions[d].reverse]
     counts = _counts_before(call, place, pieces) if spec.counts else None
-    turn = turns(layers, call.pieces, d)
-    if spec.defaults:
-        lead = (call.steps, call.rows)
-        inputs = with_defaults(spec, inputs, lead, layer.sizes, layers.dtype, counts, pieces, turn=turn)
+    if spec.defaults:  # before a direction turns: they go by step and not by the order of steps
+        inputs = with_defaults(spec, inputs, (call.steps, call.rows), layer.sizes, layers.dtype, counts, pieces)
     states = _before(layer, states_of(layers, call.state, depth, d), call.weights.initial[place], pieces, call.rows)
     if pieces is None:
-        lengths, inputs = call.lengths, turned(inputs, turn)
+        lengths, inputs = call.lengths, turned(inputs, turns(layers, call.pieces, d))
     else:
         lengths, inputs = pieces.length, {name: numbered(array) for name, array in inputs.items()}
     return Call(params, inputs, states, lengths, layer.sizes, call.steps, call.rows, pieces, counts)

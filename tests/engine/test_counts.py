@@ -98,7 +98,7 @@ def test_a_piece_counts_from_its_own_start(reverse):
     assert_same(found.final["t"], counts + pieces.length)
     for i in range(len(pieces)):
         steps = pieces.start[i] + np.arange(pieces.length[i]) * (-1 if reverse else 1)
-        time = np.arange(pieces.length[i], dtype=float) + counts[i]
+        time = np.arange(pieces.length[i], dtype=float)[:: -1 if reverse else 1] + counts[i]
         alone = {"x": x[steps, pieces.row[i]][:, None], "time": time[:, None]}
         y = own.infer({}, alone, {"t": counts[i]}).outputs["h"][:, 0]
         assert_same(found.outputs["h"][steps, pieces.row[i]], y)

@@ -8,7 +8,6 @@ import copy
 import numpy as np
 import pytest
 from counting import BOTH, COUNTING, NAMES
-from tiny import cell
 from tolerances import HAND, assert_close, assert_same
 
 import rnnspec
@@ -58,31 +57,13 @@ def test_both_directions_count_in_their_own():
     behind, start = back(fed(back, X), state)
     assert_same(y, np.concatenate([ahead, behind], axis=-1))
     assert_same(dict(enumerate(last)), {i: np.concatenate(a) for i, a in enumerate(zip(end, start))})
-    assert_same(behind, one(fed(one, X[::-1]), state)[0][::-1])
+    time = np.arange(9.0)[:, None] + state[1][0]  # of a step, whoever reads it
+    turned = one({"x": X[::-1], "time": time[::-1]}, state)[0]
+    assert_same(behind, turned[::-1])
     resets = np.zeros((9, 3), bool)
     resets[4] = True
     counts = two(fed(two, X), both, resets=resets)[1][1]
     assert_same(counts, np.stack([np.full(3, 5), np.full(3, 4)]))
-
-
-@pytest.mark.parametrize("resets", [None, (4, 1)])
-@pytest.mark.parametrize("lengths", [None, [9, 5, 0]])
-def test_a_default_of_t_counts_as_t_does(lengths, resets):
-    """In both directions: over rows of all lengths, over windows of them, after resets."""
-    keys = {"inputs": "{x: H, time: []}", "states": "{h: H}", "defaults": "{time: t}", "no_gradient": "[time]"}
-    texts = [cell(f"h[t] = h[t-1] + x[t] * ({name})", **keys) for name in ("t + 0 * time[t]", "time[t] + 0 * t")]
-    mask = None if resets is None else np.zeros((9, 3), bool)
-    if mask is not None:
-        mask[resets] = True
-    state = (RNG.standard_normal((2, 3, 4)), np.array([[7, 0, 2], [1, 5, 0]]))
-    found = []
-    for text in texts:
-        layer = layer_of(rnnspec.loads(text), bidirectional=True)
-        y, last = layer(X, state, lengths, resets=mask)
-        dx, _ = layer.backward(np.ones_like(y))
-        infer = layer.infer(X, state, lengths, resets=mask)[0]
-        found.append({"y": y, "h": last[0], "t": last[1], "dx": dx, "infer": infer})
-    assert_same(found[1], found[0])
 
 
 def test_the_state_of_a_layer_that_counts():
