@@ -14,12 +14,13 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import Any
 
 from rnnspec.commands import probe_arguments, train_arguments
 from rnnspec.commands.arguments import choice, count, natural
 from rnnspec.commands.output import say
-from rnnspec.errors import RnnspecError, visible
+from rnnspec.commands.parser import Parser
+from rnnspec.errors import RnnspecError
 from rnnspec.show.stages import STAGES
 from rnnspec.storage.jsontext import ESCAPED
 
@@ -33,7 +34,8 @@ ONE_BLAS_THREAD = ("train", "probe")
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code; no traceback for what can be expected to go
     wrong."""
-    args = make_parser().parse_args(argv)
+    parser = make_parser()
+    args = parser.parse_args(argv)
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed, as 2>&- does; what is opened next would get its number
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, for as long as the process lives
@@ -41,7 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # a character that the terminal lacks is no reason to fail
         sys.stdout.reconfigure(errors=ESCAPED if getattr(args, "json", False) else "replace")
     try:
-        code = run(args)
+        if args.command is None:
+            parser.print_help()
+        code = run(args) if args.command else 0
         sys.stdout.flush()
         return code
     except BrokenPipeError:
@@ -62,12 +66,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
     parser = Parser(prog="rnnspec", description=DESCRIPTION)
     parser.add_argument("--version", action=Version, nargs=0, help="print the version and exit")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, add in COMMANDS.items():
         add(commands, name)
+    for one in (parser, *commands.choices.values()):
+        one.beside = commands.choices
     return parser
 
 
@@ -76,13 +82,6 @@ def run(args: argparse.Namespace) -> int:
     if args.command in ONE_BLAS_THREAD:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     return int(import_module(f"rnnspec.commands.{args.command}").run(args))
-
-
-class Parser(argparse.ArgumentParser):
-    """Names of files may be on the command line, by a shell's *, so its errors are visible too."""
-
-    def error(self, message: str) -> NoReturn:
-        super().error(visible(message))
 
 
 class Version(argparse.Action):

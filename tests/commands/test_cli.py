@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from train_parts import TEXT, MiniLayer
 
-from rnnspec.commands.cli import main
+from rnnspec.commands.cli import main, make_parser
 from rnnspec.language.load import load, loads, spec_names
 
 COMMANDS = ("list", "show", "check", "train", "probe", "new", "diff", "pack", "verify")
@@ -62,8 +62,49 @@ def test_help_and_version(capsys):
     assert capsys.readouterr().out.startswith("rnnspec ")
 
 
+def test_no_command_is_answered_by_the_help(capsys):
+    assert run() == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("usage: rnnspec") and "list the cells that come with rnnspec" in out and not err
+
+
 @pytest.mark.parametrize(
-    "argv", [(), ("lst",), ("train", "lstm", "--bogus"), ("show",), ("show", "lstm", "--stage", "nonsense")]
+    "argv, usage, said",
+    [
+        (("train", "lstm", "--hid", "3"), "train", "--hid is not written in full. Did you mean --hidden?"),
+        (("train", "lstm", "--re", "3"), "train", "Did you mean --retain or --resume?"),
+        (("train", "lstm", "--opimizer", "sgd"), "train", "Did you mean --optimizer?"),
+        (("train", "--help", "--x"), "train", None),
+        (("train", "lstm", "--bogus"), "train", "unrecognized arguments: --bogus."),
+        (("show", "lstm", "--steps", "3"), "show", "It is an option of `rnnspec train`"),
+        (("show", "lstm", "gru"), "show", "unrecognized arguments: gru."),
+        (("show", "lstm", "--stage", "grap"), "show", "not 'grap'. Did you mean 'graph'?"),
+        (("--json", "list"), "[-h] [--version] COMMAND", "It is an option of `rnnspec list`"),
+        (("lst",), "[-h] [--version] COMMAND", "no command 'lst'. Did you mean 'list'? The commands are: list, show"),
+        (("lstm",), "[-h] [--version] COMMAND", "It is a cell: rnnspec show lstm"),
+        (("my.yaml",), "[-h] [--version] COMMAND", "It is a cell: rnnspec show my.yaml"),
+    ],
+    ids=lambda v: " ".join(v) if isinstance(v, tuple) else "",
+)
+def test_what_is_not_known_is_answered_by_usage_and_what_may_be_meant(argv, usage, said, capsys):
+    code = run(*argv)
+    out, err = capsys.readouterr()
+    assert f"usage: rnnspec {usage}" in (out if said is None else err)
+    assert (code, err) == (0, "") if said is None else code == 2 and said in err
+
+
+def test_no_option_is_known_by_its_beginning():
+    """Of every command: what begins like an option is none, today and when there are more."""
+    assert all(not parser.allow_abbrev for parser in make_parser().beside.values())
+
+
+@pytest.mark.parametrize("spelling", ["--optimiser", "--optimizer"])
+def test_both_spellings_are_one_option(spelling):
+    assert make_parser().parse_args(["train", "lstm", spelling, "sgd"]).optimiser == "sgd"
+
+
+@pytest.mark.parametrize(
+    "argv", [("lst",), ("train", "lstm", "--bogus"), ("show",), ("show", "lstm", "--stage", "nonsense")]
 )
 def test_bad_use_exits_2(argv, capsys):
     assert run(*argv) == 2
@@ -487,8 +528,6 @@ def environment():
 def test_the_commands_of_the_readme_can_be_given():
     """Every `rnnspec ...` line of a shell block of the README is understood."""
     import shlex
-
-    from rnnspec.commands.cli import make_parser
 
     blocks = Path(__file__).resolve().parents[2].joinpath("README.md").read_text().split("```sh\n")[1:]
     lines = [line for block in blocks for line in block.split("```")[0].splitlines() if line.startswith("rnnspec ")]
