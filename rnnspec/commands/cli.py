@@ -154,7 +154,9 @@ def _add_check(commands: Any, name: str) -> None:
         "check cells: hand examples, kernels against the equations, gradients, properties",
         "",
         "lstm",
+        "my.yaml --quick",
         "lstm gru my.yaml --json",
+        "rnn --choice phi=relu --dtype float32 --property padding",
         "my.yaml --junit report.xml",
         "lstm --accuracy",
         "--accuracy --functions",
@@ -165,6 +167,33 @@ def _add_check(commands: Any, name: str) -> None:
         nargs="*",
         metavar="NAME|PATH",
         help="cells from `rnnspec list`, or YAML files (default: every cell of the list)",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="what needs no kernel, in seconds: the file, its examples, and gradients of the definition",
+    )
+    parser.add_argument(
+        "--dtype",
+        action="append",
+        default=[],
+        choices=["float32", "float64"],
+        help="of the kernels; may be repeated (both)",
+    )
+    parser.add_argument(
+        "--property",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="this property only, by its name in the table; may be repeated",
+    )
+    parser.add_argument(
+        "--choice",
+        action="append",
+        default=[],
+        type=choice,
+        metavar="NAME=VALUE",
+        help="with this choice or constant only; may be repeated (every option once)",
     )
     parser.add_argument("--json", action="store_true", help="for machines: the report as an object")
     parser.add_argument("--junit", metavar="FILE", help="write the report as JUnit XML too")

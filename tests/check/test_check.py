@@ -22,8 +22,8 @@ from rnnspec.check.difference import scales
 from rnnspec.check.kinds import ArrayKind, Key, Values, flat
 from rnnspec.check.properties.conditioning import measure, rounding_spread
 from rnnspec.check.properties.derivatives import complex_step
-from rnnspec.check.report import table
-from rnnspec.check.run import Property, run_property
+from rnnspec.check.report import WIDTH, CellReport, Report, Result, cell_line, cell_lines
+from rnnspec.check.run import Property, UnknownProperty, check_each, run_property, table_of
 from rnnspec.check.sampling import awkward
 from rnnspec.check.subject import Subject, run_reference, subject, with_kernel
 from rnnspec.check.tolerances import KERNEL, KINK_COMPARISON, ROUNDING
@@ -110,6 +110,43 @@ def test_every_option_is_checked():
     ]
 
 
+def test_results_come_one_property_after_the_other():
+    """What is asked for first is known before the rest is looked at."""
+    each = check_each(["gru", "gru"], dtypes=("float32", "float64"), properties=["schema", "on a GPU"])
+    first, results = next(each)
+    assert first.name == "gru" and [r.property for r in results] == ["schema"]
+    second, results = next(each)
+    assert second is first and [r.dtype for r in results] == ["float32", "float64"]
+    third, results = next(each)
+    assert third is not first and [r.property for r in results] == ["schema"]
+
+
+def test_a_choice_of_properties_and_of_settings():
+    report = check_cells(["rnn"], dtypes=(), properties=["adjoint, dot product"], settings={"phi": "relu"})
+    assert [(c.name, [r.property for r in c.results]) for c in report.cells] == [
+        ("rnn (phi=relu)", ["adjoint, dot product"])
+    ]
+    report = check_cells(["ctrnn"], dtypes=(), settings={"alpha": 0.3})
+    assert report.passed and report.cells[0].name.endswith("(alpha=0.3)")
+    with pytest.raises(UnknownProperty, match="There are: 'schema', 'examples', 'adjoint, complex step'"):
+        check_cells(["rnn"], properties=["nothing like it"])
+
+
+def test_every_line_of_a_report_fits_80_columns():
+    """Failures and long names included; what failed stands before the counts, which stand last."""
+    results = [
+        Result(p.name, dtype, False, 0.123, 1e-9, "gradient of W " * 30, 1.0, repeat="x = 1") for p, dtype in table_of()
+    ]
+    skipped = [replace(r, passed=True, skipped=True, detail="not offered here " * 20) for r in results]
+    report = Report((CellReport("a" * 70, tuple(results[:9])), CellReport("b", tuple(skipped))), complete=False)
+    for one in report.cells:
+        assert all(len(line) <= WIDTH for line in cell_lines(one) + cell_line(one))
+    lines = report.summary().splitlines()
+    assert lines[0].startswith("FAILED") and lines[-1].startswith("0 passed, 9 failed")
+    assert lines[-1].endswith("stopped before all was checked") and report.to_dict()["complete"] is False
+    assert all(len(line) <= WIDTH for line in lines if not line.startswith("FAILED"))
+
+
 def test_progress_is_told():
     told: list[tuple[str, int, int]] = []
     check_cells(["gru"], lambda *now: told.append(now), dtypes=())
@@ -131,7 +168,7 @@ def test_reports_are_texts_json_and_tables():
     assert json.loads(report.to_json()) == json.loads(json.dumps(report.to_dict()))
     assert report.to_dict()["cells"][0]["results"][0]["property"] == "schema"
     assert "5 passed, 0 failed, 0 skipped" in report.to_text()
-    assert table(report).row_count == 5
+    assert len(cell_lines(report.cells[0])) == 6
 
 
 def test_what_is_skipped_says_why():
@@ -435,7 +472,7 @@ def test_the_snippet_of_a_choice_has_the_choice(monkeypatch):
 
 
 def test_a_property_that_there_is_not():
-    with pytest.raises(ValueError, match="no property 'paddin' for float64"):
+    with pytest.raises(ValueError, match=r"no property 'paddin'\. Did you mean 'padding'\?"):
         check_property("rnn", "paddin", "float64")
 
 
