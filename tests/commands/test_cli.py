@@ -19,6 +19,7 @@ from train_parts import TEXT, MiniLayer
 
 from rnnspec.check.report import Result
 from rnnspec.commands.cli import main, make_parser
+from rnnspec.commands.list import table
 from rnnspec.language.load import load, loads, spec_names
 
 COMMANDS = ("list", "show", "check", "train", "probe", "new", "diff", "pack", "verify")
@@ -28,6 +29,7 @@ SMALL = ("--hidden", "8", "--embed", "4", "--batch", "4", "--length", "8", "--st
 @pytest.fixture(autouse=True)
 def workplace(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setattr("rnnspec.train.layers.Recurrent", MiniLayer)
     Path("text.txt").write_text(TEXT)
     return tmp_path
@@ -174,6 +176,30 @@ def test_list_as_a_table(capsys):
     assert "131,584" in next(
         line for line in lines if line.startswith("lstm ")
     )  # 4 gates: two matrices [128, 128] and a bias
+
+
+@pytest.mark.parametrize("columns", [80, 100, 160])
+@pytest.mark.parametrize("more", [(), ("--sort", "year"), ("minimal gated",)], ids=" ".join)
+def test_list_keeps_name_and_title_whole_in_any_width(columns, more, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert run("list", *more) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert all(len(line) <= columns for line in [head, *lines])
+    start, found = head.index("title"), {}
+    for line in lines:
+        name = line.split()[0] if not line.startswith(" ") else name  # noqa: F821, set by the line before
+        found[name] = f"{found.get(name, '')} {line[start:]}".strip()
+    assert len(found) > 3 and all(found[name] == load(name).title for name in found)
+    assert "year" in head or "--sort" not in more  # what was asked for has room before the rest
+
+
+def test_list_drops_numbers_first():
+    row = {"name": "a", "year": 2000, "states": ["h"], "gates": ["f"], "parameters": 1, "flop": 2}
+    rows = [row | {"libraries": [], "title": "T"}]
+    heads = {width: table(rows, width).splitlines()[0].split() for width in (200, 44, 20, 5)}
+    assert heads[200][:4] == ["name", "year", "states", "gates"] and "parameters" in heads[200]
+    assert heads[44] == ["name", "year", "states", "gates", "libraries", "title"]
+    assert heads[20] == ["name", "states", "title"] and heads[5] == ["name", "title"]
 
 
 def test_list_as_json(capsys):
