@@ -303,6 +303,23 @@ def _add_probe(commands: Any, name: str) -> None:
     probe_arguments.add(parser)
 
 
+def _add_doctor(commands: Any, name: str) -> None:
+    parser = _command(
+        commands, name, "tell what this machine is, what is installed, and what a GPU would need", "", "--json"
+    )
+    parser.add_argument("--json", action="store_true", help="for machines: all of it as an object")
+
+
+def _add_cache(commands: Any, name: str) -> None:
+    parser = _command(
+        commands, name, "tell what compiled kernels take on disk, or delete them", "", "--size", "--clear"
+    )
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("--size", action="store_true", help="the size alone")
+    either.add_argument("--clear", action="store_true", help="delete them all; they are compiled again when needed")
+    parser.add_argument("--json", action="store_true", help="for machines: folder, files and bytes")
+
+
 COMMANDS: Mapping[str, Callable[[Any, str], None]] = {
     "list": _add_list,
     "show": _add_show,
@@ -313,5 +330,7 @@ COMMANDS: Mapping[str, Callable[[Any, str], None]] = {
     "diff": _add_diff,
     "pack": _add_pack,
     "verify": _add_verify,
+    "doctor": _add_doctor,
+    "cache": _add_cache,
 }
 """What reads the arguments of each command; `run` of the module of that name then does it."""
