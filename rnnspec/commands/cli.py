@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from rnnspec.commands import probe_arguments, train_arguments
-from rnnspec.commands.arguments import choice, count, natural
+from rnnspec.commands import check_arguments, probe_arguments, train_arguments
+from rnnspec.commands.arguments import choice, natural
 from rnnspec.commands.output import say
 from rnnspec.commands.parser import Parser
 from rnnspec.errors import RnnspecError
@@ -162,61 +162,7 @@ def _add_check(commands: Any, name: str) -> None:
         "--accuracy --functions",
         "--random 100 --compiled 3",
     )
-    parser.add_argument(
-        "cells",
-        nargs="*",
-        metavar="NAME|PATH",
-        help="cells from `rnnspec list`, or YAML files (default: every cell of the list)",
-    )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="what needs no kernel, in seconds: the file, its examples, and gradients of the definition",
-    )
-    parser.add_argument(
-        "--dtype",
-        action="append",
-        default=[],
-        choices=["float32", "float64"],
-        help="of the kernels; may be repeated (both)",
-    )
-    parser.add_argument(
-        "--property",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="this property only, by its name in the table; may be repeated",
-    )
-    parser.add_argument(
-        "--choice",
-        action="append",
-        default=[],
-        type=choice,
-        metavar="NAME=VALUE",
-        help="with this choice or constant only; may be repeated (every option once)",
-    )
-    parser.add_argument("--json", action="store_true", help="for machines: the report as an object")
-    parser.add_argument("--junit", metavar="FILE", help="write the report as JUnit XML too")
-    parser.add_argument(
-        "--accuracy",
-        action="store_true",
-        help="no properties: the errors of values and gradients, against numbers of 50 digits",
-    )
-    parser.add_argument(
-        "--functions",
-        action="store_true",
-        help="with --accuracy: the errors of every elementwise function, over its whole range",
-    )
-    parser.add_argument(
-        "--random", type=count, metavar="N", help="no cells: N random specs, through every stage of the engine"
-    )
-    parser.add_argument(
-        "--compiled",
-        type=natural,
-        metavar="K",
-        help="with --random: compile K of them, and compare with the reference (0)",
-    )
-    parser.add_argument("--seed", type=natural, default=0, help="of the first random spec (0)")
+    check_arguments.add(parser)
 
 
 def _add_new(commands: Any, name: str) -> None:
@@ -320,6 +266,13 @@ def _add_cache(commands: Any, name: str) -> None:
     parser.add_argument("--json", action="store_true", help="for machines: folder, files and bytes")
 
 
+def _add_cite(commands: Any, name: str) -> None:
+    parser = _command(commands, name, "print the papers that cells are from as BibTeX", "lstm", "lstm gru rnnspec")
+    parser.add_argument(
+        "names", nargs="+", metavar="NAME|PATH", help="cells from `rnnspec list`, or YAML files; rnnspec for itself"
+    )
+
+
 COMMANDS: Mapping[str, Callable[[Any, str], None]] = {
     "list": _add_list,
     "show": _add_show,
@@ -330,6 +283,7 @@ COMMANDS: Mapping[str, Callable[[Any, str], None]] = {
     "diff": _add_diff,
     "pack": _add_pack,
     "verify": _add_verify,
+    "cite": _add_cite,
     "doctor": _add_doctor,
     "cache": _add_cache,
 }

@@ -91,7 +91,7 @@ def packages() -> list[dict[str, Any]]:
     rows = []
     for requirement in wanted:
         asked, _, marker = requirement.partition(";")
-        name, bounds = re.fullmatch(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?\s*(.*)", asked.strip()).groups()  # type: ignore[union-attr]
+        name, bounds = re.findall(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?\s*(.*)$", asked.strip())[0]
         extra = re.search(r"extra == ['\"]([^'\"]+)", marker)
         if extra is None or extra[1] not in FOR_DEVELOPERS:
             rows.append(

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shutil
 import sys
 import textwrap
@@ -63,23 +62,23 @@ def run(args: argparse.Namespace) -> int:
 
 def matches(spec: Spec, word: str | None) -> bool:
     """Whether every part of `word` stands in the cell's name, title, source or notes."""
-    text = " ".join((spec.name, spec.title, spec.source, spec.notes)).lower()
+    text = " ".join((spec.name, spec.title, spec.source.to_text(), spec.notes)).lower()
     return all(part in text for part in (word or "").lower().split())
 
 
 def row(spec: Spec, stats: bool = False) -> dict[str, Any]:
     """The cell's row; "stages" only with `stats`, since it is built for it."""
-    year = re.search(r"\b(1[89]|20)\d\d\b", spec.source)
     return {
         "name": spec.name,
         "title": spec.title,
-        "year": int(year[0]) if year else None,
+        "year": spec.source.year,
         "states": list(spec.states),
         "gates": gate_names(spec),
         **counts(spec),
         **({"stages": recurrent_stages(spec)} if stats else {}),
         "libraries": sorted(spec.layouts),
         "outputs": list(spec.outputs),
+        "source": spec.source.to_dict(),
     }
 
 

@@ -22,7 +22,7 @@ from rnnspec.commands.cli import main, make_parser
 from rnnspec.commands.list import table
 from rnnspec.language.load import load, loads, spec_names
 
-COMMANDS = ("list", "show", "check", "train", "probe", "new", "diff", "pack", "verify", "doctor", "cache")
+COMMANDS = ("list", "show", "check", "train", "probe", "new", "diff", "pack", "verify", "cite", "doctor", "cache")
 SMALL = ("--hidden", "8", "--embed", "4", "--batch", "4", "--length", "8", "--steps", "30", "--sample", "40")
 
 
@@ -218,6 +218,7 @@ def test_list_as_json(capsys):
         ),  # eight products, two sums and a function in each of four gates, and five operations
         "libraries": ["keras.LSTM", "onnx.LSTM", "torch.LSTM"],
         "outputs": ["h"],
+        "source": load("lstm").source.to_dict(),
     }
     assert {name for name, row in rows.items() if not row["parameters"]} == {n for n in rows if not load(n).trained}
 

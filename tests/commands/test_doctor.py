@@ -1,5 +1,5 @@
-"""`rnnspec doctor` and `rnnspec cache`: what is there, what is missing and what to do, in 80 columns
-and as JSON."""
+"""`rnnspec doctor` and `rnnspec cache`: what is there, what is missing and what to do, in 80
+columns and as JSON."""
 
 from __future__ import annotations
 
