@@ -273,6 +273,14 @@ def _add_cite(commands: Any, name: str) -> None:
     )
 
 
+def _add_help(commands: Any, name: str) -> None:
+    parser = _command(
+        commands, name, "describe the language, its functions, or a command", "language", "functions", "check"
+    )
+    parser.add_argument("topic", nargs="?", metavar="TOPIC", help="language, functions, or the name of a command")
+    parser.set_defaults(parser=parser)
+
+
 COMMANDS: Mapping[str, Callable[[Any, str], None]] = {
     "list": _add_list,
     "show": _add_show,
@@ -283,6 +291,7 @@ COMMANDS: Mapping[str, Callable[[Any, str], None]] = {
     "diff": _add_diff,
     "pack": _add_pack,
     "verify": _add_verify,
+    "help": _add_help,
     "cite": _add_cite,
     "doctor": _add_doctor,
     "cache": _add_cache,

@@ -69,4 +69,6 @@ def _command_meant(word: str, commands: Sequence[str]) -> str:
 
     if is_path(word) or word in spec_names():
         return f" It is a cell: rnnspec show {word}, rnnspec check {word}, rnnspec train {word}."
+    if word in ("language", "functions"):
+        return f" Did you mean 'rnnspec help {word}'?"
     return f"{did_you_mean(word, commands)} The commands are: {listed(commands, 99)}."

@@ -22,7 +22,21 @@ from rnnspec.commands.cli import main, make_parser
 from rnnspec.commands.list import table
 from rnnspec.language.load import load, loads, spec_names
 
-COMMANDS = ("list", "show", "check", "train", "probe", "new", "diff", "pack", "verify", "cite", "doctor", "cache")
+COMMANDS = (
+    "list",
+    "show",
+    "check",
+    "train",
+    "probe",
+    "new",
+    "diff",
+    "pack",
+    "verify",
+    "help",
+    "cite",
+    "doctor",
+    "cache",
+)
 SMALL = ("--hidden", "8", "--embed", "4", "--batch", "4", "--length", "8", "--steps", "30", "--sample", "40")
 
 
