@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from rnnspec.commands import check_arguments, probe_arguments, train_arguments
+from rnnspec.commands import check_arguments, completion, probe_arguments, train_arguments
 from rnnspec.commands.arguments import choice, natural
 from rnnspec.commands.output import say
 from rnnspec.commands.parser import Parser
@@ -35,6 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code; no traceback for what can be expected to go
     wrong."""
     parser = make_parser()
+    completion.offer(parser)
     args = parser.parse_args(argv)
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed, as 2>&- does; what is opened next would get its number
@@ -281,6 +282,18 @@ def _add_help(commands: Any, name: str) -> None:
     parser.set_defaults(parser=parser)
 
 
+def _add_completion(commands: Any, name: str) -> None:
+    about = "print what a shell needs to complete commands, options and cells"
+    parser = _command(commands, name, about, "bash", "zsh", "fish")
+    how = {
+        "bash": 'in ~/.bashrc: eval "$(rnnspec completion bash)"',
+        "zsh": 'in ~/.zshrc, below compinit: eval "$(rnnspec completion zsh)"',
+        "fish": "once: rnnspec completion fish > ~/.config/fish/completions/rnnspec.fish",
+    }
+    parser.epilog = f"{parser.epilog}\n\nto switch it on:\n" + "\n".join(f"  {s}: {text}" for s, text in how.items())
+    parser.add_argument("shell", metavar="SHELL", choices=list(how), help="bash, zsh or fish")
+
+
 COMMANDS: Mapping[str, Callable[[Any, str], None]] = {
     "list": _add_list,
     "show": _add_show,
@@ -293,6 +306,7 @@ COMMANDS: Mapping[str, Callable[[Any, str], None]] = {
     "verify": _add_verify,
     "help": _add_help,
     "cite": _add_cite,
+    "completion": _add_completion,
     "doctor": _add_doctor,
     "cache": _add_cache,
 }

@@ -34,6 +34,7 @@ COMMANDS = (
     "verify",
     "help",
     "cite",
+    "completion",
     "doctor",
     "cache",
 )
