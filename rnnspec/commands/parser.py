@@ -51,7 +51,8 @@ class Parser(argparse.ArgumentParser):
     def _advice(self, word: str) -> str:
         """What may have been meant by an option that there is not."""
         if not word.startswith("-"):
-            return ""
+            many = any(action.nargs in ("*", "+") for action in self._actions if not action.option_strings)
+            return " Names stand side by side, all before the options or all after them." * many
         options = [name for name in self._option_string_actions if name.startswith("--")]
         begun = [name for name in options if name.startswith(word)] if len(word) >= SHORTEST else []
         if begun:
