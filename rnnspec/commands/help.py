@@ -72,7 +72,8 @@ def _wrapped(text: str, first: str, then: str) -> list[str]:
 
 
 def language() -> str:
-    """The README's section about the language, reflowed. Raises RnnspecError where there is none."""
+    """The README's section about the language, reflowed. Raises RnnspecError where it is not
+    here."""
     found = re.search(rf"^{re.escape(HEADING)}\n(.*?)(?=^## |\Z)", _readme(), re.MULTILINE | re.DOTALL)
     if found is None:
         raise RnnspecError("the description of the language is not here: it is the README's, which is not installed")
