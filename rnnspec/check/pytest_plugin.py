@@ -58,7 +58,7 @@ class SpecFile(pytest.File):
     """The cells of one file: one, or one for each setting of its choices."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        from rnnspec.check.run import DTYPES, Subjects, rows, variants
+        from rnnspec.check.run import DTYPES, Subjects, table_of, variants
 
         dtypes = self.config.getoption("--rnnspec-dtype") or DTYPES
         for variant in variants(self.path):
@@ -66,7 +66,7 @@ class SpecFile(pytest.File):
                 yield PropertyItem.from_parent(self, name="schema[reference]", problem=variant.spec)
                 continue
             subjects, choices = Subjects(variant, 0), variant.name.removeprefix(variant.spec.name).strip(" ()")
-            for row, dtype in rows(dtypes):
+            for row, dtype in table_of(dtypes):
                 name = f"{row.name}[{', '.join(filter(None, [dtype, choices]))}]"
                 yield PropertyItem.from_parent(self, name=name, row=row, dtype=dtype, subjects=subjects)
 

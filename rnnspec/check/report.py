@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+import textwrap
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from typing import Any
 
-from rnnspec.errors import visible
+from rnnspec.check.tolerances import REFERENCE
 from rnnspec.storage.jsontext import json_text
 
 
@@ -42,7 +45,10 @@ class CellReport:
 
 @dataclass(frozen=True)
 class Report:
+    """complete: whether all that was asked for is in it; a check may have been stopped."""
+
     cells: tuple[CellReport, ...]
+    complete: bool = True
 
     @property
     def passed(self) -> bool:
@@ -53,25 +59,26 @@ class Report:
         cells = [
             {"name": c.name, "passed": c.passed, "results": [_plain(asdict(r)) for r in c.results]} for c in self.cells
         ]
-        return {"passed": self.passed, "cells": cells}
+        return {"passed": self.passed, "complete": self.complete, "cells": cells}
 
     def to_json(self) -> str:
         return json_text(self.to_dict())
 
     def to_text(self) -> str:
         """A table of all properties, one line each; then what failed, in full."""
-        return "\n".join([*(line for cell in self.cells for line in _cell_lines(cell)), self.summary()])
+        return "\n".join([*(line for cell in self.cells for line in cell_lines(cell)), self.summary()])
 
     def failures(self) -> list[tuple[str, Result]]:
         return [(cell.name, r) for cell in self.cells for r in cell.results if not r.passed]
 
     def summary(self) -> str:
-        """How many passed, and what failed, in full."""
+        """What failed, in full; why others were skipped; how many passed."""
         results = [r for cell in self.cells for r in cell.results]
         skipped, failed = sum(r.skipped for r in results), len(self.failures())
         passed = len(results) - skipped - failed
-        lines = [f"{passed} passed, {failed} failed, {skipped} skipped, in {sum(r.seconds for r in results):.0f} s"]
-        return "\n".join(lines + [failure_text(name, r) for name, r in self.failures()])
+        counts = f"{passed} passed, {failed} failed, {skipped} skipped, in {sum(r.seconds for r in results):.0f} s"
+        rest = "" if self.complete else "; stopped before all was checked"
+        return "\n".join([*(failure_text(name, r) for name, r in self.failures()), *_reasons(results), counts + rest])
 
     def to_junit(self) -> str:
         """The report as JUnit XML: a test suite for each cell, a test case for each property."""
@@ -130,37 +137,68 @@ def numbers(result: Result) -> str:
     return f"{result.measured:.1e} of {result.tolerance:.0e}"
 
 
-def table(report: Report) -> Any:
-    """The report as a rich Table."""
-    from rich.table import Table
-    from rich.text import Text
-
-    made = Table("cell", "property", "dtype", "", "error of tolerance", "detail")
-    styles = {"ok": "green", "skipped": "yellow", "FAILED": "bold red"}
-    for cell in report.cells:
-        for number, r in enumerate(cell.results):
-            word = status(r)
-            made.add_row(
-                Text("" if number else visible(cell.name)),
-                r.property,
-                r.dtype,
-                Text(word, styles[word]),
-                numbers(r),
-                Text(visible(r.detail)),
-            )
-    return made
-
-
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
     return {k: v if not isinstance(v, float) or abs(v) < float("inf") else str(v) for k, v in values.items()}
 
 
-def _cell_lines(cell: CellReport) -> list[str]:
-    lines = [cell.name]
-    for r in cell.results:
-        first = next(iter(r.detail.splitlines()), "")
-        shown = first if len(first) <= 100 else first[:99] + "…"
-        lines.append(
-            f"  {status(r):<8}{r.property:<26}{r.dtype:<10}{numbers(r):<18}{r.seconds:6.1f} s  {shown}".rstrip()
+# --- lines of at most 80 columns ---
+
+WIDTH = 80
+_NAME, _VALUE = 26, 24
+
+
+def cell_lines(cell: CellReport) -> list[str]:
+    """The table of one cell: a line for each property, a column for each dtype."""
+    lines, kernels = [cell.name], False
+    for _, group in groupby(cell.results, lambda r: (r.property, r.dtype == REFERENCE)):
+        results = tuple(group)
+        if results[0].dtype != REFERENCE and not kernels:
+            kernels = True
+            lines.append(kernel_head([r.dtype for r in results]))
+        lines += property_lines(results)
+    return lines
+
+
+def kernel_head(dtypes: Sequence[str]) -> str:
+    """The head of the columns of kernels."""
+    return ("  kernels".ljust(_NAME) + "".join(d.ljust(_VALUE) for d in dtypes)).rstrip()
+
+
+def property_lines(results: Sequence[Result]) -> list[str]:
+    """One property in all dtypes: whether it holds, the error and what is allowed; below it, where
+    it does not hold."""
+    values = "".join(f"{status(r):<8}{numbers(r)}".ljust(_VALUE) for r in results)
+    below = [f"    {r.dtype}: {_first_line(r.detail)}" for r in results if not r.passed]
+    return [f"  {results[0].property}".ljust(_NAME) + values.rstrip(), *(shortened(line) for line in below)]
+
+
+def cell_line(cell: CellReport) -> list[str]:
+    """One cell: how many properties hold, and below it those that do not."""
+    skipped, failed = sum(r.skipped for r in cell.results), sum(not r.passed for r in cell.results)
+    passed, seconds = len(cell.results) - skipped - failed, sum(r.seconds for r in cell.results)
+    counts = f"{passed:>4} passed {skipped:>4} skipped" + f" {failed:>4} FAILED" * (failed > 0)
+    below = [f"  {r.property}, {r.dtype}: {_first_line(r.detail)}" for r in cell.results if not r.passed]
+    return [f"{shortened(cell.name, 34):<34}{counts}  {seconds:6.1f} s", *(shortened(line) for line in below)]
+
+
+def shortened(text: str, width: int = WIDTH) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _first_line(text: str) -> str:
+    return next(iter(text.splitlines()), "")
+
+
+def _reasons(results: Sequence[Result]) -> list[str]:
+    """Why properties were skipped: each reason once, with the properties."""
+    found: dict[str, list[Result]] = {}
+    for r in results:
+        if r.skipped:
+            found.setdefault(r.detail, []).append(r)
+    lines = []
+    for reason, those in found.items():
+        names = ", ".join(dict.fromkeys(r.property for r in those))
+        lines += textwrap.wrap(
+            f"{len(those)} skipped ({names}): {reason}", WIDTH, subsequent_indent="  ", break_on_hyphens=False
         )
     return lines

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 
 from rnnspec.check.outcome import Outcome, Sized
@@ -41,6 +42,7 @@ from rnnspec.check.tolerances import REFERENCE
 from rnnspec.errors import RnnspecError
 from rnnspec.language.load import load, spec_names
 from rnnspec.language.spec import Spec
+from rnnspec.language.syntax.faults import did_you_mean
 
 Progress = Callable[[str, int, int], None]
 DTYPES = ("float32", "float64")
@@ -100,32 +102,56 @@ def check_cells(
     progress: Progress | None = None,
     dtypes: Sequence[str] = DTYPES,
     seed: int = 0,
+    *,
+    properties: Sequence[str] = (),
+    settings: Mapping[str, object] | None = None,
 ) -> Report:
     """Checks every property of every cell, each option of its choices at least once.
 
     cells: names, paths or Specs; None: all that come with rnnspec. progress(what, done, total) is
-    told of every property. A file that can't be read as a spec gives a failed "schema". The same
-    seed draws the same points.
+    told of every property. dtypes: of the kernels; none: the definition alone. properties: the
+    names of those that are checked; none: all. settings: choices and constants of the cells, which
+    are then checked with these alone. A file that can't be read as a spec gives a failed "schema".
+    The same seed draws the same points. Raises UnknownProperty.
     """
-    loaded = [entry for cell in (spec_names() if cells is None else cells) for entry in variants(cell)]
-    total, done = sum(len(rows(dtypes)) for v in loaded if isinstance(v.spec, Spec)), 0
-    reports = []
+    each = check_each(cells, progress, dtypes, seed, properties=properties, settings=settings)
+    return Report(
+        tuple(
+            CellReport(variant.name, tuple(r for _, results in those for r in results))
+            for variant, those in groupby(each, lambda found: found[0])
+        )
+    )
+
+
+def check_each(
+    cells: Sequence[str | os.PathLike[str] | Spec] | None = None,
+    progress: Progress | None = None,
+    dtypes: Sequence[str] = DTYPES,
+    seed: int = 0,
+    *,
+    properties: Sequence[str] = (),
+    settings: Mapping[str, object] | None = None,
+) -> Iterator[tuple[Variant, tuple[Result, ...]]]:
+    """As `check_cells`, one property after the other as it is found: the cell with its choices, and
+    the property's results, one for each dtype."""
+    table = table_of(dtypes, properties)
+    loaded = [entry for cell in (spec_names() if cells is None else cells) for entry in variants(cell, settings)]
+    total, done = sum(len(table) for v in loaded if isinstance(v.spec, Spec)), 0
     for variant in loaded:
         if not isinstance(variant.spec, Spec):
-            reports.append(
-                CellReport(variant.name, (Result("schema", REFERENCE, False, None, None, str(variant.spec), 0.0),))
-            )
+            yield variant, (Result("schema", REFERENCE, False, None, None, str(variant.spec), 0.0),)
             continue
-        results, subjects = [], Subjects(variant, seed)
-        for row, dtype in rows(dtypes):
-            if progress is not None:
-                progress(f"{variant.name}: {row.name}, {dtype}", done, total)
-            results.append(run_property(row, partial(subjects, dtype), dtype))
-            done += 1
-        reports.append(CellReport(variant.name, tuple(results)))
+        subjects = Subjects(variant, seed)
+        for row, group in groupby(table, lambda entry: entry[0]):
+            results = []
+            for _, dtype in group:
+                if progress is not None:
+                    progress(f"{variant.name}: {row.name}, {dtype}", done, total)
+                results.append(run_property(row, partial(subjects, dtype), dtype))
+                done += 1
+            yield variant, tuple(results)
     if progress is not None:
         progress("done", total, total)
-    return Report(tuple(reports))
 
 
 def check_property(
@@ -149,11 +175,9 @@ def check_property(
     the property's points. seed: of all that is drawn. settings: choices and constants of the cell.
     Raises ValueError for a property that there is not.
     """
-    row = next((p for p in PROPERTIES if p.name == name and p.needs_kernel == (dtype != REFERENCE)), None)
+    row = next((row for row, of in table_of((dtype,), (name,)) if of == dtype), None)
     if row is None:
-        raise ValueError(
-            f"there is no property {name!r} for {dtype}. There are: {', '.join(sorted({p.name for p in PROPERTIES}))}."
-        )
+        raise UnknownProperty(f"there is no property {name!r} for {dtype}.")
     spec = cell if isinstance(cell, Spec) else load(cell, **settings)
     origin = None if isinstance(cell, Spec) else (str(cell), settings)
     known, check = partial(Subjects(Variant(spec.name, spec, origin), seed), dtype), row.check
@@ -163,7 +187,7 @@ def check_property(
     return run_property(replace(row, check=lambda subject: check.at(subject, shapes)), known, dtype)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Variant:
     """A cell with one setting of its choices, or why there is none. origin: the arguments for
     `load` that make it."""
@@ -173,13 +197,17 @@ class Variant:
     origin: Origin | None = None
 
 
-def variants(cell: str | os.PathLike[str] | Spec) -> Iterator[Variant]:
+def variants(cell: str | os.PathLike[str] | Spec, settings: Mapping[str, object] | None = None) -> Iterator[Variant]:
     """The Specs of a cell, one for each setting of its choices, so that every option is there once,
-    or why there is none."""
+    or why there is none. settings: choices and constants; then there is one Spec, with these."""
     if isinstance(cell, Spec):
         yield Variant(_name(cell, {}), cell)
         return
     try:
+        if settings:
+            spec = load(cell, **settings)
+            yield Variant(_name(spec, settings), spec, (str(cell), settings))
+            return
         spec = load(cell)
         yield Variant(spec.name, spec, (str(cell), {}))
         for number in range(1, max((len(c.options) for c in spec.choices.values()), default=1)):
@@ -189,7 +217,7 @@ def variants(cell: str | os.PathLike[str] | Spec) -> Iterator[Variant]:
         yield Variant(Path(cell).stem, error)
 
 
-def _name(spec: Spec, chosen: dict[str, str]) -> str:
+def _name(spec: Spec, chosen: Mapping[str, object]) -> str:
     chosen = chosen or {n: c.chosen for n, c in spec.choices.items() if c.chosen != c.options[0]}
     return spec.name + (f" ({', '.join(f'{n}={v}' for n, v in chosen.items())})" if chosen else "")
 
@@ -213,11 +241,20 @@ class Subjects:
         return self.by_dtype[dtype]
 
 
-def rows(dtypes: Sequence[str] = DTYPES) -> list[tuple[Property, str]]:
-    """The properties in the order in which they are checked, each with its dtype."""
-    return [
-        (row, dtype) for dtype in (REFERENCE, *dtypes) for row in PROPERTIES if row.needs_kernel == (dtype != REFERENCE)
-    ]
+class UnknownProperty(RnnspecError, ValueError):
+    """A property that there is not; the message has the names of those that there are."""
+
+
+def table_of(dtypes: Sequence[str] = DTYPES, properties: Sequence[str] = ()) -> list[tuple[Property, str]]:
+    """The properties in the order in which they are checked, each with its dtype; all, or those of
+    some names. Raises UnknownProperty."""
+    names = [p.name for p in PROPERTIES]
+    for name in properties:
+        if name not in names:
+            known = ", ".join(f"'{n}'" for n in dict.fromkeys(names))
+            raise UnknownProperty(f"there is no property '{name}'.{did_you_mean(name, names)} There are: {known}.")
+    chosen = [p for p in PROPERTIES if not properties or p.name in properties]
+    return [(row, dtype) for row in chosen for dtype in (dtypes if row.needs_kernel else (REFERENCE,))]
 
 
 def run_property(row: Property, known: Callable[[], Subject], dtype: str) -> Result:

@@ -19,7 +19,7 @@ from rnnspec.language.functions import FUNCTIONS
 from rnnspec.language.sizes import evaluate_size, full_shape, size_names, sizes_in
 from rnnspec.language.spec import Shape, Spec
 from rnnspec.language.syntax.tree import fresh
-from rnnspec.symbolic.derive import surrogates, varying
+from rnnspec.symbolic.derive import varying
 from rnnspec.symbolic.expressions import FUNCTION_CLASSES, expand_row, names
 from rnnspec.symbolic.graph import Graph, Node, Pointwise
 from rnnspec.symbolic.operations import Condition, Value, subtract
@@ -201,9 +201,3 @@ def decided_by(run: reference.Trajectory, graph: Graph, case: Case) -> Iterator[
     if case.lengths is not None:
         taken = np.arange(case.steps)[:, None] < case.lengths
     return (np.abs(gap[taken]) for name, gap in run.values.items() if name not in graph.nodes)
-
-
-def undefined_derivatives(graph: Graph) -> str:
-    """Why a derivative by differences would not be the adjoint's, or nothing."""
-    chosen = sorted(surrogates(graph))
-    return f"{' and '.join(chosen)} give a derivative that is not that of the value" if chosen else ""

@@ -14,12 +14,13 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import Any
 
-from rnnspec.commands import probe_arguments, train_arguments
-from rnnspec.commands.arguments import choice, count, natural
+from rnnspec.commands import check_arguments, completion, probe_arguments, train_arguments
+from rnnspec.commands.arguments import choice, natural
 from rnnspec.commands.output import say
-from rnnspec.errors import RnnspecError, visible
+from rnnspec.commands.parser import Parser
+from rnnspec.errors import RnnspecError
 from rnnspec.show.stages import STAGES
 from rnnspec.storage.jsontext import ESCAPED
 
@@ -33,7 +34,9 @@ ONE_BLAS_THREAD = ("train", "probe")
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code; no traceback for what can be expected to go
     wrong."""
-    args = make_parser().parse_args(argv)
+    parser = make_parser()
+    completion.offer(parser)
+    args = parser.parse_args(argv)
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed, as 2>&- does; what is opened next would get its number
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, for as long as the process lives
@@ -41,7 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # a character that the terminal lacks is no reason to fail
         sys.stdout.reconfigure(errors=ESCAPED if getattr(args, "json", False) else "replace")
     try:
-        code = run(args)
+        if args.command is None:
+            parser.print_help()
+        code = run(args) if args.command else 0
         sys.stdout.flush()
         return code
     except BrokenPipeError:
@@ -62,12 +67,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
     parser = Parser(prog="rnnspec", description=DESCRIPTION)
     parser.add_argument("--version", action=Version, nargs=0, help="print the version and exit")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, add in COMMANDS.items():
         add(commands, name)
+    for one in (parser, *commands.choices.values()):
+        one.beside = commands.choices
     return parser
 
 
@@ -76,13 +83,6 @@ def run(args: argparse.Namespace) -> int:
     if args.command in ONE_BLAS_THREAD:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     return int(import_module(f"rnnspec.commands.{args.command}").run(args))
-
-
-class Parser(argparse.ArgumentParser):
-    """Names of files may be on the command line, by a shell's *, so its errors are visible too."""
-
-    def error(self, message: str) -> NoReturn:
-        super().error(visible(message))
 
 
 class Version(argparse.Action):
@@ -155,40 +155,15 @@ def _add_check(commands: Any, name: str) -> None:
         "check cells: hand examples, kernels against the equations, gradients, properties",
         "",
         "lstm",
+        "my.yaml --quick",
         "lstm gru my.yaml --json",
+        "rnn --choice phi=relu --dtype float32 --property padding",
         "my.yaml --junit report.xml",
         "lstm --accuracy",
         "--accuracy --functions",
         "--random 100 --compiled 3",
     )
-    parser.add_argument(
-        "cells",
-        nargs="*",
-        metavar="NAME|PATH",
-        help="cells from `rnnspec list`, or YAML files (default: every cell of the list)",
-    )
-    parser.add_argument("--json", action="store_true", help="for machines: the report as an object")
-    parser.add_argument("--junit", metavar="FILE", help="write the report as JUnit XML too")
-    parser.add_argument(
-        "--accuracy",
-        action="store_true",
-        help="no properties: the errors of values and gradients, against numbers of 50 digits",
-    )
-    parser.add_argument(
-        "--functions",
-        action="store_true",
-        help="with --accuracy: the errors of every elementwise function, over its whole range",
-    )
-    parser.add_argument(
-        "--random", type=count, metavar="N", help="no cells: N random specs, through every stage of the engine"
-    )
-    parser.add_argument(
-        "--compiled",
-        type=natural,
-        metavar="K",
-        help="with --random: compile K of them, and compare with the reference (0)",
-    )
-    parser.add_argument("--seed", type=natural, default=0, help="of the first random spec (0)")
+    check_arguments.add(parser)
 
 
 def _add_new(commands: Any, name: str) -> None:
@@ -275,6 +250,50 @@ def _add_probe(commands: Any, name: str) -> None:
     probe_arguments.add(parser)
 
 
+def _add_doctor(commands: Any, name: str) -> None:
+    parser = _command(
+        commands, name, "tell what this machine is, what is installed, and what a GPU would need", "", "--json"
+    )
+    parser.add_argument("--json", action="store_true", help="for machines: all of it as an object")
+
+
+def _add_cache(commands: Any, name: str) -> None:
+    parser = _command(
+        commands, name, "tell what compiled kernels take on disk, or delete them", "", "--size", "--clear"
+    )
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("--size", action="store_true", help="the size alone")
+    either.add_argument("--clear", action="store_true", help="delete them all; they are compiled again when needed")
+    parser.add_argument("--json", action="store_true", help="for machines: folder, files and bytes")
+
+
+def _add_cite(commands: Any, name: str) -> None:
+    parser = _command(commands, name, "print the papers that cells are from as BibTeX", "lstm", "lstm gru rnnspec")
+    parser.add_argument(
+        "names", nargs="+", metavar="NAME|PATH", help="cells from `rnnspec list`, or YAML files; rnnspec for itself"
+    )
+
+
+def _add_help(commands: Any, name: str) -> None:
+    parser = _command(
+        commands, name, "describe the language, its functions, or a command", "language", "functions", "check"
+    )
+    parser.add_argument("topic", nargs="?", metavar="TOPIC", help="language, functions, or the name of a command")
+    parser.set_defaults(parser=parser)
+
+
+def _add_completion(commands: Any, name: str) -> None:
+    about = "print what a shell needs to complete commands, options and cells"
+    parser = _command(commands, name, about, "bash", "zsh", "fish")
+    how = {
+        "bash": 'in ~/.bashrc: eval "$(rnnspec completion bash)"',
+        "zsh": 'in ~/.zshrc, below compinit: eval "$(rnnspec completion zsh)"',
+        "fish": "once: rnnspec completion fish > ~/.config/fish/completions/rnnspec.fish",
+    }
+    parser.epilog = f"{parser.epilog}\n\nto switch it on:\n" + "\n".join(f"  {s}: {text}" for s, text in how.items())
+    parser.add_argument("shell", metavar="SHELL", choices=list(how), help="bash, zsh or fish")
+
+
 COMMANDS: Mapping[str, Callable[[Any, str], None]] = {
     "list": _add_list,
     "show": _add_show,
@@ -285,5 +304,10 @@ COMMANDS: Mapping[str, Callable[[Any, str], None]] = {
     "diff": _add_diff,
     "pack": _add_pack,
     "verify": _add_verify,
+    "help": _add_help,
+    "cite": _add_cite,
+    "completion": _add_completion,
+    "doctor": _add_doctor,
+    "cache": _add_cache,
 }
 """What reads the arguments of each command; `run` of the module of that name then does it."""

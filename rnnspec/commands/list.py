@@ -4,10 +4,11 @@ sorts."""
 from __future__ import annotations
 
 import argparse
-import re
+import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from rnnspec.commands.output import say
@@ -31,6 +32,8 @@ COLUMNS: Mapping[str, Callable[[Any], str]] = {
     "title": str,
 }
 NUMBERS = ("year", "parameters", "flop", "stages")
+_HEADS = {"parameters": f"parameters at {SIZE}", "flop": "FLOP a step", "stages": "recurrent stages"}
+TITLE = 44  # columns that a title gets at least, where there are 80 or more
 
 
 def run(args: argparse.Namespace) -> int:
@@ -51,30 +54,31 @@ def run(args: argparse.Namespace) -> int:
             error=True,
         )
     else:
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        say(table(rows, width))
+        fits = sys.stdout.isatty() or "COLUMNS" in os.environ  # a pipe gets every column
+        asked = [c for c in (args.sort, "stages" if args.stats else None) if c]
+        say(table(rows, shutil.get_terminal_size().columns if fits else None, asked))
     return 0
 
 
 def matches(spec: Spec, word: str | None) -> bool:
     """Whether every part of `word` stands in the cell's name, title, source or notes."""
-    text = " ".join((spec.name, spec.title, spec.source, spec.notes)).lower()
+    text = " ".join((spec.name, spec.title, spec.source.to_text(), spec.notes)).lower()
     return all(part in text for part in (word or "").lower().split())
 
 
 def row(spec: Spec, stats: bool = False) -> dict[str, Any]:
     """The cell's row; "stages" only with `stats`, since it is built for it."""
-    year = re.search(r"\b(1[89]|20)\d\d\b", spec.source)
     return {
         "name": spec.name,
         "title": spec.title,
-        "year": int(year[0]) if year else None,
+        "year": spec.source.year,
         "states": list(spec.states),
         "gates": gate_names(spec),
         **counts(spec),
         **({"stages": recurrent_stages(spec)} if stats else {}),
         "libraries": sorted(spec.layouts),
         "outputs": list(spec.outputs),
+        "source": spec.source.to_dict(),
     }
 
 
@@ -86,15 +90,26 @@ def _order(value: Any) -> tuple[bool, Any]:
 # text
 
 
-def table(rows: Sequence[dict[str, Any]], width: int | None) -> str:
-    """Aligned columns; titles are cut to fit `width` (None: not cut)."""
-    columns = [c for c in COLUMNS if c in rows[0]]
-    heads = {"parameters": f"parameters at {SIZE}", "flop": "FLOP a step", "stages": "recurrent stages"}
-    cells = [[heads.get(c, c) for c in columns], *([COLUMNS[c](r[c]) for c in columns] for r in rows)]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
+def table(rows: Sequence[dict[str, Any]], width: int | None, asked: Collection[str] = ()) -> str:
+    """Aligned columns within `width` (None: all of them, however wide): name and title always, then
+    what was asked for, then what else has room, numbers last. Titles go on below."""
+    cells = {c: [_HEADS.get(c, c), *(COLUMNS[c](r[c]) for r in rows)] for c in COLUMNS if c in rows[0]}
+    widths = {c: max(map(len, texts)) for c, texts in cells.items()}
+    if width is not None:
+        others = [c for c in cells if c not in ("name", "title")]
+        others.sort(key=lambda c: (c not in asked, c in NUMBERS))
+        left = width - widths["name"] - 2 - min(widths["title"], TITLE)
+        kept = {"name", "title"}
+        for column in others:
+            if widths[column] + 2 <= left or column in asked:
+                left -= widths[column] + 2
+                kept.add(column)
+        cells = {c: texts for c, texts in cells.items() if c in kept}
+        widths["title"] = max(TITLE // 3, min(widths["title"], TITLE) + left)
     lines = []
-    for parts in cells:
-        padded = [f"{text:>{w}}" if c in NUMBERS else f"{text:{w}}" for text, w, c in zip(parts, widths, columns)]
-        line = "  ".join([*padded[:-1], parts[-1]])
-        lines.append(line if width is None or len(line) <= width else line[: max(width - 1, 20)] + "…")
-    return "\n".join(lines)
+    for parts in zip(*cells.values()):
+        padded = [f"{t:>{widths[c]}}" if c in NUMBERS else f"{t:{widths[c]}}" for c, t in zip(cells, parts)]
+        before = "  ".join(padded[:-1]) + "  "
+        title = textwrap.wrap(parts[-1], widths["title"], break_on_hyphens=False) or [""]
+        lines += [before + title[0], *(" " * len(before) + text for text in title[1:])]
+    return "\n".join(line.rstrip() for line in lines)

@@ -4,6 +4,7 @@ nothing that would control a terminal goes out."""
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
 from rnnspec.errors import visible
 
@@ -12,3 +13,18 @@ def say(text: object, *, error: bool = False) -> None:
     """Prints a text at once, on stderr where it is an error or news of the work. JSON stays what it
     is: what is written as \\u001b there means the same."""
     print(visible(str(text)), file=sys.stderr if error else sys.stdout, flush=True)
+
+
+def say_marked(text: str, styles: Mapping[str, str]) -> None:
+    """Prints a text on stdout; on a terminal with these words in these styles of rich, which leaves
+    colours out where NO_COLOR is set."""
+    if not sys.stdout.isatty():
+        say(text)
+        return
+    from rich import get_console
+    from rich.text import Text
+
+    shown = Text(visible(text))
+    for word, style in styles.items():
+        shown.highlight_regex(rf"\b{word}\b", style)
+    get_console().print(shown, soft_wrap=True)  # the one on which a bar is drawn, so that it stands above it

@@ -19,7 +19,8 @@ HIDDEN, INPUTS = 32, 16
 
 
 def run(args: argparse.Namespace) -> int:
-    """Everything is measured before anything is written."""
+    """0 where all was measured, 2 where something was not; the rest is told nonetheless. Everything
+    is measured before anything is written."""
     if not args.cells and not args.trained:
         raise TrainError("give a cell, like lstm, or a trained run: --run RUN_DIR")
     given = [name for name in OF_CELLS if getattr(args, name)]
@@ -27,21 +28,35 @@ def run(args: argparse.Namespace) -> int:
         raise TrainError(
             f"--{given[0]} is about cells at their initial weights, and would be ignored: a run has its own"
         )
-    probes = []
-    for subject in subjects(args):
-        with waiting(f"probing {subject.name}"):
-            probes.append(probe(subject, args.seed))
+    probes, failed = measured(subjects(args), args.seed)
     if args.json:
-        say(json_text(finite({"cells": [p.to_json() for p in probes]}), indent=None))
-    else:
+        found = {"cells": [p.to_json() for p in probes]} | ({"failed": failed} if failed else {})
+        say(json_text(finite(found), indent=None))
+    elif probes:
         say(table(probes))
-    if args.out:
+    if args.out and probes:
         try:
             paths = draw(probes, args.out)
         except OSError as error:
             raise TrainError(f"can't write {args.out}.png: {error.strerror}") from None
         say("written     " + ", ".join(map(str, paths)), error=True)
-    return 0
+    for trouble in failed:
+        say(f"rnnspec probe: {trouble['name']}: {trouble['error']}", error=True)
+    return 2 if failed else 0
+
+
+def measured(subjects: Iterable[ProbeSubject], seed: int) -> tuple[list[Probe], list[dict[str, str]]]:
+    """The probes of those that can be measured, and why the others can't: name and error."""
+    probes, failed = [], []
+    for subject in subjects:
+        with waiting(f"probing {subject.name}"):
+            try:
+                probes.append(probe(subject, seed))
+            except RnnspecError as error:
+                failed.append({"name": subject.name, "error": str(error)})
+            except MemoryError:
+                failed.append({"name": subject.name, "error": "not enough memory: smaller sizes need less"})
+    return probes, failed
 
 
 def subjects(args: argparse.Namespace) -> list[ProbeSubject]:
@@ -95,5 +110,9 @@ def _rate(p: Probe, last: int) -> str:
         return "  one step has no rate from lag to lag: give a larger --length"
     if not p.norms[1] > 0:
         return "  nothing of the gradient is left at lag 1"
-    left = f"a hundredth of lag 1 is left at lag {p.reach}" + (" (the first step)" if p.reach == last else "")
+    if p.reach < last:
+        left = f"less than a hundredth of lag 1 is left beyond lag {p.reach}"
+    else:
+        left = f"{p.left:.2g} of lag 1 is left" if p.left <= 1 else f"{p.left:.2g} times lag 1"
+        left += f" at lag {last}, the first step"
     return f"  {p.rate:.4f} times per step back; {left}"

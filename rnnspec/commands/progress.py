@@ -127,10 +127,12 @@ def waiting(text: str) -> Iterator[None]:
 
 @contextmanager
 def checking() -> Iterator[Callable[[str, int, int], None]]:
-    """Yields progress(what, done, total) for `rnnspec check`."""
-    if not sys.stderr.isatty():
+    """Yields progress(what, done, total) for `rnnspec check`. What is said meanwhile stands above
+    the bar: it is drawn on stdout where that is a terminal, on stderr where that alone is one."""
+    if not (sys.stdout.isatty() or sys.stderr.isatty()):
         yield lambda what, done, total: None
         return
+    from rich import get_console
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -138,7 +140,9 @@ def checking() -> Iterator[Callable[[str, int, int], None]]:
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.description}", markup=False),
-        console=Console(stderr=True),
+        console=get_console() if sys.stdout.isatty() else Console(stderr=True),
+        redirect_stdout=sys.stdout.isatty(),
+        redirect_stderr=sys.stderr.isatty(),
         transient=True,
     ) as bar:
         task = bar.add_task("")

@@ -93,7 +93,9 @@ def _add_model(group: argparse._ArgumentGroup) -> None:
 def _add_optimiser(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--batch", type=count, metavar="B", help="sequences side by side")
     group.add_argument("--length", type=count, metavar="T", help="steps of a sequence, or of a chunk of the text")
-    group.add_argument("--optimiser", choices=("sgd", "adam", "adamw"), help="(adam)")
+    group.add_argument(
+        "--optimiser", "--optimizer", choices=("sgd", "adam", "adamw"), metavar="NAME", help="sgd, adam or adamw (adam)"
+    )
     group.add_argument("--lr", type=positive, help="learning rate")
     group.add_argument("--momentum", type=nonnegative, help="of sgd (0)")
     group.add_argument("--decay", type=nonnegative, help="of the weights, with adamw (0)")

@@ -28,7 +28,7 @@ from rnnspec.language.reading.document import Document, fail
 from rnnspec.language.reading.extend import extend
 from rnnspec.language.reading.reader import read
 from rnnspec.language.spec import Spec
-from rnnspec.language.syntax.faults import did_you_mean, listed
+from rnnspec.language.syntax.faults import did_you_mean, listed, nearest
 from rnnspec.language.syntax.parse import decimal
 from rnnspec.language.syntax.tree import Binary, Call, Expr, Number, Ref, Unary, children
 from rnnspec.language.syntax.yamltext import MAX_BYTES
@@ -36,6 +36,7 @@ from rnnspec.storage import guarded
 from rnnspec.storage.locks import making
 
 _SUFFIXES = (".yaml", ".yml")
+NEAR = 5  # names that a message has of those that are like an unknown one
 
 
 def load(cell: str | os.PathLike[str], /, **settings: object) -> Spec:
@@ -46,12 +47,16 @@ def load(cell: str | os.PathLike[str], /, **settings: object) -> Spec:
     `.errors` lists everything that is wrong, each with its place. Warns (SpecHint) of what is
     written in a form that loses what another keeps, like log(1 + exp(v)).
     """
-    path = _find(os.fspath(cell), None)
+    path = _find(_no_text(os.fspath(cell)), None)
     return _with_hints(_spec(_read_file(path), settings))
 
 
 def loads(text: str, /, **settings: object) -> Spec:
     """The Spec of a YAML text; keywords as for `load`. Raises SpecError."""
+    if "\n" not in text and ":" not in text and (text in spec_names() or is_path(text)):
+        raise SpecError(
+            Problem(f"'{text[:60]}' is a name or a path, and loads() takes a text: load({text[:60]!r}).", 0, 0, "")
+        )
     return _with_hints(_spec(read(text), settings))
 
 
@@ -79,12 +84,20 @@ def spec_path(name: str) -> Path:
     """The file of a cell that comes with rnnspec. Raises SpecError with the nearest names."""
     names = spec_names()
     if name not in names:
-        message = (
-            f"no cell is called '{name[:60]}'.{did_you_mean(name, names)} There are: {listed(names, 200)}. A file is"
-            " given with its .yaml."
-        )
-        raise SpecError(Problem(message, 0, 0, ""))
+        raise SpecError(Problem(_unknown(name, names), 0, 0, ""))
     return specs_folder() / f"{name}.yaml"
+
+
+def _unknown(name: str, names: list[str]) -> str:
+    """What to say of a name that no cell has: the nearest names, and where all are."""
+    first, *others = nearest(name, names, NEAR) or [""]
+    holding = [n for n in names if len(name) > 2 and name.lower() in n and n not in (first, *others)]
+    others = [*others, *holding][:NEAR]
+    near = (f" Did you mean '{first}'?" if first else "") + (f" Near it: {', '.join(others)}." if others else "")
+    return (
+        f"no cell is called '{name[:60]}'.{near} `rnnspec list` has all {len(names)}, `rnnspec list WORD` those with a"
+        " word in their title or source. A file is given with its .yaml."
+    )
 
 
 def digest(spec: Spec) -> str:
@@ -126,6 +139,15 @@ def _plain(expr: Expr) -> object:
 
 
 # --- files ---
+
+
+def _no_text(cell: str) -> str:
+    """The name or path; SpecError for the text of a spec or an equation."""
+    if "\n" in cell.strip() or (not is_path(cell) and ("=" in cell or ": " in cell)):
+        start = cell.strip().split("\n")[0][:40]
+        message = f"'{start}' is no name and no path of a file. The text of a spec is read by loads(text)."
+        raise SpecError(Problem(message, 0, 0, ""))
+    return cell
 
 
 def is_path(cell: str) -> bool:

@@ -25,11 +25,8 @@ def to_yaml(spec: Spec) -> str:
     out."""
     groups = {"inputs": spec.inputs, "states": spec.states, "parameters": spec.parameters}
     lines = ["rnnspec: 1", f"name: {spec.name}", f"title: {json.dumps(spec.title, ensure_ascii=False)}"]
-    lines += [
-        f"{key}: {json.dumps(getattr(spec, key), ensure_ascii=False)}"
-        for key in ("source", "notes")
-        if getattr(spec, key)
-    ]
+    about = {"source": spec.source.given(), "notes": spec.notes}
+    lines += [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in about.items() if value]
     sizes = {
         n: {k: v for k, v in (("meaning", s.meaning), ("default", s.default)) if v}
         for n, s in spec.sizes.items()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from rnnspec.language.draws import Draw
+from rnnspec.language.source import Source
 from rnnspec.language.syntax.tree import Equation, Ref, walk
 from rnnspec.storage.locks import once_only
 
@@ -75,7 +76,7 @@ class Spec:
 
     name: str
     title: str
-    source: str
+    source: Source
     sizes: Mapping[str, Size]
     inputs: Mapping[str, Shape]
     states: Mapping[str, Shape]

@@ -66,6 +66,12 @@ class Probe:
         """The last lag at which the gradient is at least a hundredth of what it is at lag 1."""
         return int(np.flatnonzero(self.norms[1:] >= 0.01 * self.norms[1])[-1] + 1) if self.norms[1] > 0 else 0
 
+    @property
+    def left(self) -> float:
+        """What the gradient is at the first step, in parts of what it is at lag 1; above 1 where it
+        grows."""
+        return float(self.norms[-1] / self.norms[1]) if self.norms[1] > 0 else float("nan")
+
     def to_json(self) -> dict[str, Any]:
         gates = [
             {"name": g.name, "function": g.function, "mean": g.mean, "low": g.low, "high": g.high} for g in self.gates
@@ -76,6 +82,7 @@ class Probe:
             "name": self.name,
             "rate": self.rate,
             "reach": self.reach,
+            "left": self.left,
             **{name: a.tolist() for name, a in arrays.items()},
             "by_state": {name: a.tolist() for name, a in self.by_state.items()},
             "eigenvalues": spectrum,

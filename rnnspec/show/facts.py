@@ -26,7 +26,7 @@ def facts(spec: Spec) -> dict[str, Any]:
     return {
         "name": spec.name,
         "title": spec.title,
-        "source": spec.source,
+        "source": spec.source.to_dict(),
         "equations": list(dict.fromkeys(e.text for e in spec.equations)),
         "sizes": {n: {"meaning": s.meaning, "default": s.default} for n, s in all_sizes(spec).items()},
         "inputs": _lists(spec.inputs),

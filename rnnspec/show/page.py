@@ -45,7 +45,7 @@ def page(spec: Spec, known: Mapping[str, Any]) -> str:
     count, back = known["parameter_count"], known["backward"]
     number = f" ({count['count']:,} at {_at(count['at'])})" if count["at"] and count["count"] is not None else ""
     parts = [
-        [f"{spec.name}: {spec.title}", *([spec.source] if spec.source else [])],
+        [f"{spec.name}: {spec.title}", *([spec.source.to_text()] if spec.source else [])],
         _section("equations", known["equations"]),
         _section("sizes", [_size_line(n, s) for n, s in known["sizes"].items()]),
         _section("inputs", _declared(spec.streams)),

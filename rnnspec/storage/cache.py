@@ -34,6 +34,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -155,6 +156,37 @@ def _opened() -> Iterator[Folder]:
         raise OSError("there is no home directory")
     with opened(base / _environment()) as folder:
         yield folder
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What is kept on disk, of all versions. folder: where, None where there can be no place.
+    trouble: why nothing is kept there, "" where it is."""
+
+    folder: Path | None
+    files: int
+    size: int  # in bytes
+    trouble: str
+
+
+def contents() -> Contents:
+    """What the cache holds, and whether this process may use it; it makes no folder."""
+    base = _base_folder()
+    trouble = "" if base else "there is no home directory"
+    try:
+        if base is not None and base.exists():
+            with opened(base, make=False):
+                pass
+    except OSError as error:
+        trouble = str(error)
+    if base is not None and not trouble:
+        above = next(p for p in (base, *base.parents) if p.exists())
+        trouble = "" if above.is_dir() and os.access(above, os.W_OK) else f"'{above}' can't be written to"
+    sizes = []
+    for path in _our_files(base) if base else ():
+        with contextlib.suppress(OSError):  # gone meanwhile
+            sizes.append(path.stat().st_size)
+    return Contents(base, len(sizes), sum(sizes), trouble)
 
 
 def clear() -> int:

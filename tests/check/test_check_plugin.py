@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 from tiny import cell
 
-from rnnspec.check.run import rows
+from rnnspec.check.run import table_of
 
 RIGHT = cell("h[t] = tanh(w * x[t] + h[t-1] / 2)", name="right", parameters="{w: []}")
 CHOOSES = cell("h[t] = phi(w * x[t]) + h[t-1] / 2", name="chooses", parameters="{w: []}", choices="{phi: [tanh, relu]}")
@@ -71,7 +71,7 @@ def folder(tmp_path: Path) -> Path:
 def test_every_property_is_an_item(folder):
     done = pytest_run(folder, "--rnnspec", "specs", "--collect-only", "-q", "--rnnspec-dtype", "float64")
     items = [line for line in done.stdout.splitlines() if "::" in line]
-    assert len(items) == 4 * len(rows(["float64"])) + 1 and "settings" not in done.stdout
+    assert len(items) == 4 * len(table_of(["float64"])) + 1 and "settings" not in done.stdout
     for name in (
         "right.yaml::against the reference[float64]",
         "chooses.yaml::padding[float64, phi=relu]",

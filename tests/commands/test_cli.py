@@ -17,16 +17,34 @@ import numpy as np
 import pytest
 from train_parts import TEXT, MiniLayer
 
-from rnnspec.commands.cli import main
+from rnnspec.check.report import Result
+from rnnspec.commands.cli import main, make_parser
+from rnnspec.commands.list import table
 from rnnspec.language.load import load, loads, spec_names
 
-COMMANDS = ("list", "show", "check", "train", "probe", "new", "diff", "pack", "verify")
+COMMANDS = (
+    "list",
+    "show",
+    "check",
+    "train",
+    "probe",
+    "new",
+    "diff",
+    "pack",
+    "verify",
+    "help",
+    "cite",
+    "completion",
+    "doctor",
+    "cache",
+)
 SMALL = ("--hidden", "8", "--embed", "4", "--batch", "4", "--length", "8", "--steps", "30", "--sample", "40")
 
 
 @pytest.fixture(autouse=True)
 def workplace(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setattr("rnnspec.train.layers.Recurrent", MiniLayer)
     Path("text.txt").write_text(TEXT)
     return tmp_path
@@ -62,8 +80,49 @@ def test_help_and_version(capsys):
     assert capsys.readouterr().out.startswith("rnnspec ")
 
 
+def test_no_command_is_answered_by_the_help(capsys):
+    assert run() == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("usage: rnnspec") and "list the cells that come with rnnspec" in out and not err
+
+
 @pytest.mark.parametrize(
-    "argv", [(), ("lst",), ("train", "lstm", "--bogus"), ("show",), ("show", "lstm", "--stage", "nonsense")]
+    "argv, usage, said",
+    [
+        (("train", "lstm", "--hid", "3"), "train", "--hid is not written in full. Did you mean --hidden?"),
+        (("train", "lstm", "--re", "3"), "train", "Did you mean --retain or --resume?"),
+        (("train", "lstm", "--opimizer", "sgd"), "train", "Did you mean --optimizer?"),
+        (("train", "--help", "--x"), "train", None),
+        (("train", "lstm", "--bogus"), "train", "unrecognized arguments: --bogus."),
+        (("show", "lstm", "--steps", "3"), "show", "It is an option of `rnnspec train`"),
+        (("show", "lstm", "gru"), "show", "unrecognized arguments: gru."),
+        (("show", "lstm", "--stage", "grap"), "show", "not 'grap'. Did you mean 'graph'?"),
+        (("--json", "list"), "[-h] [--version] COMMAND", "It is an option of `rnnspec list`"),
+        (("lst",), "[-h] [--version] COMMAND", "no command 'lst'. Did you mean 'list'? The commands are: list, show"),
+        (("lstm",), "[-h] [--version] COMMAND", "It is a cell: rnnspec show lstm"),
+        (("my.yaml",), "[-h] [--version] COMMAND", "It is a cell: rnnspec show my.yaml"),
+    ],
+    ids=lambda v: " ".join(v) if isinstance(v, tuple) else "",
+)
+def test_what_is_not_known_is_answered_by_usage_and_what_may_be_meant(argv, usage, said, capsys):
+    code = run(*argv)
+    out, err = capsys.readouterr()
+    assert f"usage: rnnspec {usage}" in (out if said is None else err)
+    assert (code, err) == (0, "") if said is None else code == 2 and said in err
+
+
+def test_no_option_is_known_by_its_beginning():
+    """Of every command: what begins like an option is none, today and when there are more."""
+    assert all(not parser.allow_abbrev for parser in make_parser().beside.values())
+
+
+@pytest.mark.parametrize("spelling", ["--optimiser", "--optimizer"])
+def test_both_spellings_are_one_option(spelling):
+    assert make_parser().parse_args(["train", "lstm", spelling, "sgd"]).optimiser == "sgd"
+
+
+@pytest.mark.parametrize(
+    "argv", [("lst",), ("train", "lstm", "--bogus"), ("show",), ("show", "lstm", "--stage", "nonsense")]
 )
 def test_bad_use_exits_2(argv, capsys):
     assert run(*argv) == 2
@@ -134,6 +193,30 @@ def test_list_as_a_table(capsys):
     )  # 4 gates: two matrices [128, 128] and a bias
 
 
+@pytest.mark.parametrize("columns", [80, 100, 160])
+@pytest.mark.parametrize("more", [(), ("--sort", "year"), ("minimal gated",)], ids=" ".join)
+def test_list_keeps_name_and_title_whole_in_any_width(columns, more, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert run("list", *more) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert all(len(line) <= columns for line in [head, *lines])
+    start, found = head.index("title"), {}
+    for line in lines:
+        name = line.split()[0] if not line.startswith(" ") else name  # noqa: F821, set by the line before
+        found[name] = f"{found.get(name, '')} {line[start:]}".strip()
+    assert len(found) > 3 and all(found[name] == load(name).title for name in found)
+    assert "year" in head or "--sort" not in more  # what was asked for has room before the rest
+
+
+def test_list_drops_numbers_first():
+    row = {"name": "a", "year": 2000, "states": ["h"], "gates": ["f"], "parameters": 1, "flop": 2}
+    rows = [row | {"libraries": [], "title": "T"}]
+    heads = {width: table(rows, width).splitlines()[0].split() for width in (200, 44, 20, 5)}
+    assert heads[200][:4] == ["name", "year", "states", "gates"] and "parameters" in heads[200]
+    assert heads[44] == ["name", "year", "states", "gates", "libraries", "title"]
+    assert heads[20] == ["name", "states", "title"] and heads[5] == ["name", "title"]
+
+
 def test_list_as_json(capsys):
     assert run("list", "--json") == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
@@ -150,6 +233,7 @@ def test_list_as_json(capsys):
         ),  # eight products, two sums and a function in each of four gates, and five operations
         "libraries": ["keras.LSTM", "onnx.LSTM", "torch.LSTM"],
         "outputs": ["h"],
+        "source": load("lstm").source.to_dict(),
     }
     assert {name for name, row in rows.items() if not row["parameters"]} == {n for n in rows if not load(n).trained}
 
@@ -191,49 +275,113 @@ def test_show_passes_on_what_was_asked(monkeypatch, capsys):
     assert capsys.readouterr().out == "text\ntext\n"
 
 
+class Battery:
+    """Stands in for the battery: yields these results, and keeps what it was asked."""
+
+    def __init__(self, monkeypatch, *results):
+        self.results, self.asked = results, []
+        monkeypatch.setattr("rnnspec.check.run.check_each", self)
+
+    def __call__(self, cells, progress, dtypes, **chosen):
+        self.asked.append((list(cells), tuple(dtypes), chosen))
+        progress("gradients", 1, 2)
+        variant = types.SimpleNamespace(name="rnn")
+        for result in self.results:
+            if isinstance(result, BaseException):
+                raise result
+            yield variant, result if isinstance(result, tuple) else (result,)
+
+
+def result(name="schema", dtype="reference", passed=True):
+    return Result(name, dtype, passed, None if passed else 1.0, None if passed else 0.0, "why", 1.0)
+
+
 @pytest.mark.parametrize("passed, code", [(True, 0), (False, 1)])
 def test_check_exits_with_the_verdict(passed, code, monkeypatch, capsys):
-    report = types.SimpleNamespace(
-        passed=passed, to_text=lambda: "verdict", to_json=lambda: json.dumps({"passed": passed})
-    )
-    asked = []
+    battery = Battery(monkeypatch, result(), result("padding", "float32", passed))
+    assert run("check", "lstm", "gru") == code
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == ["rnn", "  schema".ljust(26) + "ok", "  kernels".ljust(26) + "float32"]
+    assert lines[-1].startswith(f"{1 + passed} passed, {1 - passed} failed")
+    assert run("check", "--json") == code
+    found = json.loads(capsys.readouterr().out)
+    assert found["passed"] == passed and found["complete"] and len(found["cells"][0]["results"]) == 2
+    both = ("float32", "float64")
+    assert battery.asked == [
+        (cells, both, {"properties": [], "settings": {}}) for cells in (["lstm", "gru"], spec_names())
+    ]
 
-    def check_cells(cells, progress):
-        asked.append(cells)
-        progress("gradients", 1, 2)
-        return report
 
-    monkeypatch.setitem(sys.modules, "rnnspec.check", types.SimpleNamespace(check_cells=check_cells))
-    assert run("check", "lstm", "gru") == code and run("check", "--json") == code
-    assert asked == [["lstm", "gru"], spec_names()]
-    text, _, rest = capsys.readouterr().out.partition("\n")
-    assert text == "verdict" and json.loads(rest) == {"passed": passed}
+def test_check_of_many_cells_has_a_line_for_each(monkeypatch, capsys):
+    Battery(monkeypatch, result(), result("padding", "float32", False))
+    assert run("check", "lstm", "gru", "rnn", "mgu") == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["rnn", "1", "passed", "0", "skipped", "1", "FAILED", "2.0", "s"]
+    assert lines[1] == "  padding, float32: why"
+
+
+def test_check_passes_on_what_was_asked(monkeypatch):
+    battery = Battery(monkeypatch, result())
+    assert run("check", "rnn", "--quick", "--choice", "phi=relu") == 0
+    assert run("check", "rnn", "--dtype", "float64", "--property", "padding", "--property", "schema") == 0
+    assert battery.asked == [
+        (["rnn"], (), {"properties": [], "settings": {"phi": "relu"}}),
+        (["rnn"], ("float64",), {"properties": ["padding", "schema"], "settings": {}}),
+    ]
+    assert run("check", "lstm", "--choice", "phi=relu") == 2  # lstm has no such choice
+
+
+@pytest.mark.parametrize("what", ["text", "json"])
+def test_what_was_found_before_ctrl_c_is_told(what, monkeypatch, tmp_path, capsys):
+    Battery(monkeypatch, result(), result("padding", "float32", False), KeyboardInterrupt())
+    junit = tmp_path / "out.xml"
+    assert run("check", "lstm", "--junit", str(junit), *(["--json"] if what == "json" else [])) == 130
+    out = capsys.readouterr().out
+    if what == "json":
+        found = json.loads(out)
+        assert not found["complete"] and [r["property"] for r in found["cells"][0]["results"]] == ["schema", "padding"]
+    else:
+        assert "FAILED rnn, padding, float32: why" in out
+        assert out.splitlines()[-1] == "1 passed, 1 failed, 0 skipped, in 2 s; stopped before all was checked"
+    assert "padding[float32]" in junit.read_text()
+
+
+def test_results_are_printed_as_they_come(monkeypatch, capsys):
+    """Also where nobody has a terminal: a pipe gets each line when it is known."""
+    seen = []
+
+    class Slow(Battery):
+        def __call__(self, *args, **chosen):
+            for one in super().__call__(*args, **chosen):
+                yield one
+                seen.append(capsys.readouterr().out)
+
+    Slow(monkeypatch, result(), result("examples"))
+    assert run("check", "rnn") == 0
+    assert [text.split() for text in seen] == [["rnn", "schema", "ok"], ["examples", "ok"]]
 
 
 def test_check_writes_junit_or_nothing(monkeypatch, tmp_path, capsys):
-    report = types.SimpleNamespace(passed=True, to_text=lambda: "verdict", to_junit=lambda: "<testsuites/>")
-    monkeypatch.setitem(sys.modules, "rnnspec.check", types.SimpleNamespace(check_cells=lambda cells, progress: report))
+    Battery(monkeypatch, result())
     assert run("check", "lstm", "--junit", str(tmp_path / "out.xml")) == 0
-    assert (tmp_path / "out.xml").read_text() == "<testsuites/>"
-    monkeypatch.setitem(
-        sys.modules, "rnnspec.check", types.SimpleNamespace(check_cells=None)
-    )  # what can't be written is said before anything is checked
+    assert "<testsuites>" in (tmp_path / "out.xml").read_text()
+    # what can't be written is said before anything is checked
+    battery = Battery(monkeypatch, result())
     for path in (tmp_path / "no" / "out.xml", tmp_path):
         assert run("check", "lstm", "--junit", str(path)) == 2 and "--junit: " in capsys.readouterr().err
-    assert not list(tmp_path.glob("**/*.tmp"))
+    assert not list(tmp_path.glob("**/*.tmp")) and not battery.asked
 
 
 def test_a_report_is_shown_where_its_junit_can_not_be_written(monkeypatch, tmp_path, capsys):
-    report = types.SimpleNamespace(passed=True, to_text=lambda: "verdict", to_junit=lambda: "<testsuites/>")
+    class Removes(Battery):
+        def __call__(self, *args, **chosen):
+            (tmp_path / "here").rmdir()
+            return super().__call__(*args, **chosen)
 
-    def check_cells(cells, progress):
-        (tmp_path / "here").rmdir()
-        return report
-
-    monkeypatch.setitem(sys.modules, "rnnspec.check", types.SimpleNamespace(check_cells=check_cells))
+    Removes(monkeypatch, result())
     (tmp_path / "here").mkdir()
     assert run("check", "lstm", "--junit", str(tmp_path / "here" / "out.xml")) == 2
-    assert "verdict" in capsys.readouterr().out
+    assert "1 passed" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("path", [".", ""])
@@ -250,6 +398,11 @@ def test_a_folder_is_no_picture(path, capsys):
         (["--compiled", "3"], "--compiled K goes with --random N"),
         (["--random", "3", "--junit", "f"], "--junit is for the properties"),
         (["lstm", "--accuracy", "--junit", "f"], "--junit is for the properties"),
+        (["lstm", "--accuracy", "--quick"], "--quick is for the properties"),
+        (["--random", "3", "--dtype", "float32"], "--dtype is for the properties"),
+        (["lstm", "--quick", "--dtype", "float32"], "--quick looks at no kernel"),
+        (["--choice", "phi=relu"], "--choice is of a cell"),
+        (["rnn", "--property", "paddin"], "Did you mean 'padding'?"),
     ],
     ids=lambda v: " ".join(v) if isinstance(v, list) else "",
 )
@@ -487,8 +640,6 @@ def environment():
 def test_the_commands_of_the_readme_can_be_given():
     """Every `rnnspec ...` line of a shell block of the README is understood."""
     import shlex
-
-    from rnnspec.commands.cli import make_parser
 
     blocks = Path(__file__).resolve().parents[2].joinpath("README.md").read_text().split("```sh\n")[1:]
     lines = [line for block in blocks for line in block.split("```")[0].splitlines() if line.startswith("rnnspec ")]

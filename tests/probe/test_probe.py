@@ -9,13 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cells import kernel
+from tiny import cell as tiny_cell
 
 import rnnspec
 from rnnspec.backends import reference
 from rnnspec.commands.cli import main
+from rnnspec.commands.probe import table
 from rnnspec.commands.probe_run import of_run, own_parameters
 from rnnspec.errors import UnsupportedError
-from rnnspec.probe import initial, probe
+from rnnspec.language.load import loads
+from rnnspec.probe import ProbeSubject, initial, probe
 from rnnspec.probe.figure import style
 from rnnspec.probe.measure import jacobian
 from rnnspec.symbolic.adjoint import adjoint
@@ -109,6 +112,45 @@ def test_gates_that_keep_carry_the_gradient():
 def test_a_state_too_large_is_refused():
     with pytest.raises(UnsupportedError, match=r"2,400 numbers; at most 1,024 .* smaller --hidden"):
         probe(subject("lstm", hidden=1200, steps=1))
+
+
+@pytest.mark.parametrize(
+    ("factor", "said"),
+    [
+        (0.5, "0.5000 times per step back; less than a hundredth of lag 1 is left beyond lag 7"),
+        (0.96, "0.9600 times per step back; 0.64 of lag 1 is left at lag 12, the first step"),
+        (1.0, "1.0000 times per step back; 1 of lag 1 is left at lag 12, the first step"),
+        (1.5, "1.5000 times per step back; 86 times lag 1 at lag 12, the first step"),
+    ],
+)
+def test_what_is_left_is_what_was_measured(factor, said):
+    """Of a gradient that is there still at the first step, or grows, no hundredth is spoken of."""
+    spec = loads(tiny_cell(f"h[t] = {factor} * h[t-1] + 0 * x[t]"))
+    ones = {"x": np.ones((12, 2))}
+    found = probe(ProbeSubject("tested", spec, {}, {}, ones, (12, 2)))
+    assert said in table([found]) and found.to_json()["left"] == pytest.approx(factor**11)
+
+
+def test_one_cell_that_can_not_be_measured_leaves_the_others(tmp_path, monkeypatch, capsys):
+    """Too large, exploding or out of memory: the others are told, drawn and in the JSON."""
+    monkeypatch.chdir(tmp_path)
+    Path("explode.yaml").write_text(tiny_cell("h[t] = x[t] + 9 * h[t-1] * h[t-1]", name="explode"))
+    argv = ["probe", "rnn", "lstm", "explode.yaml", "--hidden", "5", "--length", "12", "--rows", "2"]
+    monkeypatch.setattr("rnnspec.probe.measure.LARGEST", 9)
+    drawn = []
+    monkeypatch.setattr("rnnspec.commands.probe.draw", lambda probes, base: drawn.append((len(probes), base)) or [base])
+    assert main([*argv, "--out", "why"]) == 2
+    out, err = capsys.readouterr()
+    assert out.startswith("rnn\n") and "lstm" not in out
+    assert "rnnspec probe: lstm: the states of lstm are 10 numbers; at most 9" in err
+    assert "rnnspec probe: explode: " in err and "isn't finite" in err
+    assert main([*argv, "--json"]) == 2
+    found = json.loads(capsys.readouterr().out)
+    assert [c["name"] for c in found["cells"]] == ["rnn"] and [f["name"] for f in found["failed"]] == [
+        "lstm",
+        "explode",
+    ]
+    assert main(["probe", "lstm", *argv[4:], "--out", "none"]) == 2 and drawn == [(1, "why")]
 
 
 @pytest.mark.parametrize("cell", ["rnn", "gru_reset_before", "lstm"])

@@ -211,7 +211,7 @@ class _Maker:
             "rnnspec_pack": FORMAT,
             "cell": spec.name,
             "title": spec.title,
-            "source": spec.source,
+            "source": spec.source.to_text(),
             "seed": self.seed,
             "digits": DIGITS,
             "inputs": {n: list(s) for n, s in spec.inputs.items()},

@@ -15,13 +15,16 @@ from rnnspec.backends.numbers import Numbers
 from rnnspec.check.kinds import ArrayKind, Key, Values
 from rnnspec.check.outcome import Outcome, at_sizes, largest
 from rnnspec.check.properties.conditioning import allowed, rounding_spread
-from rnnspec.check.sampling import Case, Shapes, undefined_derivatives
+from rnnspec.check.sampling import Case, Shapes
+from rnnspec.check.stopped import with_stopped
 from rnnspec.check.subject import Subject, run_kernel, run_reference
 from rnnspec.check.tolerances import COMPLEX_STEP, DIFFERENCES, DOT_PRODUCT, FREEDOM, KINK_DERIVATIVE, ROUNDING, STEP
+from rnnspec.symbolic.graph import Graph
 from rnnspec.symbolic.tangent import tangent_of
 
 SHAPES = (Shapes(4, 2, (3, 2, 5)), Shapes(3, 3, (1, 4, 2), ragged=True))
 TINY = 1e-40  # of a complex step: its square is nothing beside 1
+Stopped = tuple[Graph, dict[str, Array]]  # what `with_stopped` gives
 Groups = dict[str, dict[str, Array]]  # "params", "inputs", "states" -> name -> array
 GRADIENT = {"params": ArrayKind.PARAM_GRADIENT, "inputs": ArrayKind.INPUT_GRADIENT, "states": ArrayKind.STATE_GRADIENT}
 
@@ -30,11 +33,10 @@ GRADIENT = {"params": ArrayKind.PARAM_GRADIENT, "inputs": ArrayKind.INPUT_GRADIE
 def complex_step(known: Subject, shapes: Shapes) -> Outcome:
     """The adjoint along random directions of each parameter, input and state: imag(L(v + i e d)) /
     e, which has no truncation error. Comparisons look at the real part, so it is right on both
-    sides of a kink."""
-    if why := undefined_derivatives(known.graph):
-        return Outcome(skipped=why)
+    sides of a kink. What stop_gradient and straight_through stop is held at its values, as inputs.
+    """
     case = known.draw(shapes, f"complex step {shapes.number}", KINK_DERIVATIVE)
-    gradients = run_reference(known, case)
+    gradients, stopped = run_reference(known, case), with_stopped(known.graph, case)
     rng = np.random.default_rng([known.seed, shapes.number])
     outcomes = []
     for group, kind in GRADIENT.items():
@@ -50,7 +52,7 @@ def complex_step(known: Subject, shapes: Shapes) -> Outcome:
             outcomes.append(
                 agree(
                     found,
-                    complex_derivative(known, case, along),
+                    complex_derivative(stopped, case, along),
                     size,
                     COMPLEX_STEP,
                     f"{Key(kind, name)} at {case.about()}",
@@ -60,17 +62,18 @@ def complex_step(known: Subject, shapes: Shapes) -> Outcome:
     return largest(outcomes)
 
 
-def complex_derivative(known: Subject, case: Case, along: Groups) -> float:
+def complex_derivative(stopped: Stopped, case: Case, along: Groups) -> float:
     """The derivative of the loss along a direction of some or all arrays, by a complex step of the
-    definition."""
+    definition. stopped: its graph, and the inputs that hold what is stopped."""
+    graph, held = stopped
     moved = {
         g: {n: a + 1j * TINY * along[g][n] if n in along.get(g, {}) else a for n, a in getattr(case, g).items()}
         for g in GRADIENT
     }
     run = reference.forward(
-        known.graph,
+        graph,
         moved["params"],
-        moved["inputs"],
+        moved["inputs"] | held,
         moved["states"],
         case.lengths,
         sizes=case.sizes,
@@ -157,17 +160,17 @@ def directions(known: Subject, case: Case, rng: np.random.Generator) -> Groups:
 @at_sizes(lambda known: (*SHAPES, Shapes(6, 5, (known.lanes() + 1, known.lanes() - 1), ragged=True)))
 def differences(known: Subject, shapes: Shapes) -> Outcome:
     """The kernel's own gradients against central differences of the kernel, along random directions
-    of everything at once."""
+    of everything at once; of a cell that stops gradients, against those of the definition with what
+    is stopped as inputs."""
     if known.dtype != "float64":
         return Outcome(skipped="differences need float64")
-    if why := undefined_derivatives(known.graph):
-        return Outcome(skipped=why)
     small = shapes.number < len(SHAPES)  # the larger case has too many values to keep all of them far from kinks
     case = known.draw(shapes, f"differences {shapes.number}", KINK_DERIVATIVE if small else 10 * STEP)
     gradients = run_kernel(known.compiled(), case)
     along = directions(known, case, np.random.default_rng([known.seed, shapes.number]))
     step = STEP if small else STEP / 10
-    (ahead, size), (behind, _) = (_moved_loss(known, case, along, s) for s in (step, -step))
+    stopped = with_stopped(known.graph, case)
+    (ahead, size), (behind, _) = (_moved_loss(known, stopped, case, along, s) for s in (step, -step))
     found, scale = reverse_derivative(gradients, along)
     unseen = (
         FREEDOM * ROUNDING["float64"] * size / step
@@ -175,8 +178,13 @@ def differences(known: Subject, shapes: Shapes) -> Outcome:
     return agree(found, (ahead - behind) / (2 * step), max(scale, unseen / DIFFERENCES), DIFFERENCES, case.about())
 
 
-def _moved_loss(known: Subject, case: Case, along: Groups, step: float) -> tuple[float, float]:
+def _moved_loss(known: Subject, stopped: Stopped, case: Case, along: Groups, step: float) -> tuple[float, float]:
     groups: dict[str, Any] = {g: {n: a + step * along[g][n] for n, a in getattr(case, g).items()} for g in GRADIENT}
     moved = replace(case, **groups)
+    graph, held = stopped
+    if held:
+        given = (moved.params, moved.inputs | held, moved.states, moved.lengths)
+        frozen = reference.forward(graph, *given, sizes=moved.sizes, lead=moved.lead)
+        return _loss(frozen.outputs, frozen.final, case)
     run = known.compiled().infer(moved.params, moved.inputs, moved.states, moved.lengths, **moved.extent)
     return _loss(run.outputs, run.final, case)

@@ -21,6 +21,7 @@ from rnnspec.language.meaning.unroll import lower_taps, unroll, with_numbers
 from rnnspec.language.reading.document import RESERVED, SECTIONS, Document, Entry, reserved
 from rnnspec.language.sizes import SizeError, canonical_size, size_names
 from rnnspec.language.spec import Choice, Shape, Size, Spec
+from rnnspec.language.syntax import habits
 from rnnspec.language.syntax.faults import Faults, did_you_mean, listed
 from rnnspec.language.syntax.tree import Equation, Place, Ref, walk
 
@@ -51,7 +52,7 @@ def check(document: Document, settings: Settings) -> Spec:
     scope = Scope(kinds, constants, chosen, functions, document.broken, unrolled)
     equations = lower_taps(resolve(document, scope, faults), {*kinds, *(r.target for r in unrolled.rounds)}, faults)
     _check_defined(document, faults)
-    _check_used(document, in_shapes, faults)
+    _check_used(document, in_shapes, kinds, faults)
     _check_ranks(document, faults)
     ordered = _ordered(equations, faults)
     shapes = _all_shapes(document, equations, ordered, scope.named("size"), faults)
@@ -181,7 +182,7 @@ def _check_defined(document: Document, faults: Faults) -> None:
             faults.add(f"the state '{name}' is never defined. Write an equation {name}[t] = ...", entry.at)
 
 
-def _check_used(document: Document, in_shapes: set[str], faults: Faults) -> None:
+def _check_used(document: Document, in_shapes: set[str], kinds: Mapping[str, str], faults: Faults) -> None:
     if document.broken or document.problems:  # what uses it may be what can't be read
         return
     used = (
@@ -190,6 +191,8 @@ def _check_used(document: Document, in_shapes: set[str], faults: Faults) -> None
         | {e.value.argument for e in document.noise.values()}
         | {a.text for entry in document.apply for a in entry.arguments}
     )
+    meant = (habits.of_step(name, (*document.inputs, *document.states)) for name in used_names(document) - set(kinds))
+    used |= {found[0] for found in meant if found}  # x_t, which is told of already, is no reason to take x out
     for section in ("inputs", "parameters", "constants", "choices", "functions"):
         for name, entry in getattr(document, section).items():
             if name not in used:

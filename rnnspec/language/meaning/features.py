@@ -65,7 +65,8 @@ def feature_shape(name: str, args: Sequence[Expr], shapes: Sequence[Shape]) -> S
 
 def _vector(name: str, arg: Expr, shape: Shape) -> Shape:
     if len(shape) != 1:
-        raise FeatureError(f"'{name}' takes a vector, and {described(arg, shape)}.")
+        product = " Write '@' for the product of a matrix and a vector." if name == "dot" and len(shape) == 2 else ""
+        raise FeatureError(f"'{name}' takes a vector, and {described(arg, shape)}.{product}")
     return shape
 
 

@@ -20,6 +20,7 @@ from rnnspec.language.meaning.scope import TIMED, Scope, with_article
 from rnnspec.language.meaning.unroll import NotWholeError, Round, whole
 from rnnspec.language.reading.document import Document
 from rnnspec.language.sizes import SizeError, size_names, size_of
+from rnnspec.language.syntax import habits
 from rnnspec.language.syntax.faults import Faults, did_you_mean, listed
 from rnnspec.language.syntax.parse import MAX_DELAY
 from rnnspec.language.syntax.tokens import MAX_NESTING
@@ -304,11 +305,17 @@ class _Resolver:
         timed = self.scope.named(*TIMED)
         fixed = [*self.values, *self.scope.named("parameter", "constant", "once")]
         known = list(self.args or ()) + fixed if self.args is not None else (timed if time is not None else fixed)
+        meant = habits.of_step(name, timed) if self.args is None and time is None else None
         near = did_you_mean(name, [*known, *timed, *fixed] if self.args is None else known)
-        advice = near or (
-            " Define it by an equation, or declare it."
-            if time is not None
-            else " Declare it under parameters or constants."
+        advice = (
+            f" Write {meant[1]} for the value of that step."
+            if meant
+            else near
+            or (
+                " Define it by an equation, or declare it."
+                if time is not None
+                else " Declare it under parameters or constants."
+            )
         )
         return self.fault(f"unknown name '{name}' in {self.within}. Known here: {listed(known)}.{advice}", at)
 
@@ -379,7 +386,7 @@ class _Resolver:
             *FEATURES,
             "where",
         ]
-        near = did_you_mean(name, known)
+        near = habits.of_call(name) or did_you_mean(name, known)
         return self.fault(
             f"unknown function '{name}' in {self.within}.{near} Known here: {listed(known, 50)}.", at, *args
         )

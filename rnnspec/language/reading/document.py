@@ -11,6 +11,7 @@ from rnnspec.errors import Problem, SpecError
 from rnnspec.language.draws import Stated
 from rnnspec.language.features import FEATURES
 from rnnspec.language.functions import FUNCTIONS
+from rnnspec.language.source import Source
 from rnnspec.language.spec import STEP, Default, Example, Init, Shape, Size
 from rnnspec.language.syntax.faults import Faults
 from rnnspec.language.syntax.tree import Equation, Expr, Place
@@ -77,7 +78,7 @@ class Document:
     keys: Mapping[str, Place]
     name: str = ""
     title: str = ""
-    source: str = ""
+    source: Source = field(default_factory=Source)
     notes: str = ""
     extends: Entry[str] | None = None
     sizes: Mapping[str, Entry[Size]] = field(default_factory=dict)

@@ -85,7 +85,7 @@ def join(base: Document, own: Document) -> Document:
         lines={**base.lines, **own.lines},
         keys={**base.keys, **own.keys},
         title=own.title or base.title,
-        source=own.source or base.source,
+        source=own.source,  # what a cell is from says nothing of the cells that start from it
         notes=own.notes or base.notes,
         broken=base.broken | own.broken,
         outputs=own.outputs or base.outputs,

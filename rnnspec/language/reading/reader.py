@@ -19,6 +19,7 @@ from rnnspec.language.draws import Stated, stated
 from rnnspec.language.reading.document import AppliedTransform, Argument, Definition, Document, Entry
 from rnnspec.language.reading.initialisers import FORMS, INITIALISERS, initialiser
 from rnnspec.language.reading.placed import placed, targets
+from rnnspec.language.reading.sources import source
 from rnnspec.language.reading.values import Values
 from rnnspec.language.sizes import reads_as_size
 from rnnspec.language.spec import Default, Example, Size
@@ -330,7 +331,7 @@ _KEYS: dict[str, Callable[[Reader, Node], dict[str, object]]] = {
     "name": Reader.name,
     "extends": Reader.extends,
     "title": lambda r, n: {"title": r.values.text(n, "title").strip()},
-    "source": lambda r, n: {"source": r.values.text(n, "source").strip()},
+    "source": lambda r, n: {"source": source(r.values, n)},
     "notes": lambda r, n: {"notes": r.values.text(n, "notes").strip()},
     "sizes": Reader.sizes,
     "inputs": lambda r, n: {

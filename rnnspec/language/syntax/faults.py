@@ -43,13 +43,19 @@ class Faults:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """' Did you mean 'z'?', or nothing where no known name is near."""
+    near = nearest(word, known, 1)
+    return f" Did you mean '{near[0]}'?" if near else ""
+
+
+def nearest(word: str, known: Iterable[str], most: int) -> list[str]:
+    """At most so many of the known names, the nearest to the word first; those that are not near
+    are left out."""
     candidates = list(known)
-    if len(candidates) > 200 or len(word) > 60:  # difflib is quadratic: not worth a second of waiting
-        return ""
+    if len(candidates) > 500 or len(word) > 60:  # difflib is quadratic: not worth a second of waiting
+        return []
     lowered = {c.lower(): c for c in reversed(candidates)}
     cutoff = 0.9 if len(word) == 1 else 0.5 if len(word) < 4 else 0.6
-    near = difflib.get_close_matches(word.lower(), list(lowered), n=1, cutoff=cutoff)
-    return f" Did you mean '{lowered[near[0]]}'?" if near else ""
+    return [lowered[name] for name in difflib.get_close_matches(word.lower(), list(lowered), n=most, cutoff=cutoff)]
 
 
 def listed(names: Iterable[str], most: int = 16) -> str:

@@ -15,6 +15,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from rnnspec.errors import Problem, SpecError
+from rnnspec.language.syntax import habits
 from rnnspec.language.syntax.tokens import MAX_NESTING, Header, Refusal, Statement, Token, code_of, split_statements
 from rnnspec.language.syntax.tree import Binary, Call, Equation, Expr, Loop, Number, Place, Ref, Unary
 
@@ -104,13 +105,9 @@ def _equation(statement: Statement, text: _Text) -> Equation:
     right = tokens[split + 1 :]
     if not right:
         raise _RefusedError(_at(tokens[split], f"the right side of the equation for '{target}' is missing."))
-    for token in right:
+    for number, token in enumerate(right):
         if token.text == "=":
-            raise _RefusedError(
-                _at(
-                    token, "a second '=' in one equation. Arguments have no names; equal values are compared with '=='."
-                )
-            )
+            raise _RefusedError(_second_equals(right, number))
     value = _Reader(right, text).read(tokens[split].row, tokens[split].column + 1)
     lines = [code_of(text.rows[row]).strip() for row in range(tokens[0].row, tokens[-1].row + 1)]
     loop, first = _loop(statement.loop, text), tokens[0]
@@ -146,6 +143,25 @@ def _loop(header: Header | None, text: _Text) -> Loop | None:
 
 def _at(token: Token, message: str) -> Refusal:
     return Refusal(message, token.row, token.column, len(token.text))
+
+
+def _second_equals(right: list[Token], number: int) -> Refusal:
+    """What to say of an '=' on the right side of an equation."""
+    before = right[number - 1] if number else right[0]
+    names, opened = [""], 0  # of the functions whose brackets are open
+    for first, token in zip([None, *right], right[:number]):
+        if token.text == "(":
+            names.append(first.text if first is not None and first.kind == "name" else "")
+            opened += 1
+        elif token.text == ")":
+            names.pop()
+            opened -= 1
+    hint = habits.of_argument(before.text, names[-1]) if names[-1] and before.kind == "name" else ""
+    if hint:
+        return _at(before, f"the arguments of '{names[-1]}' are given by position.{hint}")
+    return _at(
+        right[number], "a second '=' in one equation. Arguments have no names; equal values are compared with '=='."
+    )
 
 
 def _target(left: list[Token], equals: Token, text: _Text) -> tuple[str, bool, Expr | None]:
@@ -251,7 +267,10 @@ class _Reader:
             case ast.Attribute(value=operand, attr="T"):
                 return Unary("T", self.expr(operand, deeper), at)
             case ast.Attribute(attr=attribute):
-                raise self.refuse(node, f"attributes ('.{attribute[:40]}') are not offered.")
+                hint = habits.of_member(ast.unparse(node)[:80])
+                raise self.refuse(node, f"attributes ('.{attribute[:40]}') are not offered.{hint}")
+            case ast.List():
+                raise self.refuse(node, "lists are not offered. Arguments stand one after another: concat(a, b).")
             case ast.Tuple(elts=elements):
                 raise self.refuse(
                     elements[1] if len(elements) > 1 else node,
@@ -292,7 +311,8 @@ class _Reader:
 
     def call(self, node: ast.Call, depth: int) -> Expr:
         if not isinstance(node.func, ast.Name):
-            raise self.refuse(node, "only a function of the language can be called, by its name.")
+            hint = habits.of_attribute(ast.unparse(node.func)[:80]) if isinstance(node.func, ast.Attribute) else ""
+            raise self.refuse(node.func, f"only a function of the language can be called, by its name.{hint}")
         if node.keywords or any(isinstance(a, ast.Starred) for a in node.args):
             raise self.refuse(node, f"the arguments of '{node.func.id}' are given by position.")
         at = self.place(node.func)

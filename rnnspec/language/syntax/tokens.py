@@ -11,6 +11,8 @@ import keyword
 import re
 from dataclasses import dataclass, field
 
+from rnnspec.language.syntax import habits
+
 MAX_NESTING = 100
 MAX_TOKENS = 4000  # of one equation; CPython's parser is bounded by this on a long chain of operators
 
@@ -36,8 +38,8 @@ _REFUSED = {
     ":=": "':=' is not offered. Write each name on a line of its own.",
     "->": "'->' is not offered.",
     ";": "';' is not offered. Write one equation a line.",
-    "{": "'{' is not offered. Use round brackets.",
-    "}": "'}' is not offered. Use round brackets.",
+    "{": "'{' is not offered. Use round brackets; h_{t-1} is written h[t-1], W_{f} is W_f.",
+    "}": "'}' is not offered. Use round brackets; h_{t-1} is written h[t-1], W_{f} is W_f.",
     "..": "'..' stands in the head of an inner loop only: for k in 1..3:",
     ":": (
         "':' ends the head of an inner loop (for k in 1..3:) and stands nowhere else. Write part(v, first, length) for"
@@ -45,7 +47,10 @@ _REFUSED = {
     ),
     '"': "strings are not offered.",
     "'": "strings are not offered.",
-    "\\": "'\\' is not offered. An equation goes on over several lines inside brackets.",
+    "\\": (
+        "'\\' is not offered. What LaTeX writes \\sigma(v) is sigmoid(v) here; an equation goes on over several lines"
+        " inside brackets."
+    ),
 }
 _REFUSED |= {op: f"'{op}' is not offered. Each name is defined once, with '='." for op in ("+=", "-=", "*=", "/=")}
 _KEYWORDS = {
@@ -207,6 +212,7 @@ def _bad_character(character: str, row: int, column: int) -> Refusal:
     message = (
         _REFUSED.get(character)
         or f"the character {character!a} is not of the language: names and operators are plain ASCII."
+        f"{habits.of_character(character)}"
     )
     return Refusal(message, row, column)
 
