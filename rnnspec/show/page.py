@@ -59,8 +59,8 @@ def page(spec: Spec, known: Mapping[str, Any]) -> str:
         _section("outputs, at every step", [", ".join(spec.outputs)]),
         _section(
             "backward, from the last step to the first (d_v: gradient of v; d_v_next: what step t+1 says of v, its"
-            " d_v_prev; d_v_out: from the output)",
-            [*back["steps"], *back["sums"], *(f"with {line}" for line in back["where"])],
+            " d_v_prev; d_v_out: from the output; with: a part of an equation, above the gradient that needs it)",
+            [*back["lines"], *back["sums"]],
         ),
         *_program_sections(known["program"]),
         _section(
