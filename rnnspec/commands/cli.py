@@ -20,6 +20,7 @@ from rnnspec.commands import probe_arguments, train_arguments
 from rnnspec.commands.arguments import choice, count, natural
 from rnnspec.commands.output import say
 from rnnspec.errors import RnnspecError, visible
+from rnnspec.show.drawing import VIEWS
 from rnnspec.show.stages import STAGES
 from rnnspec.show.tex import CONSTANTS, PARTS
 from rnnspec.storage.jsontext import ESCAPED
@@ -155,7 +156,12 @@ def _add_show(commands: Any, name: str) -> None:
     parser.add_argument(
         "--constants", choices=CONSTANTS, help="with --latex: the file's constants by name (symbols) or as numbers"
     )
-    parser.add_argument("--svg", metavar="FILE", help="draw the data flow of one step into FILE")
+    parser.add_argument("--svg", metavar="FILE", help="draw the cell into FILE")
+    parser.add_argument(
+        "--view",
+        choices=VIEWS,
+        help="with --svg: the data flow of a step, its gradients, or three steps in a row (step)",
+    )
     parser.add_argument("--json", action="store_true", help="for machines")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from rnnspec.commands.output import say
 from rnnspec.errors import RnnspecError
 from rnnspec.language.load import load
+from rnnspec.show.drawing import VIEWS
 from rnnspec.show.tex import PARTS
 
 
@@ -20,6 +21,8 @@ def run(args: argparse.Namespace) -> int:
         raise RnnspecError("give a cell from `rnnspec list`, or a YAML file: rnnspec show lstm")
     if args.svg is not None:
         return _draw(args, cell)
+    if args.view:
+        raise RnnspecError("--view says what is drawn: give it with --svg FILE")
     if part is not None and part not in ("", *PARTS):
         near = get_close_matches(part, PARTS, 1)
         raise RnnspecError(
@@ -37,12 +40,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _draw(args: argparse.Namespace, cell: str) -> int:
-    if args.stage or args.latex is not None or args.json:
+    if args.stage or args.latex is not None or args.json or args.constants:
         raise RnnspecError("--svg draws a picture and prints nothing: give it without --stage, --latex and --json")
-    from rnnspec.show.diagram import svg
+    from rnnspec.show.drawing.svg import svg
     from rnnspec.storage import atomic
 
-    text = svg(load(cell))
+    text = svg(load(cell), args.view or VIEWS[0])
     atomic.write(args.svg, text.encode())
     say(f"written {args.svg}", error=True)
     return 0

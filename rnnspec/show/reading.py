@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import sympy
 
 from rnnspec.language.spec import Shape, Spec
+from rnnspec.lowering.pipeline import graphs
 from rnnspec.symbolic.adjoint import adjoint
-from rnnspec.symbolic.build import build
 from rnnspec.symbolic.graph import Graph, Node, Outer, Pointwise, Product, Read, operands
 from rnnspec.symbolic.plain import plain, plain_adjoint
 
@@ -55,8 +55,11 @@ class Reading:
 
 def reading(spec: Spec) -> Reading:
     """How the backward pass of a cell is best read."""
-    graph = plain(build(spec))
-    return reading_of(spec, graph, plain_adjoint(adjoint(graph, spec.no_gradient), graph))
+    built, reverse = graphs(spec)
+    graph = plain(built)
+    if graph.nodes != built.nodes:
+        reverse = adjoint(graph, spec.no_gradient)
+    return reading_of(spec, graph, plain_adjoint(reverse, graph))
 
 
 def reading_of(spec: Spec, graph: Graph, reverse: Graph) -> Reading:

@@ -32,7 +32,7 @@ def _changed(graph: Graph, change: Value) -> Graph:
         name: Pointwise(change(node.expr)) if isinstance(node, Pointwise) else node
         for name, node in graph.nodes.items()
     }
-    return tidy(replace(graph, nodes=nodes))
+    return graph if nodes == graph.nodes else tidy(replace(graph, nodes=nodes))
 
 
 def _without_scales(expr: Value) -> Value:

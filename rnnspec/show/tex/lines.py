@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 PAGE = 345.0  # points: the width of text of LaTeX's article class at 10 pt
 SUFFIX, QUAD = 0.76, 10.0  # the size of what stands below or above; the width of \quad
@@ -25,6 +26,8 @@ _WIDE = {
     **{"W": 12.0, "M": 11.0, "U": 8.4, "H": 9.4, "m": 9.2, "w": 7.6},
 }
 _TOKEN = re.compile(r"\\[a-zA-Z]+|\\.|.", re.DOTALL)
+_MARKS = re.compile(r"\\begin\{|\\end\{|\\\\|\\.|[&{}]", re.DOTALL)
+_DEEPER = {"\\begin{": 2, "\\end{": 0, "{": 1, "}": -1}  # the name of an environment closes a brace
 _UPRIGHT = {r"\mathrm", r"\text", r"\operatorname", r"\mathbf"}
 _TRANSPARENT = {r"\bar", r"\overline", r"\hat"}
 # separators from the loosest to the tightest
@@ -37,6 +40,7 @@ _LEVELS = (
 _SEPARATORS = [s for level in _LEVELS for s in level]
 
 
+@lru_cache(maxsize=1 << 12)  # parts of a formula are measured again with what they are in
 def width(tex: str) -> float:
     """About how wide a formula is, in points."""
     total, at = 0.0, 0
@@ -77,6 +81,7 @@ def width(tex: str) -> float:
     return total
 
 
+@lru_cache(maxsize=1 << 10)
 def _table(text: str) -> float:
     columns: list[float] = []
     for row in _split(text, r"\\"):
@@ -88,17 +93,13 @@ def _table(text: str) -> float:
 
 def _split(text: str, mark: str) -> list[str]:
     """The parts between marks that stand in no braces and in no environment."""
-    parts, depth, start, at = [], 0, 0, 0
-    while at < len(text):
-        if text.startswith(r"\begin{", at) or text.startswith(r"\end{", at):
-            depth += 1 if text[at + 1] == "b" else -1
-            at = text.index("}", at) + 1
-        elif not depth and text.startswith(mark, at):
-            parts.append(text[start:at])
-            at = start = at + len(mark)
-        else:
-            depth += {"{": 1, "}": -1}.get(text[at], 0)
-            at += 2 if text[at] == "\\" else 1
+    parts, depth, start = [], 0, 0
+    for found in _MARKS.finditer(text):
+        token = found.group()
+        if token == mark and not depth:
+            parts.append(text[start : found.start()])
+            start = found.end()
+        depth += _DEEPER.get(token, 0)
     return [*parts, text[start:]]
 
 
