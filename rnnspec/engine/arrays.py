@@ -37,6 +37,8 @@ def named(
         given = {}
     if not isinstance(given, Mapping):
         raise DtypeError(f"{kind}s must be a dict of arrays by name ({', '.join(known)}); got {type(given).__name__}.")
+    if (found := views(given, known, dtype)) is not None:
+        return found
     unknown = [n for n in given if n not in known]
     if unknown:
         raise ShapeError(
@@ -46,6 +48,21 @@ def named(
     if required and missing:
         raise ShapeError(f"missing {kind} {', '.join(map(repr, missing))}. This cell has: {', '.join(known)}.")
     return {n: own_view(f"{kind} '{n}'", a, dtype) for n, a in given.items() if a is not None}
+
+
+def views(given: Mapping[str, Any], known: Mapping[str, object], dtype: np.dtype) -> dict[str, Array] | None:
+    """`own_view` of all arrays, where every name is given and none needs a closer look: most calls
+    are so, and pay for no more."""
+    if given.keys() != known.keys():
+        return None
+    found = {}
+    for name, array in given.items():
+        if type(array) is not np.ndarray:
+            return None
+        found[name] = mine = array.view()  # before it is looked at
+        if mine.dtype is not dtype or not mine.flags.aligned:
+            return None
+    return found
 
 
 def with_defaults(
@@ -96,7 +113,7 @@ def check_counts(given: Any, shape: tuple[int, ...], what: str = f"state '{STEP}
     if given is None:
         return np.zeros(shape, np.int64)
     try:
-        array = np.asarray(given)
+        array = np.array(given)  # a copy: what is checked is what is used
     except Exception as error:
         raise DtypeError(f"{what} counts steps, and can't be read as whole numbers: {error}") from error
     if array.dtype.kind not in "iu":
@@ -141,7 +158,9 @@ def as_array(what: str, value: Any, dtype: np.dtype) -> Array:
 def own_view(what: str, value: Any, dtype: np.dtype) -> Array:
     """`as_array`, under an array object of ours: whoever gives his own another shape while a call
     runs, or between two, does not move what a kernel reads."""
-    return as_array(what, value, dtype).view()
+    if type(value) is np.ndarray:
+        return as_array(what, value.view(), dtype)  # its dtype can be assigned too: ours is what is looked at
+    return as_array(what, as_array(what, value, dtype).view(), dtype)
 
 
 def ready(
@@ -308,9 +327,9 @@ def check_lengths(lengths: Any, steps: int, rows: int) -> Array | None:
 
 
 def as_resets(resets: Any) -> Array:
-    """Resets as an array of booleans, of whatever shape they have."""
+    """Resets as an array of booleans of our own, of whatever shape they have."""
     try:
-        array = np.asarray(resets)
+        array = np.array(resets)
     except ValueError as error:  # a ragged list
         raise ShapeError(f"resets must be an array of booleans [T, B]: {error}") from None
     if array.dtype != np.bool_:

@@ -9,24 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy import ndarray as Array
 
+from rnnspec.backends.pins import References, pinned
 from rnnspec.engine import arrays as checked
-from rnnspec.engine.frozen import Frozen
+from rnnspec.engine.frozen import Sizes
 from rnnspec.engine.memo import Memo
 from rnnspec.engine.noise import Seed, draw, mean
 from rnnspec.engine.spans import Pieces, own_pieces
-from rnnspec.engine.weights import Weights
+from rnnspec.engine.weights import Held, Weights
 from rnnspec.errors import ShapeError
 from rnnspec.language.sizes import sizes_in
 from rnnspec.language.spec import STEP, Shape, Spec
 
 Named = dict[str, Array]
 Arrays = tuple[Mapping[str, Array], Mapping[str, Array], Mapping[str, Array]]  # parameters, inputs, states, by name
-Extent = tuple[Mapping[str, int], int, int]  # the value of every size; steps; rows
+Extent = tuple[Sizes, int, int]  # the value of every size; steps; rows
 Told = tuple[int | None, int | None]  # the steps and rows that a caller names
 NOT_TOLD = {
     "T": "'{}' is given no input that tells the number of steps: give steps=.",
@@ -39,17 +40,18 @@ class Cell:
     """A cell as its calls are checked against it.
 
     states: every value that is carried from step to step, name -> shape. dtype: of all arrays.
-    extents: what the shapes of earlier calls told, for they come again.
+    extents: what the shapes of earlier calls told, for they come again; fitting: those of gradients
+    that fitted their run.
     """
 
     spec: Spec
     states: Mapping[str, Shape]
     dtype: np.dtype
     extents: Memo[tuple[Any, ...], Extent] = field(default_factory=lambda: Memo(256), compare=False, repr=False)
+    fitting: Memo[tuple[Any, ...], bool] = field(default_factory=lambda: Memo(256), compare=False, repr=False)
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """The arguments of a call, ready for a kernel, which trusts them.
 
     params: name -> array of the parameter's shape, noise among them, or packed Weights; inputs:
@@ -59,17 +61,19 @@ class Call:
     sizes: the value of every size of the cell. steps, rows: T and B. pieces: the parts of rows that
     run alone; the rows of inputs then lie one after another, step after step. counts: int64 [B],
     with pieces [R], how many steps each has taken before; None for a cell that does not count them.
+    pins: of the caller's arrays.
     """
 
     params: Mapping[str, Any] | Weights
     inputs: Mapping[str, Any]
     states: Mapping[str, Any]
     lengths: Array | None
-    sizes: Mapping[str, int]
+    sizes: Sizes
     steps: int
     rows: int
     pieces: Pieces | None = None
     counts: Array | None = None
+    pins: References | None = None
 
     def counted(self) -> Named:
         """The count after the last step, to be carried with the states; nothing for a cell that
@@ -102,13 +106,14 @@ def sequence(
         arrays = with_noise(cell, arrays, noise, starts, told, packed=isinstance(params, Weights))
     sizes, steps, rows = extent(cell, arrays, ("T", "B"), starts, told)
     p, x, s = arrays
+    pins = _pins(params, arrays)
     ends = ends_of_rows(lengths, pieces, steps, rows)
     counts = counts_of(cell, states, rows if pieces is None else len(pieces))
     if cell.spec.defaults:
         x = checked.with_defaults(cell.spec, x, (steps, rows), sizes, cell.dtype, counts, pieces)
     if pieces is not None:
         x = {name: checked.numbered(array) for name, array in x.items()}
-    return Call(params if isinstance(params, Weights) else p, x, s, ends, sizes, steps, rows, pieces, counts)
+    return Call(params if isinstance(params, Weights) else p, x, s, ends, sizes, steps, rows, pieces, counts, pins)
 
 
 def single_step(
@@ -116,20 +121,30 @@ def single_step(
     params: Mapping[str, Any] | Weights,
     inputs: Mapping[str, Any],
     states: Mapping[str, Any] | None,
+    rows: int | None,
 ) -> Call:
     """The Call of one step alone: inputs are given as [B, ...], and noise is what is expected of
-    it."""
+    it. rows: as the caller named them, or None."""
     spec = cell.spec
     arrays = named(cell, params, inputs, states)
+    told = _told((None, rows), arrays, None)
     if missing := _missing_noise(spec, arrays):
-        expected = mean(spec, *_extent(cell, arrays, ("B",), "B"), cell.dtype, missing)
+        expected = mean(spec, *_extent(cell, arrays, ("B",), "B", told), cell.dtype, missing)
         arrays = _joined(spec, arrays, {n: a if n in spec.parameters else a[0] for n, a in expected.items()})
-    sizes, steps, rows = extent(cell, arrays, ("B",), "B")
+    sizes, steps, count = extent(cell, arrays, ("B",), "B", told)
     p, x, s = arrays
-    x, counts = {name: array[None] for name, array in x.items()}, counts_of(cell, states, rows)
+    pins = _pins(params, arrays)
+    x, counts = {name: array[None] for name, array in x.items()}, counts_of(cell, states, count)
     if spec.defaults:
-        x = checked.with_defaults(spec, x, (steps, rows), sizes, cell.dtype, counts)
-    return Call(params if isinstance(params, Weights) else p, x, s, None, sizes, steps, rows, counts=counts)
+        x = checked.with_defaults(spec, x, (steps, count), sizes, cell.dtype, counts)
+    held = params if isinstance(params, Weights) else p
+    return Call(held, x, s, None, sizes, steps, count, counts=counts, pins=pins)
+
+
+def _pins(params: Mapping[str, Any] | Weights, arrays: Arrays) -> References:
+    """Of all arrays but packed weights, which are copies."""
+    p, x, s = arrays
+    return pinned([*x.values(), *s.values(), *(() if isinstance(params, Weights) else p.values())])
 
 
 def named(
@@ -171,7 +186,7 @@ def parameters(cell: Cell, params: Mapping[str, Any] | Weights) -> Mapping[str, 
             f"these weights were packed for Kernel({params.spec.name}, {params.dtype}); give Kernel({spec.name},"
             f" {cell.dtype}) the parameters, or what its own `pack` makes of them."
         )
-    return params.params
+    return params.held
 
 
 def parameters_with_noise(cell: Cell, params: Mapping[str, Any], noise: Seed | str) -> dict[str, Array]:
@@ -219,13 +234,17 @@ def extent(cell: Cell, arrays: Arrays, lead: tuple[str, ...], starts: str, told:
         lead,
         starts,
         told,
-        *[p[name].shape for name in cell.spec.parameters],
-        *[(name, array.shape) for name, array in x.items()],
-        "states",
-        *[(name, array.shape) for name, array in s.items()],
+        p.shapes if isinstance(p, Held) else tuple([p[name].shape for name in cell.spec.parameters]),
+        *_named_shapes(x),
+        None,
+        *_named_shapes(s),
     )
     known = cell.extents.get(key)
     return cell.extents.keep(key, _extent(cell, arrays, lead, starts, told)) if known is None else known
+
+
+def _named_shapes(arrays: Mapping[str, Array]) -> list[Any]:
+    return [*arrays, *[array.shape for array in arrays.values()]]
 
 
 def sizes_of(cell: Cell, arrays: Arrays, lead: tuple[str, ...], starts: str) -> dict[str, int]:
@@ -253,7 +272,7 @@ def ends_of_rows(lengths: Any, pieces: Pieces | None, steps: int, rows: int) -> 
 
 def gradients(
     cell: Cell,
-    sizes: Mapping[str, int],
+    sizes: Sizes,
     outputs: Mapping[str, Any] | None,
     final: Mapping[str, Any] | None,
     lead: tuple[int, int],
@@ -270,6 +289,9 @@ def gradients(
     of_outputs = {name: spec.shapes[name] for name in spec.outputs}
     dy = checked.named("output gradient", outputs, of_outputs, cell.dtype, required=False)
     dfinal = checked.named("final state gradient", final, cell.states, cell.dtype, required=False)
+    key = (sizes.items_key, lead, starts, *_named_shapes(dy), None, *_named_shapes(dfinal))
+    if cell.fitting.get(key):
+        return dy, dfinal
     dims = [
         (f"the gradient of output '{n}'", (steps, rows, *checked.numbers(of_outputs[n], sizes)), a.shape)
         for n, a in dy.items()
@@ -279,12 +301,15 @@ def gradients(
         for n, a in dfinal.items()
     ]
     checked.infer_sizes(spec, dims)
+    cell.fitting.keep(key, True)
     return dy, dfinal
 
 
 def _told(told: Told, arrays: Arrays, lengths: Any) -> Told:
     """The steps and rows that a caller named, as whole numbers. Where no input is given lengths
     tell the rows too."""
+    if told == (None, None) and (lengths is None or arrays[1]):
+        return told
     for word, number in zip(("steps", "rows"), told):
         if number is not None and (
             isinstance(number, bool) or not isinstance(number, int | np.integer) or not 0 <= number < 2**40
@@ -310,7 +335,7 @@ def _extent(cell: Cell, arrays: Arrays, lead: tuple[str, ...], starts: str, told
             f"the arrays that were given do not tell the size{'s' * (len(missing) > 1)} {', '.join(missing)} of"
             f" '{cell.spec.name}': give the state{'s' * (len(having) > 1)} {', '.join(having)} too, which may be zeros."
         )
-    return Frozen({n: v for n, v in sizes.items() if n not in ("T", "B")}), sizes.get("T", 1), sizes["B"]
+    return Sizes({n: v for n, v in sizes.items() if n not in ("T", "B")}), sizes.get("T", 1), sizes["B"]
 
 
 def _missing_noise(spec: Spec, arrays: Arrays) -> list[str]:

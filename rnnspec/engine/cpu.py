@@ -21,16 +21,17 @@ from rnnspec.backends.cpu.launch.rows import Limits
 from rnnspec.backends.cpu.launch.segments import Segments, segment_steps
 from rnnspec.backends.cpu.launch.tape import Tape, new_tape, restored
 from rnnspec.backends.cpu.native import load_text
+from rnnspec.backends.pins import Pins
 from rnnspec.engine import arrays as checked
-from rnnspec.engine.call import Call, Named, gradients, single_step
-from rnnspec.engine.frozen import Frozen
+from rnnspec.engine.call import Call, Named, gradients, parameters, single_step
+from rnnspec.engine.frozen import Frozen, Sizes
 from rnnspec.engine.kernel import Kernel, known_memory, whole_threads
 from rnnspec.engine.memo import Memo
+from rnnspec.engine.recent import Recent
 from rnnspec.engine.results import Gradients, Inference, Run, State, Taped
 from rnnspec.engine.spans import Pieces
 from rnnspec.engine.stream import step_arrays
 from rnnspec.engine.weights import Weights
-from rnnspec.language.sizes import full_shape
 from rnnspec.language.spec import Spec
 from rnnspec.lowering.pipeline import MODES
 from rnnspec.storage.locks import Lock, making
@@ -56,6 +57,8 @@ class CpuKernel(Kernel):
         self._lock = Lock()
         self._planned: Memo[tuple[Any, ...], list[Plan]] = Memo(64)
         self._packings: Memo[tuple[Any, ...], PackPlan] = Memo(64)
+        self._recent: Recent[Weights] = Recent()
+        self._repeats = not any(n in spec.parameters for n in spec.noise)  # whether parameters may come again
 
     def __repr__(self) -> str:
         return f"Kernel({self.spec.name}, {self.dtype}, threads={self.threads})"
@@ -96,16 +99,29 @@ class CpuKernel(Kernel):
 
     # --- calls
 
+    def _settled(self, call: Call) -> Call:
+        """The call with Weights in place of parameters that came in the last calls too."""
+        if isinstance(call.params, Weights) or not self._repeats:
+            return call
+        weights = self._recent.find(call.params, self._weights)
+        return call if weights is None else call._replace(params=weights)
+
+    def _weights(self, params: Mapping[str, Array]) -> Weights:
+        return Weights(self.spec, self.dtype, params)
+
     def run_forward(self, call: Call, out: Mapping[str, Array] | None = None) -> Run:
+        call = self._settled(call)
         forward, backward = self._plans(TAPED, call)
         outputs, final, tape = self._taped(call, forward, out, watch=True)
         return self._run(call, backward, outputs, final, tape)
 
     def run_record(self, call: Call, out: Mapping[str, Array] | None = None) -> Taped:
+        call = self._settled(call)
         outputs, final, tape = self._taped(call, self._plans(TAPED, call)[0], out, watch=False)
         return Taped(outputs, final, tape.kept())
 
     def run_resume(self, call: Call, tape: Array) -> Run:
+        call = self._settled(call)
         forward, backward = self._plans(TAPED, call)
         if self.memory == "low":
             packed = self._packed("forward", call)
@@ -116,6 +132,7 @@ class CpuKernel(Kernel):
         )
 
     def run_infer(self, call: Call, out: Mapping[str, Array] | None = None) -> Inference:
+        call = self._settled(call)
         (infer,) = self._plans(("infer",), call)
         outputs = self._outputs(call, out)
         packed = self._packed("infer", call)
@@ -158,7 +175,7 @@ class CpuKernel(Kernel):
 
     def _parameters(self, params: Mapping[str, Array] | Weights) -> Mapping[str, Array]:
         """Parameters that stay as they are."""
-        return params.params if isinstance(params, Weights) else {name: array.copy() for name, array in params.items()}
+        return params.held if isinstance(params, Weights) else {name: array.copy() for name, array in params.items()}
 
     def _backward(
         self,
@@ -177,19 +194,25 @@ class CpuKernel(Kernel):
         may_end_early = pieces is not None or any(block.lengths is not None for block in backward.blocks)
         shapes = {name: saved.inputs[name] for name in backward.code.layout["outputs"]}
         dx = checked.ready(shapes, out, self.dtype, zero=may_end_early, numbered=pieces is not None)
-        if isinstance(saved.tape, Segments):
-            before, sums = saved.tape.backward(backward, saved.packed, read, dx, dfinal)
-        else:
-            before, sums = execute(backward, saved.packed, read, dx, dfinal, saved.tape, saved.counts)
+        with Pins([*read.values(), *dfinal.values(), *dx.values()]):
+            if isinstance(saved.tape, Segments):
+                before, sums = saved.tape.backward(backward, saved.packed, read, dx, dfinal)
+            else:
+                before, sums = execute(backward, saved.packed, read, dx, dfinal, saved.tape, saved.counts)
         params, states = self.derived.gradients(sums, saved.params, run.sizes), self._shaped(before, run.sizes)
         return Gradients(params, checked.as_given(dx, out), states)
 
     def step(
-        self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None
+        self,
+        params: Mapping[str, Any] | Weights,
+        inputs: Mapping[str, Any],
+        states: Mapping[str, Any] | None = None,
+        *,
+        rows: int | None = None,
     ) -> State:
-        weights = self.pack(params)
-        call = single_step(self.cell, weights, inputs, states)
-        key = (self._threads, call.rows, *call.sizes.items())
+        weights = self._recent_weights(params)
+        call = single_step(self.cell, weights, inputs, states, rows)
+        key = (self._threads, call.rows, *call.sizes.items_key)
         stepper = weights.borrow(key, lambda: self._stepper(weights, call.rows, call.sizes))
         stepper.load(call.states)
         stepper.start_at(call.counts)
@@ -198,11 +221,19 @@ class CpuKernel(Kernel):
         stepper.run(0)
         state = State(self._final(stepper.states(), call))
         state.outputs = {o: a.copy() for o, a in stepper.outputs.items()}
-        if weights is params:  # else nobody will ask for it again, and it would only wait for the garbage collector
-            weights.give_back(key, stepper)
+        weights.give_back(key, stepper)
         return state
 
-    def _stepper(self, weights: Weights, rows: int, sizes: Mapping[str, int]) -> CpuStepper:
+    def _recent_weights(self, params: Mapping[str, Any] | Weights) -> Weights:
+        """The parameters packed, unless they were in the last calls."""
+        if isinstance(params, Weights):
+            return params
+        if not self._repeats:
+            return self.pack(params)
+        arrays = parameters(self.cell, params)
+        return self._recent.find(arrays, self._weights) or self.pack(arrays)
+
+    def _stepper(self, weights: Weights, rows: int, sizes: Sizes) -> CpuStepper:
         (infer,) = self._new_plans(("infer",), sizes, 1, rows, None, None)
         call = Call(weights, {}, {}, None, sizes, 1, rows)
         return CpuStepper(infer, self._packed("infer", call), *step_arrays(self.cell, sizes, rows))
@@ -212,7 +243,7 @@ class CpuKernel(Kernel):
     def _plans(self, modes: tuple[str, ...], call: Call) -> list[Plan]:
         """Plans of kernels that share a tape, from the last calls of the same sizes where there
         were such."""
-        key = (modes, call.steps, call.rows, tuple(call.sizes.items()))
+        key = (modes, call.steps, call.rows, call.sizes.items_key)
         planned = self._planned.get(key) if call.lengths is None else None
         if planned is not None:
             return planned
@@ -253,12 +284,12 @@ class CpuKernel(Kernel):
         return [plan(c, sizes, row_blocks, parts, direction, by_rows, summed) for c in codes]
 
     def _packed(self, mode: str, call: Call) -> Packed:
-        key = (mode, *call.sizes.items())
+        key = (mode, call.sizes.items_key)
         if isinstance(call.params, Weights):
             return call.params.packed(key, lambda params: self._pack(key, mode, call.sizes, params))
         return self._pack(key, mode, call.sizes, call.params)
 
-    def _pack(self, key: tuple[Any, ...], mode: str, sizes: Mapping[str, int], params: Mapping[str, Array]) -> Packed:
+    def _pack(self, key: tuple[Any, ...], mode: str, sizes: Sizes, params: Mapping[str, Array]) -> Packed:
         read = self.derived.values(params, sizes)
         packing = self._packings.get(key)
         if packing is None:
@@ -270,16 +301,17 @@ class CpuKernel(Kernel):
         """The arrays that outputs are written to; zero where a row may end early, for nothing is
         written past its end."""
         spec, sizes = self.spec, call.sizes
-        full = {o: (call.steps, call.rows, *full_shape(spec.shapes[o], sizes)) for o in spec.outputs}
+        full = {o: (call.steps, call.rows, *sizes.full(spec.shapes[o])) for o in spec.outputs}
         short = call.lengths is not None and int(call.lengths.sum()) < call.steps * call.rows
         return checked.ready(full, out, self.dtype, zero=short, numbered=call.pieces is not None)
 
     def _final(self, states: Named, call: Call) -> Named:
         """What a call carries on: the states, and the count of steps where there is one."""
-        return self._shaped(states, call.sizes) | call.counted()
+        final = self._shaped(states, call.sizes)
+        return final if call.counts is None else final | call.counted()
 
-    def _shaped(self, states: Named, sizes: Mapping[str, int]) -> Named:
-        return {s: a.reshape(a.shape[0], *full_shape(self.states[s], sizes)) for s, a in states.items()}
+    def _shaped(self, states: Named, sizes: Sizes) -> Named:
+        return {s: a.reshape(a.shape[0], *sizes.full(self.states[s])) for s, a in states.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,7 +337,9 @@ class CpuSaved:
 
     @property
     def read_again(self) -> Mapping[str, Array]:
-        return self.tape.inputs if isinstance(self.tape, Segments) else {}
+        inputs = self.tape.inputs if isinstance(self.tape, Segments) else {}
+        tape = {} if self.tape.given is None else {"the tape": self.tape.given}
+        return {f"input {name!r}": array for name, array in inputs.items()} | tape
 
     def histories(self, steps: int, rows: int) -> Named:
         return self.tape.histories(steps, rows)

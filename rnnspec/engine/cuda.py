@@ -11,7 +11,6 @@ chooses it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -27,6 +26,7 @@ from rnnspec.backends.cuda.launch.memory import DeviceArray, StreamHandle, forei
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.call import Call, gradients, single_step
 from rnnspec.engine.cuda_tape import CudaTape
+from rnnspec.engine.frozen import Sizes
 from rnnspec.engine.kernel import Kernel, known_memory
 from rnnspec.engine.noise import Seed
 from rnnspec.engine.results import Gradients, Inference, Run, State
@@ -150,8 +150,7 @@ class CudaKernel(Kernel):
 
     def _with_arrays(self, call: Call, params: Given | Weights, inputs: Given, states: Given | None) -> Call:
         """A Call of shadows with what they stood for in their place."""
-        return replace(
-            call,
+        return call._replace(
             params=call.params if isinstance(params, Weights) else self._restored(call.params, params),
             inputs=self._restored(call.inputs, inputs),
             states=self._restored(call.states, states),
@@ -195,18 +194,20 @@ class CudaKernel(Kernel):
 
     resume = run_record = run_resume = record
 
-    def step(self, params: Given | Weights, inputs: Given, states: Given | None = None) -> State:
-        call = single_step(self.cell, shadows(params), shadows(inputs), shadows(states, STEP))
+    def step(
+        self, params: Given | Weights, inputs: Given, states: Given | None = None, *, rows: int | None = None
+    ) -> State:
+        call = single_step(self.cell, shadows(params), shadows(inputs), shadows(states, STEP), rows)
         call = self._with_arrays(call, params, inputs, states)
         x = {
             n: self._rows(f"input '{n}'", a).reshape(1, *a.shape) if on_device(a) else a for n, a in call.inputs.items()
         }
-        found = self.run_infer(replace(call, inputs=x))
+        found = self.run_infer(call._replace(inputs=x))
         state = State(found.final)
         state.outputs = {n: a.reshape(*a.shape[1:]) for n, a in found.outputs.items()}
         return state
 
-    def _stepper(self, weights: Weights, rows: int, sizes: Mapping[str, int]) -> CudaStepper:
+    def _stepper(self, weights: Weights, rows: int, sizes: Sizes) -> CudaStepper:
         return CudaStepper(self, weights, rows, sizes)
 
     def _backward(
@@ -284,7 +285,7 @@ class CudaKernel(Kernel):
         if not isinstance(call.params, Weights):
             return self._pack(mode, call.sizes, call.params)
         # of the device and of the stream too, for streams do not wait for each other
-        key = (self.device, self.launcher.stream, mode, *call.sizes.items())
+        key = (self.device, self.launcher.stream, mode, *call.sizes.items_key)
         return call.params.packed(key, lambda params: self._pack(mode, call.sizes, params))
 
     def _pack(self, mode: str, sizes: Mapping[str, int], params: Given) -> Mapping[str, DeviceArray]:
@@ -301,7 +302,7 @@ class CudaKernel(Kernel):
 
     def _parameters(self, params: Given | Weights) -> dict[str, Array]:
         """Copies of the parameters on the host."""
-        arrays = params.params if isinstance(params, Weights) else params
+        arrays = params.held if isinstance(params, Weights) else params
         return {n: np.array(self._host(f"parameter '{n}'", a)) for n, a in arrays.items()}
 
     def _placed(self, what: str, array: Any, copy: bool = False) -> DeviceArray:
@@ -319,7 +320,7 @@ class CudaKernel(Kernel):
         return self._placed(what, array, copy)
 
     def _outputs(self, done: Execution, call: Call, stay: bool, out: Mapping[str, Array] | None) -> dict[str, Any]:
-        full = {o: (call.steps, call.rows, *full_shape(self.spec.shapes[o], call.sizes)) for o in self.spec.outputs}
+        full = {o: (call.steps, call.rows, *call.sizes.full(self.spec.shapes[o])) for o in self.spec.outputs}
         shaped = {o: done.outputs[o].reshape(done.steps, done.n, *full[o][2:]) for o in full}
         return self._results(shaped, stay, full, out, call.pieces)
 
@@ -354,7 +355,7 @@ class CudaStepper:
     """Single steps on a GPU: the states stay on it, inputs and outputs are NumPy arrays, and every
     step is a call of its own."""
 
-    def __init__(self, kernel: CudaKernel, weights: Weights, rows: int, sizes: Mapping[str, int]):
+    def __init__(self, kernel: CudaKernel, weights: Weights, rows: int, sizes: Sizes):
         self.kernel = kernel
         self.inputs, self.outputs = step_arrays(kernel.cell, sizes, rows)
         self._call = Call(weights, {n: a[None] for n, a in self.inputs.items()}, {}, None, sizes, 1, rows)
@@ -362,14 +363,14 @@ class CudaStepper:
 
     def run(self, t: int) -> None:
         counts = self._counts + t if self.kernel.spec.counts else None
-        done = self.kernel._execution("infer", replace(self._call, counts=counts))
+        done = self.kernel._execution("infer", self._call._replace(counts=counts))
         for name, array in self.outputs.items():
             array[...] = done.outputs[name].numpy().reshape(array.shape)
-        self._call = replace(self._call, states=done.final)
+        self._call = self._call._replace(states=done.final)
 
     def load(self, states: Mapping[str, Array]) -> None:
         on_gpu = {s: self.kernel._rows(f"state '{s}'", a) for s, a in states.items()}
-        self._call = replace(self._call, states=on_gpu)
+        self._call = self._call._replace(states=on_gpu)
 
     def start_at(self, counts: Array | None) -> None:
         self._counts = np.zeros(self._call.rows, np.int64) if counts is None else counts

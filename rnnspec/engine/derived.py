@@ -52,7 +52,8 @@ class Derived:
         """The gradients of all parameters, from what a backward kernel summed."""
         whole = {}
         for name, shape in self.spec.trained.items():
-            whole[name] = _total(sums, name, full_shape(shape, sizes), self.dtype)
+            alone = sums.get(name) if f"{name} flat" not in sums else None
+            whole[name] = _total(sums, name, full_shape(shape, sizes), self.dtype) if alone is None else alone
         for name, piece in self.pieces.items():
             if piece.parameter in whole:
                 part = piece.of(whole[piece.parameter], sizes)

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy import ndarray as Array
 
+from rnnspec.backends.pins import Pins
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.call import Call, Cell, parameters, parameters_with_noise, sequence
 from rnnspec.engine.derived import Derived
-from rnnspec.engine.frozen import Frozen
+from rnnspec.engine.frozen import Frozen, Sizes
 from rnnspec.engine.initialise import initialise
 from rnnspec.engine.noise import Seed
 from rnnspec.engine.results import Gradients, Inference, Run, State, Taped, taped_counts
@@ -283,7 +284,7 @@ class Kernel(ABC):
             raise ValueError("this run was made by another kernel; call that kernel's backward.")
         if out:
             given = {"the gradient of output": outputs, "the gradient of final state": final}
-            checked.check_apart(out, _named_in(given) | _named_in({"input": run.saved.read_again}))
+            checked.check_apart(out, {**_named_in(given), **run.saved.read_again})
         return self._backward(run, outputs, final, out)
 
     @abstractmethod
@@ -300,14 +301,19 @@ class Kernel(ABC):
 
     @abstractmethod
     def step(
-        self, params: Mapping[str, Any] | Weights, inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None
+        self,
+        params: Mapping[str, Any] | Weights,
+        inputs: Mapping[str, Any],
+        states: Mapping[str, Any] | None = None,
+        *,
+        rows: int | None = None,
     ) -> State:
         """One step, as a function: states in, states out; where the states need not be kept,
         `stream` is several times faster.
 
-        inputs: name -> [B, ...]; states: what the step before returned, zero where left out (where
-        there are no inputs they tell the number of rows); the count of steps is among them. Noise
-        that is not among the inputs is what is expected of it.
+        inputs: name -> [B, ...]; states: what the step before returned, zero where left out; the
+        count of steps is among them. rows: B, where neither inputs nor states tell it. Noise that
+        is not among the inputs is what is expected of it. Raises ShapeError, as `forward` does.
         """
 
     def stream(
@@ -328,20 +334,31 @@ class Kernel(ABC):
         if isinstance(rows, bool) or not isinstance(rows, int | np.integer) or rows < 0:
             raise ValueError(f"rows must be a whole number of at least 0, got {rows!r}.")
         weights = self.pack(params)
-        whole = all_sizes(self.cell, weights.params, sizes)
+        whole = Sizes(all_sizes(self.cell, weights.held, sizes))
         return Stream(self.cell, int(rows), whole, self._stepper(weights, int(rows), whole), states)
 
     @abstractmethod
-    def _stepper(self, weights: Weights, rows: int, sizes: Mapping[str, int]) -> Stepper:
+    def _stepper(self, weights: Weights, rows: int, sizes: Sizes) -> Stepper:
         """Makes the Stepper that `stream` drives: `rows` rows, with these packed weights."""
 
 
+class PinnedOut(dict[str, Array]):
+    """`out` as a caller gave it, in a dict that nobody else changes."""
+
+    def __init__(self, out: Mapping[str, Array]):
+        super().__init__(out)
+        self.pins = Pins([array for array in self.values() if isinstance(array, Array)])
+
+
 def apart(out: Mapping[str, Array] | None, call: Call) -> Mapping[str, Array] | None:
-    """`out` as it is. Raises ShapeError where it shares memory with itself or with an argument."""
-    if out:
-        params = {} if isinstance(call.params, Weights) else call.params  # those have memory of their own
-        checked.check_apart(out, _named_in({"parameter": params, "input": call.inputs, "state": call.states}))
-    return out
+    """`out` as it is, and pinned. Raises ShapeError where it shares memory with itself or with an
+    argument."""
+    if not out:
+        return out
+    params = {} if isinstance(call.params, Weights) else call.params  # those have memory of their own
+    held = PinnedOut(out)
+    checked.check_apart(held, _named_in({"parameter": params, "input": call.inputs, "state": call.states}))
+    return held
 
 
 def _named_in(groups: Mapping[str, Mapping[str, Any] | None]) -> dict[str, Any]:

@@ -32,6 +32,7 @@ def draw(
     dtype: Any = np.float32,
     first_row: int = 0,
     names: Iterable[str] | None = None,
+    sequence: Seed | None = None,
 ) -> dict[str, Array]:
     """The noise of one call, drawn: name -> array in `dtype`, as a kernel takes it.
 
@@ -44,17 +45,19 @@ def draw(
     seed: a whole number, or several, like (seed, step of training, layer).
     first_row: the number of the first row, so that parts of a batch get what the whole batch gets.
     names: only these; None for all.
+    sequence: the seed of what is drawn once a sequence, None for `seed`: the windows of a sequence
+    have one in common, and a seed each.
 
     From Philox 4x64-10 (Salmon et al. 2011, Parallel Random Numbers: As Easy as 1, 2, 3), keyed by
     seed and name, a row's place in its counter. Raises ValueError for a seed or first_row that is
     none, KeyError for a name that is no noise of the cell.
     """
-    return {
-        n: draw_one(
-            spec.noise[n], n, _lead(spec, n, steps, rows), full_shape(spec.shapes[n], sizes), seed, dtype, first_row
-        )
-        for n in (spec.noise if names is None else names)
-    }
+    found = {}
+    for n in spec.noise if names is None else names:
+        how, full = spec.noise[n], full_shape(spec.shapes[n], sizes)
+        own = seed if sequence is None or how.per != "sequence" else sequence
+        found[n] = draw_one(how, n, _lead(spec, n, steps, rows), full, own, dtype, first_row)
+    return found
 
 
 def draw_one(

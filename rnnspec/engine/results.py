@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy import ndarray as Array
 
-from rnnspec.language.sizes import full_shape
+from rnnspec.engine.frozen import Sizes
 from rnnspec.language.spec import Shape
 from rnnspec.storage.locks import once_only
 
@@ -24,7 +24,7 @@ class Saved(Protocol):
 
     @property
     def read_again(self) -> Mapping[str, Array]:
-        """The caller's inputs that the backward run reads once more."""
+        """The caller's arrays that the backward run reads once more, by what they are called."""
 
     def histories(self, steps: int, rows: int) -> dict[str, Array]:
         """Every state after every step, [T, B, width]; zero past a row's end."""
@@ -43,7 +43,7 @@ class Run:
 
     outputs: dict[str, Array]
     final: dict[str, Array]
-    sizes: Mapping[str, int]
+    sizes: Sizes
     steps: int
     rows: int
     owner: object = field(repr=False)
@@ -62,7 +62,7 @@ class Run:
         first asked for."""
         histories = self.saved.histories(self.steps, self.rows)
         return {
-            name: array.reshape(array.shape[:2] + full_shape(self.shapes[name], self.sizes))
+            name: array.reshape(array.shape[:2] + self.sizes.full(self.shapes[name]))
             for name, array in histories.items()
         }
 

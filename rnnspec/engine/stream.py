@@ -10,7 +10,7 @@ from numpy import ndarray as Array
 
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.call import Cell, Named, counts_of, sizes_of, states_without_count
-from rnnspec.engine.frozen import Frozen
+from rnnspec.engine.frozen import Frozen, Sizes
 from rnnspec.engine.noise import mean
 from rnnspec.errors import ShapeError
 from rnnspec.language.sizes import check_size_value, full_shape, sizes_in, with_default_sizes
@@ -51,10 +51,8 @@ class Stream:
     `t` of equations. One thread at a time may use a stream; different streams do not meet.
     """
 
-    def __init__(
-        self, cell: Cell, rows: int, sizes: Mapping[str, int], stepper: Stepper, states: Mapping[str, Any] | None
-    ):
-        self.cell, self.rows, self.sizes, self.stepper = cell, rows, Frozen(sizes), stepper
+    def __init__(self, cell: Cell, rows: int, sizes: Sizes, stepper: Stepper, states: Mapping[str, Any] | None):
+        self.cell, self.rows, self.sizes, self.stepper = cell, rows, sizes, stepper
         # others' names for the kernel's memory, which the stepper holds
         self.outputs = Frozen({name: array.view() for name, array in stepper.outputs.items()})
         spec = cell.spec
@@ -126,7 +124,7 @@ class Stream:
     def _states(self) -> Named:
         shapes = self.cell.states
         return {
-            name: array.reshape(self.rows, *full_shape(shapes[name], self.sizes))
+            name: array.reshape(self.rows, *self.sizes.full(shapes[name]))
             for name, array in self.stepper.states().items()
         }
 

@@ -26,7 +26,7 @@ from numpy import ndarray as Array
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from rnnspec.errors import UnsupportedError
+from rnnspec.errors import ShapeError, UnsupportedError
 from rnnspec.language.load import loads
 from rnnspec.layers import tapes
 from rnnspec.layers.description import Layers
@@ -81,8 +81,22 @@ class _Memory:
 
 
 def _array(tensor: Tensor) -> Array:
-    """A view, whatever the strides and whether it requires a gradient."""
-    return np.from_dlpack(_Memory(tensor))  # type: ignore[arg-type]
+    """A view, whatever the strides and whether it requires a gradient. Raises ShapeError for a
+    tensor whose storage was made smaller than itself: it would be read beyond its end."""
+    array = np.from_dlpack(_Memory(tensor))  # type: ignore[arg-type]
+    held = tensor.untyped_storage().nbytes() - tensor.storage_offset() * array.itemsize
+    if held < array.nbytes and array.size and held < _span(array):
+        raise ShapeError(
+            f"a tensor of shape {tuple(tensor.shape)} needs {_span(array)} bytes, and its storage has {max(0, held)}"
+            " left: it was resized (untyped_storage().resize_), as sharding frees weights. Gather or fill it before"
+            " the call."
+        )
+    return array
+
+
+def _span(array: Array) -> int:
+    """Bytes from the first number of an array to behind its last one; no stride is negative."""
+    return array.itemsize + sum((n - 1) * stride for n, stride in zip(array.shape, array.strides))
 
 
 def refuse_duals(*groups: Sequence[Tensor]) -> None:

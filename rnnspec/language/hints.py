@@ -7,67 +7,169 @@ hints.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
+from math import inf, isnan
 
 from rnnspec.errors import Problem
+from rnnspec.language.functions import FUNCTIONS
 from rnnspec.language.spec import Spec
 from rnnspec.language.syntax.parse import parse_expression
-from rnnspec.language.syntax.tree import Expr, Ref, children, walk
+from rnnspec.language.syntax.tree import Binary, Call, Expr, Number, Ref, Unary, children, walk
 
 
 class SpecHint(UserWarning):
     """A form in a spec that loses what another form of it keeps."""
 
 
-# what is written of any v -> what to write, and why
-FORMS: tuple[tuple[str, str, str], ...] = (
+@dataclass(frozen=True)
+class Form:
+    """What is written of any v, what to write, and why; `good`: of v within these ends the form is
+    as good as the other."""
+
+    written: str
+    better: str
+    why: str
+    good: tuple[float, float] | None = None
+
+
+FORMS: tuple[Form, ...] = (
     *(
-        (form, "softplus(v)", "is infinite from v = 89 on in float32 (710 in float64), and its gradient 0 there")
+        Form(
+            form,
+            "softplus(v)",
+            "is infinite from v = 89 on in float32 (710 in float64), and its gradient 0 there",
+            (-inf, 88.0),
+        )
         for form in ("log(1 + exp(v))", "log(exp(v) + 1)", "log1p(exp(v))")
     ),
     *(
-        (form, "sigmoid(v)", "is NaN from v = 89 on in float32 (710 in float64)")
+        Form(form, "sigmoid(v)", "is NaN from v = 89 on in float32 (710 in float64)", (-inf, 88.0))
         for form in ("exp(v) / (1 + exp(v))", "exp(v) / (exp(v) + 1)")
     ),
     *(
-        (form, "sigmoid(v)", "has the gradient 0 from v = -52 down in float32 (-373 in float64)")
+        Form(form, "sigmoid(v)", "has the gradient 0 from v = -52 down in float32 (-373 in float64)", (-43.0, inf))
         for form in ("1 / (1 + exp(-v))", "1 / (exp(-v) + 1)")
     ),
-    (
+    Form(
         "(exp(v) - exp(-v)) / (exp(v) + exp(-v))",
         "tanh(v)",
         "is NaN from v = 89 on in float32 (710 in float64)",
+        (-88.0, 88.0),
     ),
-    ("log(sigmoid(v))", "log_sigmoid(v)", "is -infinity from v = -104 down in float32 (-745 in float64)"),
-    ("exp(v) / sum(exp(v))", "softmax(v)", "is NaN where an element is above 89 in float32 (710 in float64)"),
+    Form(
+        "log(sigmoid(v))",
+        "log_sigmoid(v)",
+        "is -infinity from v = -104 down in float32 (-745 in float64)",
+        (-87.0, inf),
+    ),
+    Form(
+        "exp(v) / sum(exp(v))",
+        "softmax(v)",
+        "is NaN where an element is above 89 in float32 (710 in float64)",
+        (-87.0, 80.0),
+    ),
     *(
-        (form, "norm(v)", "overflows where v is above 1e19 in float32 (1e154 in float64), and its gradient at 0 is NaN")
+        Form(
+            form,
+            "norm(v)",
+            "overflows where v is above 1e19 in float32 (1e154 in float64), and its gradient at 0 is NaN",
+        )
         for form in ("sqrt(sum(v * v))", "sqrt(sum(v ** 2))", "sqrt(dot(v, v))", "sum(v * v) ** 0.5")
     ),
 )
+_DEEP = 12  # how far names and operations are followed for the ends of a value
 
 
 def hints(spec: Spec) -> Iterator[Problem]:
-    """Every place of a spec where one of the FORMS stands, with what to write in its place."""
+    """Every place of a spec where one of the FORMS stands, with what to write in its place. Parts
+    of a form may be values with names of their own: e[t] = exp(x[t]), e[t] / (1 + e[t])."""
+    by_head = _by_head()
+    defined = {equation.target: equation.value for equation in spec.equations}
     for equation in spec.equations:
         for tree in walk(equation.value):
-            for pattern, form, better, why in _by_head().get((type(tree), _head(tree)), ()):
-                if _matches(pattern, tree, {}):
+            for pattern, form in by_head.get((type(tree), _head(tree)), ()):
+                bound: dict[str, Expr] = {}
+                if _matches(pattern, tree, bound, defined):
+                    if form.good is not None and _within(_ends(bound["v"], defined, _DEEP), form.good):
+                        break
                     at = equation.at
-                    message = f"{form} {why}, with v as it stands here. {better} does not: write that."
+                    message = (
+                        f"{form.written} {form.why}, with v as it stands here. {form.better} does not: write that."
+                    )
                     yield Problem(message, at.line, at.column, at.file or spec.file, equation.text, at.width)
                     break
 
 
-def _matches(pattern: Expr, tree: Expr, bound: dict[str, Expr]) -> bool:
+def _matches(pattern: Expr, tree: Expr, bound: dict[str, Expr], defined: Mapping[str, Expr]) -> bool:
     """Whether a tree is the pattern with some one tree in the place of v."""
     if isinstance(pattern, Ref):
         return bound.setdefault(pattern.name, tree) == tree
-    parts, others = children(pattern), children(tree)
-    if type(pattern) is not type(tree) or len(parts) != len(others) or _head(pattern) != _head(tree):
+    if isinstance(tree, Ref):
+        tree = _meant(tree, defined)
+    if type(pattern) is not type(tree) or _head(pattern) != _head(tree):
         return False
-    return all(_matches(a, b, bound) for a, b in zip(parts, others))
+    parts, others = children(pattern), children(tree)
+    return len(parts) == len(others) and all(_matches(a, b, bound, defined) for a, b in zip(parts, others))
+
+
+def _meant(tree: Expr, defined: Mapping[str, Expr]) -> Expr:
+    """What a name stands for in its own step; other trees as they are."""
+    return defined.get(tree.name, tree) if isinstance(tree, Ref) and not tree.time and tree.index is None else tree
+
+
+def _ends(tree: Expr, defined: Mapping[str, Expr], deep: int) -> tuple[float, float]:
+    """Numbers that the values of a tree lie between, as far as its operations show."""
+    tree = _meant(tree, defined)
+    if isinstance(tree, Number):
+        return float(tree.value), float(tree.value)
+    if not deep:
+        return -inf, inf
+    inner = [_ends(part, defined, deep - 1) for part in children(tree)]
+    match tree:
+        case Unary("-"):
+            return -inner[0][1], -inner[0][0]
+        case Binary("+"):
+            return inner[0][0] + inner[1][0], inner[0][1] + inner[1][1]
+        case Binary("-"):
+            return inner[0][0] - inner[1][1], inner[0][1] - inner[1][0]
+        case Binary("*", left, right) if left == right:
+            return 0.0, inf
+        case Binary("*") if factor := _constant(inner[0]) or _constant(inner[1]):
+            ends = [factor * end for end in inner[1 if _constant(inner[0]) else 0]]
+            return min(ends), max(ends)
+        case Binary("/") if divisor := _constant(inner[1]):
+            ends = [end / divisor for end in inner[0]]
+            return min(ends), max(ends)
+        case Binary("**", _, Number(exponent)) if exponent > 0 and exponent % 2 == 0:
+            return 0.0, inf
+        case Call():
+            return _ends_of_call(tree.function, inner)
+    return -inf, inf
+
+
+def _constant(ends: tuple[float, float]) -> float | None:
+    return ends[0] if ends[0] == ends[1] else None
+
+
+def _ends_of_call(function: str, inner: list[tuple[float, float]]) -> tuple[float, float]:
+    match function:
+        case "where":
+            return min(low for low, _ in inner[1:]), max(high for _, high in inner[1:])
+        case "minimum" | "maximum":
+            choose = min if function == "minimum" else max
+            return choose(low for low, _ in inner), choose(high for _, high in inner)
+        case "clip":
+            return min(low for low, _ in inner[1:]), max(high for _, high in inner[1:])
+    limits = FUNCTIONS[function].limits if function in FUNCTIONS and len(inner) == 1 else None
+    if limits is None or any(map(isnan, limits)):
+        return -inf, inf
+    return min(limits) - 1, max(limits) + 1  # gelu and silu dip below 0 in between
+
+
+def _within(ends: tuple[float, float], good: tuple[float, float]) -> bool:
+    return good[0] <= ends[0] and ends[1] <= good[1]
 
 
 def _head(tree: Expr) -> object:
@@ -76,10 +178,10 @@ def _head(tree: Expr) -> object:
 
 
 @cache
-def _by_head() -> dict[tuple[type, object], list[tuple[Expr, str, str, str]]]:
+def _by_head() -> dict[tuple[type, object], list[tuple[Expr, Form]]]:
     """The forms, parsed, by what their root is: few nodes of a cell are like any of them."""
-    found: dict[tuple[type, object], list[tuple[Expr, str, str, str]]] = {}
-    for form, better, why in FORMS:
-        pattern = parse_expression(form)
-        found.setdefault((type(pattern), _head(pattern)), []).append((pattern, form, better, why))
+    found: dict[tuple[type, object], list[tuple[Expr, Form]]] = {}
+    for form in FORMS:
+        pattern = parse_expression(form.written)
+        found.setdefault((type(pattern), _head(pattern)), []).append((pattern, form))
     return found

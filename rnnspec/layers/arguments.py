@@ -9,7 +9,7 @@ from typing import Any
 
 from numpy import ndarray as Array
 
-from rnnspec.engine.arrays import as_resets, check_counts, check_lengths, own_view
+from rnnspec.engine.arrays import as_resets, check_counts, check_lengths, own_view, views
 from rnnspec.engine.spans import Pieces, cut
 from rnnspec.errors import DtypeError, ShapeError
 from rnnspec.language.spec import STEP
@@ -23,6 +23,8 @@ def check_weights(layers: Layers, params: Mapping[str, Any], what: str) -> dict[
     if not isinstance(params, Mapping):
         raise DtypeError(f"{what} must be a dict of arrays by name; got {type(params).__name__}.")
     shapes = layers.shapes
+    if (found := views(params, shapes, layers.dtype)) and all(a.shape == shapes[n] for n, a in found.items()):
+        return found if list(found) == list(shapes) else {n: found[n] for n in shapes}
     wrong = [f"missing {n!r}" for n in shapes if n not in params]
     wrong += [f"unexpected {n!r}{did_you_mean(n, shapes)}" for n in params if n not in shapes]
     arrays = {n: own_view(f"weight {n!r}", params[n], layers.dtype) for n in shapes if n in params}

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy import ndarray as Array
 
+from rnnspec.backends.pins import Pins
 from rnnspec.engine.arrays import row_sum
 from rnnspec.engine.results import Gradients, Run
 from rnnspec.engine.spans import Pieces
@@ -30,6 +31,13 @@ def backward(
     steps: of recorded values by name. What is left out counts as zero. Raises TypeError for a run
     that keeps its tapes as bytes.
     """
+    with Pins([*outputs.values(), *(a for a in final if a is not None), *steps.values()]):
+        return _backward(layers, run, outputs, final, steps)
+
+
+def _backward(
+    layers: Layers, run: StackRun, outputs: Named, final: tuple[Array | None, ...], steps: Named
+) -> StackGradients:
     params: Named = {}
     inputs: Named = {}
     states = tuple(np.zeros((shape[0], run.rows, *shape[1:]), layers.dtype) for shape in layers.states.values())

@@ -106,7 +106,8 @@ def _with_noise(
     if call.seed is None:
         arrays = noise.mean(spec, *size, layer.kernel.dtype)
     else:
-        arrays = noise.draw(spec, *size, (*call.seed, depth, d), layer.kernel.dtype)
+        whole = None if call.sequence is None else (*call.sequence, depth, d)
+        arrays = noise.draw(spec, *size, (*call.seed, depth, d), layer.kernel.dtype, sequence=whole)
     of_params = {n: a for n, a in arrays.items() if n in spec.parameters}
     if of_params and not isinstance(params, Weights):
         params = {**params, **of_params}

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy import ndarray as Array
 
-from rnnspec.engine.frozen import Frozen
+from rnnspec.engine.frozen import Frozen, Sizes
 from rnnspec.engine.initialise import initialise
 from rnnspec.engine.kernel import Kernel
 from rnnspec.language.meaning.extras import ZERO
 from rnnspec.language.roles import bias_names
-from rnnspec.language.sizes import full_shape
 from rnnspec.language.spec import Shape
 from rnnspec.storage.locks import once_only
 
@@ -28,12 +27,21 @@ Full = tuple[int, ...]
 @dataclass(frozen=True)
 class Slot:
     """Where a parameter lies: rows first to last (not included) of an array of the layer's. whole:
-    it is all of it, as it stands."""
+    it is all of it, as it stands; shape: of the parameter, where its rows have another, else
+    None."""
 
     array: str
     first: int
     last: int
     whole: bool
+    shape: Full | None
+
+    def of(self, arrays: Mapping[str, Array]) -> Array:
+        """The parameter, in the arrays by name."""
+        if self.whole:
+            return arrays[self.array]
+        rows = arrays[self.array][self.first : self.last]
+        return rows if self.shape is None else rows.reshape(self.shape)
 
 
 class Layer:
@@ -46,7 +54,7 @@ class Layer:
     """
 
     def __init__(self, kernel: Kernel, sizes: Mapping[str, int], bias: bool):
-        self.kernel, self.sizes, self.bias = kernel, Frozen(sizes), bias
+        self.kernel, self.sizes, self.bias = kernel, Sizes(sizes), bias
         spec = self.spec = kernel.spec
         self.layout = next(
             (
@@ -62,6 +70,11 @@ class Layer:
         self.main, *self.others = list(spec.streams) or [""]
         self.outputs = Frozen({o: self.full(spec.shapes[o]) for o in spec.outputs})
 
+    @property
+    def repeats(self) -> bool:
+        """Whether weights are read as they are given, without noise among them."""
+        return not any(n in self.spec.parameters for n in self.spec.noise)
+
     @once_only
     def states(self) -> dict[str, Full]:
         """The states, asked for late: what a cell carries from step to step is known when it is
@@ -70,7 +83,7 @@ class Layer:
 
     def full(self, shape: Shape) -> Full:
         """A declared shape as numbers."""
-        return full_shape(shape, self.sizes)
+        return self.sizes.full(shape)
 
     def _slots(self) -> tuple[dict[str, list[Slot]], dict[str, Full]]:
         """Where each parameter lies (in two places it is their sum), and the shapes of the arrays
@@ -88,7 +101,8 @@ class Layer:
                 count = shape[0] if shape else 1
                 if name != ZERO:
                     whole = len(names) == 1 and (self.layout is None or bool(shape))
-                    slots[name].append(Slot(block, row, row + count, whole))
+                    same = shape == (count, *like[1:])
+                    slots[name].append(Slot(block, row, row + count, whole, None if same else shape))
                 row += count
             shapes[block] = like if self.layout is None else (row, *like[1:])
         return Frozen(slots), Frozen(shapes)
@@ -97,9 +111,12 @@ class Layer:
         """The cell's parameters, from the layer's weights by name: views, but for sums of two."""
         parameters = {}
         for name, slots in self.slots.items():
-            shape = self.full(self.spec.parameters[name])
-            parts = [arrays[s.array] if s.whole else arrays[s.array][s.first : s.last].reshape(shape) for s in slots]
-            parameters[name] = sum(parts[1:], parts[0]) if parts else np.zeros(shape, self.kernel.dtype)
+            if len(slots) == 1:
+                parameters[name] = slots[0].of(arrays)
+                continue
+            parts = [slot.of(arrays) for slot in slots]
+            empty = None if parts else np.zeros(self.full(self.spec.parameters[name]), self.kernel.dtype)
+            parameters[name] = sum(parts[1:], parts[0]) if empty is None else empty
         return parameters
 
     def weights(self, values: Mapping[str, Array], *, gradients: bool = False) -> dict[str, Array]:

@@ -6,11 +6,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy import ndarray as Array
 
+from rnnspec.backends.pins import Pins
 from rnnspec.engine.arrays import as_resets, check_lengths, own_view
 from rnnspec.engine.kernel import Kernel
 from rnnspec.engine.noise import Seed, seeds
@@ -27,7 +29,7 @@ from rnnspec.layers.arguments import (
 from rnnspec.layers.attributes import Attributes
 from rnnspec.layers.backward import backward
 from rnnspec.layers.description import Cell
-from rnnspec.layers.runs import StackCall, StackRun, Window
+from rnnspec.layers.runs import StackCall, StackRun, Window, pins_of
 from rnnspec.layers.stack import Stack
 from rnnspec.layers.waiting import Waiting
 from rnnspec.storage import archives, atomic
@@ -183,7 +185,9 @@ class Recurrent(Attributes):
         numbers at every call.
         """
         drawn = (self.seed, self.calls) if seed is None else seed
-        call, single = self._call(x, state, lengths, resets, drawn, self.training)
+        return self._keep(*self._call(x, state, lengths, resets, drawn, self.training))
+
+    def _keep(self, call: StackCall, single: bool) -> Any:
         self._run = None  # its tape is memory that this call can use
         run = self.stack.run_forward(call)
         self.calls += self.training
@@ -238,7 +242,7 @@ class Recurrent(Attributes):
         Each Window comes after a call on its `steps`, so `backward` and an update of the weights
         may follow; no gradient crosses from one window to the one before. For layers that run
         forwards only. steps: of a window, the last may be shorter; x, state, lengths, resets: of
-        the whole sequence, as of a call.
+        the whole sequence, as of a call. Noise that is drawn once a sequence is so here.
         """
         if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
             raise ValueError(f"steps of a window must be a whole number of at least 1, got {steps!r}.")
@@ -251,15 +255,17 @@ class Recurrent(Attributes):
         ends = check_lengths(_lengths(lengths, single), total, rows)
         # all of them are checked here: a window would take its part of too many
         restarts = check_resets(self._resets(resets, single), total, rows)
-        for start in range(0, total, steps):
-            part = slice(start, min(start + steps, total))
-            given = {n: self._as_given(a[part], single) for n, a in inputs.items()}
-            left = None if ends is None else np.clip(ends - start, 0, part.stop - start)
-            window = None if restarts is None else restarts[part]
-            y, state, *recorded = self(
-                given, state, left, resets=None if window is None else self._as_given(window, single)
-            )
-            yield Window(part, y, state, *(recorded or [{}]))
+        first = None  # the seed of the first window
+        with Pins(inputs.values()):
+            for start in range(0, total, steps):
+                part = slice(start, min(start + steps, total))
+                given = {n: self._as_given(a[part], single) for n, a in inputs.items()}
+                left = None if ends is None else np.clip(ends - start, 0, part.stop - start)
+                window = None if restarts is None else self._as_given(restarts[part], single)
+                call, alone = self._call(given, state, left, window, (self.seed, self.calls), self.training)
+                first = first or call.seed
+                y, state, *recorded = self._keep(replace(call, sequence=first), alone)
+                yield Window(part, y, state, *(recorded or [{}]))
 
     # --- weights
 
@@ -350,8 +356,8 @@ class Recurrent(Attributes):
         steps, rows = check_inputs(layers, inputs)
         ends, pieces = check_rows(layers, _lengths(lengths, single), restarts, steps, rows)
         numbers = seeds(seed)
-        drawn = numbers if training else None
-        return StackCall(weights, inputs, before, ends, pieces, steps, rows, drawn, counts), single
+        drawn, pins = numbers if training else None, pins_of(weights, inputs, before)
+        return StackCall(weights, inputs, before, ends, pieces, steps, rows, drawn, counts, pins), single
 
     def _resets(self, resets: Any, single: bool) -> Array | None:
         return None if resets is None else self._swapped(np.atleast_1d(as_resets(resets)), single)

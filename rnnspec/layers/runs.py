@@ -8,6 +8,7 @@ from typing import Any
 
 from numpy import ndarray as Array
 
+from rnnspec.backends.pins import Pins
 from rnnspec.engine.frozen import Frozen
 from rnnspec.engine.results import Run, Taped
 from rnnspec.engine.spans import Pieces
@@ -60,7 +61,8 @@ class StackCall:
     step, one array for each of `Layers.states`, [L * D, B, ...], or None; counts: the steps that
     were taken before, int64 [L * D, B], None where no layer counts; lengths: [B] int64, or
     None where every row takes all steps; pieces: by direction, False forward, True reverse; steps,
-    rows: T and B; seed: of dropout and noise, None at evaluation.
+    rows: T and B; seed: of dropout and noise, None at evaluation; sequence: of noise that is drawn
+    once a sequence, None for that of `seed`; pins: of the caller's arrays.
     """
 
     weights: StackWeights
@@ -72,18 +74,22 @@ class StackCall:
     rows: int
     seed: tuple[int, ...] | None
     counts: Array | None = None
+    pins: Pins | None = field(default=None, repr=False, compare=False)
+    sequence: tuple[int, ...] | None = None
 
 
 @dataclass
 class LayerRun:
     """What a layer keeps for its backward pass. runs: of each direction; parts: its outputs in each
     direction, where merge='product' needs them; mask: what its input was multiplied by (dropout),
-    or None; main: its input, where it comes from a layer below and memory="low" reads it again."""
+    or None; main: its input, where it comes from a layer below and memory="low" reads it again;
+    pins: of those that lie in bytes of the caller's."""
 
     runs: list[Run | Taped] = field(default_factory=list)
     parts: list[Named] = field(default_factory=list)
     mask: Array | None = None
     main: Array | None = None
+    pins: Pins | None = None
 
 
 @dataclass(frozen=True)
@@ -130,3 +136,10 @@ class Window:
     y: Any
     state: Any
     recorded: dict[str, Array]
+
+
+def pins_of(weights: StackWeights, inputs: Named, state: tuple[Array | None, ...]) -> Pins:
+    """The pins of a StackCall of these arrays."""
+    arrays = [a for cell in weights.cells if not isinstance(cell, Weights) for a in cell.values()]
+    arrays += [a for initial in weights.initial for a in initial.values()]
+    return Pins([*arrays, *inputs.values(), *(a for a in state if a is not None)])

@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 from numpy import ndarray as Array
 
+from rnnspec.backends.pins import Pins
 from rnnspec.engine.noise import Seed, seeds
+from rnnspec.engine.recent import Recent
 from rnnspec.engine.weights import Weights
 from rnnspec.errors import ShapeError
 from rnnspec.layers.arguments import (
@@ -31,7 +33,7 @@ from rnnspec.layers.backward import backward
 from rnnspec.layers.description import Cell, Layers, check_dropout_of, describe_layers
 from rnnspec.layers.forward import forward, run_forward, run_infer, run_record
 from rnnspec.layers.layer import Full, Layer
-from rnnspec.layers.runs import Direction, StackCall, StackGradients, StackRun, StackWeights, checked_weights
+from rnnspec.layers.runs import Direction, StackCall, StackGradients, StackRun, StackWeights, checked_weights, pins_of
 from rnnspec.layers.tapes import from_bytes, to_bytes
 from rnnspec.storage.locks import numpy_part
 
@@ -63,6 +65,7 @@ class Stack(Attributes):
         self.description = describe_layers(
             cell, input_size, hidden_size, num_layers, bias, dropout, bidirectional, proj_size, **options
         )
+        self._recent: Recent[StackWeights] = Recent()
 
     # --- what there is, by name
 
@@ -160,6 +163,15 @@ class Stack(Attributes):
                 _check_packed(layers, params)
             return params
         arrays = check_weights(layers, params, "params")
+        if all(layer.repeats for layer in layers.layers):
+            with Pins(arrays.values()):
+                packed = self._recent.find(arrays, lambda kept: self._packed(self._views(kept)))
+            if packed is not None:
+                return packed
+        return self._views(arrays)
+
+    def _views(self, arrays: Mapping[str, Array]) -> StackWeights:
+        layers = self.description
         cells: list[Mapping[str, Array]] = []
         initial: list[Mapping[str, Array]] = []
         for depth, d in layers.places:
@@ -174,7 +186,12 @@ class Stack(Attributes):
     def pack(self, params: Mapping[str, Any]) -> StackWeights:
         """Copies of the weights, packed for the kernels once: go in place of params to calls that
         use the same ones again."""
-        layers, views = self.description, self.weights(params)
+        if isinstance(params, StackWeights):
+            return self._packed(self.weights(params))
+        return self._packed(self._views(check_weights(self.description, params, "params")))
+
+    def _packed(self, views: StackWeights) -> StackWeights:
+        layers = self.description
         cells: list[Mapping[str, Array] | Weights] = []
         for (depth, d), arrays in zip(layers.places, views.cells):
             shared = layers.share_directions and d
@@ -202,7 +219,8 @@ class Stack(Attributes):
         steps, rows = check_inputs(layers, inputs)
         ends, pieces = check_rows(layers, lengths, resets, steps, rows)
         before, counts = check_carried(layers, state, rows)
-        return StackCall(weights, inputs, before, ends, pieces, steps, rows, numbers if training else None, counts)
+        drawn, pins = numbers if training else None, pins_of(weights, inputs, before)
+        return StackCall(weights, inputs, before, ends, pieces, steps, rows, drawn, counts, pins)
 
     def run_forward(self, call: StackCall) -> StackRun:
         """Runs a sequence and keeps the tapes."""
@@ -298,7 +316,7 @@ def _check_packed(layers: Layers, weights: StackWeights) -> None:
         layer, end = layers.layers[depth], layers.suffix(depth, d)
         shapes = {n: layer.full(s) for n, s in layer.spec.parameters.items()}
         shapes |= {f"initial_{n}": s for n, s in layer.states.items()} if layers.learn_initial else {}
-        arrays = {**layer.kernel.pack(cell).params, **{f"initial_{n}": a for n, a in initial.items()}}
+        arrays = {**layer.kernel.pack(cell).held, **{f"initial_{n}": a for n, a in initial.items()}}
         wrong += [f"missing {n + end!r}" for n in shapes if n not in arrays]
         wrong += [
             f"{n + end!r} has shape {arrays[n].shape}, expected {shape}"

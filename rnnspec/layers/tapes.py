@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy import ndarray as Array
 
+from rnnspec.backends.pins import Pins
 from rnnspec.engine.results import Taped
 from rnnspec.errors import ShapeError
 from rnnspec.layers.calls import cell_call, inputs_of
@@ -77,6 +78,7 @@ def _shapes(layers: Layers, depth: int, steps: int, rows: int, training: bool) -
 def _numbers(row: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array:
     """The array of a row of bytes: on its memory, where numbers may lie there."""
     size = math.prod(shape) * dtype.itemsize
+    row = row.view(np.ndarray) if isinstance(row, np.ndarray) else row  # nobody else changes its shape
     if not isinstance(row, np.ndarray) or row.dtype != np.uint8 or row.shape != (size,):
         raise ShapeError(f"a row of {size} bytes (uint8) was kept here, as `run_record` gave it; got another array.")
     array = np.ascontiguousarray(row).view(dtype).reshape(shape)
@@ -88,7 +90,7 @@ def _layer_run(layers: Layers, depth: int, call: StackCall, left: Iterator[Array
     training = call.seed is not None
     shapes = _shapes(layers, depth, call.steps, call.rows, training)
     arrays = [_numbers(next(left), shape, layers.dtype) for shape in shapes]
-    layer_run = LayerRun()
+    layer_run = LayerRun(pins=Pins(arrays))
     if depth and training and layers.dropout:
         layer_run.mask = arrays.pop(0)
     if depth and layers.memory == "low":

@@ -15,7 +15,7 @@ import sympy
 
 from rnnspec.language.sizes import canonical_size, remainder
 from rnnspec.language.spec import Shape
-from rnnspec.symbolic.derive import divides, guarded, is_unbounded, may_be_infinite, partial, scaled, varying, whole
+from rnnspec.symbolic.derive import backward_term, partial, varying, whole
 from rnnspec.symbolic.draft import Draft
 from rnnspec.symbolic.expressions import names
 from rnnspec.symbolic.graph import (
@@ -185,10 +185,7 @@ class _Reverse:
             derivative = partial(expr, name, arg)
             if derivative == 0:
                 continue
-            careful = (
-                is_unbounded(expr) or divides(derivative) or (name in self.selected and may_be_infinite(derivative))
-            )
-            term = (guarded if careful else scaled)(symbol(own), derivative)
+            term = backward_term(symbol(own), expr, derivative, left_out=name in self.selected)
             if derivative.has(select) or name in self.selected:
                 self.selected.add(arg)
             if self.forward.shapes[arg] == () and self.forward.shapes[name] != ():

@@ -58,18 +58,24 @@ def derivative(expr: Value, variable: Value) -> Value:
             return scaled(sympy.S.NegativeOne, inner[0])
         case multiply():
             a, b = expr.args
-            return plus(scaled(b, inner[0]), scaled(a, inner[1]))
+            return plus(*((along if divides(d) else scaled)(c, d) for c, d in ((b, inner[0]), (a, inner[1]))))
         case divide():
             return over(plus(inner[0], scaled(sympy.S.NegativeOne, scaled(expr, inner[1]))), expr.args[1])
         case power():
             base, n = expr.args
-            slope = divide(HALF, expr) if n == HALF else multiply(n, power(base, n - 1))
-            return scaled(slope, inner[0])
+            return along(inner[0], _slope(expr, base, n))
     made = sympy.S.Zero
     for number, change in enumerate(inner):
         if change != 0:
-            made = plus(made, scaled(expr.fdiff(number + 1), change))
+            made = plus(made, along(change, expr.fdiff(number + 1)))
     return made
+
+
+def _slope(value: Value, base: Value, n: Value) -> Value:
+    """The derivative of value = base ** n."""
+    if n == HALF:
+        return divide(HALF, value)
+    return divide(multiply(n, value), base) if n < 0 else multiply(n, power(base, n - 1))
 
 
 def plus(a: Value, b: Value) -> Value:
@@ -105,6 +111,23 @@ def scaled(factor: Value, change: Value) -> Value:
     return multiply(factor, change)
 
 
+def along(change: Value, slope: Value) -> Value:
+    """change * slope. A slope that divides, or is a product of values, may overflow or vanish where
+    the whole does not: change is multiplied by its factors one after the other."""
+    if change == 0 or slope == 0:
+        return sympy.S.Zero
+    match slope:
+        case select():
+            return select(slope.args[0], *(along(change, side) for side in slope.args[1:]))
+        case negative():
+            return scaled(sympy.S.NegativeOne, along(change, slope.args[0]))
+        case multiply():
+            return scaled(along(change, slope.args[0]), slope.args[1])
+        case divide():
+            return over(along(change, slope.args[0]), slope.args[1])
+    return scaled(change, slope)
+
+
 def over(change: Value, divisor: Value) -> Value:
     """change / divisor with every select outermost."""
     if change == 0:
@@ -116,24 +139,36 @@ def over(change: Value, divisor: Value) -> Value:
     return negative(over(change.args[0], divisor)) if isinstance(change, negative) else divide(change, divisor)
 
 
-def guarded(factor: Value, change: Value) -> Value:
-    """scaled(factor, change), exactly 0 where the factor is."""
-    return select(equal(factor, 0), sympy.S.Zero, scaled(factor, change))
+def backward_term(change: Value, expr: Value, derivative: Value, *, left_out: bool = False) -> Value:
+    """change * the derivative of a node with the value expr: what reaches an operand in an adjoint.
+    It is exactly 0 where change is, if the derivative can be infinite there; left_out: a branch not
+    taken may make it 0, where the derivative may be anything."""
+    steep = is_steep(expr, derivative)
+    product = (along if steep else scaled)(change, derivative)
+    careful = steep or (left_out and may_be_infinite(derivative))
+    return select(equal(change, 0), sympy.S.Zero, product) if careful else product
+
+
+def forward_term(change: Value, expr: Value, derivative: Value) -> Value:
+    """change * the derivative of a node with the value expr: what comes of an operand's
+    direction."""
+    return (along if is_steep(expr, derivative) else scaled)(change, derivative)
+
+
+def is_steep(expr: Value, derivative: Value) -> bool:
+    """Whether the derivative of a node can be infinite: it divides by something, or has a power
+    that does, or is that of a function that says so (1 / (1 + exp(-v)) multiplies by 0 for v far
+    below 0)."""
+    root = type(expr).__name__
+    return (root in FUNCTION_CLASSES and not FUNCTION_CLASSES[root].row.bounded) or divides(derivative)
 
 
 def divides(derivative: Value) -> bool:
-    """Whether a derivative divides by something, or has a power that does: it may be infinite."""
+    """Whether a derivative divides by something, or has a power that does."""
     return any(
         isinstance(part, divide | power) and not (part.args[1].is_Number and part.args[1] >= 1)
         for part in sympy.preorder_traversal(derivative)
     )
-
-
-def is_unbounded(expr: Value) -> bool:
-    """Whether expr is a function whose derivative can be infinite: 1 / (1 + exp(-v)) multiplies it
-    by 0 for v far below 0."""
-    root = type(expr).__name__
-    return root in FUNCTION_CLASSES and not FUNCTION_CLASSES[root].row.bounded
 
 
 def may_be_infinite(derivative: Value) -> bool:

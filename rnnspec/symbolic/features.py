@@ -99,9 +99,12 @@ def _count(draft: Draft, shape: Shape) -> Value:
     return draft.size("*".join(f"({size})" for size in shape))
 
 
-def _mean(draft: Draft, node: str, largest: Value, target: str) -> Value:
-    """The sums are made beside each other: neither waits for the largest element."""
+def _mean(draft: Draft, node: str, largest: Value, target: str, factor: Value | None = None) -> Value:
+    """The mean, times `factor`. The sums are made beside each other: neither waits for the largest
+    element, nor for the factor that comes of it."""
     sums = [_sum(draft, symbol(node), target), _sum(draft, multiply(symbol(node), LOW), target)]
+    if factor is not None:
+        sums = [draft.application("rescaled", [s, factor], target) for s in sums]
     return draft.application("mean_of", [*sums, largest, _count(draft, draft.shapes[node])], target)
 
 
@@ -113,12 +116,13 @@ def _softmax(draft: Draft, node: str, target: str) -> Value:
 
 
 def _layer_norm(draft: Draft, node: str, eps: Value, target: str) -> Value:
-    """Scaling changes nothing but eps, which is scaled twice."""
+    """Scaling changes nothing but eps, which is scaled twice. The mean is scaled before it is
+    rounded: that of the smallest numbers is none of them."""
     largest = _largest(draft, node, target)
-    mean = draft.operand(_mean(draft, node, largest, target), target, f"mean_{node}")
     least = draft.application("sqrt", [eps], target)
     factor = draft.application("scale", [draft.application("maximum", [largest, least], target)], target)
-    small, middle = (draft.application("rescaled", [symbol(n), factor], target) for n in (node, mean))
+    small = draft.application("rescaled", [symbol(node), factor], target)
+    middle = _mean(draft, node, largest, target, factor)
     centred = symbol(draft.operand(subtract(small, middle), target, f"centred_{node}"))
     for _ in range(2):
         eps = draft.application("rescaled", [eps, factor], target)

@@ -79,7 +79,9 @@ def _expression(expr: Value, flowing: set[str], zeros: set[str]) -> bool:
     if isinstance(expr, select):
         condition, a, b = expr.args
         if isinstance(condition, equal) and a == 0 and any(n in flowing for n in names(condition.args[0])):
-            return _expression(b, flowing, zeros)  # 0 times something infinite, kept 0 (derive.guarded): no branch
+            return _expression(
+                b, flowing, zeros
+            )  # 0 times something infinite, kept 0 (derive.backward_term): no branch
         return bool(a == 0 or b == 0) or any(_expression(side, flowing, zeros) for side in (a, b))
     if isinstance(expr, multiply):
         return any(_expression(a, flowing, zeros) for a in expr.args)

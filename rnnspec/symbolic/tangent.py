@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import sympy
 
-from rnnspec.symbolic.derive import partial, scaled, varying
+from rnnspec.symbolic.derive import forward_term, partial, varying
 from rnnspec.symbolic.draft import Draft
 from rnnspec.symbolic.expressions import names
 from rnnspec.symbolic.graph import (
@@ -86,7 +86,8 @@ class _Tangent:
                 return self.draft.new(f"dot_{name}", Read(kind, tangent_of(source)), shapes[name])
             case Pointwise(expr):
                 return self.total(
-                    name, [scaled(symbol(dots[a]), partial(expr, name, a)) for a in names(expr) if a in dots]
+                    name,
+                    [forward_term(symbol(dots[a]), expr, partial(expr, name, a)) for a in names(expr) if a in dots],
                 )
             case Product(matrix, vector, transposed):
                 pairs = [(matrix, dots.get(vector)), (dots.get(matrix), vector)]

@@ -15,6 +15,7 @@ import numpy as np
 
 from rnnspec.backends.cpu.launch.pool import run_blocks
 from rnnspec.backends.cpu.runtime.addresses import steps
+from rnnspec.backends.pins import Pins
 from rnnspec.train.errors import TrainError
 
 DTYPES = ("float32", "float64")
@@ -31,14 +32,16 @@ def adam(arrays: Sequence[tuple[np.ndarray, ...]], numbers: Sequence[float], thr
     follow from its number (see optimise.Adam). threads: at least 1. Whatever doesn't fit is an
     error before anything is changed.
     """
+    arrays = [tuple(a.view() for a in four) for four in arrays]  # whose shape and dtype nobody else changes
     check(arrays)
     if threads < 1:
         raise TrainError(f"threads must be at least 1; got {threads}")
     for name in dict.fromkeys([_name(p.dtype) for p, *_ in arrays]):
         dtype = np.dtype(name)
         own = [four for four in arrays if four[0].dtype == dtype]
-        flat = [(_flat(p), np.asarray(_flat(g), dtype), _flat(m), _flat(v)) for p, g, m, v in own]
-        _adam(name, flat, np.array(numbers, dtype), threads)
+        flat = [(_flat(p), np.asarray(_apart(g, (p, m, v)), dtype), _flat(m), _flat(v)) for p, g, m, v in own]
+        with Pins(array for four in flat for array in four):
+            _adam(name, flat, np.array(numbers, dtype), threads)
         for (p, _, m, v), (p_flat, _, m_flat, v_flat) in zip(own, flat, strict=True):
             for array, found in ((p, p_flat), (m, m_flat), (v, v_flat)):
                 if not np.may_share_memory(array, found):
@@ -62,6 +65,8 @@ def check(arrays: Sequence[tuple[np.ndarray, ...]]) -> None:
             )
         if not all(a.flags.writeable for a in (p, *moments)):
             raise ValueError("a parameter or a moment is read-only")
+        if any(n > 1 and not step for a in (p, *moments) for n, step in zip(a.shape, a.strides)):
+            raise TrainError("a parameter or a moment has one memory for several of its numbers: give it a copy")
 
 
 def _adam(dtype: str, flat: Sequence[tuple[np.ndarray, ...]], numbers: np.ndarray, threads: int) -> None:
@@ -89,8 +94,9 @@ def _pieces(arrays: Sequence[np.ndarray]) -> Iterator[tuple[int, ...]]:
 
 def sum_of_squares(array: np.ndarray) -> float:
     """The sum of array**2, in float64."""
-    flat, result = _flat(array), np.empty((), np.float64)
-    _function(_name(flat.dtype), "squares", 3)(result.ctypes.data, flat.ctypes.data, flat.size)
+    flat, result = _flat(array.view()), np.empty((), np.float64)
+    with Pins([flat]):
+        _function(_name(flat.dtype), "squares", 3)(result.ctypes.data, flat.ctypes.data, flat.size)
     return float(result)
 
 
@@ -102,6 +108,7 @@ def add_rows(table: np.ndarray, ids: np.ndarray, rows: np.ndarray) -> None:
     is kept. Errors stay below `MOST_TERMS` half units in the last place of the sum of the sizes,
     however many rows there are.
     """
+    table, ids, rows = table.view(), np.array(ids, order="C"), rows.view()  # what is checked is what is used
     if table.ndim != 2 or rows.shape != (ids.size, table.shape[1]) or not table.flags.carray:
         raise ValueError(
             f"rows of shape {rows.shape} for {ids.size} ids and a table of shape {table.shape}, which must lie in order"
@@ -110,17 +117,18 @@ def add_rows(table: np.ndarray, ids: np.ndarray, rows: np.ndarray) -> None:
     check_ids(ids, len(table))
     if rows.dtype.kind != "f":
         raise TrainError(f"rows hold floating-point numbers; got dtype {rows.dtype}")
-    ids, rows = np.ascontiguousarray(ids, np.int64), np.ascontiguousarray(rows, table.dtype)
+    ids, rows = ids.astype(np.int64, copy=False), np.asarray(_apart(rows, (table,)), table.dtype)
     most = ids.size if ids.size <= MOST_TERMS else int(np.bincount(ids).max())
     lost = np.zeros_like(table) if most > MOST_TERMS else None
-    _function(_name(table.dtype), "scatter_add", 6)(
-        table.ctypes.data,
-        ids.ctypes.data,
-        rows.ctypes.data,
-        ids.size,
-        table.shape[1],
-        0 if lost is None else lost.ctypes.data,
-    )
+    with Pins([table, rows]):
+        _function(_name(table.dtype), "scatter_add", 6)(
+            table.ctypes.data,
+            ids.ctypes.data,
+            rows.ctypes.data,
+            ids.size,
+            table.shape[1],
+            0 if lost is None else lost.ctypes.data,
+        )
 
 
 def check_ids(ids: np.ndarray, count: int) -> None:
@@ -134,6 +142,11 @@ def check_ids(ids: np.ndarray, count: int) -> None:
 def _flat(array: np.ndarray) -> np.ndarray:
     """One after another and aligned; a copy only where the array isn't."""
     return np.require(array, requirements=["C", "A"]).reshape(-1)
+
+
+def _apart(array: np.ndarray, written: Sequence[np.ndarray]) -> np.ndarray:
+    """`_flat` of what is read; a copy where what is written lies in the same memory."""
+    return _flat(array.copy() if any(np.may_share_memory(array, other) for other in written) else array)
 
 
 def _name(dtype: np.dtype) -> str:

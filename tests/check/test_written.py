@@ -10,6 +10,8 @@ import pytest
 from tiny import cell
 
 import rnnspec
+from rnnspec.backends import reference
+from rnnspec.backends.numbers import COMPLEX128
 from rnnspec.check.properties.written import kept_as_written
 from rnnspec.check.run import Subjects, variants
 from rnnspec.check.sampling import Shapes, draw
@@ -161,3 +163,24 @@ def test_a_constant_of_zero_leaves_every_gradient_its_name():
     run = kernel.forward(params, {"x": np.ones((2, 1, 2), np.float32)})
     grad = kernel.backward(run, {"h": np.ones((2, 1, 3), np.float32)})
     assert set(grad.params) == set(params) and not grad.inputs["x"].any()
+
+
+@pytest.mark.parametrize("exponent", ["-1.5", "-2", "-0.5", "0.75", "-3"])
+def test_the_reference_has_powers_as_they_are_written(exponent):
+    """To the bit: 1 / v**1.5 is not exp(-1.5 * log(v)), which shows where something cancels."""
+    spec = loads(cell(f"h[t] = (1 + x[t] * x[t]) ** {exponent} - 1"))
+    case = draw(spec, build(spec), Shapes(1, 400, (1,)), 0)
+    run = reference.forward(build(spec), case.params, case.inputs, case.states, sizes=case.sizes, lead=case.lead)
+    np.testing.assert_array_equal(run.outputs["h"], run_as_written(spec, case).outputs["h"])
+
+
+def test_a_complex_step_takes_the_sides_that_numbers_take():
+    """NumPy's 3 / 10 of complex numbers is more than 0.3, and a comparison would choose the other
+    branch than that of the value."""
+    spec = loads(cell("h[t] = where(t / 10 > 0.3, 5, 2) * x[t] + h[t-1] * where(1 / (t + 1) ** 2 >= 1 / 49, 1, 3)"))
+    graph, x, step = build(spec), np.linspace(-1, 1, 60)[:, None], 1e-200
+    real = reference.forward(graph, {}, {"x": x}, {}, sizes={})
+    both = reference.forward(graph, {}, {"x": x + 1j * step}, {}, sizes={}, numbers=COMPLEX128)
+    np.testing.assert_array_equal(both.outputs["h"].real, real.outputs["h"])
+    ones = reference.forward(graph, {}, {"x": np.ones_like(x)}, {}, sizes={}).outputs["h"]
+    np.testing.assert_allclose(both.outputs["h"].imag / step, ones, rtol=1e-13)

@@ -17,6 +17,7 @@ from tiny import cell
 
 import rnnspec
 from rnnspec.engine.spans import Pieces, cut
+from rnnspec.engine.weights import Weights
 from rnnspec.errors import DtypeError, ShapeError
 from rnnspec.language.load import loads
 from rnnspec.layers.runs import StackWeights
@@ -335,6 +336,36 @@ def test_pieces_that_meet_and_what_is_none(kernel):
 
 def replace_class(pieces):
     return type("Like", (), {**vars(pieces), "__len__": lambda self: len(self.row), "check": lambda *_: None})()
+
+
+def test_weights_made_by_hand_are_checked_and_handed_out_as_views():
+    kernel = rnnspec.compile(SPEC, dtype="float64", threads=1)
+    for params, error in (
+        ({n: a.astype(np.float32) for n, a in PARAMS.items()}, DtypeError),
+        ({"W": PARAMS["W"]}, ShapeError),
+        ({**PARAMS, "V": PARAMS["b"]}, ShapeError),
+    ):
+        with pytest.raises(error):
+            Weights(SPEC, np.dtype("float64"), params)
+    weights = kernel.pack(PARAMS)
+    right = kernel.infer(PARAMS, {"x": X}).outputs["h"]
+    handed = weights.params["W"]
+    handed.dtype = np.float32
+    assert weights.params["W"].dtype == np.float64 and not handed.flags.writeable
+    with pytest.raises(ShapeError):  # before, it was read as that many numbers of float64
+        kernel.infer(weights, {"x": np.concatenate([X, X], axis=-1)})
+    np.testing.assert_array_equal(kernel.infer(weights, {"x": X}).outputs["h"], right)
+
+
+def test_nobody_resizes_what_will_be_read_again():
+    low = rnnspec.compile(SPEC, dtype="float64", threads=1, memory="low")
+    x = X.copy()
+    run = low.forward(PARAMS, {"x": x})
+    with pytest.raises(ValueError, match="resize"):
+        x.resize((1,), refcheck=False)
+    low.backward(run, {"h": DY})
+    del run
+    x.resize((1,), refcheck=False)
 
 
 # --- changed in between

@@ -124,6 +124,26 @@ def test_norms_and_means_of_large_and_tiny_numbers(dtype):
                     assert error <= 64 * eps, (name, scale, error)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_of_subnormal_numbers_are_normalised(dtype):
+    """A mean of few units of the last place is no number of the dtype; what is above it is."""
+    text = cell("k[t] = layer_norm(x[t], 0)\n  h[t] = h[t-1] + x[t]", inputs="{x: N}", states="{h: N}", outputs="[k]")
+    kernel, info = rnnspec.compile(loads(text), dtype=dtype, threads=1), np.finfo(dtype)
+    base = np.array([1.0, -2.0, 4.0, 7.0, 6.0])
+    units = 2.0 ** np.arange(0, info.nmant + 8, 4)
+    x = (units[:, None] * base * float(info.smallest_subnormal)).astype(dtype)[None]
+    run, weights = kernel.forward({}, {"x": x}), np.array([1.0, -0.5, 0.25, 2.0, 1.5])
+    small = 2.0**-60  # gradients by such rows are as large as numbers get
+    dy = np.broadcast_to(weights * small, x.shape).astype(dtype)
+    found = kernel.backward(run, {"k": dy}).inputs["x"][0]
+    with mpmath.workdps(50):
+        for row in range(len(units)):
+            value, slopes = exact("k", [mpmath.mpf(float(a)) for a in x[0, row]], weights * small)
+            assert np.abs(run.outputs["k"][0, row] - value).max() <= 32 * float(info.eps), (units[row], value)
+            error = np.abs(found[row].astype(np.float64) - slopes).max() / np.abs(slopes).max()
+            assert error <= 64 * float(info.eps), (units[row], found[row], slopes)
+
+
 def exact(name: str, v: list[Any], weights: np.ndarray) -> tuple[Any, np.ndarray]:
     """The value, and the gradients of its sum by the weights."""
 

@@ -59,6 +59,32 @@ def test_a_stream_and_a_step_need_no_inputs():
     stream = kernel.stream(A, start(8))
     assert [stream.step()["h"].item(), stream.step({})["h"].item()] == [5, 3.5]
     assert kernel.step(A, {}, start(8)).outputs["h"].item() == 5
+    for weights in (A, kernel.pack(A)):
+        state = kernel.step(weights, {}, rows=3)
+        assert state.outputs["h"].tolist() == [[1], [1], [1]]
+        assert kernel.step(weights, {}, state, rows=3).outputs["h"].tolist() == [[1.5], [1.5], [1.5]]
+        assert kernel.step(weights, {}, rows=0).outputs["h"].shape == (0, 1)
+    with pytest.raises(ShapeError, match=r"number of rows: give rows=, or the states"):
+        kernel.step(A, {})
+    with pytest.raises(ShapeError, match="rows is 2, but the arrays that were given have 1"):
+        kernel.step(A, {}, start(8), rows=2)
+    with pytest.raises(ShapeError, match="rows must be a whole number of at least 0, got True"):
+        kernel.step(A, {}, rows=True)
+
+
+def test_a_step_by_defaults_and_noise_alone_is_told_its_rows():
+    text = cell(
+        "h[t] = 0.5 * h[t-1] + k[t] + n[t] + time[t] + a",
+        inputs="{k: H, n: H, time: []}",
+        states="{h: H}",
+        parameters="{a: [H]}",
+        defaults="{k: 0.25, time: t}",
+        noise="{n: bernoulli(0.5)}",
+    )
+    kernel = rnnspec.compile(loads(text), threads=1)
+    state = kernel.step(A, {}, rows=2)
+    assert state.outputs["h"].tolist() == [[1.75], [1.75]]
+    assert kernel.step(A, {}, state, rows=2).outputs["h"].tolist() == [[3.625], [3.625]]
 
 
 @pytest.mark.parametrize(

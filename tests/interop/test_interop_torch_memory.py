@@ -7,6 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from rnnspec.errors import ShapeError  # noqa: E402
 from rnnspec.interop.torch import Recurrent  # noqa: E402
 
 
@@ -52,3 +53,25 @@ def test_weights_that_share_memory_have_gradients_of_their_own():
         results.append(torch.autograd.grad(y.sum(), list(weights.values())))
     for a, b in zip(*results, strict=True):
         np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+@pytest.mark.parametrize("left", [0, 8])
+@pytest.mark.parametrize("which", ["x", "weight_hh_l0", "h", "weight_hh_l0, before backward"])
+def test_a_tensor_whose_storage_was_freed_is_refused(which, left):
+    """As sharding frees weights between the passes: what they point to is somebody else's."""
+    layer = Recurrent("rnn", 3, 5, dtype=torch.float64, threads=1)
+    x, h = torch.rand(4, 2, 3, dtype=torch.float64), torch.rand(1, 2, 5, dtype=torch.float64)
+    late = which.endswith("backward")
+    y, _ = layer(x, h) if late else (None, None)
+    tensor = {"x": x, "h": h}.get(which, layer.weight_hh_l0)
+    tensor.untyped_storage().resize_(left)
+    with pytest.raises(ShapeError, match="storage"):
+        y.sum().backward() if late else layer(x, h)
+
+
+def test_a_tensor_within_a_storage_that_ends_with_it_is_read():
+    layer = Recurrent("rnn", 3, 5, dtype=torch.float64, threads=1)
+    room = torch.rand(4 * 2 * 3 + 7, dtype=torch.float64)
+    np.testing.assert_array_equal(
+        layer(room[7:].view(4, 2, 3))[0].detach(), layer(room[7:].clone().view(4, 2, 3))[0].detach()
+    )

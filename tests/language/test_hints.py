@@ -11,9 +11,9 @@ from rnnspec.language.hints import FORMS, SpecHint
 from rnnspec.language.load import load, loads, spec_names
 
 
-@pytest.mark.parametrize("form", [form for form, _, _ in FORMS])
+@pytest.mark.parametrize("form", [form.written for form in FORMS])
 def test_each_form_is_hinted_at_with_its_place_and_what_to_write(form):
-    better = next(b for f, b, _ in FORMS if f == form)
+    better = next(f.better for f in FORMS if f.written == form)
     written = form.replace("v", "(x[t] + y[t])").replace("di(x[t] + y[t])", "div")
     text = cell(f"n[t] = 2 * ({written}) * h[t-1]\n  h[t] = n[t]", inputs="{x: N, y: N}", states="{h: N}")
     with pytest.warns(SpecHint, match=rf"<text>:\d+:\d+: .*{better[:-3]}\(v\) does not: write that") as found:
@@ -29,6 +29,49 @@ def test_only_the_form_itself_is_hinted_at(written):
         warnings.simplefilter("always")
         loads(cell(f"h[t] = {written}"))
     assert len(found) == written.startswith("log(1")
+
+
+FINE = (
+    "log(1 + exp(-abs(x[t])))",
+    "log1p(exp(-abs(x[t] + h[t-1])))",
+    "log(1 + exp(minimum(x[t], 20)))",
+    "log(1 + exp(n[t]))",
+    "log(1 + exp(-0.5 * x[t] ** 2))",
+    "1 / (1 + exp(-relu(x[t])))",
+    "exp(clip(x[t], -5, 5)) / (1 + exp(clip(x[t], -5, 5)))",
+    "log(sigmoid(3 * tanh(x[t]) - 2))",
+)
+
+
+@pytest.mark.parametrize("written", FINE)
+def test_a_form_whose_argument_stays_where_it_is_good_is_not_hinted_at(written):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loads(cell(f"n[t] = where(x[t] < 0, -square(x[t]), -3)\n  h[t] = {written} + 0 * n[t] + h[t-1]"))
+
+
+@pytest.mark.parametrize(
+    "equations, better",
+    [
+        ("e[t] = exp(x[t])\n  y[t] = e[t] / (1 + e[t])", "sigmoid"),
+        ("e[t] = exp(x[t])\n  s[t] = 1 + e[t]\n  y[t] = log(s[t])", "softplus"),
+        ("s[t] = 1 + exp(-x[t])\n  y[t] = 1 / s[t]", "sigmoid"),
+        ("s[t] = sigmoid(x[t])\n  y[t] = log(s[t])", "log_sigmoid"),
+        ("e[t] = exp(x[t])\n  d[t] = exp(-x[t])\n  y[t] = (e[t] - d[t]) / (e[t] + d[t])", "tanh"),
+        ("y[t] = log(1 + exp(maximum(x[t], 20)))", "softplus"),
+        ("y[t] = log(1 + exp(minimum(x[t], 200)))", "softplus"),
+    ],
+)
+def test_a_form_over_names_is_hinted_at(equations, better):
+    with pytest.warns(SpecHint, match=rf"{better}\(v\) does not") as found:
+        loads(cell(f"{equations}\n  h[t] = y[t] + h[t-1]"))
+    assert len(found) == 1
+
+
+def test_the_value_of_an_earlier_step_is_not_what_its_name_is_now():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loads(cell("e[t] = exp(x[t])\n  h[t] = h[t-1] + e[t-1] / (1 + e[t]) + log(h[t-1] + e[t-1])"))
 
 
 def test_no_cell_that_comes_with_rnnspec_has_one():

@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 import threading
+import traceback
 import warnings
 from pathlib import Path
 
@@ -46,20 +47,28 @@ def open_to_others(folder: Path) -> None:
             path.chmod(0o755)
 
 
-def as_nobody(work) -> int:
-    """The exit code of a process of another user that does `work`."""
+def as_user(user, work) -> int:
+    """The exit code of a process of this user that does `work`."""
     child = os.fork()
     if child == 0:
         code = 1
         try:
-            os.setgroups([])
-            os.setgid(NOBODY)
-            os.setuid(NOBODY)
+            if user:
+                os.setgroups([])
+                os.setgid(user)
+                os.setuid(user)
             work()
             code = 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def as_nobody(work) -> int:
+    """The same of another user."""
+    return as_user(NOBODY, work)
 
 
 def sealed(content: bytes) -> bytes:
@@ -232,6 +241,86 @@ def test_a_base_that_another_user_can_change_is_never_used(tmp_path, monkeypatch
         stop.clear()
         shutil.rmtree(shared / "theirs", ignore_errors=True)
     assert found == {b"right"}
+
+
+@AS_ROOT
+@pytest.mark.parametrize("who", [0, 1234])
+@pytest.mark.parametrize("trap", ["folder", "link to a folder", "link to a link", "FIFO", "file"])
+def test_what_another_user_put_where_the_cache_will_be_is_never_used(tmp_path, monkeypatch, trap, who):
+    """In a sticky folder, as /tmp: they were there first, and know the name. who: the user whose
+    cache it is, root or another one."""
+    shared = tmp_path / "shared"
+    open_to_others(tmp_path)
+    shared.mkdir()
+    shared.chmod(0o1777)
+    monkeypatch.setenv("RNNSPEC_CACHE_DIR", str(shared / "cache"))
+    inside = Path(cache.cache_folder()).relative_to(shared / "cache")
+    made()
+    name = kernel().name
+    shutil.rmtree(shared / "cache")
+
+    def plant() -> None:
+        os.umask(0)
+        theirs = shared / ("cache" if trap == "folder" else "theirs")
+        (theirs / inside).mkdir(parents=True)
+        (theirs / inside / name).write_bytes(sealed(b"planted"))
+        if trap == "link to a folder":
+            (shared / "cache").symlink_to(theirs)
+        if trap == "link to a link":
+            (shared / "between").symlink_to(theirs)
+            (shared / "cache").symlink_to(shared / "between" / ".")
+        if trap == "FIFO":
+            os.mkfifo(shared / "cache")
+        if trap == "file":
+            (shared / "cache").write_bytes(sealed(b"planted"))
+
+    assert as_nobody(plant) == 0
+
+    def use() -> None:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert made() == b"right" and texts.recall("cell", "k" * 40) is None
+            texts.remember("cell", "k" * 40, "text")
+            assert cache_folder() is None and clear() == 0
+        assert [w.category for w in caught] == [CacheWarning]
+
+    assert as_user(who, use) == 0
+    theirs = shared / ("cache" if trap == "folder" else "theirs")
+    assert [p.read_bytes() for p in theirs.rglob("*") if p.is_file()] == [sealed(b"planted")]
+
+
+@AS_ROOT
+def test_what_another_user_adds_or_swaps_in_a_closed_folder_fails(tmp_path):
+    """Nobody else can make, change, exchange or even read a file of the cache, nor its folder."""
+    open_to_others(tmp_path)
+    made()
+    path, before = kernel(), kernel().read_bytes()
+
+    def attack() -> None:
+        for attempt in (
+            lambda: path.read_bytes(),
+            lambda: path.write_bytes(sealed(b"planted")),
+            lambda: path.unlink(),
+            lambda: path.with_name("new").write_bytes(b""),
+            lambda: path.parent.rename(path.parent.with_name("away")),
+            lambda: path.parent.chmod(0o777),
+            lambda: os.link(path, tmp_path / "mine"),
+            lambda: list(path.parent.iterdir()),
+        ):
+            with pytest.raises(PermissionError):
+                attempt()
+
+    assert as_nobody(attack) == 0
+    assert made() == b"right" and path.read_bytes() == before
+
+
+def test_a_fifo_or_a_device_in_the_place_of_a_file_does_not_hang(base):
+    made()
+    path = kernel()
+    path.unlink()
+    os.mkfifo(path, 0o600)
+    with pytest.warns(CacheWarning, match="no file of its own"):
+        assert cached("cell", "key", lambda: b"again") == b"again"
 
 
 def test_what_is_refused_names_itself(tmp_path):

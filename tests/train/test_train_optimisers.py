@@ -20,7 +20,7 @@ from rnnspec.train import (
     learning_rate,
     train,
 )
-from rnnspec.train.compiled import PIECE
+from rnnspec.train.compiled import PIECE, add_rows
 from rnnspec.train.optimise import make_optimiser
 from rnnspec.train.schedules import SCHEDULES
 
@@ -183,3 +183,32 @@ def test_learning_rate_is_flat_then_falls():
     assert learning_rate("flat-cosine", 1.0, 0.0) == learning_rate("flat-cosine", 1.0, 0.5) == 1.0
     rates = [learning_rate("flat-cosine", 1.0, 0.5 + i / 20) for i in range(11)]
     assert rates == sorted(rates, reverse=True) and rates[-1] == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("shift", [1, -1])
+def test_a_gradient_that_overlaps_its_parameter_is_read_before_it_is_overwritten(shift):
+    room = np.arange(1.0, 203.0) / 10
+    results = []
+    for shared in (True, False):
+        memory = room.copy()
+        p, g = memory[1:201], memory[1 + shift :][:200]
+        params, grads = {"a": p if shared else p.copy()}, {"a": g if shared else g.copy()}
+        adam = Adam()
+        adam.step(params, grads, adam.init(params))
+        results.append(params["a"])
+    np.testing.assert_array_equal(*results)
+
+
+def test_rows_that_lie_in_the_table_are_read_before_it_is_changed():
+    table = np.arange(18.0).reshape(6, 3)
+    expected = table.copy()
+    np.add.at(expected, [1, 2, 3], table[:3].copy())
+    add_rows(table, np.array([1, 2, 3]), table[:3])
+    np.testing.assert_array_equal(table, expected)
+
+
+def test_a_parameter_with_one_memory_for_several_numbers_is_refused():
+    for optimiser in (SGD(0.1), Adam()):
+        params = {"a": np.lib.stride_tricks.as_strided(np.zeros(1), (3,), (0,))}
+        with pytest.raises(TrainError, match="one memory for several"):
+            optimiser.step(params, {"a": np.ones(3)}, optimiser.init(params))

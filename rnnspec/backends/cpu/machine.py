@@ -7,8 +7,6 @@ whole module, without its vectorisers: everything is vectors already.
 
 from __future__ import annotations
 
-import ctypes
-import os
 import platform
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +15,7 @@ from functools import cache
 import llvmlite.binding as llvm
 from llvmlite import ir
 
+from rnnspec.backends.cpu import foreign
 from rnnspec.storage.cache import cpu
 
 # of `outer`: rows summed in one go, columns of A and of B packed for them; 192 to 384 rows and 96
@@ -35,9 +34,6 @@ JOB = 14
 
 
 ITEMSIZE = {"float32": 4, "float64": 8}
-# what an object file may leave to the process: memory, and for sin and cos of large arguments the C
-# library's
-EXTERNAL = {"memcpy", "memset", "memmove", "sin", "cos", "sinf", "cosf"}
 
 
 @dataclass(frozen=True)
@@ -114,10 +110,9 @@ def object_file(texts: Sequence[str], names: Sequence[str], finished: Sequence[s
         few.run(part, builder)
         module.link_in(part)
     _hide(module, names)
-    foreign = {f.name for f in module.functions if f.is_declaration and not f.name.startswith("llvm.")} - EXTERNAL
-    if foreign:  # LLVM ends the process when it can't find one
-        raise NotImplementedError(f"kernels can't call {', '.join(sorted(foreign))}")
-    return bytes(machine.emit_object(module))
+    content = bytes(machine.emit_object(module))
+    foreign.refuse_others(foreign.undefined(content))
+    return content
 
 
 def _linked(texts: Sequence[str]) -> llvm.ModuleRef:
@@ -132,18 +127,6 @@ def _hide(module: llvm.ModuleRef, names: Sequence[str]) -> None:
     for value in (*module.functions, *module.global_variables):
         if not value.is_declaration and value.name not in names:
             value.linkage = llvm.Linkage.internal
-
-
-@cache
-def _find_external() -> None:
-    """LLVM looks for functions in the process (since its first engine), and ends it if there are
-    none. Where that may be (Windows, a Python without the mathematics library), it is told where
-    they are."""
-    missing = [name for name in EXTERNAL if not llvm.address_of_symbol(name)]
-    if missing:
-        library = ctypes.CDLL("ucrtbase.dll" if os.name == "nt" else "libm.so.6")
-        for name in missing:
-            llvm.add_symbol(name, ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,9 +145,10 @@ class MachineCode:
 
 def load(name: str, content: bytes, functions: Iterable[str]) -> MachineCode:
     """The functions of an object file, in memory. name: a few words for people."""
-    lmm = platform.machine() in ("arm64", "aarch64")  # sections may end up too far from each other there; as in Numba
+    # sections may end up too far from each other there; as in Numba
+    lmm = platform.machine().lower() in ("arm64", "aarch64")  # "ARM64" on Windows
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(), use_lmm=lmm)
-    _find_external()
+    foreign.find(foreign.undefined(content))
     engine.add_object_file(llvm.ObjectFileRef.from_data(content))
     engine.finalize_object()
     return MachineCode(name, tuple(engine.get_function_address(f) for f in functions), len(content), engine)

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import math
+import struct
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.backends.cpu.launch.memory import Memory, address, padded
 from rnnspec.backends.cpu.launch.pack import NOTHING, Packed
-from rnnspec.backends.cpu.launch.plan import BARRIER_BYTES, Plan, stored_shape
+from rnnspec.backends.cpu.launch.plan import BARRIER_BYTES, Plan, Region, region, stored_shape
 from rnnspec.backends.cpu.launch.pool import run_blocks
 from rnnspec.backends.cpu.launch.tape import Tape
 from rnnspec.language.sizes import full_shape
@@ -26,6 +26,7 @@ from rnnspec.language.sizes import full_shape
 # The last calls leave their tables and memory to the next one of the same sizes: for a small
 # problem that is most of a call's cost.
 IDLE_CALLS, IDLE_BYTES = 8, 1 << 22
+ARRAY = struct.Struct("=4q")  # an array in a table: its address, and its strides of t, b, d
 
 
 # --- a call
@@ -41,9 +42,9 @@ class Bound:
         self.memories = [Memory(r.size) for r in own.scratch]
         self.own = [Memory(own.own.size) for _ in range(len(own.blocks) * own.parts)]
         self.tables = [[template.copy() for template in templates] for templates in own.tables]
-        for tables, memory, region in zip(self.tables, self.memories, own.scratch):
+        for tables, memory, part in zip(self.tables, self.memories, own.scratch):
             for table in tables:
-                region.fill(table, memory)
+                part.fill(table, memory)
         self.all = [table for tables in self.tables for table in tables]
         for table, memory in zip(self.all, self.own):
             own.own.fill(table, memory)
@@ -58,6 +59,8 @@ class Bound:
             for r, memory in zip(own.scratch, self.memories)
         ]
         self.alone = len(own.blocks) == 1 and own.blocks[0].lengths is None  # rows lie in the caller's order
+        self.bytes = sum(r.size for r in own.scratch) + own.own.size * len(self.own)
+        self.taped: tuple[Plan | None, list[Region]] = None, []  # the plan of the last tape, and where its parts lie
 
     def _carry(self, state: str, block: int) -> Array:
         """A state of a block's rows where the kernel keeps it from chunk to chunk, [rows, width];
@@ -88,14 +91,28 @@ class Bound:
 
     def use(self, packed: Packed, tape: Tape | None) -> None:
         """Sets the weights and the tape; gradients start again at zero."""
+        regions = [] if tape is None or tape is self.tape else self._tape_regions(tape.plan)
         for i, tables in enumerate(self.tables):
             for table in tables:
                 if packed is not self.packed:
                     packed.fill(table)
-                if tape is not None and tape is not self.tape:
-                    _fill_tape(table, self.plan.code.layout, tape, i)
-            self.zeroed[i][:] = 0
+                if regions and tape is not None:
+                    regions[i].fill(table, tape.memory)
+            self.zeroed[i].fill(0)
         self.packed, self.tape = packed, tape
+
+    def _tape_regions(self, forward: Plan) -> list[Region]:
+        """Where the parts of a tape lie, block by block, and the fields that tell it: as the plan
+        of the kernel that wrote it has them."""
+        if self.taped[0] is not forward:
+            layout = self.plan.code.layout
+            if forward.code.layout is layout:
+                regions = list(forward.tape)
+            else:
+                names = [f"buffer {n}" for n, (_, _, life) in layout["buffers"].items() if life == "taped"]
+                regions = [region(layout, {n: part.named[n] for n in names}, part.size) for part in forward.tape]
+            self.taped = forward, regions
+        return self.taped[1]
 
     def point(self, inputs: Mapping[str, Array | None], outputs: Mapping[str, Array]) -> None:
         """Sets the arrays of the caller's, [T, B, ...]: read and written in place. An input that is
@@ -118,7 +135,7 @@ class Bound:
                         t *= self.plan.pieces
                     fields = (address(array), t // item, b // item, d[0] // item if d else 0)
                 for table in self.all:
-                    table[first : first + 4] = fields
+                    ARRAY.pack_into(table, 8 * first, *fields)
 
     def load(self, states: Mapping[str, Array]) -> None:
         """Sets the states before the first step, [B, ...]; zero where left out."""
@@ -126,7 +143,7 @@ class Bound:
             given = states.get(name)
             for block, part in zip(self.plan.blocks, parts):
                 if given is None:
-                    part[...] = 0
+                    part.fill(0)
                 else:
                     rows = given.reshape(given.shape[0], part.shape[1])
                     part[...] = rows if self.alone else rows[block.order]
@@ -144,7 +161,10 @@ class Bound:
 
     def gradients(self) -> dict[str, Array]:
         """The sums over all rows and steps since `use`, parameter by parameter."""
-        return {name: np.array(_total(parts)).reshape(full) for name, (parts, full) in self.sums.items()}
+        return {
+            name: (parts[0].copy() if len(parts) == 1 else _total(parts)).reshape(full)
+            for name, (parts, full) in self.sums.items()
+        }
 
     def _sums(self) -> dict[str, tuple[list[Array], tuple[int, ...]]]:
         """Where the gradient of a parameter is summed, in each block level by level, and its
@@ -228,7 +248,7 @@ def execute(
     bound.start_at(counts)
     bound.run(keep=(inputs, outputs))
     results = bound.states(), bound.gradients()
-    if sum(r.size for r in own.scratch) + own.own.size * len(bound.own) <= IDLE_BYTES:
+    if bound.bytes <= IDLE_BYTES:
         bound.flat.clear()
         bound.packed, bound.tape = NOTHING, None  # not kept alive by what may never be called again
         _IDLE[own.number] = bound
@@ -236,14 +256,3 @@ def execute(
             with contextlib.suppress(StopIteration, RuntimeError):  # another thread was faster
                 _IDLE.pop(next(iter(_IDLE)), None)
     return results
-
-
-def _fill_tape(table: Array, layout: Mapping[str, Any], tape: Tape, block: int) -> None:
-    own = tape.plan.tape[block]
-    if tape.plan.code.layout is layout:
-        own.fill(table, tape.memory)
-        return
-    fields = layout["fields"]
-    for name, (_, _, life) in layout["buffers"].items():
-        if life == "taped":
-            table[fields.index(f"buffer {name}")] = own.named[f"buffer {name}"] + tape.memory.start

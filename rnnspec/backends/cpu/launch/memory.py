@@ -7,7 +7,7 @@ small LSTM.
 from __future__ import annotations
 
 import ctypes
-import weakref
+from collections.abc import Callable
 
 import numpy as np
 from numpy import ndarray as Array
@@ -31,37 +31,6 @@ class Arena:
         offset = self.size
         self.size += -(-count * item // LINE) * LINE + STAGGER
         return offset
-
-
-class Memory:
-    """Bytes from the pool; `start` is the first address, at a cache line. They go back when this
-    object dies."""
-
-    __slots__ = ("__weakref__", "bytes", "offset", "size", "start")
-
-    def __init__(self, size: int, given: Array | None = None):
-        """given: somebody else's contiguous bytes, [size] uint8, that are read in place, or copied
-        where they don't start at a cache line."""
-        self.size = size
-        if given is None or address(given) % LINE:
-            self.bytes = POOL.take(size + LINE)
-            weakref.finalize(self, POOL.give, self.bytes).atexit = False
-        else:
-            self.bytes = given
-        self.offset = -address(self.bytes) % LINE
-        self.start = address(self.bytes) + self.offset
-        if given is not None and self.bytes is not given:
-            self.view(0, (size,), given.dtype)[:] = given
-
-    def view(self, offset: int, shape: tuple[int, ...], dtype: np.dtype) -> Array:
-        """An array over part of the memory, valid as long as this object lives."""
-        return np.ndarray(shape, dtype, self.bytes, self.offset + offset)
-
-    @property
-    def __array_interface__(self) -> dict[str, object]:
-        """np.asarray(memory) has all of it as uint8, and holds this object as long as itself
-        lives."""
-        return {"version": 3, "shape": (self.size,), "typestr": "|u1", "data": (self.start, False)}
 
 
 def address(array: Array) -> int:
@@ -113,3 +82,37 @@ class Pool:
 
 
 POOL = Pool()  # the process's
+
+
+class Memory:
+    """Bytes from the pool; `start` is the first address, at a cache line. They go back when this
+    object dies."""
+
+    __slots__ = ("__weakref__", "bytes", "lent", "offset", "size", "start")
+
+    def __init__(self, size: int, given: Array | None = None):
+        """given: somebody else's contiguous bytes, [size] uint8, that are read in place, or copied
+        where they don't start at a cache line."""
+        self.size, self.lent = size, False
+        if given is None or address(given) % LINE:
+            self.bytes, self.lent = POOL.take(size + LINE), True
+        else:
+            self.bytes = given
+        self.offset = -address(self.bytes) % LINE
+        self.start = address(self.bytes) + self.offset
+        if given is not None and self.bytes is not given:
+            self.view(0, (size,), given.dtype)[:] = given
+
+    def __del__(self, give: Callable[[Array], None] = POOL.give) -> None:  # held here: globals may go before this does
+        if self.lent:
+            give(self.bytes)
+
+    def view(self, offset: int, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+        """An array over part of the memory, valid as long as this object lives."""
+        return np.ndarray(shape, dtype, self.bytes, self.offset + offset)
+
+    @property
+    def __array_interface__(self) -> dict[str, object]:
+        """np.asarray(memory) has all of it as uint8, and holds this object as long as itself
+        lives."""
+        return {"version": 3, "shape": (self.size,), "typestr": "|u1", "data": (self.start, False)}

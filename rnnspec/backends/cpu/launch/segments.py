@@ -18,6 +18,7 @@ from rnnspec.backends.cpu.launch.execute import Bound
 from rnnspec.backends.cpu.launch.pack import Packed
 from rnnspec.backends.cpu.launch.plan import Plan
 from rnnspec.backends.cpu.launch.tape import checked_bytes, new_histories, new_tape, read_history
+from rnnspec.backends.pins import Pins
 from rnnspec.storage.locks import Lock
 
 
@@ -35,6 +36,8 @@ class Segments:
 
     def __init__(self, forward: Plan, packed: Packed, inputs: Mapping[str, Array], counts: Array | None = None):
         self.inputs, self.sums, self.counts = dict(inputs), dict[str, int](), counts
+        self.given: Array | None = None  # the caller's bytes, where the starts lie in them
+        self.pins = [Pins(self.inputs.values())]
         self.tape = new_tape(forward)
         self.bound = Bound(forward)
         self.bound.use(packed, self.tape)
@@ -129,6 +132,8 @@ def restored(forward: Plan, packed: Packed, inputs: Mapping[str, Array], kept: A
     row = sum(forward.widths.values()) * forward.rows * item
     kept = checked_bytes(kept, row * found.count + (0 if counts is None else counts.nbytes), "")
     ends = np.cumsum([0, *forward.widths.values()]) * forward.rows * item
+    found.given = kept
+    found.pins.append(Pins([kept]))
     for start in np.ascontiguousarray(kept[: row * found.count]).reshape(found.count, row):
         found.starts.append(
             {

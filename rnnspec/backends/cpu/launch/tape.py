@@ -10,15 +10,19 @@ from numpy import ndarray as Array
 
 from rnnspec.backends.cpu.launch.memory import Memory, padded
 from rnnspec.backends.cpu.launch.plan import Plan
+from rnnspec.backends.pins import Pins
 from rnnspec.errors import ShapeError
 
 
 @dataclass(frozen=True)
 class Tape:
-    """What a forward run leaves for its backward run."""
+    """What a forward run leaves for its backward run. given: the caller's bytes, where they are
+    read in place; pins: of these."""
 
     plan: Plan
     memory: Memory
+    given: Array | None = None
+    pins: Pins | None = None
 
     @property
     def tape_bytes(self) -> int:
@@ -46,8 +50,9 @@ def new_tape(forward: Plan, beside: Array | None = None) -> Tape:
 
 
 def checked_bytes(kept: object, expected: int, hint: str) -> Array:
-    """A tape that the caller kept, as it is. Raises ShapeError where it is no array of `expected`
+    """A view of a tape that the caller kept. Raises ShapeError where it is no array of `expected`
     bytes, uint8; hint: what to give in its place."""
+    kept = kept.view(np.ndarray) if isinstance(kept, np.ndarray) else kept  # nobody else changes its shape
     if not isinstance(kept, np.ndarray) or kept.dtype != np.uint8:
         what = f"an array of {kept.dtype}" if isinstance(kept, np.ndarray) else f"a {type(kept).__name__}"
         raise ShapeError(f"a tape is an array of bytes (uint8), as `record` gives it; got {what}.")
@@ -62,8 +67,10 @@ def checked_bytes(kept: object, expected: int, hint: str) -> Array:
 def restored(forward: Plan, kept: Array, beside: int = 0) -> Tape:
     """The Tape whose bytes these are, for a run of this plan. beside: how many of them are no part
     of it, at its end. Raises ShapeError for others."""
-    array = checked_bytes(kept, forward.tape_size + beside, "")
-    return Tape(forward, Memory(array.size, np.ascontiguousarray(array)))
+    array = np.ascontiguousarray(checked_bytes(kept, forward.tape_size + beside, ""))
+    pins = Pins([array])
+    memory = Memory(array.size, array)
+    return Tape(forward, memory, array, pins) if memory.bytes is array else Tape(forward, memory)
 
 
 def new_histories(tape: Tape, steps: int, rows: int) -> dict[str, Array]:
