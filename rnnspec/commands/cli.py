@@ -21,7 +21,9 @@ from rnnspec.commands.arguments import choice, natural
 from rnnspec.commands.output import say
 from rnnspec.commands.parser import Parser
 from rnnspec.errors import RnnspecError
+from rnnspec.show.drawing import VIEWS
 from rnnspec.show.stages import STAGES
+from rnnspec.show.tex import CONSTANTS, PARTS
 from rnnspec.storage.jsontext import ESCAPED
 
 DESCRIPTION = "Recurrent cells from their equations: fast kernels, and proof that they are right."
@@ -140,11 +142,26 @@ def _add_show(commands: Any, name: str) -> None:
         "lstm",
         "lstm --stage adjoint",
         "my.yaml --latex",
+        "gru --latex document --constants numbers",
     )
-    parser.add_argument("cell", metavar="NAME|PATH", help="a cell from `rnnspec list`, or a YAML file")
+    parser.add_argument("cell", nargs="?", metavar="NAME|PATH", help="a cell from `rnnspec list`, or a YAML file")
     parser.add_argument("--stage", choices=STAGES, help="one stage (default: all that fits a screen)")
-    parser.add_argument("--latex", action="store_true", help="equations and gradients in LaTeX")
-    parser.add_argument("--svg", metavar="FILE", help="draw the data flow of one step into FILE")
+    parser.add_argument(
+        "--latex",
+        nargs="?",
+        const="",
+        metavar="PART",
+        help=f"equations and gradients in LaTeX, or one part: {', '.join(PARTS)}",
+    )
+    parser.add_argument(
+        "--constants", choices=CONSTANTS, help="with --latex: the file's constants by name (symbols) or as numbers"
+    )
+    parser.add_argument("--svg", metavar="FILE", help="draw the cell into FILE")
+    parser.add_argument(
+        "--view",
+        choices=VIEWS,
+        help="with --svg: the data flow of a step, its gradients, or three steps in a row (step)",
+    )
     parser.add_argument("--json", action="store_true", help="for machines")
 
 

@@ -48,5 +48,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="a size that --hidden doesn't tell, like P=64",
     )
     parser.add_argument("--seed", type=natural, default=0, help="of weights and inputs (0)")
-    parser.add_argument("--out", type=name, metavar="NAME", help="write the figures NAME.png and NAME.svg")
+    parser.add_argument(
+        "--out", type=name, metavar="NAME", help="write the figures NAME.png and NAME.svg, or NAME.pdf, .svg, .png"
+    )
     parser.add_argument("--json", action="store_true", help="for machines: all numbers as an object")

@@ -17,6 +17,7 @@ import numpy as np
 from rnnspec.commands import progress
 from rnnspec.commands.output import say
 from rnnspec.commands.train_setup import Setup, set_up, title_of
+from rnnspec.show.figure import FORMATS
 from rnnspec.storage.atomic import held, sweep
 from rnnspec.train import checkpoint
 from rnnspec.train.errors import Diverged, TrainError
@@ -60,7 +61,7 @@ def train_in(folder: Path, this: TrainingRun, args: argparse.Namespace, compiled
             follow(this, folder, lambda: stopped.number is not None)
         except Diverged as error:
             code, trouble = 1, f"rnnspec train: {error}"
-        final = write_results(this, folder, first, compiled, args.threads, writing(args))
+        final = write_results(this, folder, first, compiled, args.threads, writing(args), args.figures or FORMATS[0])
     if not trouble and final["not_finite"]:
         code, trouble = 1, f"rnnspec train: {unfit(this, final)}"
     if trouble:

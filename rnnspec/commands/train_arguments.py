@@ -17,6 +17,7 @@ from rnnspec.commands.arguments import (
     setting,
     size,
 )
+from rnnspec.show.figure import FORMATS
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -129,6 +130,7 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         metavar="DIR",
         help="folder for the results (runs/CELL or runs/CELL-TASK, or the next free one: runs/CELL-2, ...)",
     )
+    group.add_argument("--figures", choices=FORMATS, help=f"format of the plots ({FORMATS[0]})")
     group.add_argument("--resume", metavar="RUN_DIR", help="go on with the run in this folder")
     group.add_argument(
         "--from", dest="start", metavar="RUN_DIR", help="start from the weights of the run in this folder"

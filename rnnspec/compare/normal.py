@@ -22,8 +22,7 @@ import sympy
 from rnnspec.language.functions import FUNCTIONS
 from rnnspec.language.sizes import SizeError, canonical_size, remainder
 from rnnspec.language.spec import Shape
-from rnnspec.language.syntax.parse import parse_expression
-from rnnspec.symbolic.expressions import expand_row, from_tree
+from rnnspec.symbolic.expressions import expand_row, neutral_form
 from rnnspec.symbolic.graph import (
     Concat,
     CumSum,
@@ -350,8 +349,7 @@ class _Normal:
             return expr
         name = type(expr).__name__
         row = FUNCTIONS.get(name)
-        if row is not None and row.neutral:
-            neutral = from_tree(parse_expression(row.neutral), dict(zip(row.args, expr.args)).__getitem__)
+        if (neutral := neutral_form(expr)) is not None:
             return self.value(neutral, shape)
         if row is not None and not row.primitive:
             return self.value(expand_row(row, expr.args), shape)

@@ -23,7 +23,7 @@ class Feature:
     range: the ends that its elements come near, where they serve as gates. softmax has none: its
         elements are shares of one.
     latex: a format of the arguments: {u:3} binds as tightly as a name, {v:2} as a product, {all} is
-        all of them; "" for a call by name.
+        all of them, {SPAN} the elements FIRST to FIRST + LENGTH; "" for a call by name.
     binding: how tightly what `latex` makes binds.
     """
 
@@ -43,20 +43,26 @@ class Feature:
 
 
 _FEATURE_ROWS = (
-    Feature("sum", V, "sum of all elements", latex=r"\sum_j {v:2}", binding=2),
+    Feature("sum", V, "sum of all elements", latex=r"\operatorname{{sum}}\left({v}\right)"),
     Feature("mean", V, "mean of all elements", latex=r"\operatorname{{mean}}\left({v}\right)"),
-    Feature("max", V, "largest element; a tie shares the derivative", latex=r"\max_j {v:2}", binding=2),
+    Feature("max", V, "largest element; a tie shares the derivative", latex=r"\max\left({v}\right)"),
     Feature("dot", ("u", "v"), "sum of u * v", latex=r"{u:3}^{{\top}} {v:3}", binding=2),
     Feature(
         "norm",
         V,
         "square root of the sum of squares; its derivative at 0 is 0",
-        latex=r"\left\lVert {v} \right\rVert",
+        latex=r"\left\lVert {v}\right\rVert",
     ),
     Feature("softmax", V, "exp(v) / sum(exp(v)), without overflow"),
     Feature("cumsum", V, "running sum, from the first element"),
     Feature("cumax", V, "cumsum(softmax(v))", range=(0.0, 1.0)),
-    Feature("layer_norm", ("v", "eps"), "(v - mean(v)) / sqrt(mean((v - mean(v))**2) + eps)", ("eps",)),
+    Feature(
+        "layer_norm",
+        ("v", "eps"),
+        "(v - mean(v)) / sqrt(mean((v - mean(v))**2) + eps)",
+        ("eps",),
+        latex=r"\operatorname{{LayerNorm}}_{{{eps}}}\left({v}\right)",
+    ),
     Feature(
         "concat",
         ("a", "b", "..."),
@@ -64,11 +70,17 @@ _FEATURE_ROWS = (
         moves=True,
         latex=r"\left[{all}\right]",
     ),
-    Feature("part", ("v", "FIRST", "LENGTH"), "LENGTH elements from the FIRST on, counted from 0", moves=True),
+    Feature(
+        "part",
+        ("v", "FIRST", "LENGTH"),
+        "LENGTH elements from the FIRST on, counted from 0",
+        moves=True,
+        latex=r"\left[{v}\right]_{{{SPAN}}}",
+    ),
     Feature("outer", ("u", "v"), "the matrix of all products u_i * v_j", latex=r"{u:3} \, {v:3}^{{\top}}", binding=2),
     Feature("diag", V, "the square matrix with v on its diagonal", moves=True),
     Feature("ones", ("SIZE",), "the vector of ones", moves=True, latex=r"\mathbf{{1}}_{{{SIZE}}}"),
-    Feature("eye", ("SIZE",), "the identity matrix", moves=True, latex="I_{{{SIZE}}}"),
+    Feature("eye", ("SIZE",), "the identity matrix", moves=True, latex=r"\mathbf{{I}}_{{{SIZE}}}"),
 )
 
 FEATURES: Mapping[str, Feature] = MappingProxyType({row.name: row for row in _FEATURE_ROWS})

@@ -25,7 +25,9 @@ class Function:
     mirror: of a primitive, m where f(-v) is m - f(v) for every v: 0 if it is odd. Of the others
         their value shows it.
     range: of a function that squashes, the ends that it comes near; one from 0 to 1 makes gates.
-    latex: how it is written; "" for its name in upright letters.
+    latex: how it is written: what stands before the brackets, or a format of the arguments as that
+        of a Feature; "" for its name in upright letters.
+    binding: how tightly what the format makes binds.
     limits: the limit at -inf, the values at -0.0 and 0.0, the limit at inf, which checks compare;
         None where they are not stated. NaN gives NaN.
     others: what the arguments after the first are where the function alone is measured, as text.
@@ -47,6 +49,7 @@ class Function:
     mirror: int | None = None
     range: tuple[float, float] | None = None
     latex: str = ""
+    binding: int = 3
     limits: tuple[float, float, float, float] | None = None
     others: tuple[str, ...] = ()
     accurate: bool = False

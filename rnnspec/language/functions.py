@@ -31,7 +31,16 @@ _ROWS = (
         accurate=True,
         about="e to the power v",
     ),
-    Function("expm1", V, ("y + 1",), bounded=False, limits=(-1.0, -0.0, 0.0, INF), about="exp(v) - 1, exact near 0"),
+    Function(
+        "expm1",
+        V,
+        ("y + 1",),
+        bounded=False,
+        limits=(-1.0, -0.0, 0.0, INF),
+        latex=r"\exp\left({v}\right) - 1",
+        binding=1,
+        about="exp(v) - 1, exact near 0",
+    ),
     Function(
         "log",
         V,
@@ -50,10 +59,18 @@ _ROWS = (
         interval=(-0.8, 4.0),
         bounded=False,
         limits=(NAN, -0.0, 0.0, INF),
+        latex=r"\log\left(1 + {v}\right)",
         about="log(1 + v), exact near 0",
     ),
     Function(
-        "sqrt", V, ("0.5 / y",), interval=(0.1, 4.0), bounded=False, limits=(NAN, -0.0, 0.0, INF), about="square root"
+        "sqrt",
+        V,
+        ("0.5 / y",),
+        interval=(0.1, 4.0),
+        bounded=False,
+        limits=(NAN, -0.0, 0.0, INF),
+        latex=r"\sqrt{{{v}}}",
+        about="square root",
     ),
     Function("sin", V, ("cos(v)",), mirror=0, latex=r"\sin", limits=(NAN, -0.0, 0.0, NAN), about="sine of v radians"),
     Function("cos", V, ("-sin(v)",), latex=r"\cos", limits=(NAN, 1.0, 1.0, NAN), about="cosine of v radians"),
@@ -64,6 +81,7 @@ _ROWS = (
         mirror=0,
         limits=(-1.0, -0.0, 0.0, 1.0),
         accurate=True,
+        latex=r"\operatorname{erf}",
         about="error function; the factor is 2 / sqrt(pi)",
     ),
     Function(
@@ -89,7 +107,7 @@ _ROWS = (
         about="1 / (1 + exp(-v)), exact for every v",
     ),
     # Written in the language. NaN comes out as NaN: it takes the last branch of every `where`.
-    Function("identity", V, ("1",), "v", limits=ODD, about="v itself"),
+    Function("identity", V, ("1",), "v", limits=ODD, latex=r"{v:3}", about="v itself"),
     Function(
         "relu",
         V,
@@ -97,6 +115,7 @@ _ROWS = (
         "where(v < 0, 0, v)",
         kinks=(0.0,),
         limits=(0.0, -0.0, 0.0, INF),
+        latex=r"\operatorname{ReLU}",
         about="max(v, 0); relu'(0) = 0",
     ),
     Function(
@@ -107,6 +126,7 @@ _ROWS = (
         kinks=(0.0,),
         limits=ODD,
         others=("0.1",),
+        latex=r"\operatorname{LeakyReLU}",
         about="v, or slope * v below 0; the derivative at 0 is slope",
     ),
     Function(
@@ -115,6 +135,7 @@ _ROWS = (
         ("where(v > 0, 1, y + 1)",),
         "where(v > 0, v, expm1(v))",
         limits=(-1.0, -0.0, 0.0, INF),
+        latex=r"\operatorname{ELU}",
         about="v, or exp(v) - 1 below 0",
     ),
     Function(
@@ -124,6 +145,7 @@ _ROWS = (
         "where(v > 0, 1.0507009873554805 * v, 1.7580993408473766 * expm1(v))",
         kinks=(0.0,),
         limits=(-1.7580993408473766, -0.0, 0.0, INF),
+        latex=r"\operatorname{SELU}",
         about="scaled elu (Klambauer et al. 2017); the constants are lambda and lambda * alpha",
     ),
     Function(
@@ -138,6 +160,7 @@ _ROWS = (
         " 0.5 * v * (1 + erf(0.7071067811865476 * v)))",
         limits=(-0.0, -0.0, 0.0, INF),
         extra_digits=400,  # 1 + erf(v) of a value near the smallest number
+        latex=r"\operatorname{GELU}",
         about="v times the normal distribution function of v",
     ),
     Function(
@@ -147,6 +170,7 @@ _ROWS = (
         # sigmoid(v) has fewer digits than the product where it is below all normal numbers
         "where(v < -60, maximum(v, -2e3) * exp(0.5 * v) * exp(0.5 * v), v * sigmoid(v))",
         limits=(-0.0, -0.0, 0.0, INF),
+        latex=r"\operatorname{SiLU}",
         about="v * sigmoid(v), also called swish",
     ),
     Function(
@@ -173,6 +197,7 @@ _ROWS = (
         ("sigmoid(-v)",),
         "where(v < 0, v, 0) - log1p(exp(-abs(v)))",
         limits=(-INF, -math.log(2), -math.log(2), 0.0),
+        latex=r"\operatorname{logsigmoid}",
         about="log(sigmoid(v)), without overflow",
     ),
     Function(
@@ -183,6 +208,7 @@ _ROWS = (
         range=(0.0, 1.0),
         limits=(0.0, 0.5, 0.5, 1.0),
         others=("0.2",),
+        latex=r"\operatorname{hardsigmoid}",
         about="slope * v + 1/2 cut to [0, 1]; slope is 1/6 in PyTorch and Keras 3, 0.2 in ONNX and Keras 2",
     ),
     Function(
@@ -193,6 +219,7 @@ _ROWS = (
         kinks=(-1.0, 1.0),
         range=(-1.0, 1.0),
         limits=(-1.0, -0.0, 0.0, 1.0),
+        latex=r"\operatorname{hardtanh}",
         about="v cut to [-1, 1]",
     ),
     Function(
@@ -202,6 +229,7 @@ _ROWS = (
         "where(v < 0, -v, where(v > 0, v, v * v))",
         kinks=(0.0,),
         limits=(INF, 0.0, 0.0, INF),
+        latex=r"\left\lvert {v}\right\rvert",
         about="|v|; abs'(0) = 0",
     ),
     Function(
@@ -211,6 +239,7 @@ _ROWS = (
         "where(v > 0, 1, where(v < 0, -1, v))",
         kinks=(0.0,),
         limits=(-1.0, -0.0, 0.0, 1.0),
+        latex=r"\operatorname{sgn}",
         about="-1, 0 or 1; its derivative is 0 everywhere",
     ),
     Function(
@@ -254,9 +283,21 @@ _ROWS = (
         interval=(0.1, 4.0),
         bounded=False,
         limits=(NAN, -INF, INF, 0.0),
+        latex=r"\frac{{1}}{{\sqrt{{{v}}}}}",
+        binding=2,
         about="1 / sqrt(v)",
     ),
-    Function("square", V, ("2 * v",), "v * v", bounded=False, limits=(INF, 0.0, 0.0, INF), about="v * v"),
+    Function(
+        "square",
+        V,
+        ("2 * v",),
+        "v * v",
+        bounded=False,
+        limits=(INF, 0.0, 0.0, INF),
+        latex=r"{v:3}^{{2}}",
+        binding=2,
+        about="v * v",
+    ),
     Function(
         "reciprocal",
         V,
@@ -265,9 +306,20 @@ _ROWS = (
         interval=(0.3, 3.0),
         bounded=False,
         limits=(-0.0, -INF, INF, 0.0),
+        latex=r"\frac{{1}}{{{v}}}",
+        binding=2,
         about="1 / v",
     ),
-    Function("stop_gradient", V, ("0",), "v", surrogate=True, limits=ODD, about="v, through which no gradient flows"),
+    Function(
+        "stop_gradient",
+        V,
+        ("0",),
+        "v",
+        surrogate=True,
+        limits=ODD,
+        latex=r"\operatorname{sg}",
+        about="v, through which no gradient flows",
+    ),
     Function(
         "straight_through",
         ("value", "via"),
@@ -276,6 +328,7 @@ _ROWS = (
         surrogate=True,
         limits=ODD,
         others=("0.5",),
+        latex=r"\operatorname{ST}",
         about="the value of the first, the derivative of the second",
     ),
     Function(

@@ -36,7 +36,17 @@ class Lifted:
 
 def lifted(spec: Spec) -> Lifted:
     """The cell with its constants as parameters; as it is where it has none."""
-    work = _Lift({*spec.shapes, *spec.sizes, "t"})
+    return _lifted(spec, _of_numbers)
+
+
+def named_constants(spec: Spec) -> Lifted:
+    """The cell with a parameter for each constant alone, of its name: `1 - alpha` is what the file
+    has."""
+    return _lifted(spec, lambda tree: isinstance(tree, Number))
+
+
+def _lifted(spec: Spec, liftable: Callable[[Expr], bool]) -> Lifted:
+    work = _Lift({*spec.shapes, *spec.sizes, "t"}, liftable)
     equations = tuple(replace(e, value=work.changed(e.value)) for e in spec.equations)
     if not work.values:
         return Lifted(spec, {})
@@ -55,14 +65,16 @@ def lifted(spec: Spec) -> Lifted:
 @dataclass
 class _Lift:
     """taken: names that a new parameter may not have; known: expression, with the names of its
-    constants (two may be equal by chance) -> the parameter for it."""
+    constants (two may be equal by chance) -> the parameter for it. liftable: whether a parameter
+    may stand for an expression."""
 
     taken: set[str]
+    liftable: Callable[[Expr], bool]
     values: dict[str, float] = field(default_factory=dict)
     known: dict[tuple[Expr, tuple[str, ...]], str] = field(default_factory=dict)
 
     def changed(self, tree: Expr) -> Expr:
-        if _of_numbers(tree):
+        if self.liftable(tree):
             return self.lifted(tree)
         match tree:
             case Binary("**", base, _):

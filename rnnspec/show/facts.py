@@ -16,13 +16,12 @@ from rnnspec.lowering.pipeline import stages
 from rnnspec.lowering.program import Program, Stage
 from rnnspec.show.adjoint import backward_equations
 from rnnspec.show.counts import all_sizes, known_sizes, parameter_count, parameter_formula
-from rnnspec.show.stages import graphs
+from rnnspec.show.reading import reading
 
 
 def facts(spec: Spec) -> dict[str, Any]:
     """Everything on the page, as plain data."""
-    graph, reverse = graphs(spec)
-    back = backward_equations(spec, graph, reverse)
+    back = backward_equations(reading(spec))
     return {
         "name": spec.name,
         "title": spec.title,
@@ -34,7 +33,12 @@ def facts(spec: Spec) -> dict[str, Any]:
         "parameters": _lists(spec.parameters),
         "outputs": list(spec.outputs),
         "parameter_count": {"formula": parameter_formula(spec), **_count_at(spec), "depends_on_T": False},
-        "backward": {"where": list(back.where), "steps": list(back.steps), "sums": list(back.sums)},
+        "backward": {
+            "where": list(back.where),
+            "steps": list(back.steps),
+            "sums": list(back.sums),
+            "lines": [f"with {text}" if explains else text for text, explains in back.lines],
+        },
         "program": _program_facts(spec),
         "layouts": {k: {b: list(v) for b, v in blocks.items()} for k, blocks in spec.layouts.items()},
         "same_as": {layer: dict(attributes) for layer, attributes in spec.same_as.items()},

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from rnnspec.language.spec import Shape, Spec
-from rnnspec.lowering.pipeline import graphs
 from rnnspec.show.equations import shape_text
 from rnnspec.show.stages import STAGE_TEXTS, STAGES
 from rnnspec.storage.jsontext import json_text
@@ -17,13 +16,21 @@ from rnnspec.storage.jsontext import json_text
 STAGES_NOTE = "products that wait for one another in a step; 0 means elementwise recurrence"
 
 
-def show(spec: Spec, stage: str | None = None, latex: bool = False, as_json: bool = False) -> str:
+def show(
+    spec: Spec,
+    stage: str | None = None,
+    latex: bool | str = False,
+    as_json: bool = False,
+    constants: str = "symbols",
+) -> str:
     """The page of a cell, or one of its stages: "spec", "graph", "adjoint", "program", "cpu" or
     "cuda".
 
-    stage: that one alone. latex: an align environment of the forward and the backward equations.
-    as_json: the facts of the page, or the stage, as JSON. Raises ValueError for another stage,
-    UnsupportedError for a stage that this cell does not reach.
+    stage: that one alone. latex: True for align environments of the equations and the gradients,
+    or "forward", "backward", "parameters", "document" for one of these; constants: whether it has
+    the file's constants as "symbols" or as "numbers". as_json: the facts of the page, or the stage,
+    as JSON. Raises ValueError for another stage or part, UnsupportedError for a stage that this
+    cell does not reach.
     """
     if stage is not None:
         if stage not in STAGES:
@@ -31,9 +38,9 @@ def show(spec: Spec, stage: str | None = None, latex: bool = False, as_json: boo
         text = STAGE_TEXTS[stage](spec)
         return json_text({"name": spec.name, "stage": stage, "text": text}) if as_json else text
     if latex:
-        from rnnspec.show.latex import align
+        from rnnspec.show.tex.document import latex as written
 
-        return align(spec, *graphs(spec))
+        return written(spec, "" if latex is True else latex, constants)
     from rnnspec.show.facts import facts
 
     known = facts(spec)
@@ -59,8 +66,8 @@ def page(spec: Spec, known: Mapping[str, Any]) -> str:
         _section("outputs, at every step", [", ".join(spec.outputs)]),
         _section(
             "backward, from the last step to the first (d_v: gradient of v; d_v_next: what step t+1 says of v, its"
-            " d_v_prev; d_v_out: from the output)",
-            [*back["steps"], *back["sums"], *(f"with {line}" for line in back["where"])],
+            " d_v_prev; d_v_out: from the output; with: a part of an equation, above the gradient that needs it)",
+            [*back["lines"], *back["sums"]],
         ),
         *_program_sections(known["program"]),
         _section(

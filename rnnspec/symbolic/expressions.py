@@ -204,6 +204,15 @@ def expand_row(row: Function, args: tuple[Value, ...]) -> Value:
     return from_tree(parse_expression(row.value), dict(zip(row.args, args)).__getitem__)
 
 
+def neutral_form(expr: Value) -> Value | None:
+    """What an internal function's value may be taken for, since the whole does not change by it;
+    None for any other expression."""
+    row = FUNCTIONS.get(type(expr).__name__)
+    if row is None or not row.neutral:
+        return None
+    return from_tree(parse_expression(row.neutral), dict(zip(row.args, expr.args)).__getitem__)
+
+
 def is_cheap(expr: Value) -> bool:
     """Whether an expression is arithmetic and selects alone."""
     for part in sympy.preorder_traversal(expr):

@@ -25,11 +25,28 @@ class Metric:
     unit: str
     less: bool = True
 
+    @property
+    def is_share(self) -> bool:
+        """Whether it is a part of one, "of the strings right"."""
+        return self.unit.startswith("of the ")
+
     def better(self, new: float, old: float) -> bool:
         """Whether `new` is the better score; a number always is beside NaN."""
         if math.isnan(new) or math.isnan(old):
             return not math.isnan(new)
         return new < old if self.less else new > old
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Numbers [N] that a model gives for held-out data, beside what is true. unit: of both;
+    over_steps: whether they are those of one series, step after step, which `axis` then names."""
+
+    true: np.ndarray
+    predicted: np.ndarray
+    unit: str
+    over_steps: bool = False
+    axis: str = ""
 
 
 class TrainingProblem(Protocol):
@@ -80,6 +97,9 @@ class TrainingProblem(Protocol):
 
     def confusion(self, model: Any) -> tuple[list[str], np.ndarray] | None:
         """Names of the classes and counts [true, predicted], for tasks with classes."""
+
+    def predictions(self, model: Any) -> Predictions | None:
+        """Held-out numbers beside what is true, for tasks whose answers are numbers."""
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from rnnspec.show.figure import FORMATS
 from rnnspec.storage import atomic, guarded
 from rnnspec.train import checkpoint, plots
 from rnnspec.train.errors import TrainError
 from rnnspec.train.loop import TrainingReport, TrainingRun, exhausted, fraction
 
 WEIGHTS, METRICS, LOG = "weights.npz", "metrics.json", "metrics.jsonl"
-LOSS, CONFUSION = "loss.png", "confusion.png"
-PLOTS = (LOSS, CONFUSION)
+LOSS, CONFUSION, PREDICTION = "loss", "confusion", "prediction"
+PLOTS = tuple(f"{name}.{kind}" for name in (LOSS, CONFUSION, PREDICTION) for kind in FORMATS)
 RECENT = 50
 FILES = (WEIGHTS, METRICS, LOG, *PLOTS)  # all that a run may leave
 
@@ -84,13 +85,15 @@ def write_results(
     compiled: float,
     threads: int | None,
     writing: tuple[int, float],
+    figures: str = FORMATS[0],
 ) -> dict[str, Any]:
     """Scores all the held-out data, writes the files, and returns what `metrics.json` has under
     "final".
 
     run: as it stands at its end. folder: where the files go. first: seconds and tokens when this
     session began. compiled: the seconds that compiling took. threads: of the kernels, None for the
-    usual number. writing: characters and temperature of the sample.
+    usual number. writing: characters and temperature of the sample. figures: their format, of
+    FORMATS.
     """
     checkpoint.save(folder / WEIGHTS, run)
     scores = run.problem.score(run.model, quick=False)
@@ -112,7 +115,7 @@ def write_results(
     if not snapshots or snapshots[-1]["step"] != run.step:
         snapshots.append({"step": run.step, **scores, "sample": final["sample"][:60]})
         checkpoint.save(folder / WEIGHTS, run)
-    final["files"] = [METRICS, LOG, *draw(run, folder, scores), WEIGHTS]
+    final["files"] = [METRICS, LOG, *draw(run, folder, scores, figures), WEIGHTS]
     metrics = {
         "config": asdict(run.config),
         "environment": environment(threads),
@@ -138,17 +141,24 @@ def is_written(run: TrainingRun, folder: Path) -> bool:
         return False
 
 
-def draw(run: TrainingRun, folder: Path, scores: dict[str, float]) -> list[str]:
+def draw(run: TrainingRun, folder: Path, scores: dict[str, float], kind: str = FORMATS[0]) -> list[str]:
     """The plots; returns their names."""
     metric = run.problem.metric
     name = f"{Path(run.config.cell).stem}, {run.config.hidden} units"
-    title = f"{name}: {plots.shown(scores[metric.name])} {metric.unit} held out"
-    plots.loss_curve(folder / LOSS, run.history, run.problem, title)
-    confusion = run.problem.confusion(run.model)
-    if confusion is None:
-        return [LOSS]
-    plots.confusion_matrix(folder / CONFUSION, *confusion, title)
-    return [LOSS, CONFUSION]
+    title = f"{name}: {plots.score_text(scores[metric.name], metric)} (held out)"
+    loss, matrix, beside = (f"{base}.{kind}" for base in (LOSS, CONFUSION, PREDICTION))
+    plots.loss_curve(folder / loss, run.history, run.problem, title)
+    drawn = [loss]
+    if (confusion := run.problem.confusion(run.model)) is not None:
+        plots.confusion_matrix(folder / matrix, *confusion, title)
+        drawn.append(matrix)
+    if (found := run.problem.predictions(run.model)) is not None:
+        plots.prediction(folder / beside, found, title)
+        drawn.append(beside)
+    for other in PLOTS:  # of an earlier end, in another format
+        if other not in drawn:
+            (folder / other).unlink(missing_ok=True)
+    return drawn
 
 
 def environment(threads: int | None) -> dict[str, Any]:

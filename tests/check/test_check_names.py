@@ -14,9 +14,7 @@ from rnnspec.check.run import PROPERTIES, run_property
 from rnnspec.check.subject import subject
 from rnnspec.engine.compile import compile
 from rnnspec.language.load import load, loads
-from rnnspec.show.latex import align
-from rnnspec.symbolic.adjoint import adjoint
-from rnnspec.symbolic.build import build
+from rnnspec.show.page import show
 from rnnspec.symbolic.graph import Pointwise
 
 PLAIN = {
@@ -51,8 +49,7 @@ def test_arrows_of_an_adjoint_are_those_of_states(names):
     """What comes from the step behind is read from the graph, whatever ends with _next or _prev."""
 
     def arrows(spec):
-        graph = build(spec)
-        return align(spec, graph, adjoint(graph)).count("leftarrow")
+        return show(spec, latex="backward").count("leftarrow")
 
     assert arrows(loads(plain_rnn(*names))) == arrows(loads(plain_rnn("x", "h", "W", "U", "b")))
 

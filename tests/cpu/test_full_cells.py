@@ -19,7 +19,6 @@ from rnnspec.check.sampling import Case, Shapes, draw
 from rnnspec.check.subject import Subject, subject
 from rnnspec.language.load import digest, load, spec_path
 from rnnspec.lowering.pipeline import stages
-from rnnspec.show.latex import align
 from rnnspec.show.page import show
 from rnnspec.symbolic.adjoint import adjoint
 from rnnspec.symbolic.once import split_once
@@ -132,7 +131,7 @@ def test_everything_prints(name):
     it = known(name)
     for text in (it.graph.to_text(), it.reverse.to_text(), it.forward_mode.to_text(), show(it.spec)):
         assert text
-    tex = align(it.spec, it.graph, it.reverse)
+    tex = show(it.spec, latex=True)
     assert tex.count("{") == tex.count("}") and "^{\\top}^" not in tex and len(digest(it.spec)) == 64
     assert not [line for line in tex.splitlines() if line.count("&=") > 1]
 

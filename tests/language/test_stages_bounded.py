@@ -21,7 +21,7 @@ from rnnspec.language.load import digest, loads
 from rnnspec.language.rewrite import to_yaml
 from rnnspec.language.syntax.tree import fresh
 from rnnspec.lowering.pipeline import MODES, graphs, stages
-from rnnspec.show.diagram import svg
+from rnnspec.show.drawing.svg import svg
 from rnnspec.show.page import show
 from rnnspec.symbolic.adjoint import adjoint
 from rnnspec.symbolic.build import build

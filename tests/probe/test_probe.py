@@ -19,7 +19,7 @@ from rnnspec.commands.probe_run import of_run, own_parameters
 from rnnspec.errors import UnsupportedError
 from rnnspec.language.load import loads
 from rnnspec.probe import ProbeSubject, initial, probe
-from rnnspec.probe.figure import style
+from rnnspec.probe.figure import COLOURS, HIGH, LOW, MIDDLE, paths_of, style
 from rnnspec.probe.measure import jacobian
 from rnnspec.symbolic.adjoint import adjoint
 from rnnspec.symbolic.build import build
@@ -158,6 +158,15 @@ def test_weights_of_a_layer_by_the_cells_own_names(cell):
     layer = rnnspec.Recurrent(cell, 3, 5, threads=1)
     own = own_parameters(layer.spec, layer.params)
     assert {n: a.shape for n, a in own.items()} == {n: a.shape for n, a in layer.kernel.init(D=3, H=5).items()}
+
+
+def test_figures_by_extension():
+    assert [p.name for p in paths_of("why")] == ["why.png", "why.svg"]
+    assert [p.name for p in paths_of("a/why.pdf")] == ["why.pdf"] and paths_of("v1.2")[0].name == "v1.2.png"
+
+
+def test_gates_have_colours_of_their_own():
+    assert not {LOW, MIDDLE, HIGH} & set(COLOURS)
 
 
 def test_the_command_prints_and_draws(tmp_path, monkeypatch, capsys):

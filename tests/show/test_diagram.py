@@ -1,4 +1,4 @@
-"""The picture of a step: everything is in it, and nothing lies on anything else."""
+"""Drawings: everything is in them, nothing lies on anything else, none is wider than a page."""
 
 from __future__ import annotations
 
@@ -6,53 +6,111 @@ from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
+from tiny import cell
 
 from rnnspec.commands.cli import main
-from rnnspec.language.load import load
-from rnnspec.show.diagram import data_flow, layout, svg
+from rnnspec.language.lift import named_constants
+from rnnspec.language.load import load, loads, spec_names
+from rnnspec.language.syntax.tree import Ref, walk
+from rnnspec.show.drawing import VIEWS
+from rnnspec.show.drawing.forward import step
+from rnnspec.show.drawing.layout import PAGE, placed
+from rnnspec.show.drawing.svg import marks_of, svg
+
+SPACE = "{http://www.w3.org/2000/svg}"
+FEW = ("lstm", "gru", "rwkv7", "ei_rnn", "phased_lstm", "ln_lstm_tfa", "adex", "lmu", "fast_slow_rnn", "mogrifier_lstm")
 
 
-@pytest.mark.parametrize(
-    "name", ["rnn", "gru_reset_before", "mogrifier_lstm", "rhn", "ei_rnn", "tau_gru", "clockwork_rnn"]
-)
-def test_the_picture_has_all_of_a_step_and_no_overlaps(name):
-    spec = load(name)
-    root = ElementTree.fromstring(svg(spec))
-    space = "{http://www.w3.org/2000/svg}"
-    frame, *rects = [[float(r.get(k)) for k in ("x", "y", "width", "height")] for r in root.iter(f"{space}rect")]
-    texts = [t.text for t in root.iter(f"{space}text")]
-    for e in spec.equations:
-        assert (f"{e.target}[t]" if e.timed else e.target) in texts
-    for name_ in (*spec.states, *spec.outputs):
-        assert f"{name_}, to the next step" in texts or f"{name_}, emitted" in texts
+def check_picture(text: str) -> None:
+    """Rectangles inside the frame and apart, or one inside the other, texts inside the frame."""
+    root = ElementTree.fromstring(text)
+    assert float(root.get("width")) <= PAGE + 40 and "nan" not in text
+    frame, *rects = [[float(r.get(k)) for k in ("x", "y", "width", "height")] for r in root.iter(f"{SPACE}rect")]
     for i, (x, y, w, h) in enumerate(rects):
-        assert frame[0] <= x and frame[1] <= y and x + w <= frame[0] + frame[2] and y + h <= frame[1] + frame[3], (
-            "inside the picture"
-        )
-        for other_x, other_y, other_w, other_h in rects[:i]:
-            assert x + w <= other_x or other_x + other_w <= x or y + h <= other_y or other_y + other_h <= y, (
-                "boxes lie apart"
-            )
+        assert frame[0] <= x and frame[1] <= y and x + w <= frame[0] + frame[2] and y + h <= frame[1] + frame[3]
+        for x2, y2, w2, h2 in rects[:i]:
+            apart = x + w <= x2 or x2 + w2 <= x or y + h <= y2 or y2 + h2 <= y
+            within = x2 <= x and y2 <= y and x + w <= x2 + w2 and y + h <= y2 + h2  # gates of an unrolled step
+            assert apart or within
+    for t in root.iter(f"{SPACE}text"):
+        assert frame[0] <= float(t.get("x")) <= frame[0] + frame[2]
 
 
-def test_lines_of_the_picture_go_around_boxes():
-    """A line over several columns has a place of its own in each: c of an LSTM passes all gates."""
-    boxes, columns = layout(load("lstm"))
-    assert any(not b.kind for b in boxes.values())
-    for column in columns:
-        for upper, lower in pairwise(sorted((boxes[n] for n in column), key=lambda b: b.y)):
-            assert upper.y + upper.height / 2 <= lower.y - lower.height / 2
+@pytest.mark.parametrize("name", spec_names())
+def test_a_step_has_all_of_the_cell(name: str) -> None:
+    """Its values by name, all parameters and constants, no sizes among what flows."""
+    spec = named_constants(load(name)).spec
+    marks = step(spec)
+    words = " ".join(" ".join((*m.text, m.name, *m.edge)) for m in marks.values())
+    for e in spec.equations:
+        assert any(m.name == e.target for m in marks.values()) if e.timed else f"{e.target} = " in words
+    read = {r.name for e in spec.equations for r in walk(e.value) if isinstance(r, Ref)}
+    assert all(p in words for p in spec.parameters if p in read)
+    before = {key.partition("[")[0] for key, m in marks.items() if m.kind in ("input", "state")}
+    assert before <= set(spec.shapes) and not any(f"{size}[t]" in marks for size in ("D", "H", *spec.sizes))
+    assert {f"leaves {n}" for n in (*spec.states, *spec.outputs)} <= set(marks)
+    layers = placed(marks)
+    for layer in layers:
+        for left, right in pairwise(layer):
+            a, b = marks[left], marks[right]
+            assert a.x - a.core / 2 + a.width <= b.x - b.core / 2 + 1e-6
+    assert max(m.x - m.core / 2 + m.width for m in marks.values()) <= PAGE + 20
 
 
-def test_products_are_thick_lines():
-    boxes = data_flow(load("lstm"))
-    assert boxes["i"].reads == {"x[t]": True, "h[t-1]": True} and boxes["h"].reads == {"o": False, "c": False}
-    assert boxes["c"].reads == {"f": False, "c[t-1]": False, "i": False, "g": False}
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("name", FEW)
+def test_pictures_fit_a_page_and_have_no_overlaps(name: str, view: str) -> None:
+    check_picture(svg(load(name), view))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", spec_names())
+def test_all_pictures_fit(name: str) -> None:
+    for view in VIEWS:
+        check_picture(svg(load(name), view))
+
+
+def test_a_lstm_looks_as_in_textbooks() -> None:
+    marks = step(load("lstm"))
+    assert [(marks[g].kind, marks[g].text, marks[g].edge) for g in "fg"] == [
+        ("gate", ("σ",), ("W_f, U_f, b_f",)),
+        ("gate", ("tanh",), ("W_g, U_g, b_g",)),
+    ]
+    assert marks["f"].reads == {"x[t]": "matrix", "h[t-1]": "matrix"}
+    assert marks["c"].text == ("+",) and marks["h"].text == ("×",) and marks["h"].reads["o"] == "thin"
+    assert sorted(m.text[0] for m in marks.values() if m.kind == "operation") == ["+", "×", "×", "×"]
+
+
+def test_what_is_computed_once_has_its_parameters_and_sizes_are_no_states() -> None:
+    text = cell(
+        "A = W - W.T - 0.1 * eye(H)\nh[t] = tanh(A @ h[t-1] + x[t]) * H", parameters="{W: [H, H]}", states="{h: H}"
+    )
+    marks = step(loads(text))
+    assert marks["A"].kind == "once" and "W - W.T" in " ".join(marks["A"].text)
+    assert {n for n, m in marks.items() if m.kind == "state"} == {"h[t-1]"} and marks["h"].edge == ("H",)
+    assert any(m.reads.get("A") == "once" and "A" in m.edge for m in marks.values())
+
+
+def test_the_backward_view_runs_from_the_next_step_to_the_one_before() -> None:
+    marks = marks_of(load("lstm"), "backward")
+    assert {"d_h_next", "d_c_next", "d_h_out"} <= set(marks) and marks["d_c"].reads == {
+        "d_c_next": "thin",
+        "d_h": "thin",
+    }
+    assert marks["d_a_f"].edge == ("→ W_f, U_f, b_f",) and marks["d_c_prev"].kind == "output"
+
+
+def test_a_value_is_drawn_once() -> None:
+    marks = step(load("mogrifier_lstm"))
+    assert marks["x[t]"].kind == "input" and marks["u_0"].text == ("=",)
 
 
 def test_the_command_writes_the_picture(tmp_path, capsys):
     file = tmp_path / "lstm.svg"
     assert main(["show", "lstm", "--svg", str(file)]) == 0 and file.read_text() == svg(load("lstm"))
+    assert main(["show", "lstm", "--svg", str(file), "--view", "backward"]) == 0
+    assert file.read_text() == svg(load("lstm"), "backward")
+    assert main(["show", "lstm", "--view", "backward"]) == 2 and "with --svg" in capsys.readouterr().err
     assert (
         main(["show", "lstm", "--svg", str(file), "--latex"]) == 2
         and "without --stage, --latex and --json" in capsys.readouterr().err

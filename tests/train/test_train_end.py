@@ -29,7 +29,8 @@ ENDS = {
 @pytest.fixture
 def small(monkeypatch, tmp_path):
     monkeypatch.setattr("rnnspec.train.layers.Recurrent", MiniLayer)
-    monkeypatch.setattr("rnnspec.train.plots.loss_curve", lambda path, *_: atomic.write(path, b"drawn"))
+    for drawn in ("loss_curve", "prediction"):
+        monkeypatch.setattr(f"rnnspec.train.plots.{drawn}", lambda path, *_: atomic.write(path, b"drawn"))
     monkeypatch.chdir(tmp_path)
 
 

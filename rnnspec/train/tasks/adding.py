@@ -16,7 +16,7 @@ from rnnspec.train.config import TrainingConfig
 from rnnspec.train.errors import TrainError
 from rnnspec.train.losses import Loss
 from rnnspec.train.model import SequenceModel
-from rnnspec.train.problem import MakeLayer, Metric, Task
+from rnnspec.train.problem import MakeLayer, Metric, Predictions, Task
 from rnnspec.train.tasks.shared import Drawn
 
 TESTED = 1000
@@ -49,6 +49,10 @@ class AddingProblem(Drawn):
     def score(self, model: SequenceModel, quick: bool) -> dict[str, float]:
         outputs, _ = model.outputs(self.test.x)
         return {"error": float(np.mean(np.square(np.subtract(outputs, self.test.target, dtype=np.float64))))}
+
+    def predictions(self, model: SequenceModel) -> Predictions:
+        outputs, _ = model.outputs(self.test.x)
+        return Predictions(self.test.target[:, 0], outputs[:, 0], "sum")
 
     def draw(self, rng: np.random.Generator, count: int) -> Batch:
         if self.values is None:

@@ -14,10 +14,11 @@ from rnnspec.train.config import TrainingConfig
 from rnnspec.train.errors import TrainError
 from rnnspec.train.losses import Loss
 from rnnspec.train.model import SequenceModel
-from rnnspec.train.problem import MakeLayer, Metric, Task
+from rnnspec.train.problem import MakeLayer, Metric, Predictions, Task
 from rnnspec.train.tasks.shared import EVALUATION, Stored
 
 TESTED = 0.2
+DRAWN = 300  # forecasts that are drawn beside what is true
 ROUNDED = 16 * np.finfo(np.float64).eps  # relative to a column's largest number: a few roundings of it
 MADE = 3000
 TAU, BETA, GAMMA, POWER = 17, 0.2, 0.1, 10  # Mackey & Glass 1977: mildly chaotic at this delay
@@ -79,6 +80,20 @@ class ForecastProblem(Stored):
             errors = squares(model.outputs(batch.x)[0], batch.target)
             total += float(np.sum(np.mean(errors, axis=(0, -1) if self.every else -1)))
         return {"error": (total / len(self.test)) ** 0.5}
+
+    def predictions(self, model: SequenceModel) -> Predictions:
+        """Of the first column: what is forecast at the end of each held-out window, the first
+        DRAWN of them."""
+        true: list[np.ndarray] = []
+        predicted: list[np.ndarray] = []
+        for places in in_order(min(DRAWN, len(self.test)), EVALUATION):
+            batch = self.batch(self.test[places])
+            outputs, _ = model.outputs(batch.x)
+            for found, values in ((true, batch.target), (predicted, outputs)):
+                found.append((values[-1] if self.every else values)[:, 0])
+        unit = f"{self.names[0]}, in deviations"
+        axis = f"held-out step, forecast {self.horizon} steps ahead"
+        return Predictions(np.concatenate(true), np.concatenate(predicted), unit, True, axis)
 
     def batch(self, rows: np.ndarray) -> Batch:
         """Windows by their first row."""

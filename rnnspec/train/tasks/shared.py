@@ -12,6 +12,7 @@ from rnnspec.train import losses
 from rnnspec.train.batches import Batch, Cursor, Shuffled, made
 from rnnspec.train.config import TrainingConfig
 from rnnspec.train.model import SequenceModel
+from rnnspec.train.problem import Predictions
 
 EVALUATION = 256  # rows of an evaluation batch
 
@@ -33,6 +34,9 @@ class Plain:
         return ""
 
     def confusion(self, model: Any) -> tuple[list[str], np.ndarray] | None:
+        return None
+
+    def predictions(self, model: Any) -> Predictions | None:
         return None
 
 
