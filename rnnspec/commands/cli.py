@@ -145,6 +145,7 @@ def _add_show(commands: Any, name: str) -> None:
         "gru --latex document --constants numbers",
     )
     parser.add_argument("cell", nargs="?", metavar="NAME|PATH", help="a cell from `rnnspec list`, or a YAML file")
+    parser.set_defaults(refuse=parser.error)  # only `run` knows whether --latex has taken the cell
     parser.add_argument("--stage", choices=STAGES, help="one stage (default: all that fits a screen)")
     parser.add_argument(
         "--latex",

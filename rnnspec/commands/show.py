@@ -18,7 +18,7 @@ def run(args: argparse.Namespace) -> int:
     if cell is None and part and part not in PARTS:  # --latex lstm
         cell, part = part, ""
     if cell is None:
-        raise RnnspecError("give a cell from `rnnspec list`, or a YAML file: rnnspec show lstm")
+        args.refuse("the following arguments are required: NAME|PATH, a cell from `rnnspec list` or a YAML file")
     if args.svg is not None:
         return _draw(args, cell)
     if args.view:

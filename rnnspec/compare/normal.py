@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import product as pairs
 from typing import Any
 
@@ -86,6 +87,9 @@ class Leaf:
         )
 
 
+_text = lru_cache(4096)(str)  # of forms, whose order it gives; one form is met many times
+
+
 def terms(form: Value) -> list[tuple[Value, list[tuple[Value, Value]]]]:
     """The terms of a form: a number, and atoms with their powers."""
     found = []
@@ -146,7 +150,7 @@ class Table:
 
     def multiply(self, a: Value, b: Value, shape: Shape) -> Value:
         if self.is_large(a, b):
-            return self.atom("times", tuple(sorted((a, b), key=str)), shape)
+            return self.atom("times", tuple(sorted((a, b), key=_text)), shape)
         return sympy.Add(*(x * y for x, y in pairs(sympy.Add.make_args(a), sympy.Add.make_args(b))))
 
     def is_large(self, a: Value, b: Value) -> bool:

@@ -143,7 +143,8 @@ def _plain(expr: Expr) -> object:
 
 def _no_text(cell: str) -> str:
     """The name or path; SpecError for the text of a spec or an equation."""
-    if "\n" in cell.strip() or (not is_path(cell) and ("=" in cell or ": " in cell)):
+    named = cell.endswith(_SUFFIXES)  # a file's name may have any character, a new line too
+    if not named and ("\n" in cell.strip() or (not is_path(cell) and ("=" in cell or ": " in cell))):
         start = cell.strip().split("\n")[0][:40]
         message = f"'{start}' is no name and no path of a file. The text of a spec is read by loads(text)."
         raise SpecError(Problem(message, 0, 0, ""))
