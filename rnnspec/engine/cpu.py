@@ -212,7 +212,7 @@ class CpuKernel(Kernel):
     ) -> State:
         weights = self._recent_weights(params)
         call = single_step(self.cell, weights, inputs, states, rows)
-        key = (self._threads, call.rows, *call.sizes.items_key)
+        key = (self._threads, call.rows, call.sizes.items_key)
         stepper = weights.borrow(key, lambda: self._stepper(weights, call.rows, call.sizes))
         stepper.load(call.states)
         stepper.start_at(call.counts)
@@ -356,10 +356,14 @@ class CpuStepper:
         self.bound.use(packed, None)
         self.bound.point({n: _steps(a) for n, a in inputs.items()}, {n: _steps(a) for n, a in outputs.items()})
         self._chunk_tables = [block.chunks for block in infer.blocks]  # column 0: a chunk's first step
+        self._t = -1  # what stands there
 
     def run(self, t: int) -> None:
-        for chunks in self._chunk_tables:
-            chunks[:, 0] = t
+        if t != self._t:
+            self._t = -1  # an interrupt may leave some of them as they were
+            for chunks in self._chunk_tables:
+                chunks[:, 0] = t
+            self._t = t
         self.bound.run()
 
     def states(self) -> Named:

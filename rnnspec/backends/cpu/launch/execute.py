@@ -196,10 +196,12 @@ class Bound:
         if self.plan.parts > 1:
             for barrier in self.barriers:  # an interrupted run leaves it open
                 barrier[:] = 0
-        at_once = self.plan.parts if self.plan.summed else len(self.addresses)
+        kernel, at_once = self.plan.code.text.kernel, self.plan.parts if self.plan.summed else len(self.addresses)
+        if len(self.addresses) == at_once:
+            run_blocks(kernel, self.addresses, (self, keep), self.release)
+            return
         for first in range(0, len(self.addresses), at_once):
-            addresses = self.addresses[first : first + at_once]
-            run_blocks(self.plan.code.text.kernel, addresses, (self, keep), self.release)
+            run_blocks(kernel, self.addresses[first : first + at_once], (self, keep), self.release)
 
     def release(self) -> None:
         """Lets parts go on that wait for one that may never come; what they compute then is of no
