@@ -58,7 +58,6 @@ class CpuKernel(Kernel):
         self._planned: Memo[tuple[Any, ...], list[Plan]] = Memo(64)
         self._packings: Memo[tuple[Any, ...], PackPlan] = Memo(64)
         self._recent: Recent[Weights] = Recent()
-        self._repeats = not any(n in spec.parameters for n in spec.noise)  # whether parameters may come again
 
     def __repr__(self) -> str:
         return f"Kernel({self.spec.name}, {self.dtype}, threads={self.threads})"
@@ -101,7 +100,7 @@ class CpuKernel(Kernel):
 
     def _settled(self, call: Call) -> Call:
         """The call with Weights in place of parameters that came in the last calls too."""
-        if isinstance(call.params, Weights) or not self._repeats:
+        if isinstance(call.params, Weights) or not self.repeats:
             return call
         weights = self._recent.find(call.params, self._weights)
         return call if weights is None else call._replace(params=weights)
@@ -228,7 +227,7 @@ class CpuKernel(Kernel):
         """The parameters packed, unless they were in the last calls."""
         if isinstance(params, Weights):
             return params
-        if not self._repeats:
+        if not self.repeats:
             return self.pack(params)
         arrays = parameters(self.cell, params)
         return self._recent.find(arrays, self._weights) or self.pack(arrays)

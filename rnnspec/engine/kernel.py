@@ -77,6 +77,11 @@ class Kernel(ABC):
         return Frozen({name: self.spec.shapes[name] for name in self.layout("infer")["states"]})
 
     @once_only
+    def repeats(self) -> bool:
+        """Whether parameters may be the same in call after call: there is no noise among them."""
+        return not any(n in self.spec.parameters for n in self.spec.noise)
+
+    @once_only
     def cell(self) -> Cell:
         """What calls are checked against."""
         return Cell(self.spec, self.states, self.dtype)

@@ -70,11 +70,6 @@ class Layer:
         self.main, *self.others = list(spec.streams) or [""]
         self.outputs = Frozen({o: self.full(spec.shapes[o]) for o in spec.outputs})
 
-    @property
-    def repeats(self) -> bool:
-        """Whether weights are read as they are given, without noise among them."""
-        return not any(n in self.spec.parameters for n in self.spec.noise)
-
     @once_only
     def states(self) -> dict[str, Full]:
         """The states, asked for late: what a cell carries from step to step is known when it is

@@ -163,7 +163,7 @@ class Stack(Attributes):
                 _check_packed(layers, params)
             return params
         arrays = check_weights(layers, params, "params")
-        if all(layer.repeats for layer in layers.layers):
+        if all(layer.kernel.repeats for layer in layers.layers):
             with Pins(arrays.values()):
                 packed = self._recent.find(arrays, lambda kept: self._packed(self._views(kept)))
             if packed is not None:
