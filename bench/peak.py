@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from rnnspec.backends.cpu.runtime import tile, vectors
+from rnnspec.backends.cpu.runtime import loops, vectors
 
 
 def best(function: Callable[[], object], budget: float = 0.4) -> float:
@@ -36,7 +36,7 @@ def peak(dtype: str) -> Callable[[], float]:
     def chains(tc, n, start):
         def codegen(context, builder, sig, args):
             x = vectors.spread(builder, args[1], vector.count)
-            sums = tile.loop(
+            sums = loops.loop(
                 builder,
                 args[0],
                 [x] * 12,

@@ -20,7 +20,8 @@ import numpy as np
 from numba import njit
 
 from bench.peak import best, peak
-from rnnspec.backends.cpu.machine import host, max_vectors
+from rnnspec.backends.cpu.machine import host
+from rnnspec.backends.cpu.processor import FEW_ROWS, GROUPS, VECTORS
 from rnnspec.backends.cpu.runtime.addresses import runtime
 from rnnspec.backends.cpu.runtime.simd import invoke
 
@@ -47,10 +48,10 @@ def prepared(address: int, *args: int) -> Callable[[], None]:
 
 
 @njit
-def all_groups(product, desc, groups, rows, repeats):
+def all_groups(product, desc, groups, many, rows, repeats):
     for _ in range(repeats):
-        for group in range(groups):
-            invoke(product, desc, group, 0, rows)
+        for group in range(0, groups, many):
+            invoke(product, desc, group, min(many, groups - group), 0, rows)
 
 
 class Product:
@@ -65,7 +66,8 @@ class Product:
         for j in range(V):
             self.fields[16 + 4 * j : 19 + 4 * j] = j * L, self.C.ctypes.data + j * L * size, N
         self.fields[48:51] = self.A.ctypes.data, K, K
-        self.arguments = runtime(dtype).product, self.fields.ctypes.data, self.groups, rows, REPEATS
+        many = GROUPS if rows <= FEW_ROWS else max(1, VECTORS // V)
+        self.arguments = runtime(dtype).product, self.fields.ctypes.data, self.groups, many, rows, REPEATS
 
     def run(self) -> None:
         all_groups(*self.arguments)
@@ -94,7 +96,7 @@ def report(
 
 
 def products(dtype: str, top: Callable[[], float]) -> None:
-    L, most = host().lanes[dtype], max_vectors(host())
+    L, most = host().lanes[dtype], VECTORS
     shapes = [(32, 256, V) for V in range(most, 0, -1)]
     shapes += [(rows, K, most) for rows, K in [(32, 1024), (16, 32), (32, 128), (16, 256), (5, 256)]]
     for rows, K, V in shapes:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 
-from rnnspec.backends.cpu.machine import BLOCK_K, BLOCK_M, BLOCK_N, ITEMSIZE
+from rnnspec.backends.cpu.machine import BLOCK_K, BLOCK_M, BLOCK_N
 from rnnspec.backends.cpu.native import addresses, compiled
+from rnnspec.backends.cpu.processor import ITEMSIZE
 
 FUNCTIONS = ("product", "pack", "gather", "scatter", "clear")
 

@@ -15,11 +15,12 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from rnnspec.backends.cpu.machine import ITEMSIZE, JOB, host, max_vectors
+from rnnspec.backends.cpu.machine import JOB, host, target
+from rnnspec.backends.cpu.processor import ITEMSIZE
 from rnnspec.backends.cpu.runtime import products
+from rnnspec.backends.cpu.runtime.loops import loop
 from rnnspec.backends.cpu.runtime.simd import at, copy, erase, get, load, pointer_int, store
 from rnnspec.backends.cpu.runtime.simd import pointer32 as pointer
-from rnnspec.backends.cpu.runtime.tile import loop
 from rnnspec.backends.cpu.runtime.vectors import I32, I64, load_vector, store_vector, vector_of
 
 # what the texts below see, with `pointer` above: as they stand they are for float32
@@ -183,8 +184,9 @@ from rnnspec.backends.cpu.runtime.simd import at, copy, erase, get, load, max, m
 from rnnspec.backends.cpu.runtime.simd import pointer{bits} as pointer
 from rnnspec.backends.cpu.machine import ALL, BLOCK_K, BLOCK_M, BLOCK_N, WHERE_A, WHERE_B
 from rnnspec.backends.cpu.runtime.products import PRODUCT_K
-from rnnspec.backends.cpu.runtime.tile import kept_tile, most_rows, not_finite, outer_tile, product_tile
-LANES, MAX_VECTORS = {host().lanes[dtype]}, {max_vectors(host())}
+from rnnspec.backends.cpu.runtime.tile import kept_tile, most_groups, most_rows, not_finite
+from rnnspec.backends.cpu.runtime.tile import outer_columns, outer_tile, product_tile
+LANES, (OUTER_ROWS, OUTER_VECTORS) = {target().lanes[dtype]}, {target().outer}
 '''
     texts = {name: inspect.getsource(function) for name, function in written.items() if name in functions}
     if "kept_product" in functions:

@@ -11,21 +11,28 @@ pointers.
 
 from __future__ import annotations
 
-from rnnspec.backends.cpu.machine import ALL, BLOCK_K, BLOCK_M, BLOCK_N, WHERE_A, WHERE_B, host, max_vectors
-from rnnspec.backends.cpu.runtime.simd import at, copy, get, load, min, pointer_int, store
+from rnnspec.backends.cpu.machine import ALL, BLOCK_K, BLOCK_M, BLOCK_N, WHERE_A, WHERE_B, host
+from rnnspec.backends.cpu.runtime.simd import at, get, load, min, pointer_int, store
 from rnnspec.backends.cpu.runtime.simd import pointer32 as pointer
-from rnnspec.backends.cpu.runtime.tile import most_rows, not_finite, outer_tile, product_tile
+from rnnspec.backends.cpu.runtime.tile import (
+    most_groups,
+    most_rows,
+    not_finite,
+    outer_columns,
+    outer_tile,
+    product_tile,
+)
 
 # of `product`: terms of a panel that all rows pass before the next ones; at K = 4096 blocks of 128
 # or none at all cost a third
 PRODUCT_K = 512
 # what the texts below see, with `pointer` above: as they stand they are for float32
-LANES, MAX_VECTORS = host().lanes["float32"], max_vectors(host())
+LANES, (OUTER_ROWS, OUTER_VECTORS) = host().lanes["float32"], host().outer
 
 
-def product(desc, group, row, rows):
+def product(desc, group, groups, row, rows):
     """C[rows, V vectors] = init + the sum over segments of A_s[rows, K_s] @ panel_s[K_s, V *
-    LANES], for one group of vectors.
+    LANES], for `groups` groups of vectors from `group` on.
 
     desc: int64 fields, strides in elements.
       0 segments, 1 panels, 2 their group stride, 3 V of every group but the last,
@@ -37,38 +44,51 @@ def product(desc, group, row, rows):
     Panels of a group: one segment after the other, each K_s rows of V * LANES elements.
     """
     fields = pointer_int(desc)
-    vectors = get(fields, 4) if group == get(fields, 5) else get(fields, 3)
-    panel = at(pointer(get(fields, 1)), group * get(fields, 2))
-    shift = group * get(fields, 8)
-    most = most_rows(vectors)
-    tiles = (rows + most - 1) // most
-    segments, s, k0, more, width = get(fields, 0), 0, 0, 0, vectors * LANES
-    # one block of K after another: of a long segment, or as many segments as are short
-    while s < segments or more == 0:
-        K = get(fields, 50 + 4 * s) - k0 if s < segments else 0
-        whole, count = min(1, segments), 0
-        if tiles > 2 and K > PRODUCT_K + PRODUCT_K // 2:
-            K = count = 1 * PRODUCT_K  # a constant alone would be its type
-        elif k0 > 0:
-            count = K
-        else:
-            while s + whole < segments and (
-                tiles <= 2 or K + get(fields, 50 + 4 * (s + whole)) <= PRODUCT_K + PRODUCT_K // 2
-            ):
-                K += get(fields, 50 + 4 * (s + whole))
-                whole += 1
-        ahead, ahead_step, done = at(panel, K * width), (width + tiles - 1) // tiles, 0
-        while done < rows:
-            left = (rows - done + most - 1) // most
-            n = (rows - done + left - 1) // left
-            product_tile(n, vectors, fields, panel, shift, row + done, s, whole, k0, count, more, ahead, ahead_step)
-            ahead = at(ahead, K * ahead_step)
-            done += n
-        panel, more = at(panel, K * width), 1
-        if count > 0 and k0 + count < get(fields, 50 + 4 * s):
-            k0 += count
-        else:
-            s, k0 = s + whole, 0
+    end = group + groups if rows > 0 else group
+    while group < end:
+        vectors, many = get(fields, 3), end - group
+        if vectors != get(fields, 4) and end > get(fields, 5):  # the last group has a tile of its own
+            if many > 1:
+                many -= 1
+            else:
+                vectors = get(fields, 4)
+        many = most_groups(rows, vectors, many)
+        panel = at(pointer(get(fields, 1)), group * get(fields, 2))
+        shift = group * get(fields, 8)
+        most = most_rows(vectors * many)
+        tiles = (rows + most - 1) // most
+        segments, s, k0, more, width = get(fields, 0), 0, 0, 0, vectors * LANES
+        # one block of K after another: of a long segment, or as many segments as are short
+        while s < segments or more == 0:
+            K = get(fields, 50 + 4 * s) - k0 if s < segments else 0
+            whole, count = min(1, segments), 0
+            if tiles > 2 and K > PRODUCT_K + PRODUCT_K // 2:
+                K = count = 1 * PRODUCT_K  # a constant alone would be its type
+            elif k0 > 0:
+                count = K
+            else:
+                while s + whole < segments and (
+                    tiles <= 2 or K + get(fields, 50 + 4 * (s + whole)) <= PRODUCT_K + PRODUCT_K // 2
+                ):
+                    K += get(fields, 50 + 4 * (s + whole))
+                    whole += 1
+            # the last of the panels side by side: what lies behind it comes next
+            ahead = at(panel, K * width + (many - 1) * get(fields, 2))
+            ahead_step, done = (width + tiles - 1) // tiles, 0
+            while done < rows:
+                left = (rows - done + most - 1) // most
+                n = (rows - done + left - 1) // left
+                product_tile(
+                    n, vectors, many, fields, panel, shift, row + done, s, whole, k0, count, more, ahead, ahead_step
+                )
+                ahead = at(ahead, K * ahead_step)
+                done += n
+            panel, more = at(panel, K * width), 1
+            if count > 0 and k0 + count < get(fields, 50 + 4 * s):
+                k0 += count
+            else:
+                s, k0 = s + whole, 0
+        group += many
 
 
 def outer(a, a_row, b, b_row, rows, M, N, c, c_row, scratch, kept):
@@ -79,8 +99,9 @@ def outer(a, a_row, b, b_row, rows, M, N, c, c_row, scratch, kept):
     difference, and the tiles that look at every factor are left alone.
 
     Rows in blocks, each summed from zero and added to C. B becomes panels. A piece of A is copied
-    so that its rows lie close together, unless it is used but once; the copy also spares reading
-    past the end of A in a tile that isn't full.
+    into the columns of tiles, unless it is used but once: read where it stands, every k is another
+    cache line of the first cache, where the panel is to stay. The copy also spares reading past the
+    end of A in a tile that isn't full.
     """
     blocks = (rows + BLOCK_K - 1) // BLOCK_K
     for i in range(blocks):
@@ -95,17 +116,15 @@ def outer(a, a_row, b, b_row, rows, M, N, c, c_row, scratch, kept):
             n_end = min(N, n0 + BLOCK_N)
             for m0 in range(0, M, BLOCK_M):
                 live = min(BLOCK_M, M - m0)
-                piece, piece_row = at(pointer(a), k0 * a_row + m0), a_row
-                if N > MAX_VECTORS * LANES or live % most_rows(N // LANES) != 0:
+                piece, piece_row, piece_step = at(pointer(a), k0 * a_row + m0), a_row, 1 * OUTER_ROWS
+                if N > OUTER_VECTORS * LANES or live % OUTER_ROWS != 0:
                     copied = at(pointer(scratch), BLOCK_K * BLOCK_N)
-                    piece_row = 1 * BLOCK_M  # a constant alone would be its type
-                    for k in range(K):
-                        copy(at(copied, k * BLOCK_M), at(piece, k * a_row), live)
-                    piece = copied
+                    outer_columns(copied, piece, a_row, K, live)
+                    piece, piece_row, piece_step = copied, 1 * OUTER_ROWS, K * OUTER_ROWS
                 n = n0
                 while n < n_end:
                     left = (n_end - n) // LANES
-                    pieces = (left + MAX_VECTORS - 1) // MAX_VECTORS
+                    pieces = (left + OUTER_VECTORS - 1) // OUTER_VECTORS
                     vectors = (left + pieces - 1) // pieces
                     panel = at(pointer(scratch), (n - n0) * K)
                     if b_row == vectors * LANES:
@@ -114,8 +133,8 @@ def outer(a, a_row, b, b_row, rows, M, N, c, c_row, scratch, kept):
                         for k in range(K):
                             for j in range(0, vectors * LANES, LANES):
                                 store(panel, k * vectors * LANES + j, load(pointer(b), (k0 + k) * b_row + n + j))
-                    most = most_rows(vectors)
-                    for m in range(0, live, most):
+                    for m in range(0, live, OUTER_ROWS):
                         target = at(pointer(c), (m0 + m) * c_row + n)
-                        outer_tile(found, vectors, at(piece, m), piece_row, panel, K, target, c_row, live - m)
+                        columns = at(piece, m // OUTER_ROWS * piece_step)
+                        outer_tile(found, vectors, columns, piece_row, panel, K, target, c_row, live - m)
                     n += vectors * LANES

@@ -1,0 +1,97 @@
+"""Processors as kernels must know them: the vector registers, and the shapes of register tiles that
+follow from their number and size.
+
+In: what machine.py has found out by asking LLVM. Out: numbers. No LLVM here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+
+ITEMSIZE = {"float32": 4, "float64": 8}
+
+# the most vectors side by side that a panel has for one block of rows, and the most groups of units
+# that a tile takes at once
+VECTORS, GROUPS = 4, 4
+MOST_ROWS = 8  # of a tile
+# sums that must be under way at once: a multiply-add takes four cycles, and two start in each
+CHAINS = 8
+FEW_ROWS = 2  # so few that a tile needs several groups for that
+
+
+@dataclass(frozen=True)
+class Processor:
+    """A processor that code is made for.
+
+    triple, name, features: as LLVM calls it; register_bytes: of a vector register; registers: how
+    many; fma: multiply-add is one instruction.
+    """
+
+    triple: str
+    name: str
+    features: str
+    register_bytes: int
+    registers: int
+    fma: bool
+
+    @property
+    def lanes(self) -> Mapping[str, int]:
+        """Numbers in a vector, by dtype."""
+        return MappingProxyType({name: self.register_bytes // size for name, size in ITEMSIZE.items()})
+
+    def rows(self, width: int) -> int:
+        """The most rows of a tile that is `width` vectors wide, 0 where there is no such tile.
+
+        Every sum has a register, and so has every factor of the shorter side, rows or vectors; those
+        of the longer side take turns in one more. Without multiply-add a product needs one too.
+        """
+        spare = self.registers - 1 - (not self.fma)
+        return max((r for r in range(1, MOST_ROWS + 1) if r * width + min(r, width) <= spare), default=0)
+
+    def groups(self, rows: int, vectors: int, most: int = GROUPS) -> int:
+        """How many groups of units, a power of two up to `most`, a tile takes at once where there
+        are `rows` rows and `vectors` vectors in a group.
+
+        As many as make it VECTORS wide, for the wider of two tiles loads less; with few rows, as
+        many as it takes for CHAINS sums.
+        """
+        groups = 1
+        while 2 * groups <= min(most, GROUPS):
+            width = 2 * groups * vectors
+            few = rows * groups * vectors < CHAINS and rows <= self.rows(width)
+            if not few and width > VECTORS:
+                break
+            groups *= 2
+        return groups
+
+    @property
+    def outer(self) -> tuple[int, int]:
+        """Rows and vectors of the tile of an outer product.
+
+        Its panel of BLOCK_K rows is to lie in the first cache, so it is narrower than that of a
+        product.
+        """
+        vectors = 3 if self.registers > 16 else 2
+        return self.rows(vectors), vectors
+
+    def product_sizes(self) -> tuple[tuple[int, int, int], ...]:
+        """(rows, vectors of a group, groups) of every tile that products are put together from."""
+        return _product_sizes(self)
+
+
+@cache
+def _product_sizes(processor: Processor) -> tuple[tuple[int, int, int], ...]:
+    return tuple(sorted(set(_sizes(processor))))
+
+
+def _sizes(processor: Processor) -> Iterator[tuple[int, int, int]]:
+    """As `product` (runtime/products.py) cuts rows and groups: into pieces of about equal size."""
+    for vectors in range(1, VECTORS + 1):
+        for most in (1, 2, 4):
+            for rows in range(1, 2 * MOST_ROWS + 1):
+                groups = processor.groups(rows, vectors, most)
+                for r in range(1, min(rows, processor.rows(groups * vectors)) + 1):
+                    yield r, vectors, groups
