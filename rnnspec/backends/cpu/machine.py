@@ -24,6 +24,8 @@ from rnnspec.storage.cache import cpu
 # of `outer`: rows summed in one go, columns of A and of B packed for them; 192 to 384 rows and 96
 # to 384 columns of A differ by 5 %
 BLOCK_K, BLOCK_M, BLOCK_N = 256, 96, 256
+# and elements between the columns of tiles, or all would fall on the same lines of the first cache
+APART = 16
 
 
 # which terms of a product count: all; those whose factor from A, or from B, is not 0. 0 * NaN is
@@ -173,7 +175,9 @@ def load(name: str, content: bytes, functions: Iterable[str]) -> MachineCode:
     # sections may end up too far from each other there; as in Numba
     lmm = platform.machine().lower() in ("arm64", "aarch64")  # "ARM64" on Windows
     here = host()
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(here.triple, here.name, here.features), use_lmm=lmm)
+    engine = llvm.create_mcjit_compiler(
+        llvm.parse_assembly(""), _target_machine(here.triple, here.name, here.features), use_lmm=lmm
+    )
     foreign.find(foreign.undefined(content))
     engine.add_object_file(llvm.ObjectFileRef.from_data(content))
     engine.finalize_object()

@@ -17,7 +17,7 @@ from numba.extending import intrinsic
 
 from rnnspec.backends.cpu.machine import JOB, host, target
 from rnnspec.backends.cpu.processor import ITEMSIZE
-from rnnspec.backends.cpu.runtime import products
+from rnnspec.backends.cpu.runtime import products, tile
 from rnnspec.backends.cpu.runtime.loops import loop
 from rnnspec.backends.cpu.runtime.simd import at, copy, erase, get, load, pointer_int, store
 from rnnspec.backends.cpu.runtime.simd import pointer32 as pointer
@@ -176,17 +176,18 @@ def source(dtype: str, functions: Sequence[str]) -> str:
     """The text of a module with some of the runtime's functions for "float32" or "float64"
     (compiled by addresses.py)."""
     written = {**vars(products), **globals()}
-    bits = 8 * ITEMSIZE[dtype]
+    bits, lanes = 8 * ITEMSIZE[dtype], target().lanes[dtype]
     header = f'''"""The CPU runtime for {dtype}: functions of rnnspec.backends.cpu.runtime.products and moves."""
 from numba import njit
 from rnnspec.backends.cpu.runtime.moves import JOB, copy_steps, transpose
 from rnnspec.backends.cpu.runtime.simd import at, copy, erase, get, load, max, min, pointer_int, store
 from rnnspec.backends.cpu.runtime.simd import pointer{bits} as pointer
-from rnnspec.backends.cpu.machine import ALL, BLOCK_K, BLOCK_M, BLOCK_N, WHERE_A, WHERE_B
+from rnnspec.backends.cpu.machine import ALL, APART, BLOCK_K, BLOCK_M, BLOCK_N, WHERE_A, WHERE_B
 from rnnspec.backends.cpu.runtime.products import PRODUCT_K
 from rnnspec.backends.cpu.runtime.tile import kept_tile, most_groups, most_rows, not_finite
 from rnnspec.backends.cpu.runtime.tile import outer_columns, outer_tile, product_tile
-LANES, (OUTER_ROWS, OUTER_VECTORS) = {target().lanes[dtype]}, {target().outer}
+LANES, (OUTER_ROWS, OUTER_VECTORS) = {lanes}, {target().outer}
+AHEAD = {tile.rows_ahead(lanes)}
 '''
     texts = {name: inspect.getsource(function) for name, function in written.items() if name in functions}
     if "kept_product" in functions:

@@ -11,7 +11,7 @@ pointers.
 
 from __future__ import annotations
 
-from rnnspec.backends.cpu.machine import ALL, BLOCK_K, BLOCK_M, BLOCK_N, WHERE_A, WHERE_B, host
+from rnnspec.backends.cpu.machine import ALL, APART, BLOCK_K, BLOCK_M, BLOCK_N, WHERE_A, WHERE_B, host
 from rnnspec.backends.cpu.runtime.simd import at, get, load, min, pointer_int, store
 from rnnspec.backends.cpu.runtime.simd import pointer32 as pointer
 from rnnspec.backends.cpu.runtime.tile import (
@@ -21,6 +21,7 @@ from rnnspec.backends.cpu.runtime.tile import (
     outer_columns,
     outer_tile,
     product_tile,
+    rows_ahead,
 )
 
 # of `product`: terms of a panel that all rows pass before the next ones; at K = 4096 blocks of 128
@@ -28,6 +29,7 @@ from rnnspec.backends.cpu.runtime.tile import (
 PRODUCT_K = 512
 # what the texts below see, with `pointer` above: as they stand they are for float32
 LANES, (OUTER_ROWS, OUTER_VECTORS) = host().lanes["float32"], host().outer
+AHEAD = rows_ahead(LANES)
 
 
 def product(desc, group, groups, row, rows):
@@ -116,11 +118,12 @@ def outer(a, a_row, b, b_row, rows, M, N, c, c_row, scratch, kept):
             n_end = min(N, n0 + BLOCK_N)
             for m0 in range(0, M, BLOCK_M):
                 live = min(BLOCK_M, M - m0)
-                piece, piece_row, piece_step = at(pointer(a), k0 * a_row + m0), a_row, 1 * OUTER_ROWS
-                if N > OUTER_VECTORS * LANES or live % OUTER_ROWS != 0:
-                    copied = at(pointer(scratch), BLOCK_K * BLOCK_N)
-                    outer_columns(copied, piece, a_row, K, live)
-                    piece, piece_row, piece_step = copied, 1 * OUTER_ROWS, K * OUTER_ROWS
+                piece, copied = at(pointer(a), k0 * a_row + m0), at(pointer(scratch), BLOCK_K * BLOCK_N)
+                # the columns from here on are copied
+                first = live // OUTER_ROWS * OUTER_ROWS if N <= 2 * OUTER_VECTORS * LANES else 0
+                step = K * OUTER_ROWS + APART
+                outer_columns(copied, step, at(piece, first), a_row, K, live - first)
+                ahead, asked = at(piece, BLOCK_M if m0 + BLOCK_M < M else K * a_row - m0), 0
                 n = n0
                 while n < n_end:
                     left = (n_end - n) // LANES
@@ -134,7 +137,10 @@ def outer(a, a_row, b, b_row, rows, M, N, c, c_row, scratch, kept):
                             for j in range(0, vectors * LANES, LANES):
                                 store(panel, k * vectors * LANES + j, load(pointer(b), (k0 + k) * b_row + n + j))
                     for m in range(0, live, OUTER_ROWS):
-                        target = at(pointer(c), (m0 + m) * c_row + n)
-                        columns = at(piece, m // OUTER_ROWS * piece_step)
-                        outer_tile(found, vectors, columns, piece_row, panel, K, target, c_row, live - m)
+                        target, columns, row = at(pointer(c), (m0 + m) * c_row + n), at(piece, m), a_row
+                        if m >= first:
+                            columns, row = at(copied, (m - first) // OUTER_ROWS * step), 1 * OUTER_ROWS
+                        few = min(AHEAD, K - asked)
+                        outer_tile(found, vectors, columns, row, panel, K, target, c_row, live - m, ahead, a_row, few)
+                        ahead, asked = at(ahead, few * a_row), asked + few
                     n += vectors * LANES

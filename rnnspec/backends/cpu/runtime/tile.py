@@ -20,12 +20,13 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from rnnspec.backends.cpu.machine import ALL, WHERE_A, WHERE_B, target
+from rnnspec.backends.cpu.machine import ALL, BLOCK_K, BLOCK_M, BLOCK_N, WHERE_A, WHERE_B, target
 from rnnspec.backends.cpu.processor import GROUPS, MOST_ROWS, VECTORS
 from rnnspec.backends.cpu.runtime.loops import Terms, accumulate, loop, prefetch, unrolled
-from rnnspec.backends.cpu.runtime.vectors import I64, load_vector, store_vector, vector_of
+from rnnspec.backends.cpu.runtime.vectors import I64, element_bytes, load_vector, store_vector, vector_of
 
-I8 = ir.IntType(8)
+I8, LINE = ir.IntType(8), 64  # bytes of a cache line
+PARTS = 4  # of the sum of a tile of an outer product
 Size = tuple[int, ...]
 
 # --- tiles, as LLVM functions
@@ -93,19 +94,42 @@ def _outer_tile(
 ) -> None:
     """c[live rows, vectors] += the sum over k of a[k, row] * panel[k, vectors].
 
-    C comes last and from far away, so each part of the sum begins by asking for one row of it: all
-    at once they would hold up the panel.
+    C comes last and from far away, and so does the A of the tiles to come, of which this one asks
+    for `ahead_rows` rows at `ahead`: a little at the beginning of each part of the sum, for all at
+    once would hold up the panel. C is asked for in the first half.
     """
     rows, vectors = size
-    a, a_row, panel, K, c, c_row, live = args
+    a, a_row, panel, K, c, c_row, live, ahead, ahead_row, ahead_rows = args
     lanes = vector.count
-    share = builder.sdiv(builder.add(K, I64(rows - 1)), I64(rows))
+    share = builder.sdiv(builder.add(K, I64(PARTS - 1)), I64(PARTS))
     turns = unrolled(rows, vectors, target().registers)
 
-    def part(r: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
-        for j in range(vectors):
-            prefetch(builder, builder.gep(c, [builder.add(builder.mul(c_row, r), I64(j * lanes))]), write=True)
-        k = builder.mul(r, share)
+    def ask_for_c(p: ir.Value) -> None:
+        many = -(-2 * rows // PARTS)
+        for i, j in itertools.product(range(many), range(vectors)):
+            row = builder.mul(c_row, builder.add(builder.mul(p, I64(many)), I64(i)))
+            prefetch(builder, builder.gep(c, [builder.add(row, I64(j * lanes))]), write=True)
+
+    def ask_for_a(p: ir.Value) -> None:
+        line = LINE // element_bytes(vector)
+        lines = -(-2 * BLOCK_M // (PARTS * line))
+        start = builder.mul(builder.sub(p, I64(PARTS // 2)), I64(lines * line))
+
+        def row(i: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+            place = builder.gep(ahead, [builder.add(builder.mul(ahead_row, i), start)])
+            for j in range(lines):
+                prefetch(builder, builder.gep(place, [I64(j * line)]))
+            return []
+
+        loop(builder, ahead_rows, [], row)
+
+    def part(p: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
+        with builder.if_else(builder.icmp_signed("<", p, I64(PARTS // 2))) as (first, second):
+            with first:
+                ask_for_c(p)
+            with second:
+                ask_for_a(p)
+        k = builder.mul(p, share)
         rest = builder.sub(K, k)
         count = builder.select(builder.icmp_signed("<", rest, share), rest, share)
         count = builder.select(builder.icmp_signed("<", count, I64(0)), I64(0), count)
@@ -116,7 +140,7 @@ def _outer_tile(
         terms = Terms([builder.gep(a_k, [I64(i)]) for i in range(rows)], a_row, [panel_k], vectors, kept)
         return accumulate(builder, terms, count, sums, turns)
 
-    sums = loop(builder, I64(rows), [ir.Constant(vector, [0.0] * lanes)] * (rows * vectors), part)
+    sums = loop(builder, I64(PARTS), [ir.Constant(vector, [0.0] * lanes)] * (rows * vectors), part)
     for r in range(rows):
         with builder.if_then(builder.icmp_signed("<", I64(r), live)):
             for j in range(vectors):
@@ -124,25 +148,33 @@ def _outer_tile(
                 store_vector(builder, builder.fadd(sums[r * vectors + j], load_vector(builder, place, vector)), place)
 
 
+def rows_ahead(lanes: int) -> int:
+    """The rows of the next piece of A that each tile of `outer` asks for, so that all of them
+    together ask for the whole piece."""
+    rows, vectors = target().outer
+    tiles = (BLOCK_M // rows) * (BLOCK_N // (vectors * lanes))
+    return -(-BLOCK_K // tiles)
+
+
 def _columns(builder: ir.IRBuilder, vector: ir.VectorType, size: Size, args: list[ir.Value], kept: int = ALL) -> None:
-    """dest[m, k, i] = a[k, rows * m + i] for rows * m + i < live: columns of A as the tiles of an
-    outer product read them, one element after another."""
+    """dest[m * step + k * rows + i] = a[k, rows * m + i] for rows * m + i < live: columns of A as
+    the tiles of an outer product read them, one element after another."""
     (rows,) = size
-    dest, a, a_row, K, live = args
+    dest, step, a, a_row, K, live = args
     whole = builder.sdiv(live, I64(rows))
     done = builder.mul(whole, I64(rows))
-    tile, column = builder.mul(K, I64(rows)), ir.VectorType(vector.element, rows)
+    column = ir.VectorType(vector.element, rows)
 
     def row(k: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
         source, to = builder.gep(a, [builder.mul(k, a_row)]), builder.gep(dest, [builder.mul(k, I64(rows))])
 
         def copy(m: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
             value = load_vector(builder, builder.gep(source, [builder.mul(m, I64(rows))]), column)
-            store_vector(builder, value, builder.gep(to, [builder.mul(m, tile)]))
+            store_vector(builder, value, builder.gep(to, [builder.mul(m, step)]))
             return []
 
         def copy_one(i: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
-            place = builder.gep(to, [builder.add(builder.mul(whole, tile), i)])
+            place = builder.gep(to, [builder.add(builder.mul(whole, step), i)])
             builder.store(builder.load(builder.gep(source, [builder.add(done, i)])), place)
             return []
 
@@ -167,13 +199,13 @@ def tiles(dtype: str, functions: Sequence[str]) -> ir.Module:
     module, vector = ir.Module("tiles"), vector_of(getattr(types, dtype))
     data = vector.element.as_pointer()
     product_arguments = [I64.as_pointer(), data, *[I64] * 7, data, I64]
-    outer_arguments = [data, I64, data, I64, data, I64, I64]
+    outer_arguments = [data, I64, data, I64, data, I64, I64, data, I64, I64]
     product_sizes = target().product_sizes()
     written = [
         ("product", _product_tile, product_sizes, product_arguments, (ALL,)),
         ("kept_product", _product_tile, product_sizes, product_arguments, (WHERE_A,)),
         ("outer", _outer_tile, _outer_sizes(), outer_arguments, (ALL, WHERE_A, WHERE_B)),
-        ("outer", _columns, [target().outer[:1]], [data, data, I64, I64, I64], (ALL,)),
+        ("outer", _columns, [target().outer[:1]], [data, I64, data, I64, I64, I64], (ALL,)),
     ]
     for name, emit, sizes, arguments, kinds in written:
         for kept, size in itertools.product(kinds, sizes) if name in functions else ():
@@ -240,9 +272,10 @@ product_tile, kept_tile = _of_product(ALL), _of_product(WHERE_A)
 
 
 @intrinsic
-def outer_tile(tc, kept, vectors, a, a_row, panel, K, c, c_row, live):
+def outer_tile(tc, kept, vectors, a, a_row, panel, K, c, c_row, live, ahead, ahead_row, ahead_rows):
     """One tile of `outer`, as `_outer_tile` says of a, panel, K and c: OUTER_ROWS rows, of which
-    the first `live` are stored. kept: which terms count; a_row, c_row: strides."""
+    the first `live` are stored. kept: which terms count; a_row, c_row: strides; ahead,
+    ahead_row, ahead_rows: rows of the A that is needed next."""
 
     def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
         kinds = (ALL, WHERE_A, WHERE_B)
@@ -250,11 +283,12 @@ def outer_tile(tc, kept, vectors, a, a_row, panel, K, c, c_row, live):
         _call_tile(builder, _outer_tile, sizes, _number(builder, args[:2]), list(args[2:]))
         return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 2, a, types.int64, panel, types.int64, c, types.int64, types.int64), codegen
+    i64 = types.int64
+    return types.void(i64, i64, a, i64, panel, i64, c, i64, i64, ahead, i64, i64), codegen
 
 
 @intrinsic
-def outer_columns(tc, dest, a, a_row, K, live):
+def outer_columns(tc, dest, step, a, a_row, K, live):
     """The first `live` columns of A, as the tiles of `outer` read them: see `_columns`."""
 
     def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
@@ -262,7 +296,7 @@ def outer_columns(tc, dest, a, a_row, K, live):
         builder.call(function, args)
         return context.get_dummy_value()
 
-    return types.void(dest, a, types.int64, types.int64, types.int64), codegen
+    return types.void(dest, types.int64, a, types.int64, types.int64, types.int64), codegen
 
 
 def _looked_up(builder: ir.IRBuilder, name: str, numbers: Sequence[int], index: ir.Value) -> ir.Value:
@@ -300,6 +334,8 @@ def most_groups(tc, rows, vectors, groups):
         return _looked_up(builder, "most_groups", numbers, index)
 
     return types.int64(types.int64, types.int64, types.int64), codegen
+
+
 @intrinsic
 def not_finite(tc, values, row, rows, width):
     """1 if one of values[k * row + i], k < rows, i < width, is NaN or infinite, else 0."""
