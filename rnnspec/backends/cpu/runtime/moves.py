@@ -17,8 +17,9 @@ from numba.extending import intrinsic
 
 from rnnspec.backends.cpu.machine import JOB, host, target
 from rnnspec.backends.cpu.processor import ITEMSIZE
-from rnnspec.backends.cpu.runtime import products, tile
+from rnnspec.backends.cpu.runtime import products
 from rnnspec.backends.cpu.runtime.loops import loop
+from rnnspec.backends.cpu.runtime.outer_tile import rows_ahead
 from rnnspec.backends.cpu.runtime.simd import at, copy, erase, get, load, pointer_int, store
 from rnnspec.backends.cpu.runtime.simd import pointer32 as pointer
 from rnnspec.backends.cpu.runtime.vectors import I32, I64, load_vector, store_vector, vector_of
@@ -184,15 +185,15 @@ from rnnspec.backends.cpu.runtime.simd import at, copy, erase, get, load, max, m
 from rnnspec.backends.cpu.runtime.simd import pointer{bits} as pointer
 from rnnspec.backends.cpu.machine import ALL, APART, BLOCK_K, BLOCK_M, BLOCK_N, WHERE_A, WHERE_B
 from rnnspec.backends.cpu.runtime.products import PRODUCT_K
-from rnnspec.backends.cpu.runtime.tile import kept_tile, most_groups, most_rows, not_finite
-from rnnspec.backends.cpu.runtime.tile import outer_columns, outer_tile, product_tile
-LANES, (OUTER_ROWS, OUTER_VECTORS) = {lanes}, {target().outer}
-AHEAD = {tile.rows_ahead(lanes)}
+from rnnspec.backends.cpu.runtime.outer_tile import not_finite, outer_columns, outer_tiles
+from rnnspec.backends.cpu.runtime.tile import kept_tiles, most_groups, most_rows, product_tiles
+LANES, OUTER_VECTORS = {lanes}, {target().outer_vectors}
+AHEAD = {rows_ahead(lanes)}
 '''
     texts = {name: inspect.getsource(function) for name, function in written.items() if name in functions}
     if "kept_product" in functions:
         plain = inspect.getsource(products.product)
         texts["kept_product"] = plain.replace("def product(", "def kept_product(").replace(
-            "product_tile(", "kept_tile("
+            "product_tiles(", "kept_tiles("
         )
     return header + "".join(f'\n\n@njit(error_model="numpy")\n{texts[name]}' for name in functions)

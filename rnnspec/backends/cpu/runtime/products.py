@@ -12,23 +12,16 @@ pointers.
 from __future__ import annotations
 
 from rnnspec.backends.cpu.machine import ALL, APART, BLOCK_K, BLOCK_M, BLOCK_N, WHERE_A, WHERE_B, host
+from rnnspec.backends.cpu.runtime.outer_tile import not_finite, outer_columns, outer_tiles, rows_ahead
 from rnnspec.backends.cpu.runtime.simd import at, get, load, min, pointer_int, store
 from rnnspec.backends.cpu.runtime.simd import pointer32 as pointer
-from rnnspec.backends.cpu.runtime.tile import (
-    most_groups,
-    most_rows,
-    not_finite,
-    outer_columns,
-    outer_tile,
-    product_tile,
-    rows_ahead,
-)
+from rnnspec.backends.cpu.runtime.tile import most_groups, most_rows, product_tiles
 
 # of `product`: terms of a panel that all rows pass before the next ones; at K = 4096 blocks of 128
 # or none at all cost a third
 PRODUCT_K = 512
 # what the texts below see, with `pointer` above: as they stand they are for float32
-LANES, (OUTER_ROWS, OUTER_VECTORS) = host().lanes["float32"], host().outer
+LANES, OUTER_VECTORS = host().lanes["float32"], host().outer_vectors
 AHEAD = rows_ahead(LANES)
 
 
@@ -76,15 +69,31 @@ def product(desc, group, groups, row, rows):
                     whole += 1
             # the last of the panels side by side: what lies behind it comes next
             ahead = at(panel, K * width + (many - 1) * get(fields, 2))
-            ahead_step, done = (width + tiles - 1) // tiles, 0
-            while done < rows:
+            step, done = (width + tiles - 1) // tiles, 0
+            while done < rows:  # twice at most: tiles of n rows, and of one less
                 left = (rows - done + most - 1) // most
                 n = (rows - done + left - 1) // left
-                product_tile(
-                    n, vectors, many, fields, panel, shift, row + done, s, whole, k0, count, more, ahead, ahead_step
+                alike = left - (n * left - (rows - done))
+                product_tiles(
+                    n,
+                    vectors,
+                    many,
+                    fields,
+                    panel,
+                    shift,
+                    row + done,
+                    alike,
+                    s,
+                    whole,
+                    k0,
+                    count,
+                    more,
+                    ahead,
+                    step,
+                    K * step,
                 )
-                ahead = at(ahead, K * ahead_step)
-                done += n
+                ahead = at(ahead, K * step * alike)
+                done += n * alike
             panel, more = at(panel, K * width), 1
             if count > 0 and k0 + count < get(fields, 50 + 4 * s):
                 k0 += count
@@ -116,14 +125,16 @@ def outer(a, a_row, b, b_row, rows, M, N, c, c_row, scratch, kept):
             found = kept
         for n0 in range(0, N, BLOCK_N):
             n_end = min(N, n0 + BLOCK_N)
+            pieces = ((n_end - n0) // LANES + OUTER_VECTORS - 1) // OUTER_VECTORS
+            most = most_rows(((n_end - n0) // LANES + pieces - 1) // pieces)
             for m0 in range(0, M, BLOCK_M):
                 live = min(BLOCK_M, M - m0)
                 piece, copied = at(pointer(a), k0 * a_row + m0), at(pointer(scratch), BLOCK_K * BLOCK_N)
-                # the columns from here on are copied
-                first = live // OUTER_ROWS * OUTER_ROWS if N <= 2 * OUTER_VECTORS * LANES else 0
-                step = K * OUTER_ROWS + APART
-                outer_columns(copied, step, at(piece, first), a_row, K, live - first)
-                ahead, asked = at(piece, BLOCK_M if m0 + BLOCK_M < M else K * a_row - m0), 0
+                # columns of A, of which those from here on are copied
+                first = live // most * most if pieces <= 2 else 0
+                step = K * most + APART
+                outer_columns(most, copied, step, at(piece, first), a_row, K, live - first)
+                ahead, asks = at(piece, BLOCK_M if m0 + BLOCK_M < M else K * a_row - m0), K
                 n = n0
                 while n < n_end:
                     left = (n_end - n) // LANES
@@ -136,11 +147,16 @@ def outer(a, a_row, b, b_row, rows, M, N, c, c_row, scratch, kept):
                         for k in range(K):
                             for j in range(0, vectors * LANES, LANES):
                                 store(panel, k * vectors * LANES + j, load(pointer(b), (k0 + k) * b_row + n + j))
-                    for m in range(0, live, OUTER_ROWS):
-                        target, columns, row = at(pointer(c), (m0 + m) * c_row + n), at(piece, m), a_row
+                    m = 0
+                    while m < live:
+                        columns, row, tile, many = at(piece, m), a_row, 1 * most, first
                         if m >= first:
-                            columns, row = at(copied, (m - first) // OUTER_ROWS * step), 1 * OUTER_ROWS
-                        few = min(AHEAD, K - asked)
-                        outer_tile(found, vectors, columns, row, panel, K, target, c_row, live - m, ahead, a_row, few)
-                        ahead, asked = at(ahead, few * a_row), asked + few
+                            columns, row, tile, many = copied, 1 * most, step, live - first
+                        target = at(pointer(c), (m0 + m) * c_row + n)
+                        outer_tiles(
+                            found, most, vectors, columns, row, tile, panel, K, target, c_row, many, ahead, a_row, asks
+                        )
+                        m += many
+                        asked = min(asks, (many + most - 1) // most * AHEAD)
+                        ahead, asks = at(ahead, asked * a_row), asks - asked
                     n += vectors * LANES

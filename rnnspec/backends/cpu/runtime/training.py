@@ -19,6 +19,7 @@ from numba.extending import intrinsic
 from rnnspec.backends.cpu.machine import host, target
 from rnnspec.backends.cpu.processor import ITEMSIZE
 from rnnspec.backends.cpu.runtime import simd
+from rnnspec.backends.cpu.runtime.loops import loop
 from rnnspec.backends.cpu.runtime.simd import (
     at,
     copy,
@@ -35,7 +36,6 @@ from rnnspec.backends.cpu.runtime.simd import (
 )
 from rnnspec.backends.cpu.runtime.simd import number32 as number
 from rnnspec.backends.cpu.runtime.simd import pointer32 as pointer
-from rnnspec.backends.cpu.runtime.loops import loop
 from rnnspec.backends.cpu.runtime.vectors import I64, load_vector, vector_of
 
 # what the texts below see, with `pointer` and `number` above: as they stand they are for float32
