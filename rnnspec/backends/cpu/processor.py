@@ -69,14 +69,14 @@ class Processor:
 
     @property
     def outer_vectors(self) -> int:
-        """The most vectors of a tile of an outer product: with 16 registers its panel, of BLOCK_K
-        rows, is to leave room in the first cache."""
+        """The most vectors of the tiles of an outer product that has many: with 16 registers a
+        panel, of BLOCK_K rows, is to leave room in the first cache."""
         return VECTORS if self.registers > 16 else 2
 
     def outer_sizes(self) -> list[tuple[int, int]]:
         """(rows, vectors) of every tile that outer products are put together from: panels of about
         equal width, and as many rows as the widest allows."""
-        return sorted({(self.rows(v), w) for v in range(1, self.outer_vectors + 1) for w in (v - 1, v) if w})
+        return sorted({(self.rows(v), w) for v in range(1, VECTORS + 1) for w in (v - 1, v) if w})
 
     def product_sizes(self) -> tuple[tuple[int, int, int], ...]:
         """(rows, vectors of a group, groups) of every tile that products are put together from."""

@@ -12,6 +12,7 @@ pointers.
 from __future__ import annotations
 
 from rnnspec.backends.cpu.machine import ALL, APART, BLOCK_K, BLOCK_M, BLOCK_N, WHERE_A, WHERE_B, host
+from rnnspec.backends.cpu.processor import VECTORS
 from rnnspec.backends.cpu.runtime.outer_tile import not_finite, outer_columns, outer_tiles, rows_ahead
 from rnnspec.backends.cpu.runtime.simd import at, get, load, min, pointer_int, store
 from rnnspec.backends.cpu.runtime.simd import pointer32 as pointer
@@ -125,20 +126,21 @@ def outer(a, a_row, b, b_row, rows, M, N, c, c_row, scratch, kept):
             found = kept
         for n0 in range(0, N, BLOCK_N):
             n_end = min(N, n0 + BLOCK_N)
-            pieces = ((n_end - n0) // LANES + OUTER_VECTORS - 1) // OUTER_VECTORS
-            most = most_rows(((n_end - n0) // LANES + pieces - 1) // pieces)
+            widest = 1 * VECTORS if N <= 2 * VECTORS * LANES else 1 * OUTER_VECTORS
+            panels = ((n_end - n0) // LANES + widest - 1) // widest
+            most = most_rows(((n_end - n0) // LANES + panels - 1) // panels)
             for m0 in range(0, M, BLOCK_M):
                 live = min(BLOCK_M, M - m0)
                 piece, copied = at(pointer(a), k0 * a_row + m0), at(pointer(scratch), BLOCK_K * BLOCK_N)
                 # columns of A, of which those from here on are copied
-                first = live // most * most if pieces <= 2 else 0
+                first = live // most * most if panels <= 2 else 0
                 step = K * most + APART
                 outer_columns(most, copied, step, at(piece, first), a_row, K, live - first)
                 ahead, asks = at(piece, BLOCK_M if m0 + BLOCK_M < M else K * a_row - m0), K
                 n = n0
                 while n < n_end:
                     left = (n_end - n) // LANES
-                    pieces = (left + OUTER_VECTORS - 1) // OUTER_VECTORS
+                    pieces = (left + widest - 1) // widest
                     vectors = (left + pieces - 1) // pieces
                     panel = at(pointer(scratch), (n - n0) * K)
                     if b_row == vectors * LANES:
