@@ -66,7 +66,7 @@ class Product:
         for j in range(V):
             self.fields[16 + 4 * j : 19 + 4 * j] = j * L, self.C.ctypes.data + j * L * size, N
         self.fields[48:51] = self.A.ctypes.data, K, K
-        many = GROUPS if rows <= FEW_ROWS else max(1, VECTORS // V)
+        many = GROUPS if rows <= FEW_ROWS else 1
         self.arguments = runtime(dtype).product, self.fields.ctypes.data, self.groups, many, rows, REPEATS
 
     def run(self) -> None:

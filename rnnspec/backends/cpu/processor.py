@@ -13,8 +13,7 @@ from types import MappingProxyType
 
 ITEMSIZE = {"float32": 4, "float64": 8}
 
-# the most vectors side by side that a panel has for one block of rows, and the most groups of units
-# that a tile takes at once
+# the most vectors side by side in a panel, and the most groups of units that a tile takes at once
 VECTORS, GROUPS = 4, 4
 MOST_ROWS = 8  # of a tile
 # sums that must be under way at once: a multiply-add takes four cycles, and two start in each
@@ -53,16 +52,11 @@ class Processor:
 
     def groups(self, rows: int, vectors: int, most: int = GROUPS) -> int:
         """How many groups of units, a power of two up to `most`, a tile takes at once where there
-        are `rows` rows and `vectors` vectors in a group.
-
-        As many as make it VECTORS wide, for the wider of two tiles loads less; with few rows, as
-        many as it takes for CHAINS sums.
-        """
+        are `rows` rows and `vectors` vectors in a group: with few rows, as many as it takes for
+        CHAINS sums."""
         groups = 1
-        while 2 * groups <= min(most, GROUPS):
-            width = 2 * groups * vectors
-            few = rows * groups * vectors < CHAINS and rows <= self.rows(width)
-            if not few and width > VECTORS:
+        while rows <= FEW_ROWS and 2 * groups <= min(most, GROUPS) and rows * groups * vectors < CHAINS:
+            if rows > self.rows(2 * groups * vectors):
                 break
             groups *= 2
         return groups
@@ -89,10 +83,10 @@ def _product_sizes(processor: Processor) -> tuple[tuple[int, int, int], ...]:
 
 
 def _sizes(processor: Processor) -> Iterator[tuple[int, int, int]]:
-    """As `product` (runtime/products.py) cuts rows and groups: into pieces of about equal size."""
+    """As `product` (runtime/products.py) cuts rows and groups."""
     for vectors in range(1, VECTORS + 1):
         for most in (1, 2, 4):
-            for rows in range(1, 2 * MOST_ROWS + 1):
+            for rows in range(1, MOST_ROWS + 1):
                 groups = processor.groups(rows, vectors, most)
-                for r in range(1, min(rows, processor.rows(groups * vectors)) + 1):
-                    yield r, vectors, groups
+                if rows <= processor.rows(groups * vectors):
+                    yield rows, vectors, groups

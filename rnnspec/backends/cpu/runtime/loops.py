@@ -96,9 +96,10 @@ def accumulate(
 
 
 def unrolled(rows: int, width: int, registers: int) -> int:
-    """Terms in a turn of a tile's loop: counting must not cost as much as multiplying does. With 16
+    """Terms in a turn of a tile's loop: with few sums, counting costs as much as adding; with 16
     registers a full tile has none to spare for the loads of a second term."""
-    return 4 if 2 * rows * width <= CHAINS else 2 if registers > 16 or rows * width <= CHAINS else 1
+    sums = rows * width
+    return 4 if 2 * sums <= CHAINS else 2 if sums <= CHAINS or (registers > 16 and sums >= 2 * CHAINS) else 1
 
 
 def _one_term(

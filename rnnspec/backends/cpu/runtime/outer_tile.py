@@ -69,6 +69,7 @@ def _outer_sums(
     """
     rows, vectors = size
     a, a_row, panel, K, c, c_row = args
+    turns = unrolled(rows, vectors, target().registers) if kept == ALL else 1  # the others are rare
     lanes, line = vector.count, LINE // element_bytes(vector)
     share = builder.sdiv(builder.add(K, I64(PARTS - 1)), I64(PARTS))
 
@@ -100,7 +101,7 @@ def _outer_sums(
         a_k = builder.gep(a, [builder.mul(k, a_row)])
         panel_k = builder.gep(panel, [builder.mul(k, I64(vectors * lanes))])
         terms = Terms([builder.gep(a_k, [I64(i)]) for i in range(rows)], a_row, [panel_k], vectors, kept)
-        return accumulate(builder, terms, count, sums, unrolled(rows, vectors, target().registers))
+        return accumulate(builder, terms, count, sums, turns)
 
     zero = ir.Constant(vector, [0.0] * lanes)
     return loop(builder, I64(PARTS), [zero] * (rows * vectors), part)
