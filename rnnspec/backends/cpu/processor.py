@@ -44,8 +44,9 @@ class Processor:
     def rows(self, width: int) -> int:
         """The most rows of a tile that is `width` vectors wide, 0 where there is no such tile.
 
-        Every sum has a register, and so has every factor of the shorter side, rows or vectors; those
-        of the longer side take turns in one more. Without multiply-add a product needs one too.
+        Every sum has a register, and so has every factor of the shorter side, rows or vectors;
+        those of the longer side take turns in one more. Without multiply-add a product needs one
+        too.
         """
         spare = self.registers - 1 - (not self.fma)
         return max((r for r in range(1, MOST_ROWS + 1) if r * width + min(r, width) <= spare), default=0)

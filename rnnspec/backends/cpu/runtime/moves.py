@@ -186,7 +186,7 @@ from rnnspec.backends.cpu.runtime.simd import pointer{bits} as pointer
 from rnnspec.backends.cpu.machine import ALL, APART, BLOCK_K, BLOCK_M, BLOCK_N, WHERE_A, WHERE_B
 from rnnspec.backends.cpu.processor import VECTORS
 from rnnspec.backends.cpu.runtime.products import PRODUCT_K
-from rnnspec.backends.cpu.runtime.outer_tile import not_finite, outer_columns, outer_tiles
+from rnnspec.backends.cpu.runtime.outer_tile import copy_vectors, not_finite, outer_columns, outer_tiles
 from rnnspec.backends.cpu.runtime.tile import kept_tiles, most_groups, most_rows, product_tiles
 LANES, OUTER_VECTORS = {lanes}, {target().outer_vectors}
 AHEAD = {rows_ahead(lanes)}

@@ -1,8 +1,8 @@
 """The register tiles of outer products, as LLVM functions and as intrinsics that call them;
 products.py puts them together.
 
-They are as those of `product` (tile.py), but begin with nothing, are added to C, and read columns of
-A, which are copied for them.
+They are as those of `product` (tile.py), but begin with nothing, are added to C, and read columns
+of A, which are copied for them.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ PARTS = 4  # of the sum of a tile
 def outer_tile(builder: ir.IRBuilder, vector: ir.VectorType, size: Size, args: list[ir.Value], kept: int = ALL) -> None:
     """c[live rows, vectors] += the sum over k of a[k, row] * panel[k, vectors], tile by tile.
 
-    a_row, a_tile: from k to k and from tile to tile in A. `asks` rows at `ahead`, `ahead_row` from
-    each other: the A that is needed next.
+    a_row, a_tile: from k to k and from tile to tile in A. ahead: the A that is needed next, K rows
+    `ahead_row` from each other. turn: tiles that have asked for some of it before.
     """
     rows, vectors = size
-    a, a_row, a_tile, panel, K, c, c_row, live, ahead, ahead_row, asks = args
+    a, a_row, a_tile, panel, K, c, c_row, live, ahead, ahead_row, turn = args
     many = rows_ahead(vector.count)
 
     def tile(t: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
-        done, asked = builder.mul(t, I64(rows)), builder.mul(t, I64(many))
+        done, asked = builder.mul(t, I64(rows)), builder.mul(builder.add(turn, t), I64(many))
         c_t = builder.gep(c, [builder.mul(done, c_row)])
-        next_rows = builder.gep(ahead, [builder.mul(asked, ahead_row)]), ahead_row, builder.sub(asks, asked)
+        next_rows = builder.gep(ahead, [builder.mul(asked, ahead_row)]), ahead_row, builder.sub(K, asked)
         sums = _outer_sums(
             builder,
             vector,
@@ -149,7 +149,7 @@ def column_sizes() -> list[Size]:
 
 
 @intrinsic
-def outer_tiles(tc, kept, rows, vectors, a, a_row, a_tile, panel, K, c, c_row, live, ahead, ahead_row, asks):
+def outer_tiles(tc, kept, rows, vectors, a, a_row, a_tile, panel, K, c, c_row, live, ahead, ahead_row, turn):
     """Tiles of `outer` below each other, for numbers of rows and vectors known at run time, until
     `live` rows are stored. kept: which terms count; the others as in `outer_tile`."""
 
@@ -175,6 +175,33 @@ def outer_columns(tc, rows, dest, step, a, a_row, K, live):
 
     i64 = types.int64
     return types.void(i64, dest, i64, a, i64, i64, i64), codegen
+
+
+@intrinsic
+def copy_vectors(tc, dest, source, row, rows, vectors):
+    """dest[k, j] = source[k * row + j] for k < rows, j < vectors: without what lies between rows
+    of `source`."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
+        dest, source, row, rows, vectors = args
+        vector = vector_of(sig.args[0].dtype)
+        width = builder.mul(vectors, I64(vector.count))
+
+        def copy_row(k: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+            to, origin = builder.gep(dest, [builder.mul(k, width)]), builder.gep(source, [builder.mul(k, row)])
+
+            def copy_vector(j: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+                at = builder.mul(j, I64(vector.count))
+                store_vector(builder, load_vector(builder, builder.gep(origin, [at]), vector), builder.gep(to, [at]))
+                return []
+
+            return loop(builder, vectors, [], copy_vector)
+
+        loop(builder, rows, [], copy_row)
+        return context.get_dummy_value()
+
+    i64 = types.int64
+    return types.void(dest, source, i64, i64, i64), codegen
 
 
 @intrinsic

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from rnnspec.backends.cpu.machine import ALL, APART, BLOCK_K, BLOCK_M, BLOCK_N, WHERE_A, WHERE_B, host
 from rnnspec.backends.cpu.processor import VECTORS
-from rnnspec.backends.cpu.runtime.outer_tile import not_finite, outer_columns, outer_tiles, rows_ahead
-from rnnspec.backends.cpu.runtime.simd import at, get, load, min, pointer_int, store
+from rnnspec.backends.cpu.runtime.outer_tile import copy_vectors, not_finite, outer_columns, outer_tiles, rows_ahead
+from rnnspec.backends.cpu.runtime.simd import at, get, min, pointer_int
 from rnnspec.backends.cpu.runtime.simd import pointer32 as pointer
 from rnnspec.backends.cpu.runtime.tile import most_groups, most_rows, product_tiles
 
@@ -50,51 +50,23 @@ def product(desc, group, groups, row, rows):
                 vectors = get(fields, 4)
         many = most_groups(rows, vectors, many)
         panel = at(pointer(get(fields, 1)), group * get(fields, 2))
-        shift = group * get(fields, 8)
-        most = most_rows(vectors * many)
-        tiles = (rows + most - 1) // most
+        few = rows <= 2 * most_rows(vectors * many)  # tiles
         segments, s, k0, more, width = get(fields, 0), 0, 0, 0, vectors * LANES
         # one block of K after another: of a long segment, or as many segments as are short
         while s < segments or more == 0:
             K = get(fields, 50 + 4 * s) - k0 if s < segments else 0
             whole, count = min(1, segments), 0
-            if tiles > 2 and K > PRODUCT_K + PRODUCT_K // 2:
+            if not few and K > PRODUCT_K + PRODUCT_K // 2:
                 K = count = 1 * PRODUCT_K  # a constant alone would be its type
             elif k0 > 0:
                 count = K
             else:
                 while s + whole < segments and (
-                    tiles <= 2 or K + get(fields, 50 + 4 * (s + whole)) <= PRODUCT_K + PRODUCT_K // 2
+                    few or K + get(fields, 50 + 4 * (s + whole)) <= PRODUCT_K + PRODUCT_K // 2
                 ):
                     K += get(fields, 50 + 4 * (s + whole))
                     whole += 1
-            # the last of the panels side by side: what lies behind it comes next
-            ahead = at(panel, K * width + (many - 1) * get(fields, 2))
-            step, done = (width + tiles - 1) // tiles, 0
-            while done < rows:  # twice at most: tiles of n rows, and of one less
-                left = (rows - done + most - 1) // most
-                n = (rows - done + left - 1) // left
-                alike = left - (n * left - (rows - done))
-                product_tiles(
-                    n,
-                    vectors,
-                    many,
-                    fields,
-                    panel,
-                    shift,
-                    row + done,
-                    alike,
-                    s,
-                    whole,
-                    k0,
-                    count,
-                    more,
-                    ahead,
-                    step,
-                    K * step,
-                )
-                ahead = at(ahead, K * step * alike)
-                done += n * alike
+            product_tiles(rows, vectors, many, fields, panel, group, row, s, whole, k0, count, more, K)
             panel, more = at(panel, K * width), 1
             if count > 0 and k0 + count < get(fields, 50 + 4 * s):
                 k0 += count
@@ -110,10 +82,10 @@ def outer(a, a_row, b, b_row, rows, M, N, c, c_row, scratch, kept):
     kept: which terms count, ALL, WHERE_A or WHERE_B; where all others are finite that makes no
     difference, and the tiles that look at every factor are left alone.
 
-    Rows in blocks, each summed from zero and added to C. B becomes panels. A piece of A is copied
-    into the columns of tiles, unless it is used but once: read where it stands, every k is another
-    cache line of the first cache, where the panel is to stay. The copy also spares reading past the
-    end of A in a tile that isn't full.
+    Rows in blocks, each summed from zero and added to C. B becomes panels. Columns of A are copied
+    for the tiles, unless they are used but once or twice: where they stand every k is another line
+    of the first cache, where the panel is to stay. A tile that isn't full needs the copy, not to
+    read past the end of A.
     """
     blocks = (rows + BLOCK_K - 1) // BLOCK_K
     for i in range(blocks):
@@ -125,10 +97,10 @@ def outer(a, a_row, b, b_row, rows, M, N, c, c_row, scratch, kept):
         if kept == WHERE_B and not_finite(at(pointer(a), k0 * a_row), a_row, K, M) != 0:
             found = kept
         for n0 in range(0, N, BLOCK_N):
-            n_end = min(N, n0 + BLOCK_N)
+            total = min(N - n0, BLOCK_N) // LANES
             widest = 1 * VECTORS if N <= 2 * VECTORS * LANES else 1 * OUTER_VECTORS
-            panels = ((n_end - n0) // LANES + widest - 1) // widest
-            most = most_rows(((n_end - n0) // LANES + panels - 1) // panels)
+            panels = (total + widest - 1) // widest
+            most = most_rows((total + panels - 1) // panels)
             for m0 in range(0, M, BLOCK_M):
                 live = min(BLOCK_M, M - m0)
                 piece, copied = at(pointer(a), k0 * a_row + m0), at(pointer(scratch), BLOCK_K * BLOCK_N)
@@ -136,29 +108,20 @@ def outer(a, a_row, b, b_row, rows, M, N, c, c_row, scratch, kept):
                 first = live // most * most if panels <= 2 else 0
                 step = K * most + APART
                 outer_columns(most, copied, step, at(piece, first), a_row, K, live - first)
-                ahead, asks = at(piece, BLOCK_M if m0 + BLOCK_M < M else K * a_row - m0), K
-                n = n0
-                while n < n_end:
-                    left = (n_end - n) // LANES
-                    pieces = (left + widest - 1) // widest
-                    vectors = (left + pieces - 1) // pieces
-                    panel = at(pointer(scratch), (n - n0) * K)
+                ahead, turn = at(piece, BLOCK_M if m0 + BLOCK_M < M else K * a_row - m0), 0
+                for p in range(panels):
+                    before = total * p // panels
+                    n, vectors = n0 + before * LANES, total * (p + 1) // panels - before
+                    panel, to = at(pointer(scratch), before * LANES * K), at(pointer(c), m0 * c_row + n)
                     if b_row == vectors * LANES:
                         panel = at(pointer(b), k0 * b_row)  # it lies as a panel does
                     elif m0 == 0:
-                        for k in range(K):
-                            for j in range(0, vectors * LANES, LANES):
-                                store(panel, k * vectors * LANES + j, load(pointer(b), (k0 + k) * b_row + n + j))
-                    m = 0
-                    while m < live:
-                        columns, row, tile, many = at(piece, m), a_row, 1 * most, first
-                        if m >= first:
-                            columns, row, tile, many = copied, 1 * most, step, live - first
-                        target = at(pointer(c), (m0 + m) * c_row + n)
-                        outer_tiles(
-                            found, most, vectors, columns, row, tile, panel, K, target, c_row, many, ahead, a_row, asks
-                        )
-                        m += many
-                        asked = min(asks, (many + most - 1) // most * AHEAD)
-                        ahead, asks = at(ahead, asked * a_row), asks - asked
-                    n += vectors * LANES
+                        copy_vectors(panel, at(pointer(b), k0 * b_row + n), b_row, K, vectors)
+                    outer_tiles(
+                        found, most, vectors, piece, a_row, most, panel, K, to, c_row, first, ahead, a_row, turn
+                    )
+                    to, turn = at(to, first * c_row), turn + first // most
+                    outer_tiles(
+                        found, most, vectors, copied, most, step, panel, K, to, c_row, live - first, ahead, a_row, turn
+                    )
+                    turn += (live - first + most - 1) // most

@@ -46,13 +46,13 @@ def _product_tile(
     which cost a sixth of the time at 1024 units.
     """
     _, vectors, groups = size
-    desc, panel, shift, first_row, tiles, first, segments, k0, count, more, ahead, ahead_step, ahead_tile = args
+    desc, panel, group, first_row, tiles, first, segments, k0, count, more, ahead, ahead_step, ahead_tile = args
     turns = unrolled(size[0], vectors * groups, target().registers) if kept == ALL else 1  # the others are rare
 
     def tile(t: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
         row = builder.add(first_row, builder.mul(t, I64(size[0])))
         places = _Places(builder, desc, size, panel.type)
-        targets, sums = places.start(shift, row, more, vector)
+        targets, sums = places.start(group, row, more, vector)
         # a single row waits for memory anyway
         asked = (builder.gep(ahead, [builder.mul(t, ahead_tile)]), ahead_step) if size[0] > 1 else None
 
@@ -92,11 +92,12 @@ class _Places:
         return [self.builder.gep(start, [self.builder.mul(stride, I64(i))]) for i in range(many)]
 
     def start(
-        self, shift: ir.Value, row: ir.Value, more: ir.Value, vector: ir.VectorType
+        self, group: ir.Value, row: ir.Value, more: ir.Value, vector: ir.VectorType
     ) -> tuple[list[ir.Value], list[ir.Value]]:
         """The places of the tile's sums in C, and what they start from."""
         rows, vectors, groups = self.size
         builder, c_row, step = self.builder, self.field(7), self.field(8)
+        shift = builder.mul(group, step)
         c = self.address(self.field(6), builder.add(shift, builder.mul(row, c_row)))
         goes_on = builder.icmp_signed("!=", more, I64(0))
         targets, sums = dict[tuple[int, int], ir.Value](), dict[tuple[int, int], ir.Value]()
@@ -149,22 +150,47 @@ def tiles(dtype: str, functions: Sequence[str]) -> ir.Module:
 
 
 def _of_product(kept: int) -> Any:
-    def tiles(
-        tc, rows, vectors, groups, desc, panel, shift, row, tiles, first, segments, k0, count, more, ahead, step, tile
-    ):
-        """Some tiles of `product` below each other, for a number of rows (from `row` on), vectors
-        and groups known at run time. panel: of the first group and segment, at its block of K;
-        shift: in C, to that group; step, tile: for `ahead`; the others as in `_product_tile`."""
+    def tiles(tc, rows, vectors, groups, desc, panel, group, row, first, segments, k0, count, more, K):
+        """Tiles of `product`, for numbers of rows (from `row` on), vectors and groups (from `group`
+        on) known at run time. panel: of the first group, at its block of K terms; the others as in
+        `_product_tile`.
+
+        Rows in pieces of about equal size: tiles of n rows, then of one less.
+        """
 
         def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
+            rows, vectors, groups, desc, panel, group, row, *block, K = args
+            most = _most_rows(builder, builder.mul(vectors, groups))
+            tiles = _pieces(builder, rows, most)
+            n = _pieces(builder, rows, tiles)
+            larger = builder.sub(tiles, builder.sub(builder.mul(n, tiles), rows))
+            smaller = builder.sub(tiles, larger)
+            width = builder.mul(vectors, I64(vector_of(sig.args[4].dtype).count))
+            step = _pieces(builder, width, tiles)
+            # what lies behind the last of the panels side by side comes next
+            last = builder.mul(builder.sub(groups, I64(1)), builder.load(builder.gep(desc, [I64(2)])))
+            ahead = builder.gep(panel, [builder.add(builder.mul(K, width), last)])
+            ahead_tile = builder.mul(K, step)
             sizes = {(r * 16 + v) * 16 + g: ((r, v, g), kept) for r, v, g in target().product_sizes()}
-            call_tile(builder, _product_tile, sizes, joined(builder, args[:3]), list(args[3:]))
+            none = builder.icmp_signed("==", smaller, I64(0))
+            for done, size, many in (
+                (I64(0), n, larger),
+                (larger, builder.select(none, I64(0), builder.sub(n, I64(1))), smaller),
+            ):
+                at = builder.add(row, builder.mul(done, n)), builder.gep(ahead, [builder.mul(done, ahead_tile)])
+                given = [desc, panel, group, at[0], many, *block, at[1], step, ahead_tile]
+                call_tile(builder, _product_tile, sizes, joined(builder, [size, vectors, groups]), given)
             return context.get_dummy_value()
 
         i64 = types.int64
-        return types.void(i64, i64, i64, desc, panel, *[i64] * 8, panel, i64, i64), codegen
+        return types.void(i64, i64, i64, desc, panel, *[i64] * 8), codegen
 
     return intrinsic(tiles)
+
+
+def _pieces(builder: ir.IRBuilder, length: ir.Value, most: ir.Value) -> ir.Value:
+    """How many pieces of at most `most` a length has."""
+    return builder.sdiv(builder.sub(builder.add(length, most), I64(1)), most)
 
 
 product_tiles, kept_tiles = _of_product(ALL), _of_product(WHERE_A)
@@ -175,13 +201,17 @@ def _looked_up(builder: ir.IRBuilder, name: str, numbers: Sequence[int], index: 
     return builder.zext(builder.load(builder.gep(table, [I64(0), index])), I64)
 
 
+def _most_rows(builder: ir.IRBuilder, width: ir.Value) -> ir.Value:
+    numbers = [0, *(target().rows(w) for w in range(1, VECTORS * GROUPS + 1))]
+    return _looked_up(builder, "most_rows", numbers, width)
+
+
 @intrinsic
 def most_rows(tc, width):
     """The most rows of a tile for a width in vectors known at run time."""
 
     def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
-        numbers = [0, *(target().rows(w) for w in range(1, VECTORS * GROUPS + 1))]
-        return _looked_up(builder, "most_rows", numbers, args[0])
+        return _most_rows(builder, args[0])
 
     return types.int64(types.int64), codegen
 

@@ -1,12 +1,12 @@
 """One LLVM function for each size of a tile, and calls of the one whose size is known at run time.
 
-In: what emits the body of a tile, its sizes, and which of the terms of its sums count. Out: functions
-of a module, and switches over them.
+In: what emits the body of a tile, its sizes, and which of the terms of its sums count. Out:
+functions of a module, and switches over them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from llvmlite import ir
 
@@ -17,6 +17,8 @@ Size = tuple[int, ...]
 
 def declared(module: ir.Module, emit: Callable, size: Size, kept: int, arguments: list[ir.Type]) -> ir.Function:
     name = f"{emit.__name__}_{'x'.join(map(str, size))}{('', '_where_a', '_where_b')[kept]}"
+    if name in module.globals:
+        return module.globals[name]
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), arguments), name)
     function.attributes.add("noinline")  # registers are allotted to each alone
     function.attributes.add("nounwind")
@@ -24,7 +26,7 @@ def declared(module: ir.Module, emit: Callable, size: Size, kept: int, arguments
 
 
 def call_tile(
-    builder: ir.IRBuilder, emit: Callable, sizes: dict[int, tuple[Size, int]], which: ir.Value, args: list[ir.Value]
+    builder: ir.IRBuilder, emit: Callable, sizes: Mapping[int, tuple[Size, int]], which: ir.Value, args: list[ir.Value]
 ) -> None:
     """Call the tile of `emit` for (size, which terms count); `sizes` are those that occur, by the
     value of `which`."""
