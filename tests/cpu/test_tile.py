@@ -153,7 +153,7 @@ def test_rows_are_independent_and_bitwise_reproducible(dtype: str, K: int) -> No
 def test_outer(dtype: str) -> None:
     L = host().lanes[dtype]
     sizes = [*combinations((0, 1, 3, 17), (1, 5, 6, 7, 8, 13, 100), (L, 3 * L, 5 * L))]
-    sizes += [(600, 7, L), (3, 197, 4 * L), (3, 5, 256 + 3 * L), (9, 240, 2 * L), (300, 1, 0)]
+    sizes += [(600, 7, L), (3, 197, 4 * L), (3, 5, 256 + 3 * L), (9, 240, 2 * L), (300, 1, 0), (256, 191, 256)]
     scratch = Buffer((runtime(dtype).outer_scratch // np.dtype(dtype).itemsize,), dtype)
     for rows, M, N in sizes:
         A, B, C = [

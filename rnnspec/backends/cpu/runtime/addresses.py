@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 
-from rnnspec.backends.cpu.machine import BLOCK_K, BLOCK_M, BLOCK_N
+from rnnspec.backends.cpu.machine import APART, BLOCK_K, BLOCK_M, BLOCK_N
 from rnnspec.backends.cpu.native import addresses, compiled
 from rnnspec.backends.cpu.processor import ITEMSIZE
 
@@ -43,7 +43,7 @@ class Runtime:
 
     @property
     def outer_scratch(self) -> int:
-        return BLOCK_K * (BLOCK_M + BLOCK_N) * ITEMSIZE[self.dtype]
+        return (BLOCK_K * (BLOCK_M + BLOCK_N) + APART * BLOCK_M) * ITEMSIZE[self.dtype]
 
 
 @dataclass(frozen=True)
