@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from rnnspec.backends.cpu.machine import ALL, WHERE_A
-from rnnspec.backends.cpu.processor import CHAINS
+from rnnspec.backends.cpu.processor import CHAINS, Processor
 from rnnspec.backends.cpu.runtime.vectors import I32, I64, load_vector, multiply_add, spread
 
 Body = Callable[[ir.Value, list[ir.Value]], list[ir.Value]]
@@ -95,11 +95,12 @@ def accumulate(
     return loop(builder, builder.sub(K, done), sums, lambda k, sums: turn(builder.add(k, done), sums, 1))
 
 
-def unrolled(rows: int, width: int, registers: int) -> int:
-    """Terms in a turn of a tile's loop: with few sums, counting costs as much as adding; with 16
-    registers a full tile has none to spare for the loads of a second term."""
+def unrolled(rows: int, width: int, processor: Processor) -> int:
+    """Terms in a turn of a tile's loop: with few sums counting costs as much as adding. With the
+    widest vectors it costs 5 % of a full tile too; with others two terms ask for more registers
+    than there are."""
     sums = rows * width
-    return 4 if 2 * sums <= CHAINS else 2 if sums <= CHAINS or (registers > 16 and sums >= 2 * CHAINS) else 1
+    return 4 if 2 * sums <= CHAINS else 2 if sums >= 2 * CHAINS and processor.register_bytes == 64 else 1
 
 
 def _one_term(
