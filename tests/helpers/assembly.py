@@ -1,4 +1,4 @@
-"""Reads the assembly that LLVM writes, for x86-64 and aarch64: functions, and their innermost loops.
+"""Reads the assembly that LLVM writes, for x86-64 and aarch64: functions, their innermost loops.
 
 A loop is what lies on a way from a block back to itself, as compilers define natural loops; where a
 way around it calls nothing, blocks that call (a C library's sine, for arguments that are too large)
@@ -33,7 +33,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Loop:
-    """An innermost loop. lines: its instructions; frame: the registers that point into the stack."""
+    """An innermost loop. lines: its instructions; frame: registers that point into the stack."""
 
     function: str
     lines: tuple[str, ...]
@@ -81,7 +81,7 @@ def functions(text: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     name = ""
     for raw in text.split("\n"):
-        line = re.sub(r"\s*(#|//|;).*$", "", raw).strip() if not raw.lstrip().startswith("#") else ""
+        line = re.sub(r"\s*(##? |//|;).*$", "", raw).strip() if not raw.lstrip().startswith("#") else ""
         label = LABEL.match(line)
         if label and not LOCAL.match(label[1]):
             name = label[1].removeprefix("_") if label[1].startswith("__") else label[1]
@@ -108,7 +108,7 @@ def blocks(lines: list[str]) -> dict[str, Block]:
         ends = last in LEAVES or last in ("jmp", "b")
         to = [_place(line) for line in body if _jumps(line) and last not in LEAVES]
         after = [pieces[i + 1][0]] if i + 1 < len(pieces) and not ends else []
-        found[label] = Block(label, tuple(body), tuple([*to, *after]))
+        found[label] = Block(label, tuple(body), (*to, *after))
     return found
 
 
