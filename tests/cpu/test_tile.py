@@ -14,13 +14,13 @@ import pytest
 from numba import njit
 
 from rnnspec.backends.cpu.machine import host
-from rnnspec.backends.cpu.processor import VECTORS
+from rnnspec.backends.cpu.processor import GROUPS, VECTORS
 from rnnspec.backends.cpu.runtime import simd
 from rnnspec.backends.cpu.runtime.addresses import runtime
 
 DTYPES = ["float32", "float64"]
 GUARD = 64
-ROWS = (0, 1, 5, 6, 7, 13)
+ROWS = (0, 1, 2, 5, 6, 7, 13)
 
 
 def call(address: int, *args: int) -> None:
@@ -120,32 +120,38 @@ def same(got: np.ndarray, want: np.ndarray, terms: int, dtype: str) -> bool:
 @pytest.mark.parametrize("init", ["itself", "bias", "rows"])
 @pytest.mark.parametrize("Ks", [(), (0,), (1,), (3, 17), (17, 0, 1, 3), (3, 1300, 0, 513, 5)])
 def test_product(dtype: str, init: str, Ks: tuple[int, ...]) -> None:
-    for V, rows, groups in combinations(range(1, VECTORS + 1), ROWS, (1, 3)):
+    for V, rows, groups in combinations(range(1, VECTORS + 1), ROWS, (1, 3, 7)):
         case = Panels(dtype, Ks, V, max(1, V - 1), groups, rows, init)
         case.run(0, rows)
         assert same(case.C.array, case.want(), sum(Ks), dtype), (V, rows, groups)
         assert case.C.intact()
+        one_by_one = case.C.array.copy()
+        for most in (2, GROUPS, 7):
+            case.reset()
+            case.run(0, rows, most)
+            assert case.C.array.tobytes() == one_by_one.tobytes(), (V, rows, groups, most)
+            assert case.C.intact()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("K", [17, 1700])  # 1700: longer than any block of k
 def test_rows_are_independent_and_bitwise_reproducible(dtype: str, K: int) -> None:
     for V in range(1, VECTORS + 1):
-        case = Panels(dtype, (3, K), V, V, 2, 27, "itself")
+        case = Panels(dtype, (3, K), V, V, 5, 27, "itself")
         case.run(0, 27)
         together = case.C.array.copy()
         assert same(together, case.want(), K + 3, dtype)
-        for pieces in ([1] * 27, [2, 3, 5, 7, 10], [4, 9, 6, 8]):
+        for pieces, most in combinations(([1] * 27, [2, 3, 5, 7, 10], [4, 9, 6, 8]), (1, GROUPS)):
             case.reset()
             for row, rows in zip(np.cumsum([0, *pieces[:-1]]), pieces, strict=True):
-                case.run(row, rows)
-            assert together.tobytes() == case.C.array.tobytes(), (V, pieces)
+                case.run(row, rows, most)
+            assert together.tobytes() == case.C.array.tobytes(), (V, pieces, most)
         case.operands[1].array[4, 2], case.operands[0].array[9, 1] = np.nan, np.inf
         case.reset()
         case.run(0, 27)
         others = [r for r in range(27) if r not in (4, 9)]
         assert np.array_equal(together[others], case.C.array[others], equal_nan=True)
-        written = slice(0, V * 2 * case.L)
+        written = slice(0, V * 5 * case.L)
         assert np.isnan(case.C.array[4, written]).all() and not np.isfinite(case.C.array[9, written]).any()
 
 

@@ -51,7 +51,7 @@ class Loop:
 
     @property
     def multiply_adds(self) -> int:
-        """Vector multiply-adds; a product and a sum count as one where the processor has no more."""
+        """Vector multiply-adds; a product and a sum count as one where there is no such thing."""
         fused = sum(re.match(r"vfn?madd\w+p[sd]|fmla", operation(line)) is not None for line in self.lines)
         return fused or sum(re.match(r"v?mulp[sd]", operation(line)) is not None for line in self.lines)
 
