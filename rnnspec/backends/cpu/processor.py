@@ -53,10 +53,14 @@ class Processor:
 
     def groups(self, rows: int, vectors: int, most: int = GROUPS) -> int:
         """How many groups of units, a power of two up to `most`, a tile takes at once where there
-        are `rows` rows and `vectors` vectors in a group: with few rows, as many as it takes for
-        CHAINS sums."""
+        are `rows` rows and `vectors` vectors in a group: as many as make it VECTORS wide, for a
+        narrow tile loads as often as it multiplies; with few rows, as many as it takes for CHAINS
+        sums."""
+        if rows > FEW_ROWS:
+            full = max(1, VECTORS // vectors)
+            return full if full <= most else 1
         groups = 1
-        while rows <= FEW_ROWS and 2 * groups <= min(most, GROUPS) and rows * groups * vectors < CHAINS:
+        while 2 * groups <= min(most, GROUPS) and rows * groups * vectors < CHAINS:
             if rows > self.rows(2 * groups * vectors):
                 break
             groups *= 2
@@ -84,10 +88,10 @@ def _product_sizes(processor: Processor) -> tuple[tuple[int, int, int], ...]:
 
 
 def _sizes(processor: Processor) -> Iterator[tuple[int, int, int]]:
-    """As `product` (runtime/products.py) cuts rows and groups."""
+    """As `product` (runtime/products.py) cuts rows and groups: rows in pieces of n or one less."""
     for vectors in range(1, VECTORS + 1):
-        for most in (1, 2, 4):
-            for rows in range(1, MOST_ROWS + 1):
+        for most in range(1, GROUPS + 1):
+            for rows in range(1, 2 * MOST_ROWS + 1):
                 groups = processor.groups(rows, vectors, most)
-                if rows <= processor.rows(groups * vectors):
-                    yield rows, vectors, groups
+                pieces = -(-rows // processor.rows(groups * vectors))
+                yield from ((n, vectors, groups) for n in {rows // pieces, -(-rows // pieces)})
