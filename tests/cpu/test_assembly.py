@@ -122,10 +122,11 @@ def test_sums_stay_in_registers(name: str, dtype: str) -> None:
             if not each.multiply_adds or not (size := TILE.match(each.function)):
                 continue
             rows, *wide = map(int, size["size"].split("x"))
-            width = wide[0] * (wide[1] if wide[1:] else 1)
+            vectors, groups = (*wide, 1)[:2]
+            width = vectors * groups
             assert not each.stack and not each.calls, each
             turns = each.multiply_adds // (rows * width)
-            assert turns in (1, unrolled(rows, width, known)), each
+            assert turns in (1, unrolled(rows, vectors, groups, known)), each
             assert (each.multiply_adds, each.loads) == (turns * rows * width, turns * (rows + width)), each
             seen.add((size["kind"], (rows, *wide)))
         assert seen == {("product", s) for s in known.product_sizes()} | {("outer", s) for s in known.outer_sizes()}

@@ -95,12 +95,12 @@ def accumulate(
     return loop(builder, builder.sub(K, done), sums, lambda k, sums: turn(builder.add(k, done), sums, 1))
 
 
-def unrolled(rows: int, width: int, processor: Processor) -> int:
+def unrolled(rows: int, vectors: int, groups: int, processor: Processor) -> int:
     """Terms in a turn of a tile's loop: with few sums counting costs as much as adding. With the
-    widest vectors it costs 5 % of a full tile too; with others two terms ask for more registers
-    than there are."""
-    sums = rows * width
-    return 4 if 2 * sums <= CHAINS else 2 if sums >= 2 * CHAINS and processor.register_bytes == 64 else 1
+    widest vectors it costs 5 % of a full tile of one panel too; with others, or several panels, two
+    terms ask for more registers than there are."""
+    sums, wide = rows * vectors * groups, processor.register_bytes == 64
+    return 4 if 2 * sums <= CHAINS else 2 if sums >= 2 * CHAINS and wide and groups == 1 else 1
 
 
 def _one_term(

@@ -69,7 +69,7 @@ def _outer_sums(
     """
     rows, vectors = size
     a, a_row, panel, K, c, c_row = args
-    turns = unrolled(rows, vectors, target()) if kept == ALL else 1  # the others are rare
+    turns = unrolled(rows, vectors, 1, target()) if kept == ALL else 1  # the others are rare
     lanes, line = vector.count, LINE // element_bytes(vector)
     share = builder.sdiv(builder.add(K, I64(PARTS - 1)), I64(PARTS))
 

@@ -47,7 +47,7 @@ def _product_tile(
     """
     _, vectors, groups = size
     desc, panel, group, first_row, tiles, first, segments, k0, count, more, ahead, ahead_step, ahead_tile = args
-    turns = unrolled(size[0], vectors * groups, target()) if kept == ALL else 1  # the others are rare
+    turns = unrolled(*size, target()) if kept == ALL else 1  # the others are rare
 
     def tile(t: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
         row = builder.add(first_row, builder.mul(t, I64(size[0])))
