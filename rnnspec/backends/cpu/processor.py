@@ -21,6 +21,15 @@ CHAINS = 8
 FEW_ROWS = 2  # so few that a tile needs several groups for that
 
 
+def side_by_side(vectors: int, rows: int) -> int:
+    """Groups of `vectors` vectors that a call of `product` is given, for a tile to take all of them
+    at once: as many as make it VECTORS wide, or with few rows as many as it takes for CHAINS sums.
+    More would only put off the work that follows."""
+    if rows > FEW_ROWS:
+        return max(1, VECTORS // vectors)
+    return next((g for g in (1, 2, GROUPS) if rows * g * vectors >= CHAINS), GROUPS)
+
+
 @dataclass(frozen=True)
 class Processor:
     """A processor that code is made for.

@@ -7,7 +7,7 @@ from rnnspec.backends.cpu.emit.emission import Emission
 from rnnspec.backends.cpu.emit.panels import descriptor, split
 from rnnspec.backends.cpu.emit.rowwise import rowwise
 from rnnspec.backends.cpu.machine import BLOCK_K
-from rnnspec.backends.cpu.processor import FEW_ROWS, GROUPS, VECTORS
+from rnnspec.backends.cpu.processor import FEW_ROWS, side_by_side
 from rnnspec.lowering.program import Stage
 from rnnspec.lowering.signature import barriers, gradient_sums
 from rnnspec.symbolic.graph import operands, size_of
@@ -94,7 +94,8 @@ def _products(work: Emission, stage: Stage, number: int) -> int:
     padded, width = work.pad(stage.size), f"{blocks} * lanes" if blocks > 1 else "lanes"
     first, end = work.share(stage.size, blocks, bool(stage.sums))
     narrowest = min(len(panel.accumulations) for panel in panels) * blocks
-    work.line(f"many = {GROUPS} if count <= {FEW_ROWS} else {max(1, VECTORS // narrowest)}")
+    few = "".join(f"{side_by_side(narrowest, rows)} if count == {rows} else " for rows in range(1, FEW_ROWS + 1))
+    work.line(f"many = {few}{side_by_side(narrowest, FEW_ROWS + 1)}")
     with work.block(f"for turn in range({first}, {end}, many):"):
         work.line(f"groups = min(many, {end} - turn)")
         work.line(f"group = turn if t % 2 == 0 else {first} + {end} - groups - turn")
