@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -41,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     if unknown := [kind for kind in args.kinds if kind not in KINDS]:
-        raise SystemExit(f"there are no lines of kind {', '.join(unknown)}; there are {', '.join(KINDS)}")
+        print(f"there are no lines of kind {', '.join(unknown)}; there are {', '.join(KINDS)}", file=sys.stderr)
+        return 2
     settings = {"kinds": args.kinds, "dtype": args.dtype, "isa": args.isa}
     os.environ.update(HELD.get(args.isa, {}))  # of the measuring process
     rows = _rows({"kinds": args.kinds or list(KINDS), "dtype": args.dtype, "rounds": args.rounds})
