@@ -36,10 +36,11 @@ def normal(shape: tuple[int, ...], dtype: str) -> np.ndarray:
     return aligned(np.random.default_rng(0).standard_normal(shape).astype(dtype))
 
 
-def prepared(address: int, *args: int) -> Callable[[], None]:
+def prepared(address: int, *args: int | np.ndarray) -> Callable[[], None]:
+    """A call of a C function. Arrays are given by their addresses, and kept."""
     function = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * len(args))(address)
-    values = [ctypes.c_int64(int(a)) for a in args]
-    return lambda: function(*values)
+    values = [ctypes.c_int64(a.ctypes.data if isinstance(a, np.ndarray) else a) for a in args]
+    return lambda: function(*values) if args else None
 
 
 @njit
@@ -93,8 +94,7 @@ def _product(dtype: str, rows: int, K: int, V: int, groups: int) -> Work:
 def _outer(dtype: str, rows: int, M: int, N: int) -> Work:
     A, B, C = [normal(shape, dtype) for shape in [(rows, M), (rows, N), (M, N)]]
     scratch = aligned(np.empty(runtime(dtype).outer_scratch, np.uint8))
-    a, b, c = (array.ctypes.data for array in (A, B, C))
-    ours = prepared(runtime(dtype).outer, a, M, b, N, rows, M, N, c, N, scratch.ctypes.data, 0)
+    ours = prepared(runtime(dtype).outer, A, M, B, N, rows, M, N, C, N, scratch, 0)
 
     def results() -> tuple[np.ndarray, np.ndarray]:
         C[...] = 0
@@ -102,12 +102,7 @@ def _outer(dtype: str, rows: int, M: int, N: int) -> Work:
         return C.copy(), A.T @ B
 
     numpys = partial(np.matmul, A.T, B, out=np.empty_like(C))
-    return Work(f"{M} x {rows} x {N}", 2 * rows * M * N, 0, keeping(ours, scratch), numpys, results, rows)
-
-
-def keeping(call: Callable[[], None], *arrays: np.ndarray) -> Callable[[], None]:
-    """The call, which keeps the arrays that it was given the addresses of."""
-    return lambda: call() if arrays else None
+    return Work(f"{M} x {rows} x {N}", 2 * rows * M * N, 0, ours, numpys, results, rows)
 
 
 def _pack(dtype: str, units: int, K: int, layout: str) -> Work:
@@ -115,10 +110,9 @@ def _pack(dtype: str, units: int, K: int, layout: str) -> Work:
     W, dest = normal((units, K), dtype), aligned(np.zeros(4 * units * K, dtype))
     s_unit, s_k = (K, 1) if layout == "k" else (1, units)
     last = units // L - 1
-    job = np.array(
-        [W.ctypes.data, s_unit, s_k, units, K, dest.ctypes.data, K * 4 * L, 0, 4, 4, last, 1, 4, 1], np.int64
-    )
-    ours = keeping(prepared(runtime(dtype).pack, job.ctypes.data, 1), job)
+    places = W.ctypes.data, s_unit, s_k, units, K, dest.ctypes.data
+    job = np.array([*places, K * 4 * L, 0, 4, 4, last, 1, 4, 1], np.int64)
+    ours = prepared(runtime(dtype).pack, job, 1)
 
     def results() -> tuple[np.ndarray, np.ndarray]:
         ours()
@@ -131,11 +125,10 @@ def _pack(dtype: str, units: int, K: int, layout: str) -> Work:
 def _gather(dtype: str, D: int) -> Work:
     L = host().lanes[dtype]
     x, dest = normal((64, 32, D), dtype), aligned(np.zeros((64 * 32, D + L), dtype))
-    place, tail = x.ctypes.data, (0, 0, 1, 64, 32, 0, D, D + L)
-    call = prepared(runtime(dtype).gather, dest.ctypes.data, D + L, place, 32 * D, D, 1, *tail)
+    ours = prepared(runtime(dtype).gather, dest, D + L, x, 32 * D, D, 1, 0, 0, 1, 64, 32, 0, D, D + L)
 
     def results() -> tuple[np.ndarray, np.ndarray]:
-        call()
+        ours()
         return dest[:, :D].copy(), x.reshape(-1, D)
 
-    return Work(f"64 x 32 x {D}", 0, x.nbytes, call, None, results)
+    return Work(f"64 x 32 x {D}", 0, x.nbytes, ours, None, results)
