@@ -179,7 +179,7 @@ def _body(found: dict[str, Block], known: dict[str, set[str]], head: str, tail: 
 
 
 def _around(found: dict[str, Block], head: str, among: set[str]) -> set[str]:
-    """The blocks on a way from `head` back to it through `among` alone; none where there is no way."""
+    """The blocks on a way from `head` back to it through `among` alone, if there is one."""
     if head not in among:
         return set()
     ahead, back = _reach(found, head, among), {head}
