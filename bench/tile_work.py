@@ -94,7 +94,7 @@ def _product(dtype: str, rows: int, K: int, V: int, groups: int) -> Work:
 def _outer(dtype: str, rows: int, M: int, N: int) -> Work:
     A, B, C = [normal(shape, dtype) for shape in [(rows, M), (rows, N), (M, N)]]
     scratch = aligned(np.empty(runtime(dtype).outer_scratch, np.uint8))
-    ours = prepared(runtime(dtype).outer, A, M, B, N, rows, M, N, C, N, scratch, 0)
+    ours = prepared(runtime(dtype).outer, A, M, B, N, rows, M, N, C, N, scratch)
 
     def results() -> tuple[np.ndarray, np.ndarray]:
         C[...] = 0

@@ -168,7 +168,7 @@ def test_outer(dtype: str) -> None:
         ]
         want = C.array.astype(np.float64)
         want[:, :N] += A.array[:, :M].astype(np.float64).T @ B.array[:, :N]
-        call(runtime(dtype).outer, A.address, M + 3, B.address, N + 1, rows, M, N, C.address, N + 5, scratch.address, 0)
+        call(runtime(dtype).outer, A.address, M + 3, B.address, N + 1, rows, M, N, C.address, N + 5, scratch.address)
         assert close(C.array, want, rows, dtype), (rows, M, N)
         assert C.intact() and scratch.intact()
 
@@ -181,7 +181,7 @@ def test_outer_keeps_nan_in_its_row(dtype: str) -> None:
     ]
     A.array[3, 7], B.array[4, 1] = np.nan, np.inf
     scratch = Buffer((runtime(dtype).outer_scratch // np.dtype(dtype).itemsize,), dtype)
-    call(runtime(dtype).outer, A.address, 20, B.address, 2 * L, 9, 20, 2 * L, C.address, 2 * L, scratch.address, 0)
+    call(runtime(dtype).outer, A.address, 20, B.address, 2 * L, 9, 20, 2 * L, C.address, 2 * L, scratch.address)
     expected = np.zeros((20, 2 * L), bool)
     expected[7], expected[:, 1] = True, True
     assert (~np.isfinite(C.array) == expected).all()

@@ -36,6 +36,11 @@ class Runtime:
         return _addresses(self.dtype, ("outer", "fold"))[1]
 
     @property
+    def kept_outer(self) -> int:
+        """`outer` that can be told which terms count: compiled apart, for few cells need it."""
+        return _addresses(self.dtype, ("kept_outer",))[0]
+
+    @property
     def kept_product(self) -> int:
         """`product` without the terms whose factor from A is 0: compiled apart, for only weights
         that are not finite need it."""

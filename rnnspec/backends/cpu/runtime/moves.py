@@ -7,6 +7,7 @@ As in products.py these are texts that are compiled for each dtype, and intrinsi
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -186,7 +187,8 @@ from rnnspec.backends.cpu.runtime.simd import pointer{bits} as pointer
 from rnnspec.backends.cpu.machine import ALL, APART, BLOCK_K, BLOCK_M, BLOCK_N, WHERE_A, WHERE_B
 from rnnspec.backends.cpu.processor import VECTORS
 from rnnspec.backends.cpu.runtime.products import PRODUCT_K
-from rnnspec.backends.cpu.runtime.outer_tile import copy_vectors, not_finite, outer_columns, outer_tiles
+from rnnspec.backends.cpu.runtime.outer_tile import copy_vectors, kept_outer_tiles, not_finite
+from rnnspec.backends.cpu.runtime.outer_tile import outer_columns, outer_tiles
 from rnnspec.backends.cpu.runtime.tile import kept_tiles, most_groups, most_rows, product_tiles
 LANES, OUTER_VECTORS = {lanes}, {target().outer_vectors}
 AHEAD = {rows_ahead(lanes)}
@@ -197,4 +199,8 @@ AHEAD = {rows_ahead(lanes)}
         texts["kept_product"] = plain.replace("def product(", "def kept_product(").replace(
             "product_tiles(", "kept_tiles("
         )
+    if "kept_outer" in functions:
+        plain = inspect.getsource(products.outer).replace("def outer(", "def kept_outer(")
+        kept = plain.replace("scratch):", "scratch, kept):").replace("outer_tiles(", "kept_outer_tiles(")
+        texts["kept_outer"] = re.sub(r" *found = .*\n", products.FOUND, kept)
     return header + "".join(f'\n\n@njit(error_model="numpy")\n{texts[name]}' for name in functions)

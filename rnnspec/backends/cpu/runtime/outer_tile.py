@@ -148,19 +148,23 @@ def column_sizes() -> list[Size]:
     return sorted({size[:1] for size in target().outer_sizes()})
 
 
-@intrinsic
-def outer_tiles(tc, kept, rows, vectors, a, a_row, a_tile, panel, K, c, c_row, live, ahead, ahead_row, turn):
-    """Tiles of `outer` below each other, for numbers of rows and vectors known at run time, until
-    `live` rows are stored. kept: which terms count; the others as in `outer_tile`."""
+def _of_outer(kinds: tuple[int, ...]) -> Any:
+    def tiles(tc, found, rows, vectors, a, a_row, a_tile, panel, K, c, c_row, live, ahead, ahead_row, turn):
+        """Tiles of `outer` below each other, for numbers of rows and vectors known at run time,
+        until `live` rows are stored. found: which terms count; the others as in `outer_tile`."""
 
-    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
-        kinds = (ALL, WHERE_A, WHERE_B)
-        sizes = {(16 * kept + r) * 16 + v: ((r, v), kept) for kept in kinds for r, v in target().outer_sizes()}
-        call_tile(builder, outer_tile, sizes, joined(builder, args[:3]), list(args[3:]))
-        return context.get_dummy_value()
+        def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
+            sizes = {(16 * kept + r) * 16 + v: ((r, v), kept) for kept in kinds for r, v in target().outer_sizes()}
+            call_tile(builder, outer_tile, sizes, joined(builder, args[:3]), list(args[3:]))
+            return context.get_dummy_value()
 
-    i64 = types.int64
-    return types.void(i64, i64, i64, a, i64, i64, panel, i64, c, i64, i64, ahead, i64, i64), codegen
+        i64 = types.int64
+        return types.void(i64, i64, i64, a, i64, i64, panel, i64, c, i64, i64, ahead, i64, i64), codegen
+
+    return intrinsic(tiles)
+
+
+outer_tiles, kept_outer_tiles = _of_outer((ALL,)), _of_outer((ALL, WHERE_A, WHERE_B))
 
 
 @intrinsic

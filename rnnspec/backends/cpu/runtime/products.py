@@ -11,9 +11,9 @@ pointers.
 
 from __future__ import annotations
 
-from rnnspec.backends.cpu.machine import ALL, APART, BLOCK_K, BLOCK_M, BLOCK_N, WHERE_A, WHERE_B, host
+from rnnspec.backends.cpu.machine import ALL, APART, BLOCK_K, BLOCK_M, BLOCK_N, host
 from rnnspec.backends.cpu.processor import VECTORS
-from rnnspec.backends.cpu.runtime.outer_tile import copy_vectors, not_finite, outer_columns, outer_tiles, rows_ahead
+from rnnspec.backends.cpu.runtime.outer_tile import copy_vectors, outer_columns, outer_tiles, rows_ahead
 from rnnspec.backends.cpu.runtime.simd import at, get, min, pointer_int
 from rnnspec.backends.cpu.runtime.simd import pointer32 as pointer
 from rnnspec.backends.cpu.runtime.tile import most_groups, most_rows, product_tiles
@@ -75,12 +75,9 @@ def product(desc, group, groups, row, rows):
         group += many
 
 
-def outer(a, a_row, b, b_row, rows, M, N, c, c_row, scratch, kept):
+def outer(a, a_row, b, b_row, rows, M, N, c, c_row, scratch):
     """C[M, N] += the sum over rows k of A[k, m] * B[k, n]; N a multiple of LANES, M any; scratch:
     Runtime.outer_scratch bytes.
-
-    kept: which terms count, ALL, WHERE_A or WHERE_B; where all others are finite that makes no
-    difference, and the tiles that look at every factor are left alone.
 
     Rows in blocks, each summed from zero and added to C. B becomes panels. Columns of A are copied
     for the tiles, unless they are used but once or twice: where they stand every k is another line
@@ -92,10 +89,6 @@ def outer(a, a_row, b, b_row, rows, M, N, c, c_row, scratch, kept):
         k0 = rows * i // blocks
         K = rows * (i + 1) // blocks - k0
         found = 1 * ALL  # a constant alone would be its type
-        if kept == WHERE_A and not_finite(at(pointer(b), k0 * b_row), b_row, K, N) != 0:
-            found = kept
-        if kept == WHERE_B and not_finite(at(pointer(a), k0 * a_row), a_row, K, M) != 0:
-            found = kept
         for n0 in range(0, N, BLOCK_N):
             total = min(N - n0, BLOCK_N) // LANES
             widest = 1 * VECTORS if N <= 2 * VECTORS * LANES else 1 * OUTER_VECTORS
@@ -125,3 +118,15 @@ def outer(a, a_row, b, b_row, rows, M, N, c, c_row, scratch, kept):
                         found, most, vectors, copied, most, step, panel, K, to, c_row, live - first, ahead, a_row, turn
                     )
                     turn += (live - first + most - 1) // most
+
+
+# `outer` with one more argument, kept: which terms count, ALL, WHERE_A or WHERE_B. Where all others
+# are finite that makes no difference, and the tiles that look at every factor are left alone. The
+# line of `found` becomes
+FOUND = """\
+        found = 1 * ALL
+        if kept == WHERE_A and not_finite(at(pointer(b), k0 * b_row), b_row, K, N) != 0:
+            found = kept
+        if kept == WHERE_B and not_finite(at(pointer(a), k0 * a_row), a_row, K, M) != 0:
+            found = kept
+"""

@@ -121,7 +121,7 @@ class _Places:
 
 
 def tiles(dtype: str, functions: Sequence[str]) -> ir.Module:
-    """The tiles that `product`, `kept_product` and `outer` call, each as an LLVM function of its
+    """The tiles that `product`, `outer` and their kept forms call, each as an LLVM function of its
     own.
 
     They are loops over registers already, and LLVM need not go over them again.
@@ -130,12 +130,15 @@ def tiles(dtype: str, functions: Sequence[str]) -> ir.Module:
     data = vector.element.as_pointer()
     product_arguments = [I64.as_pointer(), data, *[I64] * 8, data, I64, I64]
     outer_arguments = [data, I64, I64, data, I64, data, I64, I64, data, I64, I64]
+    column_arguments = [data, I64, data, I64, I64, I64]
     product_sizes = target().product_sizes()
     written = [
         ("product", _product_tile, product_sizes, product_arguments, (ALL,)),
         ("kept_product", _product_tile, product_sizes, product_arguments, (WHERE_A,)),
-        ("outer", outer_tile, target().outer_sizes(), outer_arguments, (ALL, WHERE_A, WHERE_B)),
-        ("outer", columns, column_sizes(), [data, I64, data, I64, I64, I64], (ALL,)),
+        ("outer", outer_tile, target().outer_sizes(), outer_arguments, (ALL,)),
+        ("outer", columns, column_sizes(), column_arguments, (ALL,)),
+        ("kept_outer", outer_tile, target().outer_sizes(), outer_arguments, (ALL, WHERE_A, WHERE_B)),
+        ("kept_outer", columns, column_sizes(), column_arguments, (ALL,)),
     ]
     for name, emit, sizes, arguments, kinds in written:
         for kept, size in itertools.product(kinds, sizes) if name in functions else ():
