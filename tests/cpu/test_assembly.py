@@ -3,6 +3,7 @@ assembly: none of them has to be at hand."""
 
 from __future__ import annotations
 
+import itertools
 import re
 from functools import cache
 
@@ -108,6 +109,24 @@ def test_tiles_fit_the_registers(name: str) -> None:
         for vectors in range(1, VECTORS + 1):
             sums = rows * vectors * known.groups(rows, vectors)
             assert sums >= min(CHAINS, rows * vectors * GROUPS)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_there_is_a_tile_for_every_number_of_rows(name: str) -> None:
+    """A call for a size that has no tile would do nothing."""
+    known = made_by(name)
+    sizes, outer = set(known.product_sizes()), set(known.outer_sizes())
+    for rows, vectors, most in itertools.product(range(1, 100), range(1, VECTORS + 1), range(1, GROUPS + 1)):
+        groups = known.groups(rows, vectors, most)
+        pieces = -(-rows // known.rows(vectors * groups))
+        n = -(-rows // pieces)
+        larger = pieces - (n * pieces - rows)
+        assert groups <= most and larger * n + (pieces - larger) * (n - 1) == rows
+        assert {(n, vectors, groups)} | ({(n - 1, vectors, groups)} if larger < pieces else set()) <= sizes
+    for total, widest in itertools.product(range(1, 100), (VECTORS, known.outer_vectors)):
+        panels = -(-total // widest)
+        cuts = [total * p // panels for p in range(panels + 1)]
+        assert {(known.rows(-(-total // panels)), b - a) for a, b in itertools.pairwise(cuts)} <= outer
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
