@@ -95,7 +95,7 @@ class Work:
 def measure(kinds: Sequence[str], dtype: str, rounds: int) -> Iterator[dict[str, Any]]:
     """A record for each line. Raises ValueError where ours and NumPy's values differ."""
     from bench import tile_work
-    from bench.peak import peak
+    from bench.peak import best, peak
     from rnnspec.backends.cpu.machine import host
 
     known, top = host(), peak(dtype)
@@ -109,30 +109,18 @@ def measure(kinds: Sequence[str], dtype: str, rounds: int) -> Iterator[dict[str,
             tops.append(top())
             for name, call in (("ours", work.ours), ("numpy", work.numpys)):
                 if call:
-                    times[name].append(least(call))
-        best = {name: min(found) for name, found in times.items() if found}
-        rate = work.flops / best["ours"] / 1e9
+                    times[name].append(best(call, BUDGET, time.perf_counter))
+        least = {name: min(found) for name, found in times.items() if found}
+        rate = work.flops / least["ours"] / 1e9
         yield (
             {"kind": kind, "what": work.what, "sizes": sizes, "dtype": dtype, **registers, "seconds": times}
             | (
                 {"gflops": rate, "peak_gflops": max(tops), "share": rate / max(tops)}
                 if work.flops
-                else {"gigabytes": work.moved / best["ours"] / 1e9}
+                else {"gigabytes": work.moved / least["ours"] / 1e9}
             )
-            | ({"ratio": best["numpy"] / best["ours"]} if "numpy" in best else {})
+            | ({"ratio": least["numpy"] / least["ours"]} if "numpy" in least else {})
         )
-
-
-def least(call: Callable[[], object], budget: float = BUDGET) -> float:
-    """Seconds of the fastest of as many calls as fit the budget, by the clock on the wall: other
-    people work on the machine, and a thread's own clock loses some of its time where they come
-    between."""
-    found, end = [], time.perf_counter() + budget
-    while time.perf_counter() < end or len(found) < 2:
-        start = time.perf_counter()
-        call()
-        found.append(time.perf_counter() - start)
-    return min(found)
 
 
 def _agree(work: Work) -> None:
