@@ -14,16 +14,16 @@ from numba.extending import intrinsic
 from rnnspec.backends.cpu.runtime import loops, vectors
 
 
-def best(function: Callable[[], object], budget: float = 0.4, clock: Callable[[], float] = time.thread_time) -> float:
-    """Seconds of this thread in the fastest of as many calls as fit the budget: other people work
-    on the machine too. By the clock on the wall (time.perf_counter) short calls are timed better: a
-    thread's own loses some of its time where they come between."""
+def best(function: Callable[[], object], budget: float = 0.4) -> float:
+    """Seconds of the fastest of as many calls as fit the budget: other people work on the machine
+    too. By the clock on the wall: a thread's own loses some of its time where they come between,
+    and the least of many is then too little."""
     function()
     times, end = [], time.perf_counter() + budget
     while time.perf_counter() < end or len(times) < 2:
-        start = clock()
+        start = time.perf_counter()
         function()
-        times.append(clock() - start)
+        times.append(time.perf_counter() - start)
     return min(times)
 
 

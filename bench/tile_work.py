@@ -13,7 +13,7 @@ from numba import njit
 
 from bench.tiles import REPEATS, Work
 from rnnspec.backends.cpu.machine import host
-from rnnspec.backends.cpu.processor import FEW_ROWS, GROUPS
+from rnnspec.backends.cpu.processor import side_by_side
 from rnnspec.backends.cpu.runtime.addresses import runtime
 from rnnspec.backends.cpu.runtime.simd import invoke
 
@@ -63,13 +63,8 @@ class Product:
         for j in range(V):
             self.fields[16 + 4 * j : 19 + 4 * j] = j * L, self.C.ctypes.data + j * L * size, N
         self.fields[48:51] = self.A.ctypes.data, K, K
-        self.arguments = (
-            runtime(dtype).product,
-            self.fields.ctypes.data,
-            groups,
-            GROUPS if rows <= FEW_ROWS else 1,
-            rows,
-        )
+        desc, many = self.fields.ctypes.data, side_by_side(V, rows)
+        self.arguments = runtime(dtype).product, desc, groups, many, rows
 
     def run(self, repeats: int = REPEATS) -> None:
         all_groups(*self.arguments, repeats)

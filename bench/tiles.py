@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -109,7 +108,7 @@ def measure(kinds: Sequence[str], dtype: str, rounds: int) -> Iterator[dict[str,
             tops.append(top())
             for name, call in (("ours", work.ours), ("numpy", work.numpys)):
                 if call:
-                    times[name].append(best(call, BUDGET, time.perf_counter))
+                    times[name].append(best(call, BUDGET))
         least = {name: min(found) for name, found in times.items() if found}
         rate = work.flops / least["ours"] / 1e9
         yield (

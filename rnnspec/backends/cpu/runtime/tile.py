@@ -53,8 +53,9 @@ def _product_tile(
         row = builder.add(first_row, builder.mul(t, I64(size[0])))
         places = _Places(builder, desc, size, panel.type)
         targets, sums = places.start(group, row, more, vector)
-        # a single row waits for memory anyway
-        asked = (builder.gep(ahead, [builder.mul(t, ahead_tile)]), ahead_step) if size[0] > 1 else None
+        # a single row waits for memory anyway, and behind several panels side by side may be nothing
+        asks = size[0] > 1 and groups == 1
+        asked = (builder.gep(ahead, [builder.mul(t, ahead_tile)]), ahead_step) if asks else None
 
         def segment(s: ir.Value, values: list[ir.Value]) -> list[ir.Value]:
             panel, *sums = values
@@ -170,9 +171,7 @@ def _of_product(kept: int) -> Any:
             smaller = builder.sub(tiles, larger)
             width = builder.mul(vectors, I64(vector_of(sig.args[4].dtype).count))
             step = _pieces(builder, width, tiles)
-            # what lies behind the last of the panels side by side comes next
-            last = builder.mul(builder.sub(groups, I64(1)), builder.load(builder.gep(desc, [I64(2)])))
-            ahead = builder.gep(panel, [builder.add(builder.mul(K, width), last)])
+            ahead = builder.gep(panel, [builder.mul(K, width)])
             ahead_tile = builder.mul(K, step)
             sizes = {(r * 16 + v) * 16 + g: ((r, v, g), kept) for r, v, g in target().product_sizes()}
             none = builder.icmp_signed("==", smaller, I64(0))
