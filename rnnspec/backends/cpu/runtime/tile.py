@@ -53,7 +53,7 @@ def _product_tile(
         row = builder.add(first_row, builder.mul(t, I64(size[0])))
         places = _Places(builder, desc, size, panel.type)
         targets, sums = places.start(group, row, more, vector)
-        # a single row waits for memory anyway, and behind several panels side by side may be nothing
+        # a single row waits for memory anyway; behind several panels side by side may be nothing
         asks = size[0] > 1 and groups == 1
         asked = (builder.gep(ahead, [builder.mul(t, ahead_tile)]), ahead_step) if asks else None
 
