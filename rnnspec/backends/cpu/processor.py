@@ -76,6 +76,13 @@ class Processor:
         return groups
 
     @property
+    def product_terms(self) -> int:
+        """Terms of a panel that all rows pass before the next ones: as many as leave it in a first
+        cache of 32 KB. With the widest vectors that would be so few that C is read too often: there
+        it comes from the second, and at K = 4096 blocks of 128 or none at all cost a third."""
+        return 192 if self.register_bytes == 32 else 512
+
+    @property
     def outer_vectors(self) -> int:
         """The most vectors of the tiles of an outer product that has many: with 16 registers a
         panel, of BLOCK_K rows, is to leave room in the first cache."""

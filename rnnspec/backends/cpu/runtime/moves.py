@@ -186,11 +186,10 @@ from rnnspec.backends.cpu.runtime.simd import at, copy, erase, get, load, max, m
 from rnnspec.backends.cpu.runtime.simd import pointer{bits} as pointer
 from rnnspec.backends.cpu.machine import ALL, APART, BLOCK_K, BLOCK_M, BLOCK_N, WHERE_A, WHERE_B
 from rnnspec.backends.cpu.processor import VECTORS
-from rnnspec.backends.cpu.runtime.products import PRODUCT_K
 from rnnspec.backends.cpu.runtime.outer_tile import copy_vectors, kept_outer_tiles, not_finite
 from rnnspec.backends.cpu.runtime.outer_tile import outer_columns, outer_tiles
 from rnnspec.backends.cpu.runtime.tile import kept_tiles, most_groups, most_rows, product_tiles
-LANES, OUTER_VECTORS = {lanes}, {target().outer_vectors}
+LANES, PRODUCT_K, OUTER_VECTORS = {lanes}, {target().product_terms}, {target().outer_vectors}
 AHEAD = {rows_ahead(lanes)}
 '''
     texts = {name: inspect.getsource(function) for name, function in written.items() if name in functions}

@@ -18,11 +18,8 @@ from rnnspec.backends.cpu.runtime.simd import at, get, min, pointer_int
 from rnnspec.backends.cpu.runtime.simd import pointer32 as pointer
 from rnnspec.backends.cpu.runtime.tile import most_groups, most_rows, product_tiles
 
-# of `product`: terms of a panel that all rows pass before the next ones; at K = 4096 blocks of 128
-# or none at all cost a third
-PRODUCT_K = 512
 # what the texts below see, with `pointer` above: as they stand they are for float32
-LANES, OUTER_VECTORS = host().lanes["float32"], host().outer_vectors
+LANES, PRODUCT_K, OUTER_VECTORS = host().lanes["float32"], host().product_terms, host().outer_vectors
 AHEAD = rows_ahead(LANES)
 
 
