@@ -96,11 +96,13 @@ def accumulate(
 
 
 def unrolled(rows: int, vectors: int, groups: int, processor: Processor) -> int:
-    """Terms in a turn of a tile's loop: with few sums counting costs as much as adding. With the
-    widest vectors it costs 5 % of a full tile of one panel too; with others, or several panels, two
-    terms ask for more registers than there are."""
+    """Terms in a turn of a tile's loop: with few sums or a single row counting costs as much as
+    adding. With the widest vectors it costs 5 % of a full tile of one panel too; with others, or
+    several panels, two terms ask for more registers than there are."""
     sums, wide = rows * vectors * groups, processor.register_bytes == 64
-    return 4 if 2 * sums <= CHAINS else 2 if sums >= 2 * CHAINS and wide and groups == 1 else 1
+    if 2 * sums <= CHAINS:
+        return 4
+    return 2 if (rows == 1 and processor.fma) or (sums >= 2 * CHAINS and wide and groups == 1) else 1
 
 
 def _one_term(
