@@ -1,4 +1,4 @@
-"""Tasks of one's own: a Python file with a `TASK`, by the interface that the tasks of `tasks/` have.
+"""Tasks of one's own: a Python file with a `TASK`, by the interface that those of `tasks/` have.
 
 In: a path that the user names; a run folder may name one too, and that is never run. Out: a `Task`
 whose problems are looked over before anything is trained.

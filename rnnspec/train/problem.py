@@ -45,7 +45,8 @@ class Metric:
 @dataclass(frozen=True)
 class Predictions:
     """Numbers [N] that a model gives for held-out data, beside what is true, NaN where that is not
-    known. unit: of both; over_steps: whether they are those of one series, step after step, which `axis` then names."""
+    known. unit: of both; over_steps: whether they are those of one series, step after step, which
+    `axis` then names."""
 
     true: np.ndarray
     predicted: np.ndarray

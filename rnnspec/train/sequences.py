@@ -1,5 +1,5 @@
-"""Sequences with targets from an `.npz` file of the user's: read, checked, and in the dtypes that are
-trained on.
+"""Sequences with targets from an `.npz` file of the user's: read, checked, and in the dtypes that
+are trained on.
 
 In: a path, the cell that is to read them, and what the user says of the targets. Out: `Sequences`,
 plain arrays with the rows first, or a TrainError that names file, array and place.

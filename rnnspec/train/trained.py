@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnspec.errors import SpecError
 from rnnspec.language.load import digest, load, loads
 from rnnspec.language.spec import Spec
 from rnnspec.layers.recurrent import Recurrent
@@ -37,8 +38,8 @@ class TrainedRun:
     """What a run folder holds, ready to be used; `load_run` makes it.
 
     model: what was trained; its arrays have the steps first, [T, B, ...]. layers: its recurrent
-    layers, `rnnspec.Recurrent` with the rows first (batch_first) and in evaluation (`eval`); one, or
-    an encoder and a decoder. spec: of the cell. config: what the run was asked to do. metrics:
+    layers, `rnnspec.Recurrent` with the rows first (batch_first) and in evaluation (`eval`); one,
+    or an encoder and a decoder. spec: of the cell. config: what the run was asked to do. metrics:
     metrics.json, {} where a run has not come to its end. memory: what the task keeps of its data.
     task: None for one of a file that was not given.
     """
@@ -197,7 +198,7 @@ def load_run(folder: str | Path, *, task: str | Path | Task | None = None, threa
     def make(*given: Any, **more: Any) -> TimeFirst:
         layer = layer_maker(spec, saved.config, threads)(*given, **more)
         layer.batch_first = True
-        made.append(layer.eval())
+        made.append(layer.train(False))
         return TimeFirst(layer)
 
     with checkpoint.told(saved.path):
@@ -233,7 +234,10 @@ def _task(saved: checkpoint.Checkpoint, task: str | Path | Task | None) -> Task 
 
 def _cell(saved: checkpoint.Checkpoint) -> Spec:
     config = saved.config
-    spec = loads(config.cell_text) if config.cell_text else load(config.cell, **config.choices)
+    try:
+        spec = loads(config.cell_text) if config.cell_text else load(config.cell, **config.choices)
+    except (SpecError, OSError) as error:
+        raise TrainError(f"{saved.path}: its cell can't be read: {error}") from error
     if config.digest and digest(spec) != config.digest:
         raise TrainError(f"{saved.path}: the cell in it is not the one that was trained: it is damaged")
     return spec

@@ -179,7 +179,7 @@ def test_what_a_copy_recalls_is_scored_where_symbols_are_asked():
     problem = load_task("copy").make(task_config("copy", length=4, options={"items": 3}), {})
     said = np.where(np.arange(10)[:, None] == 9, problem.test.target, 0)
     model = SequenceModel(MiniLayer("mini", 16, 4), 10, symbols=10)
-    model.outputs = lambda x, state, lengths: (np.eye(10, dtype=np.float32)[said], None)
+    model.outputs = lambda x, state, lengths, inputs: (np.eye(10, dtype=np.float32)[said], None)
     scores = problem.score(model, quick=False)
     assert scores["recalled"] == pytest.approx(1 / 3)
     assert scores["held_out_loss"] == pytest.approx(
