@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import tempfile
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -21,3 +25,11 @@ def write_sequences(path: str | Path, **changed: np.ndarray | None) -> str:
     arrays = {name: a for name, a in (sequences() | changed).items() if a is not None}
     np.savez(path, **arrays)
     return str(path)
+
+
+@cache
+def own_sequences() -> str:
+    """The path of a file of `sequences()`, one for the whole process."""
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return write_sequences(Path(folder) / "sequences.npz")

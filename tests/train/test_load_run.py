@@ -96,9 +96,7 @@ def test_what_is_predicted_is_what_was_scored(task, runs):
         assert run.vocabulary.decode(problem.test.x[:2, 0])[0].isdigit() and run.vocabulary.names[1] == "<go>"
     elif task == "classify":
         batches = problem.batches()
-        right = [
-            (run.predict(b.x.T, b.lengths) == np.array(problem.names)[b.target]).sum() for b in batches
-        ]
+        right = [(run.predict(b.x.T, b.lengths) == np.array(problem.names)[b.target]).sum() for b in batches]
         assert sum(right) / len(problem.test) == pytest.approx(score) and run.classes == tuple(problem.names)
         assert len(run.vocabulary) == run.metrics["data"]["words"]
     elif task == "forecast":
