@@ -340,7 +340,7 @@ def test_no_hostile_file_is_unpacked_or_leaves_anything(number, command):
         (("gru", "--task", "supervised", "--data", "."), "is a directory"),
         (("gru", "--task", "supervised", "--data", "a.npy"), "one array, without a name. np.savez"),
         (("gru", "--task", "supervised", "--data", "a.txt"), "no .npz file"),
-        (("gru", "--data", "a.npy"), "is a NumPy array (.npy), and a text is wanted here. Arrays are data of other tasks"),
+        (("gru", "--data", "a.npy"), "is a NumPy array (.npy), and a text is wanted here. Arrays are data of"),
         (("gru", "--data", "d.npz"), "is a zip archive, as .npz is, and a text is wanted here"),
         (("gru", "--task", "classify", "--data", "d.npz"), "a text is wanted here"),
         (("gru", "--task", "reber", "--data", "a.npy"), "a text is wanted here"),
@@ -350,7 +350,7 @@ def test_no_hostile_file_is_unpacked_or_leaves_anything(number, command):
         (("gru", "--task", "supervised", "--data", "d.npz", "--length", "4"), "--length has no meaning"),
         (("gru", "--task", "supervised", "--data", "d.npz", "--from", "x", "--retain", "9"), "holds no run"),
         (("rnn", "--task", "supervised", "--data", "d.npz", "--retain", "9"), "no gate that keeps a state"),
-        (("mingru", "--task", "supervised", "--data", "d.npz", "--retain", "9"), "no bias in its gates that keep a state"),
+        (("mingru", "--task", "supervised", "--data", "d.npz", "--retain", "9"), "no bias in its gates that keep"),
     ],
 )  # fmt: skip
 def test_what_can_not_be_read_leaves_nothing_behind(argv, message, command):
