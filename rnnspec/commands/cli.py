@@ -238,7 +238,7 @@ def _add_train(commands: Any, name: str) -> None:
     parser = _command(
         commands,
         name,
-        "train a cell on a task: text, classes, adding, copying, a grammar, translation, forecasts, your own",
+        "train a cell on a task of rnnspec's, or on data and tasks of your own",
         "lstm",
         "gru --text book.txt --seconds 120 --out runs/book",
         "gru --task adding",

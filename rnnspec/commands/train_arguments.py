@@ -38,7 +38,7 @@ def _add_task(parser: argparse.ArgumentParser) -> None:
         "--task",
         metavar="TASK",
         help="what to train it on (text): a name, --tasks prints them all with their settings and defaults; or a"
-        " Python file of your own with a TASK, like my_task.py (docs/tasks.md)",
+        " Python file of your own with a TASK, like my_task.py (help(rnnspec.train.Task), docs/tasks.md)",
     )
     parser.add_argument("--tasks", action="store_true", help="print the tasks and exit")
     parser.add_argument(
@@ -83,7 +83,10 @@ def _add_model(group: argparse._ArgumentGroup) -> None:
         help="part of what a layer above the first reads that is set to 0 in training (0)",
     )
     group.add_argument(
-        "--bidirectional", action="store_true", default=None, help="a second layer from the end to the start (classify)"
+        "--bidirectional",
+        action="store_true",
+        default=None,
+        help="a second layer from the end to the start (classify, supervised)",
     )
     group.add_argument(
         "--retain",

@@ -188,7 +188,7 @@ def test_help_says_how_it_is_written(capsys):
     with pytest.raises(SystemExit):
         main(["train", "--help"])
     text = " ".join(capsys.readouterr().out.split())
-    assert "a Python file of your own with a TASK, like my_task.py (docs/tasks.md)" in text
+    assert "a Python file of your own with a TASK, like my_task.py (help(rnnspec.train.Task), docs/tasks.md)" in text
     assert "--task supervised --data recordings.npz" in text and "--weights-only" in text
     for name in ("Task", "TrainingProblem", "Batch", "Drawn", "Stored"):
         assert getattr(rnnspec.train, name).__doc__
