@@ -194,7 +194,7 @@ def make_run(
     config: TrainingConfig, spec: Spec, task: Task, saved: checkpoint.Checkpoint | None, args: argparse.Namespace
 ) -> TrainingRun:
     memory = saved.memory if saved and remembers(task, saved.config) else {}
-    if saved and args.data is None and config.data is not None and not Path(config.data).exists():
+    if saved and args.data is None and config.data is not None and not os.path.exists(config.data):
         raise TrainError(
             f"{config.data}, which {saved.path.parent} was trained on, is not there any more: --data FILE says where it"
             " is now"

@@ -161,6 +161,9 @@ def plan_of(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> ModelP
             raise ValueError(f"model {what} is {plan[what]}, and it has {there} weights")
     if ((plan["symbols"] or 0) + (mapped or 0)) * plan["width"] > there:  # nothing is made that no array speaks of
         raise ValueError(f"its embedding would have more weights than the {there} that there are")
+    names = meta["memory"].get("classes", ()) if not meta["config"].get("task_digest") else ()
+    if names and len(names) != plan["classes"]:
+        raise ValueError(f"it has {plan['classes']} classes and {len(names)} names of them")
     return ModelPlan(**{**plan, "loss": Loss(**plan["loss"])})
 
 

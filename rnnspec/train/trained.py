@@ -76,8 +76,12 @@ class TrainedRun:
 
     @property
     def classes(self) -> tuple[Any, ...] | None:
-        """What the task's classes stand for, by their number, where they have names."""
-        return tuple(self.memory["classes"]) if "classes" in self.memory else None
+        """What the task's classes stand for, by their number: `classes` of its memory, a list of as
+        many names or numbers. None where it has none."""
+        names, plan = self.memory.get("classes"), self.model.plan
+        if not isinstance(names, list) or plan is None or len(names) != plan.classes:
+            return None
+        return tuple(names)
 
     def __repr__(self) -> str:
         config = self.config

@@ -7,6 +7,8 @@ import json
 import os
 import random
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -187,6 +189,12 @@ def test_an_input_that_the_cell_has_not_is_told(runs):
         load_run(runs / "translate").outputs(np.ones((1, 2), int))
 
 
+def test_the_message_of_a_layer_needs_no_further_import(runs):
+    code = f"import rnnspec; print(rnnspec.train.load_run({str(runs / 'adding')!r}).spec.name)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "tested\n"
+
+
 def test_a_folder_that_is_no_run_and_a_layer_that_is_given_a_run(runs, tmp_path):
     with pytest.raises(TrainError, match=r"holds no run: there is no .*weights\.npz"):
         load_run(tmp_path)
@@ -218,6 +226,7 @@ def test_a_run_that_was_stopped_has_no_summary(runs, tmp_path):
         (lambda meta: meta["model"]["loss"].update(over="x"), "model loss can't be"),
         (lambda meta: meta["model"].pop("main"), "its model is described by"),
         (lambda meta: meta.update(model=[]), r"model can't be '\[\]'"),
+        (lambda meta: meta["memory"].update(classes=[3]), "2 classes and 1 names of them"),
         (lambda meta: meta["memory"].update(shape="[Q]"), "memory shape can't be"),
         (lambda meta: meta["config"].update(cell_text="rnnspec: 1\nname: [x"), "its cell can't be read"),
         (lambda meta: meta["config"].update(digest="0" * 64), "not the one that was trained"),
