@@ -85,7 +85,8 @@ def forget() -> None:
 
 def bounded(text: str, times: int = 3) -> dict[str, Any]:
     """A stage that seems too slow is run again: what it takes is the least of three times, since a
-    neighbour on the processor and garbage of the tests before it lengthen one, and are not its work."""
+    neighbour on the processor and garbage of the tests before it lengthen one, and are not its
+    work."""
     made: dict[str, Any] = {}
     gc.freeze()
     try:
