@@ -15,7 +15,6 @@ from own_data import sequences, write_sequences
 from train_parts import GRADIENT_TOLERANCE, numeric, task_config
 
 import rnnspec
-from rnnspec.commands.cli import main
 from rnnspec.train import SequenceModel, TrainError, layer_maker, load_run, load_task, losses, start_run, train
 
 N, T, D = 60, 12, 2
@@ -241,18 +240,6 @@ def test_it_learns(path, bidirectional):
 
 
 # --- from the command line ---
-
-
-@pytest.fixture
-def command(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-
-    def run(*argv):
-        code = main(["train", *map(str, argv)])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
 
 
 SMALL = ("--hidden", "6", "--steps", "12", "--every", "6", "--threads", "1")

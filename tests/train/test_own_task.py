@@ -27,18 +27,6 @@ OWN_MODEL = TASK.replace("return SequenceModel(", "return OwnModel(")
 OWN_MODEL = OWN_MODEL.replace("class Pulses(Drawn)", f"{OWN_CLASS}class Pulses(Drawn)")
 
 
-@pytest.fixture
-def command(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-
-    def run(*argv):
-        code = main(["train", *map(str, argv)])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
-
-
 def test_the_task_of_the_documents_learns_and_leads_somewhere(command):
     Path("my_task.py").write_text(TASK)
     code, out, err = command("gru", "--task", "my_task.py", "--threads", "1", "--set", "noise=0.05")

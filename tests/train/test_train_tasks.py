@@ -307,20 +307,6 @@ def test_keeping_gates_begin_open_and_writing_ones_closed():
 # --- from the command line ---
 
 
-@pytest.fixture
-def command(tmp_path, monkeypatch, capsys):
-    from rnnspec.commands.cli import main
-
-    monkeypatch.chdir(tmp_path)
-
-    def run(*argv):
-        code = main(["train", *map(str, argv)])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
-
-
 SMALL = ("--hidden", "8", "--steps", "12", "--threads", "1")
 
 
