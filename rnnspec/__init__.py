@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from rnnspec.storage.locks import making
 
 if TYPE_CHECKING:
-    from rnnspec import transform
+    from rnnspec import train, transform
     from rnnspec.compare.comparison import Comparison
     from rnnspec.compare.verdict import diff
     from rnnspec.engine import noise
@@ -59,7 +59,7 @@ _HOME = {
     "UnsupportedError": "errors",
     "BackendUnavailable": "errors",
 }
-_MODULES = {"noise": "engine.noise", "transform": "transform"}
+_MODULES = {"noise": "engine.noise", "train": "train", "transform": "transform"}
 __all__ = [*_HOME, *_MODULES]
 
 
