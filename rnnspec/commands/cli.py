@@ -91,12 +91,9 @@ class Version(argparse.Action):
     """Looks the version up only when it is asked for."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from importlib.metadata import PackageNotFoundError, version
+        from rnnspec.storage.version import version_of
 
-        try:
-            say(f"rnnspec {version('rnnspec')}")
-        except PackageNotFoundError:  # run from its source
-            say("rnnspec (not installed)")
+        say(f"rnnspec {version_of('rnnspec') or '(not installed)'}")
         parser.exit()
 
 
@@ -241,11 +238,13 @@ def _add_train(commands: Any, name: str) -> None:
     parser = _command(
         commands,
         name,
-        "train a cell on a task: text, classes, adding, copying, a grammar, translation, forecasts",
+        "train a cell on a task: text, classes, adding, copying, a grammar, translation, forecasts, your own",
         "lstm",
         "gru --text book.txt --seconds 120 --out runs/book",
         "gru --task adding",
         "lstm --task classify --data news.csv --epochs 15",
+        "leaky_rnn --task supervised --data recordings.npz",
+        "gru --task my_task.py",
         "rnn --choice phi=relu --hidden 128",
         "--resume runs/lstm --steps 1200",
         "--task generate --from runs/lstm --temperature 0.5",

@@ -16,7 +16,7 @@ from rnnspec.backends.pins import Pins
 from rnnspec.engine.arrays import as_resets, check_lengths, own_view
 from rnnspec.engine.kernel import Kernel
 from rnnspec.engine.noise import Seed, seeds
-from rnnspec.errors import ShapeError, visible
+from rnnspec.errors import ShapeError
 from rnnspec.language.spec import Spec
 from rnnspec.layers.arguments import (
     check_carried,
@@ -32,8 +32,8 @@ from rnnspec.layers.description import Cell
 from rnnspec.layers.runs import StackCall, StackRun, Window, pins_of
 from rnnspec.layers.stack import Stack
 from rnnspec.layers.waiting import Waiting
-from rnnspec.storage import archives, atomic
-from rnnspec.storage.guarded import Refused
+from rnnspec.layers.weights_file import read_weights
+from rnnspec.storage import atomic
 
 
 class Recurrent(Attributes):
@@ -110,6 +110,7 @@ class Recurrent(Attributes):
         cells = repr(names[0]) if len(set(names)) == 1 else repr(names)
         more = {
             "num_layers": (layers.num_layers, 1 if len(set(names)) == 1 else len(names)),
+            "batch_first": (self.batch_first, False),
             "bidirectional": (len(layers.directions) == 2, False),
         }
         shown = "".join(f", {name}={value!r}" for name, (value, usual) in more.items() if value != usual)
@@ -300,16 +301,7 @@ class Recurrent(Attributes):
     def load(self, path: str | os.PathLike[str]) -> None:
         """Replaces all weights by those of a file that `save` wrote; errors as of
         `load_state_dict`, ValueError for a file that is none."""
-        try:
-            weights = archives.arrays(path)
-        except FileNotFoundError:
-            raise
-        except (OSError, Refused) as error:
-            reason = error.reason if isinstance(error, Refused) else str(error)
-            raise ValueError(
-                visible(f"{os.fspath(path)} is no .npz file of weights, or it is damaged: {reason}.")
-            ) from None
-        self.load_state_dict(weights)
+        self.load_state_dict(read_weights(path))
 
     # --- arrays in and out
 

@@ -3,7 +3,7 @@ the epoch alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,6 +26,7 @@ class Batch:
     lengths: np.ndarray | None = None
     given: np.ndarray | None = None  # ids [M, B] that a decoder reads, for tasks with one; `target` is then [M, B]
     carried: bool = False  # the rows go on where those of the batch before ended: the state is carried over
+    inputs: Mapping[str, np.ndarray] = field(default_factory=dict)  # the cell's other ones, [T, B, ...] by name
 
     @property
     def tokens(self) -> int:

@@ -15,7 +15,7 @@ from rnnspec.train.errors import TrainError
 from rnnspec.train.losses import Loss
 from rnnspec.train.model import SequenceModel
 from rnnspec.train.problem import MakeLayer, Metric, Task
-from rnnspec.train.tasks.shared import EVALUATION, Stored, predictions, text_of
+from rnnspec.train.tasks.shared import EVALUATION, Stored, confusion, confusion_text, predictions
 
 COLUMNS = 3  # class, title, description: AG_NEWS
 TOPICS = (
@@ -54,7 +54,7 @@ class ClassifyProblem(Stored):
         )
         self.ids = [self.words.encode(text) for text in cut]
         self.mean_words = float(np.mean([len(text) for text in texts]))
-        self.memory = {"words": list(self.words.names)}
+        self.memory = {"words": list(self.words.names), "classes": names}
         self.order = Shuffled(self._lengths(self.train), config.batch, config.seed)
         counts = np.bincount(labels[self.test], minlength=len(names))
         self.share = float(counts.max() / counts.sum())
@@ -93,23 +93,11 @@ class ClassifyProblem(Stored):
 
     def confusion(self, model: SequenceModel) -> tuple[list[str], np.ndarray]:
         predicted, true, _ = predictions(model, self.batches())
-        counts = np.zeros((len(self.names),) * 2, np.int64)
-        np.add.at(counts, (true, predicted), 1)
-        return self.names, counts
+        return self.names, confusion(len(self.names), predicted, true)
 
     def sample(self, model: SequenceModel, length: int, temperature: float) -> str:
         """The confusion matrix as text, where there is room for it."""
-        if length < 100:
-            return ""
-        names, counts = self.confusion(model)
-        width = max(9, *map(len, names))
-        head = ["true \\ predicted".ljust(width), *[name.rjust(width) for name in names]]
-        return text_of(
-            [
-                head,
-                *[[name.ljust(len(head[0])), *[str(n).rjust(width) for n in row]] for name, row in zip(names, counts)],
-            ]
-        )
+        return confusion_text(*self.confusion(model)) if length >= 100 else ""
 
     def batch(self, rows: np.ndarray) -> Batch:
         """Texts by number, padded."""
@@ -187,6 +175,7 @@ TASK = Task(
     epochs=15,
     fields=("embed", "length", "bidirectional"),
     length="words of a text that are read (max_length)",
+    vocabulary=lambda memory: vocabulary.Symbols(tuple(memory["words"])),
     options={"words": 10_000, "classes": 0, "held_out": 0.1, "smoothing": 0.0},
     of_files=("classes",),
     about_options={

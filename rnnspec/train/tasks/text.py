@@ -130,5 +130,6 @@ TASK = Task(
     make=make,
     fields=("embed", "length"),
     writes=True,
+    vocabulary=lambda memory: Vocabulary(memory["vocabulary"]),
     length="steps that the gradient goes back",
 )
