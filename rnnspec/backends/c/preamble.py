@@ -24,7 +24,7 @@ typedef {word} real;
 #endif
 
 /* LANES numbers at once. */
-#if defined(__GNUC__)
+#if defined(__GNUC__) && !defined(WITHOUT_VECTORS)
 typedef real vec __attribute__((vector_size(LANES * sizeof(real)), aligned(sizeof(real)), may_alias));
 #define ALIGNED __attribute__((aligned(64)))
 #define LOAD(from) (*(const vec *)(from))
