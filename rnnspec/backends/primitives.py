@@ -36,8 +36,8 @@ from rnnspec.backends.polynomials import Format
 
 class Term(Protocol):
     """A number, or a vector of them, while an expression over it is written. A number of Python
-    beside it stands for that number; comparisons give what `select` chooses by; `bits()` gives whole
-    numbers, with << >> & | ^ and `plus`."""
+    beside it stands for that number; comparisons give what `select` chooses by; `bits()` gives
+    whole numbers, with << >> & | ^ and `plus`."""
 
     @property
     def format(self) -> Format: ...

@@ -61,10 +61,10 @@ def c(
     or a layer with its weights as they are now, which brings sizes and dtype. dtype: "float32" or
     "float64", of all numbers there. name: of the functions, the cell's if not given.
 
-    The file needs no library but libm, allocates nothing and keeps nothing outside of NAME, a struct
-    of fixed size: `NAME_init(s, NULL)` begins, `NAME_step(s, x, ..., h)` makes one step of one row,
-    `NAME_block(s, steps, x, ..., h)` several, `NAME_reset(s)` begins anew. It computes what
-    `infer` does, with sums in another order; noise is what is expected of it.
+    The file needs no library but libm, allocates nothing and keeps nothing outside of NAME, a
+    struct of fixed size: `NAME_init(s, NULL)` begins, `NAME_step(s, x, ..., h)` makes one step of
+    one row, `NAME_block(s, steps, x, ..., h)` several, `NAME_reset(s)` begins anew. It computes
+    what `infer` does, with sums in another order; noise is what is expected of it.
 
     Raises UnsupportedError for what a step can't do or C can't have, ValueError for a name or sizes
     that can't be, TypeError for arguments that don't go together.

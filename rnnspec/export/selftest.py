@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy import ndarray as Array
@@ -52,7 +53,7 @@ def case_of(program: Program, seed: int) -> Case:
             expected = run(model, symbols, inputs, FLOAT64)
             if not all(np.isfinite(a).all() for a in expected.values()):
                 continue
-            spread = rounding_spread(lambda n, s=symbols, i=inputs: run(model, s, i, n), expected, dtype)  # type: ignore[misc]
+            spread = rounding_spread(partial(run, model, symbols, inputs), expected, dtype)
         scale = max([float(np.abs(a).max(initial=0.0)) for a in expected.values()], default=0.0)
         allowed = {n: max(KERNEL[dtype] * scale, FREEDOM * s) for n, s in spread.items()}
         if all(FREEDOM * s <= 10 * KERNEL[dtype] * scale for s in spread.values()):

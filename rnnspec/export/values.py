@@ -9,7 +9,8 @@ import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.backends import reference
-from rnnspec.backends.c.step import PackedPanel, Step
+from rnnspec.backends.c.step import Step
+from rnnspec.backends.c.text import PackedPanel
 from rnnspec.language.spec import Spec
 from rnnspec.lowering.pipeline import once
 from rnnspec.symbolic.graph import Graph

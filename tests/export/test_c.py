@@ -1,5 +1,5 @@
-"""Cells and layers in C: every file compiles without a warning, and its own check passes there, with
-sanitizers, with and without vectors of the compiler's."""
+"""Cells and layers in C: every file compiles without a warning, and its own check passes there,
+with sanitizers, with and without vectors of the compiler's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COMPILER = shutil.which("gcc") or shutil.which("cc")
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler here")
 STRICT = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror"]
 SANE = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover"]
-# one stage, two, a matrix as state, inner loops, whole rows, spikes, noise, taps, several inputs, a power
+# one stage, two, a matrix as state, inner loops, whole rows, spikes, noise, taps, several inputs
 KINDS = (
     *("lstm", "gru_reset_before", "fast_weights", "ltc", "ln_lstm_haste", "alif", "zoneout_lstm", "clockwork"),
     *("indrnn", "t_lstm", "phased_lstm"),

@@ -10,7 +10,8 @@ import numpy as np
 @dataclass(frozen=True)
 class Real:
     """A floating point type of C. name: as NumPy has it; word: C's; suffix: of constants and of the
-    functions of libm; unsigned: the whole number of as many bits; lanes: of a vector of 32 bytes."""
+    functions of libm; unsigned: the whole number of as many bits; lanes: of a vector of 32
+    bytes."""
 
     name: str
     word: str

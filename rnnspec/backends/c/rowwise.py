@@ -3,12 +3,8 @@ products, products with a matrix that changes with time."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from rnnspec.backends.c.text import CText
 from rnnspec.symbolic.graph import Concat, CumSum, Diag, Outer, Part, Product, Reduce, Transpose
-
-if TYPE_CHECKING:
-    from rnnspec.backends.c.step import CText
 
 
 def rowwise(text: CText, name: str) -> None:
