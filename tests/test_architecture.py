@@ -33,6 +33,7 @@ FLOORS = (
     ("engine", "show"),
     ("layers", "check", "probe"),
     ("train", "interop", "compare"),
+    ("export",),
     ("commands", "__init__"),
     ("__main__", "bench"),
 )

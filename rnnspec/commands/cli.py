@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from rnnspec.commands import check_arguments, completion, probe_arguments, train_arguments
+from rnnspec.commands import check_arguments, completion, export_arguments, probe_arguments, train_arguments
 from rnnspec.commands.arguments import choice, natural
 from rnnspec.commands.output import say
 from rnnspec.commands.parser import Parser
@@ -311,6 +311,19 @@ def _add_completion(commands: Any, name: str) -> None:
     parser.add_argument("shell", metavar="SHELL", choices=list(how), help="bash, zsh or fish")
 
 
+def _add_export(commands: Any, name: str) -> None:
+    export_arguments.add(
+        _command(
+            commands,
+            name,
+            "write a cell, or a trained run, as a program that needs no Python",
+            "lstm --to c --inputs 1 --hidden 16 --selftest",
+            "gru --to c --layers 2 --weights weights.npz --out plugin",
+            "runs/lstm --to c --name writer",
+        )
+    )
+
+
 COMMANDS: Mapping[str, Callable[[Any, str], None]] = {
     "list": _add_list,
     "show": _add_show,
@@ -321,6 +334,7 @@ COMMANDS: Mapping[str, Callable[[Any, str], None]] = {
     "diff": _add_diff,
     "pack": _add_pack,
     "verify": _add_verify,
+    "export": _add_export,
     "help": _add_help,
     "cite": _add_cite,
     "completion": _add_completion,
