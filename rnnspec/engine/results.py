@@ -112,6 +112,18 @@ def taped_counts(tape: object, rows: int) -> Array | None:
 
 class State(dict[str, Array]):
     """The states after one step, name -> [B, ...], to be given to the next, and the count of steps
-    of a cell that has one; `outputs` are what the step emitted."""
+    of a cell that has one. outputs: name -> [B, ...], what the step emitted; final: a dict of what
+    this one holds, under the name that it has in the results of other calls."""
 
     outputs: dict[str, Array]
+
+    @classmethod
+    def of(cls, states: dict[str, Array], outputs: dict[str, Array]) -> State:
+        """A State that holds these arrays."""
+        state = cls(states)
+        state.outputs = outputs
+        return state
+
+    @property
+    def final(self) -> dict[str, Array]:
+        return dict(self)

@@ -19,18 +19,22 @@ from rnnspec.engine.noise import Seed, seeds
 from rnnspec.errors import ShapeError
 from rnnspec.language.spec import Spec
 from rnnspec.layers.arguments import (
+    as_many,
     check_carried,
     check_inputs,
     check_resets,
     check_rows,
     check_states,
     check_steps,
+    check_window,
+    inputs_by_name,
 )
 from rnnspec.layers.attributes import Attributes
 from rnnspec.layers.backward import backward
 from rnnspec.layers.description import Cell
 from rnnspec.layers.runs import StackCall, StackRun, Window, pins_of
 from rnnspec.layers.stack import Stack
+from rnnspec.layers.stream import StackStream
 from rnnspec.layers.waiting import Waiting
 from rnnspec.layers.weights_file import read_weights
 from rnnspec.storage import atomic
@@ -219,7 +223,7 @@ class Recurrent(Attributes):
             )
         (run, single), layers = self._run, self.stack.description
         names, lead = list(layers.outputs), (run.steps_taken, run.rows)
-        arrays = {} if dy is None else dict(zip(names, _as_many(dy, names, "dy")))
+        arrays = {} if dy is None else dict(zip(names, as_many(dy, names, "dy")))
         arrays = {
             n: self._time_first(f"gradient of output {n!r}", a, single) for n, a in arrays.items() if a is not None
         }
@@ -245,12 +249,7 @@ class Recurrent(Attributes):
         forwards only. steps: of a window, the last may be shorter; x, state, lengths, resets: of
         the whole sequence, as of a call. Noise that is drawn once a sequence is so here.
         """
-        if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
-            raise ValueError(f"steps of a window must be a whole number of at least 1, got {steps!r}.")
-        if any(d.reverse for d in self.stack.directions):
-            raise ValueError(
-                "windows: a direction that runs from the end needs the whole sequence; use one that runs forwards."
-            )
+        steps = check_window(self.stack.description, steps)
         inputs, single = self._inputs(x)
         total, rows = next(iter(inputs.values())).shape[:2]
         ends = check_lengths(_lengths(lengths, single), total, rows)
@@ -267,6 +266,16 @@ class Recurrent(Attributes):
                 first = first or call.seed
                 y, state, *recorded = self._keep(replace(call, sequence=first), alone)
                 yield Window(part, y, state, *(recorded or [{}]))
+
+    def stream(self, state: Any = None, *, rows: int = 1) -> StackStream:
+        """A sequence that arrives step by step: `stream.step(x)` for each, x [B, D], through all
+        layers. It is evaluation, as `infer` is, and for layers that run forwards only.
+
+        The weights are packed here: later changes are not seen until `stream.refresh()`. state:
+        before the first step, as of a call; rows: of the batch. Raises ValueError for layers with a
+        direction that runs from the end.
+        """
+        return StackStream(self.stack.description, self.stack.pack, lambda: self.weights, state, rows)
 
     # --- weights
 
@@ -308,13 +317,7 @@ class Recurrent(Attributes):
     def _inputs(self, x: Any) -> tuple[dict[str, Array], bool]:
         """Inputs by name, time first, and whether they came without a batch axis."""
         layers = self.stack.description
-        known = layers.inputs
-        needed = [n for n in known if n in layers.required] or list(known)
-        # what has a default may be left out
-        expected = list(known) if isinstance(x, tuple) and len(x) == len(known) else needed
-        given = dict(x) if isinstance(x, Mapping) else dict(zip(expected, _as_many(x, expected, "x")))
-        if unknown := [n for n in given if n not in known]:
-            raise ShapeError(f"unknown input {', '.join(map(repr, unknown))}. This cell has: {', '.join(known)}.")
+        known, given = layers.inputs, inputs_by_name(layers, x)
         arrays: dict[str, Array] = {}
         single: bool | None = None
         for name, array in given.items():
@@ -376,15 +379,6 @@ class Recurrent(Attributes):
     def _state(self, states: tuple[Array, ...], single: bool) -> Any:
         ready = tuple(a[:, 0] if single else a for a in states)
         return ready[0] if len(ready) == 1 else ready
-
-
-def _as_many(value: Any, names: list[str], what: str) -> tuple[Any, ...]:
-    """The arrays of a tuple, or a single one; as many as there are names."""
-    given = value if isinstance(value, tuple) else (value,)
-    if len(given) != len(names):
-        form = f"one array ({names[0]})" if len(names) == 1 else f"a tuple of {len(names)} arrays ({', '.join(names)})"
-        raise ShapeError(f"{what} must be {form}; got {len(given)} array{'s' * (len(given) != 1)}.")
-    return given
 
 
 def _lengths(lengths: Any, single: bool) -> Any:

@@ -12,7 +12,7 @@ from rnnspec.backends.pins import Pins
 from rnnspec.engine.frozen import Frozen
 from rnnspec.engine.results import Run, Taped
 from rnnspec.engine.spans import Pieces
-from rnnspec.engine.weights import Weights
+from rnnspec.engine.weights import Idle, Weights
 
 Named = dict[str, Array]
 
@@ -33,13 +33,14 @@ class StackWeights:
 
     Those that `Stack.pack` makes are packed for the kernels, and go where params go. layers: the
     Layers that they were made for. checked: whether `checked_weights` made them; others are checked
-    in every call.
+    in every call. idle: what single steps with packed weights work in.
     """
 
     cells: tuple[Mapping[str, Array] | Weights, ...]
     initial: tuple[Mapping[str, Array], ...]
     layers: object = field(repr=False, compare=False)
     checked: bool = field(init=False, default=False, repr=False, compare=False)
+    idle: Idle = field(init=False, default_factory=Idle, repr=False, compare=False)
 
 
 def checked_weights(
