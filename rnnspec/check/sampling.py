@@ -14,6 +14,7 @@ import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.backends import reference
+from rnnspec.backends.brief import brief_repr
 from rnnspec.errors import RnnspecError
 from rnnspec.language.functions import FUNCTIONS
 from rnnspec.language.sizes import evaluate_size, full_shape, size_names, sizes_in
@@ -45,6 +46,8 @@ class Case:
     lengths: Array | None
     d_outputs: dict[str, Array]
     d_final: dict[str, Array]
+
+    __repr__ = brief_repr
 
     @property
     def lead(self) -> tuple[int, int]:

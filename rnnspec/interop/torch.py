@@ -34,7 +34,7 @@ from rnnspec.interop.torch_arguments import (
     weights_of,
 )
 from rnnspec.interop.torch_autograd import transformed
-from rnnspec.interop.torch_config import Config, config_of, describe, dtype_name, take_backend, take_nonlinearity
+from rnnspec.interop.torch_config import Config, check_backend, config_of, describe, dtype_name, with_nonlinearity
 from rnnspec.interop.torch_names import Names, call_in, in_torchs_order, settings_of
 from rnnspec.language.spec import STEP
 from rnnspec.layers.description import Cell
@@ -239,8 +239,18 @@ class Recurrent(Names):
         device: Any = None,
         dtype: torch.dtype | None = None,
         *,
+        nonlinearity: str | None = None,
+        merge: str = "concat",
+        share_directions: bool = False,
+        residual: bool = False,
+        go_backwards: bool = False,
+        learn_initial: bool = False,
+        return_all_states: bool | Sequence[str] = False,
+        backend: str = "cpu",
         threads: int | None = None,
-        **options: Any,
+        memory: str = "full",
+        sizes: Mapping[str, int] | None = None,
+        **settings: object,
     ):
         super().__init__()
         if not isinstance(batch_first, bool):
@@ -254,21 +264,26 @@ class Recurrent(Names):
             "bidirectional": bidirectional,
             "proj_size": proj_size,
         }
-        take_backend(options)
-        take_nonlinearity(cell, options)
-        layers = Stack(
-            cell, num_layers=num_layers, dtype=dtype_name(kind), threads=threads, **given, **options
-        ).description
-        self.config = config_of(layers, given, options)
+        check_backend(backend)
+        more: dict[str, Any] = {"merge": merge, "share_directions": share_directions, "residual": residual}
+        more |= {"go_backwards": go_backwards, "learn_initial": learn_initial, "return_all_states": return_all_states}
+        more |= {"memory": memory, "sizes": sizes}
+        chosen = {"dtype": dtype_name(kind), "threads": threads, **with_nonlinearity(cell, settings, nonlinearity)}
+        layers = Stack(cell, num_layers=num_layers, **given, **more, **chosen).description
+        self.config = config_of(layers, given, more)
         self.batch_first, self.threads = batch_first, threads
         self._settings = settings_of(layers, given)
+        self._register(device, kind)
+        self.reset_parameters()
+
+    def _register(self, device: Any, dtype: torch.dtype) -> None:
+        """Makes the weights, without values."""
         for name, shape in self.config.weights:
-            empty = torch.empty(shape, device=device, dtype=kind)
+            empty = torch.empty(shape, device=device, dtype=dtype)
             if name in self.config.fixed:
                 self.register_buffer(name, empty)
             else:
                 self.register_parameter(name, torch.nn.Parameter(empty))
-        self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Draws the weights anew, by torch's generator: where all cells have a torch layout and say

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.engine.arrays import as_resets, check_counts, check_lengths, own_view, views
@@ -158,3 +159,17 @@ def check_rows(
         split = restarts is not None or (reverse and ends is not None)
         pieces[reverse] = cut(steps, rows, ends, restarts, reverse) if split else None
     return ends, pieces
+
+
+def as_many(value: Any, names: list[str], what: str) -> tuple[Any, ...]:
+    """The arrays of a tuple, or a single one; as many as there are names."""
+    given = value if isinstance(value, tuple) else (value,)
+    if len(given) != len(names):
+        form = f"one array ({names[0]})" if len(names) == 1 else f"a tuple of {len(names)} arrays ({', '.join(names)})"
+        raise ShapeError(f"{what} must be {form}; got {len(given)} array{'s' * (len(given) != 1)}.")
+    return given
+
+
+def as_lengths(lengths: Any, single: bool) -> Any:
+    """Lengths as a Stack takes them: of one row without a batch axis a plain number will do."""
+    return [lengths] if single and isinstance(lengths, int | np.integer) and not isinstance(lengths, bool) else lengths

@@ -19,6 +19,8 @@ from rnnspec.engine.noise import Seed, seeds
 from rnnspec.errors import ShapeError, visible
 from rnnspec.language.spec import Spec
 from rnnspec.layers.arguments import (
+    as_lengths,
+    as_many,
     check_carried,
     check_inputs,
     check_resets,
@@ -90,12 +92,24 @@ class Recurrent(Attributes):
         bidirectional: bool = False,
         proj_size: int = 0,
         *,
+        merge: str = "concat",
+        share_directions: bool = False,
+        residual: bool = False,
+        go_backwards: bool = False,
+        learn_initial: bool = False,
+        return_all_states: bool | Sequence[str] = False,
+        dtype: str = "float32",
+        backend: str = "cpu",
+        threads: int | None = None,
+        memory: str = "full",
+        sizes: Mapping[str, int] | None = None,
         seed: int = 0,
-        **options: Any,
+        **settings: object,
     ):
-        self.stack = Stack(
-            cell, input_size, hidden_size, num_layers, bias, dropout, bidirectional, proj_size, **options
-        )
+        more: dict[str, Any] = {"merge": merge, "share_directions": share_directions, "residual": residual}
+        more |= {"go_backwards": go_backwards, "learn_initial": learn_initial, "return_all_states": return_all_states}
+        more |= {"dtype": dtype, "backend": backend, "threads": threads, "memory": memory, "sizes": sizes, **settings}
+        self.stack = Stack(cell, input_size, hidden_size, num_layers, bias, dropout, bidirectional, proj_size, **more)
         self.batch_first, self.seed, self.training, self.calls = batch_first, seed, True, 0
         self.params: dict[str, Array] = {}
         self.fixed: dict[str, Array] = {}
@@ -218,7 +232,7 @@ class Recurrent(Attributes):
             )
         (run, single), layers = self._run, self.stack.description
         names, lead = list(layers.outputs), (run.steps_taken, run.rows)
-        arrays = {} if dy is None else dict(zip(names, _as_many(dy, names, "dy")))
+        arrays = {} if dy is None else dict(zip(names, as_many(dy, names, "dy")))
         arrays = {
             n: self._time_first(f"gradient of output {n!r}", a, single) for n, a in arrays.items() if a is not None
         }
@@ -252,7 +266,7 @@ class Recurrent(Attributes):
             )
         inputs, single = self._inputs(x)
         total, rows = next(iter(inputs.values())).shape[:2]
-        ends = check_lengths(_lengths(lengths, single), total, rows)
+        ends = check_lengths(as_lengths(lengths, single), total, rows)
         # all of them are checked here: a window would take its part of too many
         restarts = check_resets(self._resets(resets, single), total, rows)
         first = None  # the seed of the first window
@@ -320,7 +334,7 @@ class Recurrent(Attributes):
         needed = [n for n in known if n in layers.required] or list(known)
         # what has a default may be left out
         expected = list(known) if isinstance(x, tuple) and len(x) == len(known) else needed
-        given = dict(x) if isinstance(x, Mapping) else dict(zip(expected, _as_many(x, expected, "x")))
+        given = dict(x) if isinstance(x, Mapping) else dict(zip(expected, as_many(x, expected, "x")))
         if unknown := [n for n in given if n not in known]:
             raise ShapeError(f"unknown input {', '.join(map(repr, unknown))}. This cell has: {', '.join(known)}.")
         arrays: dict[str, Array] = {}
@@ -354,7 +368,7 @@ class Recurrent(Attributes):
         before, counts = check_carried(layers, state, None if single else rows)
         restarts, weights = self._resets(resets, single), self.stack.weights(self.weights)
         steps, rows = check_inputs(layers, inputs)
-        ends, pieces = check_rows(layers, _lengths(lengths, single), restarts, steps, rows)
+        ends, pieces = check_rows(layers, as_lengths(lengths, single), restarts, steps, rows)
         numbers = seeds(seed)
         drawn, pins = numbers if training else None, pins_of(weights, inputs, before)
         return StackCall(weights, inputs, before, ends, pieces, steps, rows, drawn, counts, pins), single
@@ -384,17 +398,3 @@ class Recurrent(Attributes):
     def _state(self, states: tuple[Array, ...], single: bool) -> Any:
         ready = tuple(a[:, 0] if single else a for a in states)
         return ready[0] if len(ready) == 1 else ready
-
-
-def _as_many(value: Any, names: list[str], what: str) -> tuple[Any, ...]:
-    """The arrays of a tuple, or a single one; as many as there are names."""
-    given = value if isinstance(value, tuple) else (value,)
-    if len(given) != len(names):
-        form = f"one array ({names[0]})" if len(names) == 1 else f"a tuple of {len(names)} arrays ({', '.join(names)})"
-        raise ShapeError(f"{what} must be {form}; got {len(given)} array{'s' * (len(given) != 1)}.")
-    return given
-
-
-def _lengths(lengths: Any, single: bool) -> Any:
-    """Lengths as a Stack takes them: of one row without a batch axis a plain number will do."""
-    return [lengths] if single and isinstance(lengths, int | np.integer) and not isinstance(lengths, bool) else lengths

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from rnnspec.backends.brief import brief_repr
 from rnnspec.train.errors import TrainError
 
 Cursor = dict[str, int]
@@ -26,6 +27,8 @@ class Batch:
     lengths: np.ndarray | None = None
     given: np.ndarray | None = None  # ids [M, B] that a decoder reads, for tasks with one; `target` is then [M, B]
     carried: bool = False  # the rows go on where those of the batch before ended: the state is carried over
+
+    __repr__ = brief_repr
 
     @property
     def tokens(self) -> int:
@@ -47,6 +50,8 @@ class Shuffled:
     size: int
     seed: int
     _kept: dict[int, list[np.ndarray]] = field(default_factory=dict, repr=False)
+
+    __repr__ = brief_repr
 
     def __post_init__(self) -> None:
         if self.size < 1:

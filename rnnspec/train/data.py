@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rnnspec.backends.brief import brief_repr
 from rnnspec.train.errors import TrainError
 from rnnspec.train.tables import decoded, line_ends, read_bytes
 
@@ -60,6 +61,8 @@ class Corpus:
     train: np.ndarray  # [N]
     held_out: np.ndarray  # [M]
 
+    __repr__ = brief_repr
+
     @property
     def unigram_bits(self) -> float:
         """Entropy of the held-out characters without their order: no model that ignores context can
@@ -82,6 +85,8 @@ class Streams:
 
     inputs: np.ndarray
     labels: np.ndarray
+
+    __repr__ = brief_repr
 
     @property
     def length(self) -> int:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from rnnspec.backends.brief import brief_repr
 from rnnspec.train.batches import Batch, Cursor
 from rnnspec.train.config import TrainingConfig
 from rnnspec.train.model import Model, TrainedLayer
@@ -47,6 +48,8 @@ class Predictions:
     unit: str
     over_steps: bool = False
     axis: str = ""
+
+    __repr__ = brief_repr
 
 
 class TrainingProblem(Protocol):
