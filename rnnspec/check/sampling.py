@@ -105,14 +105,25 @@ def size_values(spec: Spec, values: Sequence[int] | Mapping[str, int]) -> dict[s
     return found
 
 
-def draw(spec: Spec, graph: Graph, shapes: Shapes, seed: int, dtype: str = "float64", margin: float = 0.0) -> Case:
+def draw(
+    spec: Spec,
+    graph: Graph,
+    shapes: Shapes,
+    seed: int,
+    dtype: str = "float64",
+    margin: float = 0.0,
+    gain: float = 1.0,
+) -> Case:
     """A case whose values are finite and whose comparisons are all decided by more than `margin`.
     spec, graph: the cell, and its forward graph; shapes: of the case; seed: of what is drawn;
-    dtype: of the arrays. Raises NoSampleError if no draw is such a case."""
+    dtype: of the arrays; gain: of parameters and states. Raises NoSampleError if no draw is such a case."""
     checked = switches(graph, spec.no_gradient) if margin else None
     reason = "its values are not finite"
     for attempt in range(ATTEMPTS):
         case = _draw(spec, graph, shapes, np.random.default_rng([seed, attempt]), positive=attempt % 4 == 3)
+        if gain != 1.0:
+            smaller = ({n: a * gain for n, a in group.items()} for group in (case.params, case.states))
+            case = replace(case, **dict(zip(("params", "states"), smaller)))
         case = case.map(lambda a: a.astype(dtype))
         probed = checked or graph
         given = (case.params, case.inputs, case.states, case.lengths)
