@@ -42,7 +42,7 @@ def _add_task(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tasks", action="store_true", help="print the tasks and exit")
     parser.add_argument(
         "--data", "--text", dest="data", metavar="FILE",
-        help="the task's own data (default: made, or for texts the manual behind Python's help(), 465,000 characters)",
+        help="the task's own data (default: made, for texts 465,000 characters of tales)",
     )  # fmt: skip
     parser.add_argument(
         "--set",
