@@ -232,8 +232,9 @@ state after every step, `final/NAME` [B, ...],
 that it can't try. `--require gradients,steps` makes a failure of what is not given; else the summary says of what
 nothing was said.
 
-`adapters.py` has adapters for a function of one step in NumPy or JAX, a torch module, a Keras layer, an ONNX model, a C function and a program in
-any language, with the signature in C and the JSON in their docstrings:
+`adapters.py` has adapters for a function of one step in NumPy or JAX, a torch module, a Keras layer,
+an ONNX model, a C function and a program in any language, with the signature in C and the JSON in
+their docstrings:
 
 ```python
 # my_module.py
@@ -242,8 +243,9 @@ from adapters import json_program
 my_adapter = json_program(["julia", "my_cell.jl"], timeout=60)
 ```
 
-Such a program is started once for each case. It reads one JSON object from its standard input, a case with the keys above, arrays as nested lists; it
-writes one to its standard output, {{"outputs/h": [[[0.5, ...]]], ...}} or {{"not_tried": "why"}}, and ends with exit status 0.
+Such a program is started once for each case. It reads one JSON object from its standard input, a
+case with the keys above, arrays as nested lists; it writes one to its standard output,
+{{"outputs/h": [[[0.5, ...]]], ...}} or {{"not_tried": "why"}}, and ends with exit status 0.
 
 `cases/*.npz` and `cases/*.json` hold the same: `given` and `expected`, in JSON as nested lists, numbers with 17 \
 digits.
