@@ -204,8 +204,8 @@ TABLES: Mapping[str, Sequence[str]] = {
 
 
 class Teller:
-    """Tells tales of one kind, from a seed. bits: of all choices so far; a model that knew the rules
-    would need at most so many for the text."""
+    """Tells tales of one kind, from a seed. bits: of all choices so far; a model that knew the
+    rules would need at most so many for the text."""
 
     def __init__(self, kind: str, seed: int = 0):
         self.openings, self.bits = KINDS[kind], 0.0

@@ -1,5 +1,5 @@
-"""Adapters of packs for other worlds: JAX, Keras, C, programs that speak JSON; and what is said when
-they fail, or give less than is required."""
+"""Adapters of packs for other worlds: JAX, Keras, C, programs that speak JSON; and what is said
+when they fail, or give less than is required."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What the README shows of files and commands is what there is: the whole language in one block, and
-what commands print."""
+"""What the README shows of files and commands is what there is: the whole language in one block,
+and what commands print."""
 
 from __future__ import annotations
 

@@ -94,8 +94,8 @@ def test_the_default_text_is_the_same_everywhere():
 
 
 def test_tales_keep_to_what_they_said():
-    """The person, the town and the things of the first line stand in those after it; a number that is
-    left is never more than there were."""
+    """Who a tale is about, and so he or she, holds to its end; a number that is left is never more
+    than there were."""
     from rnnspec.train.tales import KINDS, MEN, NUMBERS, WOMEN, tales
 
     for kind in KINDS:

@@ -234,9 +234,8 @@ def c_library(path, function, given, found, sizes):
         if call is None:
             raise NotImplementedError(f"{os.path.basename(path)} has no {function}_{case['dtype']}")
         states = {f"states/{n}": a for n, a in states_of(case).items()}
-        if unknown := [k for k in given if k not in case and k not in states] + [
-            k for k in found if k not in case["shapes"]
-        ]:
+        unknown = [k for k in given if k not in case | states] + [k for k in found if k not in case["shapes"]]
+        if unknown:
             raise Told(f"no case of this pack has {unknown[0]!r}: its README has the names")
         read = [np.array(states.get(k, case.get(k)), case["dtype"], order="C") for k in given]
         made = {k: np.full(case["shapes"][k], np.nan, case["dtype"]) for k in found}
@@ -244,8 +243,7 @@ def c_library(path, function, given, found, sizes):
         numbers = np.array([case["sizes"][n] for n in sizes], np.int64)
         call.restype = ctypes.c_int64
         code = call(
-            ctypes.c_int64(case["steps"]),
-            ctypes.c_int64(case["rows"]),
+            *(ctypes.c_int64(case[n]) for n in ("steps", "rows")),
             _address(numbers),
             _address(lengths),
             _addresses(read),
