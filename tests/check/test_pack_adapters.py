@@ -76,7 +76,7 @@ def test_a_wrong_step_in_jax_is_caught_in_its_gradients(pack):
 
 def test_kerass_weights_are_laid_out_as_its_variables_are():
     blocks = {"kernel.T": np.ones((8, 3)), "bias[1]": np.full(4, 1.0), "bias[0]": np.zeros(4), "gamma": np.ones(2)}
-    found = adapters._unpacked(blocks)
+    found = adapters.unpacked(blocks)
     assert found["kernel"].shape == (3, 8) and found["gamma"].shape == (2,)
     np.testing.assert_array_equal(found["bias"], [[0.0] * 4, [1.0] * 4])
 

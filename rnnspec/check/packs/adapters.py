@@ -154,7 +154,7 @@ def keras_layer(make, layout):
         ((_, x),) = part(case, "inputs").items()
         layer = make(case["sizes"], return_sequences=True, return_state=True, zero_output_for_mask=True)
         layer.build((rows, steps, x.shape[-1]))
-        blocks = _unpacked(part(case, f"packed/{layout}"))
+        blocks = unpacked(part(case, f"packed/{layout}"))
         for variable in layer.weights:
             variable.assign(blocks[variable.name])
         mask = np.arange(steps) < case.get("lengths", np.full(rows, steps))[:, None]
@@ -167,12 +167,12 @@ def keras_layer(make, layout):
     return adapter
 
 
-def _unpacked(blocks):
+def unpacked(blocks):
     """The blocks of a layout by the names of variables: "kernel.T" turned, "bias[0]" and "bias[1]"
     as rows of one."""
     found: dict = {}
     for key, array in sorted(blocks.items()):
-        name, turned, row = re.fullmatch(r"(\w+)(\.T)?(\[\d+\])?", key).groups()
+        name, turned, row = re.findall(r"^(\w+)(\.T)?(\[\d+\])?$", key)[0]
         found[name] = [*found.get(name, []), array] if row else array.T if turned else array
     return {name: np.stack(a) if isinstance(a, list) else a for name, a in found.items()}
 

@@ -47,7 +47,7 @@ PLANS = (
     CasePlan("one_unit", Shapes(3, 1, (1,)), ("initial-states",)),
     CasePlan("lengths", Shapes(6, 4, (3, 4, 2)), ("lengths",), (6, 1, 4, 3)),
     CasePlan("empty_row", Shapes(4, 3, (2, 3, 5)), ("initial-states", "lengths", "empty-rows"), (4, 0, 2)),
-    # more than the 16 numbers of the widest vectors there are, in every direction, and none a multiple
+    # more than the 16 numbers of the widest vectors, in every direction, and no multiple of them
     CasePlan("wide", Shapes(2, 18, (17, 19, 18)), ("initial-states",)),
     CasePlan("long", Shapes(200, 2, (2, 3, 2)), ("initial-states",)),
 )
@@ -155,7 +155,7 @@ class CaseMaker:
         return {f"given/{n}": a for n, a in given.items()} | {f"expected/{n}": a for n, a in found.items()}
 
 
-def _forward(graph: Graph, case: Case, **numbers: Numbers) -> reference.Trajectory:
+def _forward(graph: Graph, case: Case, **numbers: Any) -> reference.Trajectory:
     given = (case.params, case.inputs, case.states, case.lengths)
     return reference.forward(graph, *given, sizes=case.sizes, lead=case.lead, **numbers)
 
