@@ -131,8 +131,8 @@ def draw(
         rng = np.random.default_rng([seed, attempt, *drawn_before])
         case = _draw(spec, graph, shapes, rng, positive=attempt % 4 == 3)
         if gain != 1.0:
-            smaller = ({n: a * gain for n, a in group.items()} for group in (case.params, case.states))
-            case = replace(case, **dict(zip(("params", "states"), smaller)))
+            params, states = ({n: a * gain for n, a in group.items()} for group in (case.params, case.states))
+            case = replace(case, params=params, states=states)
         case = case.map(lambda a: a.astype(dtype))
         probed = checked or graph
         given = (case.params, case.inputs, case.states, case.lengths)
