@@ -43,8 +43,8 @@ def _add_task(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tasks", action="store_true", help="print the tasks and exit")
     parser.add_argument(
         "--data", "--text", dest="data", metavar="FILE",
-        help="the task's own data (default: made, or for texts the manual behind Python's help(), 465,000 characters;"
-        " --task supervised takes sequences and their targets, x and y of an .npz file)",
+        help="the task's own data (default: made, for texts 465,000 characters of tales; --task supervised takes"
+        " sequences and their targets, x and y of an .npz file)",
     )  # fmt: skip
     parser.add_argument(
         "--set",

@@ -13,14 +13,14 @@ know them. CPU, float32 and float64.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from rnnspec.interop.torch_calls import recurrent
 from rnnspec.interop.torch_cell import Cell
-from rnnspec.interop.torch_config import Config, describe
+from rnnspec.interop.torch_config import Config, check_backend, describe, with_nonlinearity
 from rnnspec.interop.torch_names import Names, call_in, in_torchs_order
 from rnnspec.interop.torch_stream import Stream, windows
 from rnnspec.layers.description import Cell as AnyCell
@@ -59,8 +59,18 @@ class Recurrent(Names):
         device: Any = None,
         dtype: torch.dtype | None = None,
         *,
+        nonlinearity: str | None = None,
+        merge: str = "concat",
+        share_directions: bool = False,
+        residual: bool = False,
+        go_backwards: bool = False,
+        learn_initial: bool = False,
+        return_all_states: bool | Sequence[str] = False,
+        backend: str = "cpu",
         threads: int | None = None,
-        **options: Any,
+        memory: str = "full",
+        sizes: Mapping[str, int] | None = None,
+        **settings: object,
     ):
         super().__init__()
         if not isinstance(batch_first, bool):
@@ -74,7 +84,11 @@ class Recurrent(Names):
             "proj_size": proj_size,
         }
         self.batch_first, self.threads = batch_first, threads
-        self._make(cell, given, options, num_layers, device, dtype)
+        check_backend(backend)
+        more: dict[str, Any] = {"merge": merge, "share_directions": share_directions, "residual": residual}
+        more |= {"go_backwards": go_backwards, "learn_initial": learn_initial, "return_all_states": return_all_states}
+        more |= {"memory": memory, "sizes": sizes}
+        self._make(cell, given, more, with_nonlinearity(cell, settings, nonlinearity), num_layers, device, dtype)
 
     def forward(self, input: Any, hx: Any = None, lengths: Any = None, resets: Any = None) -> Any:
         if isinstance(input, torch.fx.Proxy):
@@ -101,8 +115,8 @@ class Recurrent(Names):
         `steps`, so a backward pass and an update of the weights may follow; the state goes on
         without its gradient, so none crosses from one window to the one before. For layers that run
         forwards only. steps: of a window, the last may be shorter; the other arguments: of the
-        whole sequence, as of a call. Noise that is drawn once a sequence is so here. Raises ValueError,
-        ShapeError, and UnsupportedError for a PackedSequence.
+        whole sequence, as of a call. Noise that is drawn once a sequence is so here. Raises
+        ValueError, ShapeError, and UnsupportedError for a PackedSequence.
         """
         return windows(self, self.batch_first, input, steps, hx, lengths, resets)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from rnnspec.errors import ShapeError, UnsupportedError
 from rnnspec.interop import torch_eager
 from rnnspec.interop.torch_arguments import as_tensor, by_name
 from rnnspec.interop.torch_calls import recurrent
-from rnnspec.interop.torch_config import OPTIONS
+from rnnspec.interop.torch_config import OPTIONS, check_backend, with_nonlinearity
 from rnnspec.interop.torch_module import Weighted
 from rnnspec.layers.description import Cell as AnyCell
 
@@ -52,17 +52,24 @@ class Cell(Weighted):
         dtype: torch.dtype | None = None,
         *,
         proj_size: int = 0,
+        nonlinearity: str | None = None,
+        backend: str = "cpu",
         threads: int | None = None,
-        **options: Any,
+        memory: str = "full",
+        sizes: Mapping[str, int] | None = None,
+        **settings: object,
     ):
         super().__init__()
-        if unwanted := sorted(OF_LAYERS & options.keys()):
+        if unwanted := sorted(OF_LAYERS & settings.keys()):
             raise TypeError(f"{', '.join(unwanted)}: a Cell is one step of one layer; Recurrent takes these.")
         if isinstance(spec, list | tuple):
             raise TypeError("a Cell is of one cell; Recurrent takes a list, one for each layer.")
         given = {"input_size": input_size, "hidden_size": hidden_size, "bias": bias, "proj_size": proj_size}
         self.input_size, self.hidden_size, self.bias, self.threads = input_size, hidden_size, bias, threads
-        (layer,) = self._make(spec, given, options, 1, device, dtype, END).layers
+        check_backend(backend)
+        chosen = with_nonlinearity(spec, settings, nonlinearity)
+        more = {"memory": memory, "sizes": sizes}
+        (layer,) = self._make(spec, given, more, chosen, 1, device, dtype, END).layers
         self._once = [n for n, how in layer.spec.noise.items() if how.per != "step"]
         self._axes = len(layer.spec.inputs[layer.main])  # of an input of one row
         # of most cells the output is a state, and torch's give the states alone

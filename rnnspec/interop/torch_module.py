@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch._subclasses import FakeTensor
 
-from rnnspec.interop.torch_config import Config, config_of, dtype_name, take_backend, take_nonlinearity
+from rnnspec.interop.torch_config import Config, config_of, dtype_name
 from rnnspec.language.meaning.extras import ZERO
 from rnnspec.layers.description import Layers
 from rnnspec.layers.stack import Stack
@@ -58,17 +58,18 @@ class Weighted(torch.nn.Module):
         cell: Any,
         given: dict[str, Any],
         options: dict[str, Any],
+        settings: Mapping[str, Any],
         num_layers: int | None,
         device: Any,
         dtype: torch.dtype | None,
         end: str = "",
     ) -> Layers:
         """Sets config, settings and weights; returns what the layers are. given, options: as of
-        `config_of`; end: of the names in the Config, which the module's own do without."""
+        `config_of`; settings: choices and constants of the cells; end: of the names in the Config,
+        which the module's own do without."""
         kind = torch.get_default_dtype() if dtype is None else dtype
-        take_backend(options)
-        take_nonlinearity(cell, options)
-        stack = Stack(cell, num_layers=num_layers, dtype=dtype_name(kind), threads=self.threads, **given, **options)
+        chosen = {"dtype": dtype_name(kind), "threads": self.threads, **settings}
+        stack = Stack(cell, num_layers=num_layers, **given, **options, **chosen)
         self.config = config_of(stack.description, given, options)
         self._settings = settings_of(stack.description, given)
         self._named = {name: name.removesuffix(end) for name, _ in self.config.weights}

@@ -202,3 +202,8 @@ def check_rows(
         split = restarts is not None or (reverse and ends is not None)
         pieces[reverse] = cut(steps, rows, ends, restarts, reverse) if split else None
     return ends, pieces
+
+
+def as_lengths(lengths: Any, single: bool) -> Any:
+    """Lengths as a Stack takes them: of one row without a batch axis a plain number will do."""
+    return [lengths] if single and isinstance(lengths, int | np.integer) and not isinstance(lengths, bool) else lengths

@@ -19,6 +19,7 @@ from rnnspec.engine.noise import Seed, seeds
 from rnnspec.errors import ShapeError
 from rnnspec.language.spec import Spec
 from rnnspec.layers.arguments import (
+    as_lengths,
     as_many,
     check_carried,
     check_inputs,
@@ -94,12 +95,24 @@ class Recurrent(Attributes):
         bidirectional: bool = False,
         proj_size: int = 0,
         *,
+        merge: str = "concat",
+        share_directions: bool = False,
+        residual: bool = False,
+        go_backwards: bool = False,
+        learn_initial: bool = False,
+        return_all_states: bool | Sequence[str] = False,
+        dtype: str = "float32",
+        backend: str = "cpu",
+        threads: int | None = None,
+        memory: str = "full",
+        sizes: Mapping[str, int] | None = None,
         seed: int = 0,
-        **options: Any,
+        **settings: object,
     ):
-        self.stack = Stack(
-            cell, input_size, hidden_size, num_layers, bias, dropout, bidirectional, proj_size, **options
-        )
+        more: dict[str, Any] = {"merge": merge, "share_directions": share_directions, "residual": residual}
+        more |= {"go_backwards": go_backwards, "learn_initial": learn_initial, "return_all_states": return_all_states}
+        more |= {"dtype": dtype, "backend": backend, "threads": threads, "memory": memory, "sizes": sizes, **settings}
+        self.stack = Stack(cell, input_size, hidden_size, num_layers, bias, dropout, bidirectional, proj_size, **more)
         self.batch_first, self.seed, self.training, self.calls = batch_first, seed, True, 0
         self.params: dict[str, Array] = {}
         self.fixed: dict[str, Array] = {}
@@ -252,7 +265,7 @@ class Recurrent(Attributes):
         steps = check_window(self.stack.description, steps)
         inputs, single = self._inputs(x)
         total, rows = next(iter(inputs.values())).shape[:2]
-        ends = check_lengths(_lengths(lengths, single), total, rows)
+        ends = check_lengths(as_lengths(lengths, single), total, rows)
         # all of them are checked here: a window would take its part of too many
         restarts = check_resets(self._resets(resets, single), total, rows)
         first = None  # the seed of the first window
@@ -349,7 +362,7 @@ class Recurrent(Attributes):
         before, counts = check_carried(layers, state, None if single else rows)
         restarts, weights = self._resets(resets, single), self.stack.weights(self.weights)
         steps, rows = check_inputs(layers, inputs)
-        ends, pieces = check_rows(layers, _lengths(lengths, single), restarts, steps, rows)
+        ends, pieces = check_rows(layers, as_lengths(lengths, single), restarts, steps, rows)
         numbers = seeds(seed)
         drawn, pins = numbers if training else None, pins_of(weights, inputs, before)
         return StackCall(weights, inputs, before, ends, pieces, steps, rows, drawn, counts, pins), single
@@ -379,8 +392,3 @@ class Recurrent(Attributes):
     def _state(self, states: tuple[Array, ...], single: bool) -> Any:
         ready = tuple(a[:, 0] if single else a for a in states)
         return ready[0] if len(ready) == 1 else ready
-
-
-def _lengths(lengths: Any, single: bool) -> Any:
-    """Lengths as a Stack takes them: of one row without a batch axis a plain number will do."""
-    return [lengths] if single and isinstance(lengths, int | np.integer) and not isinstance(lengths, bool) else lengths

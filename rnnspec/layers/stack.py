@@ -62,10 +62,25 @@ class Stack(Attributes):
         dropout: float = 0.0,
         bidirectional: bool = False,
         proj_size: int = 0,
-        **options: Any,
+        *,
+        merge: str = "concat",
+        share_directions: bool = False,
+        residual: bool = False,
+        go_backwards: bool = False,
+        learn_initial: bool = False,
+        return_all_states: bool | Sequence[str] = False,
+        dtype: str = "float32",
+        backend: str = "cpu",
+        threads: int | None = None,
+        memory: str = "full",
+        sizes: Mapping[str, int] | None = None,
+        **settings: object,
     ):
+        more: dict[str, Any] = {"merge": merge, "share_directions": share_directions, "residual": residual}
+        more |= {"go_backwards": go_backwards, "learn_initial": learn_initial, "return_all_states": return_all_states}
+        more |= {"dtype": dtype, "backend": backend, "threads": threads, "memory": memory, "sizes": sizes, **settings}
         self.description = describe_layers(
-            cell, input_size, hidden_size, num_layers, bias, dropout, bidirectional, proj_size, **options
+            cell, input_size, hidden_size, num_layers, bias, dropout, bidirectional, proj_size, **more
         )
         self._recent: Recent[StackWeights] = Recent()
 

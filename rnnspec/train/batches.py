@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from rnnspec.backends.brief import brief_repr
 from rnnspec.train.errors import TrainError
 
 Cursor = dict[str, int]
@@ -27,6 +28,8 @@ class Batch:
     given: np.ndarray | None = None  # ids [M, B] that a decoder reads, for tasks with one; `target` is then [M, B]
     carried: bool = False  # the rows go on where those of the batch before ended: the state is carried over
     inputs: Mapping[str, np.ndarray] = field(default_factory=dict)  # the cell's other ones, [T, B, ...] by name
+
+    __repr__ = brief_repr
 
     @property
     def tokens(self) -> int:
@@ -48,6 +51,8 @@ class Shuffled:
     size: int
     seed: int
     _kept: dict[int, list[np.ndarray]] = field(default_factory=dict, repr=False)
+
+    __repr__ = brief_repr
 
     def __post_init__(self) -> None:
         if self.size < 1:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnspec.backends.brief import brief_repr
 from rnnspec.errors import RnnspecError
 from rnnspec.storage import archives, atomic, guarded
 from rnnspec.train.config import TrainingConfig
@@ -53,6 +54,8 @@ class Checkpoint:
     meta: Mapping[str, Any]
     arrays: Mapping[str, np.ndarray]
     plan: ModelPlan | None = None
+
+    __repr__ = brief_repr
 
     @property
     def memory(self) -> Mapping[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnspec.backends.brief import brief_repr
 from rnnspec.train.batches import Batch, Cursor
 from rnnspec.train.clip import clip_global_norm, clip_value, not_finite
 from rnnspec.train.config import TrainingConfig
@@ -48,6 +49,8 @@ class Best:
     value: float
     params: dict[str, np.ndarray]
 
+    __repr__ = brief_repr
+
 
 @dataclass
 class TrainingRun:
@@ -66,6 +69,8 @@ class TrainingRun:
     tokens: int = 0
     best: Best | None = None
     history: History = field(default_factory=History)
+
+    __repr__ = brief_repr
 
 
 @dataclass(frozen=True)

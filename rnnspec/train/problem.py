@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from rnnspec.backends.brief import brief_repr
 from rnnspec.train.batches import Batch, Cursor
 from rnnspec.train.config import TrainingConfig
 from rnnspec.train.model import MakeLayer, Model
@@ -53,6 +54,8 @@ class Predictions:
     unit: str
     over_steps: bool = False
     axis: str = ""
+
+    __repr__ = brief_repr
 
 
 class TrainingProblem(Protocol):
