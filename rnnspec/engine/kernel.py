@@ -18,7 +18,7 @@ from rnnspec.engine.initialise import initialise
 from rnnspec.engine.noise import Seed
 from rnnspec.engine.results import Gradients, Inference, Run, State, Taped, taped_counts
 from rnnspec.engine.spans import Pieces
-from rnnspec.engine.stream import Stepper, Stream, all_sizes
+from rnnspec.engine.stream import Stepper, Stream, all_sizes, whole_rows
 from rnnspec.engine.weights import Weights
 from rnnspec.errors import ShapeError
 from rnnspec.language.lift import lifted
@@ -332,19 +332,22 @@ class Kernel(ABC):
         """A sequence that arrives step by step: `stream.step(inputs)` for each, without planning,
         packing or allocating.
 
-        params: packed once, here; later changes are not seen. states: name -> [rows, ...] before
-        the first step, zero where left out, as for `forward`. rows: of the batch. sizes: those that
-        the shapes of params do not tell.
+        params: packed once, here; later changes are not seen until `stream.refresh(params)`.
+        states: name -> [rows, ...] before the first step, zero where left out, as for `forward`.
+        rows: of the batch. sizes: those that the shapes of params do not tell.
         """
-        if isinstance(rows, bool) or not isinstance(rows, int | np.integer) or rows < 0:
-            raise ValueError(f"rows must be a whole number of at least 0, got {rows!r}.")
-        weights = self.pack(params)
+        count, weights = whole_rows(rows), self.pack(params)
         whole = Sizes(all_sizes(self.cell, weights.held, sizes))
-        return Stream(self.cell, int(rows), whole, self._stepper(weights, int(rows), whole), states)
+        return Stream(self, self.cell, count, whole, self.stepper(weights, count, whole), states)
 
     @abstractmethod
-    def _stepper(self, weights: Weights, rows: int, sizes: Sizes) -> Stepper:
-        """Makes the Stepper that `stream` drives: `rows` rows, with these packed weights."""
+    def stepper(self, weights: Weights, rows: int, sizes: Sizes) -> Stepper:
+        """Makes the Stepper that `stream` drives: `rows` rows, with these packed weights, which
+        are not looked at again."""
+
+    @abstractmethod
+    def refresh(self, stepper: Any, weights: Weights) -> None:
+        """Has a Stepper of this kernel go on with other weights of the same sizes."""
 
 
 class PinnedOut(dict[str, Array]):

@@ -8,11 +8,13 @@ whole module, without its vectorisers: everything is vectors already.
 from __future__ import annotations
 
 import platform
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 
 import llvmlite.binding as llvm
 from llvmlite import ir
@@ -42,6 +44,16 @@ JOB = 14
 def host() -> Processor:
     """The processor that `cpu()` names: this machine's."""
     return processor(llvm.get_process_triple(), *cpu())
+
+
+@cache
+def brand() -> str:
+    """The processor's name, as its maker has it."""
+    try:
+        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(errors="replace"), re.MULTILINE)
+    except OSError:  # not Linux
+        found = None
+    return found[1].strip() if found else platform.processor() or platform.machine()
 
 
 @cache
