@@ -11,18 +11,19 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from rnnspec.backends.cpu.runtime import tile, vectors
+from rnnspec.backends.cpu.runtime import loops, vectors
 
 
 def best(function: Callable[[], object], budget: float = 0.4) -> float:
-    """Seconds of this thread in the fastest of as many calls as fit the budget: other people work
-    on the machine too."""
+    """Seconds of the fastest of as many calls as fit the budget: other people work on the machine
+    too. By the clock on the wall: a thread's own loses some of its time where they come between,
+    and the least of many is then too little."""
     function()
     times, end = [], time.perf_counter() + budget
     while time.perf_counter() < end or len(times) < 2:
-        start = time.thread_time()
+        start = time.perf_counter()
         function()
-        times.append(time.thread_time() - start)
+        times.append(time.perf_counter() - start)
     return min(times)
 
 
@@ -36,7 +37,7 @@ def peak(dtype: str) -> Callable[[], float]:
     def chains(tc, n, start):
         def codegen(context, builder, sig, args):
             x = vectors.spread(builder, args[1], vector.count)
-            sums = tile.loop(
+            sums = loops.loop(
                 builder,
                 args[0],
                 [x] * 12,

@@ -23,6 +23,7 @@ TITLES = {
     "memory": "Memory",
     "build": "Building and starting",
     "scaling": "Scaling",
+    "tiles": "Products",
     "cells": "All cells",
     "gates": "What gates cost and bring",
     "layers": "Layers in PyTorch",

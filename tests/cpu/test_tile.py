@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 from numba import njit
 
-from rnnspec.backends.cpu.machine import host, max_vectors
+from rnnspec.backends.cpu.machine import host
+from rnnspec.backends.cpu.processor import GROUPS, VECTORS
 from rnnspec.backends.cpu.runtime import simd
 from rnnspec.backends.cpu.runtime.addresses import runtime
 
 DTYPES = ["float32", "float64"]
 GUARD = 64
-ROWS = (0, 1, 5, 6, 7, 13)
+ROWS = (0, 1, 2, 5, 6, 7, 13)
 
 
 def call(address: int, *args: int) -> None:
@@ -85,9 +86,11 @@ class Panels:
     def reset(self) -> None:
         self.C.array[...] = self.start if self.init is self.C else np.nan
 
-    def run(self, row: int, rows: int) -> None:
-        for group in range(self.groups):
-            call(runtime(self.dtype).product, self.fields.ctypes.data, group, row, rows)
+    def run(self, row: int, rows: int, most: int = 1) -> None:
+        """`most` groups a call."""
+        for group in range(0, self.groups, most):
+            many = min(most, self.groups - group)
+            call(runtime(self.dtype).product, self.fields.ctypes.data, group, many, row, rows)
 
     def want(self) -> np.ndarray:
         result = np.array(self.start if self.init is self.C else np.full(self.start.shape, np.nan), np.float64)
@@ -117,32 +120,38 @@ def same(got: np.ndarray, want: np.ndarray, terms: int, dtype: str) -> bool:
 @pytest.mark.parametrize("init", ["itself", "bias", "rows"])
 @pytest.mark.parametrize("Ks", [(), (0,), (1,), (3, 17), (17, 0, 1, 3), (3, 1300, 0, 513, 5)])
 def test_product(dtype: str, init: str, Ks: tuple[int, ...]) -> None:
-    for V, rows, groups in combinations(range(1, max_vectors(host()) + 1), ROWS, (1, 3)):
+    for V, rows, groups in combinations(range(1, VECTORS + 1), ROWS, (1, 3, 7)):
         case = Panels(dtype, Ks, V, max(1, V - 1), groups, rows, init)
         case.run(0, rows)
         assert same(case.C.array, case.want(), sum(Ks), dtype), (V, rows, groups)
         assert case.C.intact()
+        one_by_one = case.C.array.copy()
+        for most in (2, GROUPS, 7):
+            case.reset()
+            case.run(0, rows, most)
+            assert case.C.array.tobytes() == one_by_one.tobytes(), (V, rows, groups, most)
+            assert case.C.intact()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("K", [17, 1700])  # 1700: longer than any block of k
 def test_rows_are_independent_and_bitwise_reproducible(dtype: str, K: int) -> None:
-    for V in range(1, max_vectors(host()) + 1):
-        case = Panels(dtype, (3, K), V, V, 2, 27, "itself")
+    for V in range(1, VECTORS + 1):
+        case = Panels(dtype, (3, K), V, V, 5, 27, "itself")
         case.run(0, 27)
         together = case.C.array.copy()
         assert same(together, case.want(), K + 3, dtype)
-        for pieces in ([1] * 27, [2, 3, 5, 7, 10], [4, 9, 6, 8]):
+        for pieces, most in combinations(([1] * 27, [2, 3, 5, 7, 10], [4, 9, 6, 8]), (1, GROUPS)):
             case.reset()
             for row, rows in zip(np.cumsum([0, *pieces[:-1]]), pieces, strict=True):
-                case.run(row, rows)
-            assert together.tobytes() == case.C.array.tobytes(), (V, pieces)
+                case.run(row, rows, most)
+            assert together.tobytes() == case.C.array.tobytes(), (V, pieces, most)
         case.operands[1].array[4, 2], case.operands[0].array[9, 1] = np.nan, np.inf
         case.reset()
         case.run(0, 27)
         others = [r for r in range(27) if r not in (4, 9)]
         assert np.array_equal(together[others], case.C.array[others], equal_nan=True)
-        written = slice(0, V * 2 * case.L)
+        written = slice(0, V * 5 * case.L)
         assert np.isnan(case.C.array[4, written]).all() and not np.isfinite(case.C.array[9, written]).any()
 
 
@@ -150,7 +159,7 @@ def test_rows_are_independent_and_bitwise_reproducible(dtype: str, K: int) -> No
 def test_outer(dtype: str) -> None:
     L = host().lanes[dtype]
     sizes = [*combinations((0, 1, 3, 17), (1, 5, 6, 7, 8, 13, 100), (L, 3 * L, 5 * L))]
-    sizes += [(600, 7, L), (3, 197, 4 * L), (3, 5, 256 + 3 * L), (9, 240, 2 * L), (300, 1, 0)]
+    sizes += [(600, 7, L), (3, 197, 4 * L), (3, 5, 256 + 3 * L), (9, 240, 2 * L), (300, 1, 0), (256, 191, 256)]
     scratch = Buffer((runtime(dtype).outer_scratch // np.dtype(dtype).itemsize,), dtype)
     for rows, M, N in sizes:
         A, B, C = [
@@ -159,7 +168,7 @@ def test_outer(dtype: str) -> None:
         ]
         want = C.array.astype(np.float64)
         want[:, :N] += A.array[:, :M].astype(np.float64).T @ B.array[:, :N]
-        call(runtime(dtype).outer, A.address, M + 3, B.address, N + 1, rows, M, N, C.address, N + 5, scratch.address, 0)
+        call(runtime(dtype).outer, A.address, M + 3, B.address, N + 1, rows, M, N, C.address, N + 5, scratch.address)
         assert close(C.array, want, rows, dtype), (rows, M, N)
         assert C.intact() and scratch.intact()
 
@@ -172,7 +181,7 @@ def test_outer_keeps_nan_in_its_row(dtype: str) -> None:
     ]
     A.array[3, 7], B.array[4, 1] = np.nan, np.inf
     scratch = Buffer((runtime(dtype).outer_scratch // np.dtype(dtype).itemsize,), dtype)
-    call(runtime(dtype).outer, A.address, 20, B.address, 2 * L, 9, 20, 2 * L, C.address, 2 * L, scratch.address, 0)
+    call(runtime(dtype).outer, A.address, 20, B.address, 2 * L, 9, 20, 2 * L, C.address, 2 * L, scratch.address)
     expected = np.zeros((20, 2 * L), bool)
     expected[7], expected[:, 1] = True, True
     assert (~np.isfinite(C.array) == expected).all()

@@ -24,7 +24,8 @@ from rnnspec.backends.cpu.emit.emission import Target
 from rnnspec.backends.cpu.emit.kernel import emit
 from rnnspec.backends.cpu.emit.texts import texts
 from rnnspec.backends.cpu.launch import rows, segments
-from rnnspec.backends.cpu.machine import host, max_vectors
+from rnnspec.backends.cpu.machine import host
+from rnnspec.backends.cpu.processor import VECTORS
 from rnnspec.check.run import PROPERTIES
 from rnnspec.check.shrink import attempt
 from rnnspec.check.subject import Subject, subject, with_kernel
@@ -250,7 +251,7 @@ def program_mutant(
     modes: tuple[str, ...] = ("forward", "infer"),
 ) -> Mutant:
     def make() -> Subject:
-        made, target = stages(spec_of(name)), Target(DTYPE.name, host().lanes[DTYPE.name], max_vectors(host()))
+        made, target = stages(spec_of(name)), Target(DTYPE.name, host().lanes[DTYPE.name], VECTORS)
         changed = {m: emit(change(getattr(made, m)), target, "mutant") for m in modes}
         for mode, text in changed.items():
             assert text != emit(getattr(made, mode), target, "mutant"), f"{what}: nothing changed in {mode}"

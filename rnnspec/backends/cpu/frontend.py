@@ -26,6 +26,9 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import PassManager
 from numba.core.target_extension import CPU, dispatcher_registry, jit_registry, target_override, target_registry
 
+from rnnspec.backends.cpu import machine
+from rnnspec.backends.cpu.processor import Processor
+
 TARGET = "rnnspec"
 
 
@@ -90,26 +93,32 @@ class _Machine(CPU):
 
 
 @cache
-def _contexts() -> tuple[_Typing, _Target]:
+def _registered() -> SimpleNamespace:
+    """Where intrinsics look for the contexts."""
     target_registry[TARGET], jit_registry[_Machine] = _Machine, numba.jit
+    found = SimpleNamespace(typing_context=None, target_context=None)
+    dispatcher_registry[_Machine] = SimpleNamespace(targetdescr=found)
+    return found
+
+
+@cache
+def _contexts(made: Processor) -> tuple[_Typing, _Target]:
+    """Those of each processor, for what an intrinsic is typed as depends on its lanes."""
     context = _Typing()
-    target = _Target(context, TARGET)
-    dispatcher_registry[_Machine] = SimpleNamespace(
-        targetdescr=SimpleNamespace(typing_context=context, target_context=target)
-    )
-    return context, target
+    return context, _Target(context, TARGET)
 
 
 def lower(functions: Mapping[str, Callable[..., None]]) -> list[str]:
     """The texts of LLVM modules with a C function for each of `functions`, by its name."""
     with global_compiler_lock:
-        _contexts()
+        found = _registered()
+        context, target = _contexts(machine.target())
+        found.typing_context, found.target_context = context, target
         with target_override(TARGET):
-            return [text for name, function in functions.items() for text in _lower(name, function)]
+            return [text for name, function in functions.items() for text in _lower(name, function, context, target)]
 
 
-def _lower(name: str, function: Callable[..., None]) -> list[str]:
-    context, target = _contexts()
+def _lower(name: str, function: Callable[..., None], context: _Typing, target: _Target) -> list[str]:
     flags = compiler.Flags()
     flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
     flags.nrt, flags.error_model = False, "numpy"

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -18,11 +20,14 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 
 from rnnspec.backends.cpu import foreign
+from rnnspec.backends.cpu.processor import Processor
 from rnnspec.storage.cache import cpu
 
 # of `outer`: rows summed in one go, columns of A and of B packed for them; 192 to 384 rows and 96
 # to 384 columns of A differ by 5 %
 BLOCK_K, BLOCK_M, BLOCK_N = 256, 96, 256
+# and elements between the columns of tiles, or all would fall on the same lines of the first cache
+APART = 16
 
 
 # which terms of a product count: all; those whose factor from A, or from B, is not 0. 0 * NaN is
@@ -35,17 +40,10 @@ ALL, WHERE_A, WHERE_B = 0, 1, 2
 JOB = 14
 
 
-ITEMSIZE = {"float32": 4, "float64": 8}
-
-
-@dataclass(frozen=True)
-class Host:
-    """What kernels must know of the machine: `lanes` of a vector by dtype, vector `registers`,
-    `fma`: multiply-add is one instruction."""
-
-    lanes: dict[str, int]
-    registers: int
-    fma: bool
+@cache
+def host() -> Processor:
+    """The processor that `cpu()` names: this machine's."""
+    return processor(llvm.get_process_triple(), *cpu())
 
 
 @cache
@@ -59,10 +57,13 @@ def brand() -> str:
 
 
 @cache
-def host() -> Host:
-    """The machine that `cpu()` names. LLVM is asked by compiling a multiply-add of 64 bytes and
-    looking at the registers it chose: names and feature lists (NUMBA_CPU_NAME, tuning that prefers
-    256 bits) then need no interpretation of ours."""
+def processor(triple: str, name: str, features: str = "") -> Processor:
+    """A processor by LLVM's names, this machine's or another.
+
+    LLVM is asked by compiling a multiply-add of 64 bytes and looking at the registers it chose:
+    names and feature lists (NUMBA_CPU_NAME, tuning that prefers 256 bits) then need no
+    interpretation of ours.
+    """
     wide = ir.VectorType(ir.FloatType(), 16)
     module = ir.Module()
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [wide.as_pointer()] * 3), "probe")
@@ -71,29 +72,40 @@ def host() -> Host:
     multiply_add = ir.Function(module, ir.FunctionType(wide, [wide] * 3), "llvm.fmuladd.v16f32")
     builder.store(builder.call(multiply_add, values), function.args[2], align=4)
     builder.ret_void()
-    text = _target_machine().emit_assembly(llvm.parse_assembly(str(module)))
+    text = _target_machine(triple, name, features).emit_assembly(llvm.parse_assembly(str(module)))
     size = 64 if "%zmm" in text else 32 if "%ymm" in text else 16
     x86 = "%xmm" in text or size > 16
-    return Host(
-        {name: size // n for name, n in ITEMSIZE.items()},
-        16 if x86 and size < 64 else 32,
-        "vfmadd" in text or "fmla" in text,
-    )
+    registers = 16 if x86 and size < 64 else 32
+    return Processor(triple, name, features, size, registers, "vfmadd" in text or "fmla" in text)
 
 
-def max_vectors(machine: Host) -> int:
-    """The most vectors side by side that `product` takes as one group."""
-    return 4 if machine.registers == 32 else 3
+_TARGET: ContextVar[Processor | None] = ContextVar("target", default=None)
 
 
-def _target_machine() -> llvm.TargetMachine:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    name, features = cpu()
-    triple = llvm.get_process_triple()
-    reloc = (
-        "static" if triple.startswith(("x86", "i386", "i686")) else "default"
-    )  # as Numba's: LLVM's linker in memory asks for it
+def target() -> Processor:
+    """The processor that code is being made for: `host()`, but within `made_for`."""
+    return _TARGET.get() or host()
+
+
+@contextmanager
+def made_for(other: Processor) -> Iterator[Processor]:
+    """Code that is made within is another processor's: to look at, for it cannot be loaded here."""
+    token = _TARGET.set(other)
+    try:
+        yield other
+    finally:
+        _TARGET.reset(token)
+
+
+def _target_machine(triple: str, name: str, features: str) -> llvm.TargetMachine:
+    if triple == llvm.get_process_triple():
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+    else:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+    x86 = triple.startswith(("x86", "i386", "i686"))
+    reloc = "static" if x86 else "default"  # as Numba's: LLVM's linker in memory asks for it
     return llvm.Target.from_triple(triple).create_target_machine(
         name, features, opt=3, reloc=reloc, codemodel="jitdefault", jit=True
     )
@@ -103,11 +115,30 @@ def object_file(texts: Sequence[str], names: Sequence[str], finished: Sequence[s
     """The machine code of LLVM modules linked together, of which the functions `names` can be
     called.
 
-    finished: modules that are written as well as LLVM could, but for unrolling. The work on the
-    many variants of a product costs more than all else.
+    finished: modules that are written as well as LLVM could. Its work on the many variants of a
+    product costs more than all else, and its unrolling of their loops asks for more registers than
+    there are: for Zen 3 a sum of most tiles stood in memory, at half the speed.
     """
-    machine = _target_machine()
+    machine, module = _compiled(texts, names, finished)
+    content = bytes(machine.emit_object(module))
+    foreign.refuse_others(foreign.undefined(content))
+    return content
+
+
+def assembly(texts: Sequence[str], names: Sequence[str], finished: Sequence[str] = ()) -> str:
+    """What `object_file` makes, for people and tests to read."""
+    machine, module = _compiled(texts, names, finished)
+    return str(machine.emit_assembly(module))
+
+
+def _compiled(
+    texts: Sequence[str], names: Sequence[str], finished: Sequence[str]
+) -> tuple[llvm.TargetMachine, llvm.ModuleRef]:
+    made = target()
+    machine = _target_machine(made.triple, made.name, made.features)
     module, rest = _linked(texts), [llvm.parse_assembly(text) for text in finished]
+    for part in (module, *rest):
+        part.triple, part.data_layout = made.triple, str(machine.target_data)
     _hide(module, names)
     options = llvm.create_pipeline_tuning_options(speed_level=2)  # 3 takes half as much again, for nothing
     options.loop_vectorization = options.slp_vectorization = False
@@ -115,16 +146,12 @@ def object_file(texts: Sequence[str], names: Sequence[str], finished: Sequence[s
     builder.getModulePassManager().run(module, builder)
     few = llvm.create_new_module_pass_manager()
     few.add_instruction_combine_pass()
-    few.add_loop_unroll_pass()
     few.add_simplify_cfg_pass()
     for part in rest:
-        part.triple, part.data_layout = module.triple, module.data_layout
         few.run(part, builder)
         module.link_in(part)
     _hide(module, names)
-    content = bytes(machine.emit_object(module))
-    foreign.refuse_others(foreign.undefined(content))
-    return content
+    return machine, module
 
 
 def _linked(texts: Sequence[str]) -> llvm.ModuleRef:
@@ -159,7 +186,10 @@ def load(name: str, content: bytes, functions: Iterable[str]) -> MachineCode:
     """The functions of an object file, in memory. name: a few words for people."""
     # sections may end up too far from each other there; as in Numba
     lmm = platform.machine().lower() in ("arm64", "aarch64")  # "ARM64" on Windows
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(), use_lmm=lmm)
+    here = host()
+    engine = llvm.create_mcjit_compiler(
+        llvm.parse_assembly(""), _target_machine(here.triple, here.name, here.features), use_lmm=lmm
+    )
     foreign.find(foreign.undefined(content))
     engine.add_object_file(llvm.ObjectFileRef.from_data(content))
     engine.finalize_object()

@@ -162,9 +162,10 @@ def _derivatives(known: Subject, shapes: Shapes) -> None:
 def _emit(made: Stages, dtype: str, mode: str) -> None:
     from rnnspec.backends.cpu.emit.emission import Target
     from rnnspec.backends.cpu.emit.kernel import emit
-    from rnnspec.backends.cpu.machine import host, max_vectors
+    from rnnspec.backends.cpu.machine import host
+    from rnnspec.backends.cpu.processor import VECTORS
 
-    ast.parse(emit(getattr(made, mode), Target(dtype, host().lanes[dtype], max_vectors(host())), "random"))
+    ast.parse(emit(getattr(made, mode), Target(dtype, host().lanes[dtype], VECTORS), "random"))
 
 
 def _kernels(known: Subject, dtype: str) -> None:

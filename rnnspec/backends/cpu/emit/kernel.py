@@ -13,7 +13,7 @@ from pprint import pformat
 from rnnspec.backends.cpu.emit.emission import HEADER, IMPORTS, Emission, Target
 from rnnspec.backends.cpu.emit.panels import all_panels, describe_panels, descriptor, split
 from rnnspec.backends.cpu.emit.stage import gradient, loop, whole
-from rnnspec.backends.cpu.machine import ALL, WHERE_A, WHERE_B
+from rnnspec.backends.cpu.machine import WHERE_A, WHERE_B
 from rnnspec.language.functions import PRIMITIVES
 from rnnspec.lowering.program import BufferPlace, OuterSum, Program
 from rnnspec.lowering.signature import gradient_sums, signature
@@ -211,13 +211,14 @@ def _carry(work: Emission, *, entering: bool) -> None:
 
 def _outer(work: Emission, outer: OuterSum) -> None:
     program, parameter, left, right = work.program, outer.parameter, outer.left, outer.right
-    kept = {None: ALL, "left": WHERE_A, "right": WHERE_B}[program.kept(outer)]
+    kept = {None: "", "left": f", {WHERE_A}", "right": f", {WHERE_B}"}[program.kept(outer)]
+    function = work.get("kept outer") if kept else "outer"
     height, width = size_of(program.graph, left), size_of(program.graph, right)
     a, b = work.address(program.places[left]), work.address(program.places[right])
     units = work.name(f"size {height}")
     work.line(f"first, end = {units} * part // parts, {units} * (part + 1) // parts")
     work.line(
-        f"invoke(outer, {a} + first * item, {work.pad(height)}, {b}, {work.pad(width)}, rows, end - first,"
+        f"invoke({function}, {a} + first * item, {work.pad(height)}, {b}, {work.pad(width)}, rows, end - first,"
         f" {work.pad(width)}, {work.get(f'gradient {parameter}')} + first * {work.pad(width)} * item,"
-        f" {work.pad(width)}, scratch, {kept})  # d_{parameter} += {left} {right}^T"
+        f" {work.pad(width)}, scratch{kept})  # d_{parameter} += {left} {right}^T"
     )

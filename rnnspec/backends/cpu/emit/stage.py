@@ -7,6 +7,7 @@ from rnnspec.backends.cpu.emit.emission import Emission
 from rnnspec.backends.cpu.emit.panels import descriptor, split
 from rnnspec.backends.cpu.emit.rowwise import rowwise
 from rnnspec.backends.cpu.machine import BLOCK_K
+from rnnspec.backends.cpu.processor import FEW_ROWS, side_by_side
 from rnnspec.lowering.program import Stage
 from rnnspec.lowering.signature import barriers, gradient_sums
 from rnnspec.symbolic.graph import operands, size_of
@@ -92,15 +93,19 @@ def _products(work: Emission, stage: Stage, number: int) -> int:
     panels, blocks = split(stage, work.target)
     padded, width = work.pad(stage.size), f"{blocks} * lanes" if blocks > 1 else "lanes"
     first, end = work.share(stage.size, blocks, bool(stage.sums))
-    with work.block(f"for turn in range({first}, {end}):"):
-        work.line(f"group = turn if t % 2 == 0 else {first} + {end} - 1 - turn")
+    narrowest = min(len(panel.accumulations) for panel in panels) * blocks
+    few = "".join(f"{side_by_side(narrowest, rows)} if count == {rows} else " for rows in range(1, FEW_ROWS + 1))
+    work.line(f"many = {few}{side_by_side(narrowest, FEW_ROWS + 1)}")
+    with work.block(f"for turn in range({first}, {end}, many):"):
+        work.line(f"groups = min(many, {end} - turn)")
+        work.line(f"group = turn if t % 2 == 0 else {first} + {end} - groups - turn")
         for panel in panels:
             values = ", ".join(a.value for a in panel.accumulations)
             function = work.get("kept product") if work.program.is_kept(panel) else "product"
-            work.line(f"invoke({function}, {descriptor(work, number)}, group, first, count)  # {values}")
+            work.line(f"invoke({function}, {descriptor(work, number)}, group, groups, first, count)  # {values}")
             number += 1
         if _is_pointwise(stage):
-            with work.block(f"for p in range(group * {width}, min({padded}, (group + 1) * {width}), lanes):"):
+            with work.block(f"for p in range(group * {width}, min({padded}, (group + groups) * {width}), lanes):"):
                 _unit_block(work, stage)
     return number
 

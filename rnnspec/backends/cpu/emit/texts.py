@@ -28,13 +28,13 @@ def texts(spec: Spec, dtype: str) -> Mapping[str, str]:
 
 @lru_cache(maxsize=256)
 def _texts(keyed: Keyed, dtype: str) -> Mapping[str, str]:
-    from rnnspec.backends.cpu.machine import host, max_vectors
+    from rnnspec.backends.cpu.machine import host
+    from rnnspec.backends.cpu.processor import VECTORS
     from rnnspec.storage.cache import uncollected
     from rnnspec.storage.texts import recall, remember
 
-    machine = host()
-    lanes, vectors = machine.lanes[dtype], max_vectors(machine)
-    key = hashlib.sha256(f"{keyed.digest} {generator_digest()} {dtype} {lanes} {vectors}".encode()).hexdigest()
+    lanes = host().lanes[dtype]
+    key = hashlib.sha256(f"{keyed.digest} {generator_digest()} {dtype} {lanes}".encode()).hexdigest()
     found = {mode: recall(f"{keyed.spec.name}_{mode}", key) for mode in MODES}
     if all(found.values()):
         return {mode: text for mode, text in found.items() if text}
@@ -43,7 +43,7 @@ def _texts(keyed: Keyed, dtype: str) -> Mapping[str, str]:
         from rnnspec.backends.cpu.emit.kernel import emit
 
         made = stages(keyed.spec)
-        target = Target(dtype, lanes, vectors)
+        target = Target(dtype, lanes, VECTORS)
         new = {mode: emit(getattr(made, mode), target, keyed.digest) for mode in MODES}
     for mode, text in new.items():
         remember(f"{keyed.spec.name}_{mode}", key, text)

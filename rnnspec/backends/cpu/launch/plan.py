@@ -125,6 +125,8 @@ def _static_fields(own: CpuCode, sizes: Mapping[str, int]) -> dict[str, int]:
     r = own.runtime
     outer, fold = (r.outer, r.fold) if own.layout["gradients"] else (0, 0)
     fields = {"product": r.product, "outer": outer, "gather": r.gather, "scatter": r.scatter, "fold": fold}
+    if "kept outer" in own.layout["fields"]:
+        fields["kept outer"] = r.kept_outer
     for f in own.layout["fields"]:
         if f.startswith("size "):
             width = evaluate_size(f.removeprefix("size "), sizes)

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 
-from rnnspec.backends.cpu.machine import BLOCK_K, BLOCK_M, BLOCK_N, ITEMSIZE
+from rnnspec.backends.cpu.machine import APART, BLOCK_K, BLOCK_M, BLOCK_N
 from rnnspec.backends.cpu.native import addresses, compiled
+from rnnspec.backends.cpu.processor import ITEMSIZE
 
 FUNCTIONS = ("product", "pack", "gather", "scatter", "clear")
 
@@ -35,6 +36,11 @@ class Runtime:
         return _addresses(self.dtype, ("outer", "fold"))[1]
 
     @property
+    def kept_outer(self) -> int:
+        """`outer` that can be told which terms count: compiled apart, for few cells need it."""
+        return _addresses(self.dtype, ("kept_outer",))[0]
+
+    @property
     def kept_product(self) -> int:
         """`product` without the terms whose factor from A is 0: compiled apart, for only weights
         that are not finite need it."""
@@ -42,7 +48,7 @@ class Runtime:
 
     @property
     def outer_scratch(self) -> int:
-        return BLOCK_K * (BLOCK_M + BLOCK_N) * ITEMSIZE[self.dtype]
+        return (BLOCK_K * (BLOCK_M + BLOCK_N) + APART * BLOCK_M) * ITEMSIZE[self.dtype]
 
 
 @dataclass(frozen=True)

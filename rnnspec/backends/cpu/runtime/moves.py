@@ -7,6 +7,7 @@ As in products.py these are texts that are compiled for each dtype, and intrinsi
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,11 +16,13 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from rnnspec.backends.cpu.machine import ITEMSIZE, JOB, host, max_vectors
+from rnnspec.backends.cpu.machine import JOB, host, target
+from rnnspec.backends.cpu.processor import ITEMSIZE
 from rnnspec.backends.cpu.runtime import products
+from rnnspec.backends.cpu.runtime.loops import loop
+from rnnspec.backends.cpu.runtime.outer_tile import rows_ahead
 from rnnspec.backends.cpu.runtime.simd import at, copy, erase, get, load, pointer_int, store
 from rnnspec.backends.cpu.runtime.simd import pointer32 as pointer
-from rnnspec.backends.cpu.runtime.tile import loop
 from rnnspec.backends.cpu.runtime.vectors import I32, I64, load_vector, store_vector, vector_of
 
 # what the texts below see, with `pointer` above: as they stand they are for float32
@@ -175,21 +178,28 @@ def source(dtype: str, functions: Sequence[str]) -> str:
     """The text of a module with some of the runtime's functions for "float32" or "float64"
     (compiled by addresses.py)."""
     written = {**vars(products), **globals()}
-    bits = 8 * ITEMSIZE[dtype]
+    bits, lanes = 8 * ITEMSIZE[dtype], target().lanes[dtype]
     header = f'''"""The CPU runtime for {dtype}: functions of rnnspec.backends.cpu.runtime.products and moves."""
 from numba import njit
 from rnnspec.backends.cpu.runtime.moves import JOB, copy_steps, transpose
 from rnnspec.backends.cpu.runtime.simd import at, copy, erase, get, load, max, min, pointer_int, store
 from rnnspec.backends.cpu.runtime.simd import pointer{bits} as pointer
-from rnnspec.backends.cpu.machine import ALL, BLOCK_K, BLOCK_M, BLOCK_N, WHERE_A, WHERE_B
-from rnnspec.backends.cpu.runtime.products import PRODUCT_K
-from rnnspec.backends.cpu.runtime.tile import kept_tile, most_rows, not_finite, outer_tile, product_tile
-LANES, MAX_VECTORS = {host().lanes[dtype]}, {max_vectors(host())}
+from rnnspec.backends.cpu.machine import ALL, APART, BLOCK_K, BLOCK_M, BLOCK_N, WHERE_A, WHERE_B
+from rnnspec.backends.cpu.processor import VECTORS
+from rnnspec.backends.cpu.runtime.outer_tile import copy_vectors, kept_outer_tiles, not_finite
+from rnnspec.backends.cpu.runtime.outer_tile import outer_columns, outer_tiles
+from rnnspec.backends.cpu.runtime.tile import kept_tiles, most_groups, most_rows, product_tiles
+LANES, PRODUCT_K, OUTER_VECTORS = {lanes}, {target().product_terms}, {target().outer_vectors}
+AHEAD = {rows_ahead(lanes)}
 '''
     texts = {name: inspect.getsource(function) for name, function in written.items() if name in functions}
     if "kept_product" in functions:
         plain = inspect.getsource(products.product)
         texts["kept_product"] = plain.replace("def product(", "def kept_product(").replace(
-            "product_tile(", "kept_tile("
+            "product_tiles(", "kept_tiles("
         )
+    if "kept_outer" in functions:
+        plain = inspect.getsource(products.outer).replace("def outer(", "def kept_outer(")
+        kept = plain.replace("scratch):", "scratch, kept):").replace("outer_tiles(", "kept_outer_tiles(")
+        texts["kept_outer"] = re.sub(r" *found = .*\n", products.FOUND, kept)
     return header + "".join(f'\n\n@njit(error_model="numpy")\n{texts[name]}' for name in functions)

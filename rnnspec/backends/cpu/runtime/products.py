@@ -11,21 +11,21 @@ pointers.
 
 from __future__ import annotations
 
-from rnnspec.backends.cpu.machine import ALL, BLOCK_K, BLOCK_M, BLOCK_N, WHERE_A, WHERE_B, host, max_vectors
-from rnnspec.backends.cpu.runtime.simd import at, copy, get, load, min, pointer_int, store
+from rnnspec.backends.cpu.machine import ALL, APART, BLOCK_K, BLOCK_M, BLOCK_N, host
+from rnnspec.backends.cpu.processor import VECTORS
+from rnnspec.backends.cpu.runtime.outer_tile import copy_vectors, outer_columns, outer_tiles, rows_ahead
+from rnnspec.backends.cpu.runtime.simd import at, get, min, pointer_int
 from rnnspec.backends.cpu.runtime.simd import pointer32 as pointer
-from rnnspec.backends.cpu.runtime.tile import most_rows, not_finite, outer_tile, product_tile
+from rnnspec.backends.cpu.runtime.tile import most_groups, most_rows, product_tiles
 
-# of `product`: terms of a panel that all rows pass before the next ones; at K = 4096 blocks of 128
-# or none at all cost a third
-PRODUCT_K = 512
 # what the texts below see, with `pointer` above: as they stand they are for float32
-LANES, MAX_VECTORS = host().lanes["float32"], max_vectors(host())
+LANES, PRODUCT_K, OUTER_VECTORS = host().lanes["float32"], host().product_terms, host().outer_vectors
+AHEAD = rows_ahead(LANES)
 
 
-def product(desc, group, row, rows):
+def product(desc, group, groups, row, rows):
     """C[rows, V vectors] = init + the sum over segments of A_s[rows, K_s] @ panel_s[K_s, V *
-    LANES], for one group of vectors.
+    LANES], for `groups` groups of vectors from `group` on.
 
     desc: int64 fields, strides in elements.
       0 segments, 1 panels, 2 their group stride, 3 V of every group but the last,
@@ -37,85 +37,93 @@ def product(desc, group, row, rows):
     Panels of a group: one segment after the other, each K_s rows of V * LANES elements.
     """
     fields = pointer_int(desc)
-    vectors = get(fields, 4) if group == get(fields, 5) else get(fields, 3)
-    panel = at(pointer(get(fields, 1)), group * get(fields, 2))
-    shift = group * get(fields, 8)
-    most = most_rows(vectors)
-    tiles = (rows + most - 1) // most
-    segments, s, k0, more, width = get(fields, 0), 0, 0, 0, vectors * LANES
-    # one block of K after another: of a long segment, or as many segments as are short
-    while s < segments or more == 0:
-        K = get(fields, 50 + 4 * s) - k0 if s < segments else 0
-        whole, count = min(1, segments), 0
-        if tiles > 2 and K > PRODUCT_K + PRODUCT_K // 2:
-            K = count = 1 * PRODUCT_K  # a constant alone would be its type
-        elif k0 > 0:
-            count = K
-        else:
-            while s + whole < segments and (
-                tiles <= 2 or K + get(fields, 50 + 4 * (s + whole)) <= PRODUCT_K + PRODUCT_K // 2
-            ):
-                K += get(fields, 50 + 4 * (s + whole))
-                whole += 1
-        ahead, ahead_step, done = at(panel, K * width), (width + tiles - 1) // tiles, 0
-        while done < rows:
-            left = (rows - done + most - 1) // most
-            n = (rows - done + left - 1) // left
-            product_tile(n, vectors, fields, panel, shift, row + done, s, whole, k0, count, more, ahead, ahead_step)
-            ahead = at(ahead, K * ahead_step)
-            done += n
-        panel, more = at(panel, K * width), 1
-        if count > 0 and k0 + count < get(fields, 50 + 4 * s):
-            k0 += count
-        else:
-            s, k0 = s + whole, 0
+    end = group + groups if rows > 0 else group
+    while group < end:
+        vectors, many = get(fields, 3), end - group
+        if vectors != get(fields, 4) and end > get(fields, 5):  # the last group has a tile of its own
+            if many > 1:
+                many -= 1
+            else:
+                vectors = get(fields, 4)
+        many = most_groups(rows, vectors, many)
+        panel = at(pointer(get(fields, 1)), group * get(fields, 2))
+        few = rows <= 2 * most_rows(vectors * many)  # tiles
+        segments, s, k0, more, width = get(fields, 0), 0, 0, 0, vectors * LANES
+        # one block of K after another: of a long segment, or as many segments as are short
+        while s < segments or more == 0:
+            K = get(fields, 50 + 4 * s) - k0 if s < segments else 0
+            whole, count = min(1, segments), 0
+            if not few and K > PRODUCT_K + PRODUCT_K // 2:
+                K = count = 1 * PRODUCT_K  # a constant alone would be its type
+            elif k0 > 0:
+                count = K
+            else:
+                while s + whole < segments and (
+                    few or K + get(fields, 50 + 4 * (s + whole)) <= PRODUCT_K + PRODUCT_K // 2
+                ):
+                    K += get(fields, 50 + 4 * (s + whole))
+                    whole += 1
+            product_tiles(rows, vectors, many, fields, panel, group, row, s, whole, k0, count, more, K)
+            panel, more = at(panel, K * width), 1
+            if count > 0 and k0 + count < get(fields, 50 + 4 * s):
+                k0 += count
+            else:
+                s, k0 = s + whole, 0
+        group += many
 
 
-def outer(a, a_row, b, b_row, rows, M, N, c, c_row, scratch, kept):
+def outer(a, a_row, b, b_row, rows, M, N, c, c_row, scratch):
     """C[M, N] += the sum over rows k of A[k, m] * B[k, n]; N a multiple of LANES, M any; scratch:
     Runtime.outer_scratch bytes.
 
-    kept: which terms count, ALL, WHERE_A or WHERE_B; where all others are finite that makes no
-    difference, and the tiles that look at every factor are left alone.
-
-    Rows in blocks, each summed from zero and added to C. B becomes panels. A piece of A is copied
-    so that its rows lie close together, unless it is used but once; the copy also spares reading
-    past the end of A in a tile that isn't full.
+    Rows in blocks, each summed from zero and added to C. B becomes panels. Columns of A are copied
+    for the tiles, unless they are used but once or twice: where they stand every k is another line
+    of the first cache, where the panel is to stay. A tile that isn't full needs the copy, not to
+    read past the end of A.
     """
     blocks = (rows + BLOCK_K - 1) // BLOCK_K
     for i in range(blocks):
         k0 = rows * i // blocks
         K = rows * (i + 1) // blocks - k0
         found = 1 * ALL  # a constant alone would be its type
+        for n0 in range(0, N, BLOCK_N):
+            total = min(N - n0, BLOCK_N) // LANES
+            widest = 1 * VECTORS if N <= 2 * VECTORS * LANES else 1 * OUTER_VECTORS
+            panels = (total + widest - 1) // widest
+            most = most_rows((total + panels - 1) // panels)
+            for m0 in range(0, M, BLOCK_M):
+                live = min(BLOCK_M, M - m0)
+                piece, copied = at(pointer(a), k0 * a_row + m0), at(pointer(scratch), BLOCK_K * BLOCK_N)
+                # columns of A, of which those from here on are copied
+                first = live // most * most if panels <= 2 else 0
+                step = K * most + APART
+                outer_columns(most, copied, step, at(piece, first), a_row, K, live - first)
+                ahead, turn = at(piece, BLOCK_M if m0 + BLOCK_M < M else K * a_row - m0), 0
+                for p in range(panels):
+                    before = total * p // panels
+                    n, vectors = n0 + before * LANES, total * (p + 1) // panels - before
+                    panel, to = at(pointer(scratch), before * LANES * K), at(pointer(c), m0 * c_row + n)
+                    if b_row == vectors * LANES:
+                        panel = at(pointer(b), k0 * b_row)  # it lies as a panel does
+                    elif m0 == 0:
+                        copy_vectors(panel, at(pointer(b), k0 * b_row + n), b_row, K, vectors)
+                    outer_tiles(
+                        found, most, vectors, piece, a_row, most, panel, K, to, c_row, first, ahead, a_row, turn
+                    )
+                    to, turn = at(to, first * c_row), turn + first // most
+                    outer_tiles(
+                        found, most, vectors, copied, most, step, panel, K, to, c_row, live - first, ahead, a_row, turn
+                    )
+                    turn += (live - first + most - 1) // most
+
+
+# `outer` with one more argument, kept: which terms count, ALL, WHERE_A or WHERE_B. Where all others
+# are finite that makes no difference, and the tiles that look at every factor are left alone. The
+# line of `found` becomes
+FOUND = """\
+        found = 1 * ALL
         if kept == WHERE_A and not_finite(at(pointer(b), k0 * b_row), b_row, K, N) != 0:
             found = kept
         if kept == WHERE_B and not_finite(at(pointer(a), k0 * a_row), a_row, K, M) != 0:
             found = kept
-        for n0 in range(0, N, BLOCK_N):
-            n_end = min(N, n0 + BLOCK_N)
-            for m0 in range(0, M, BLOCK_M):
-                live = min(BLOCK_M, M - m0)
-                piece, piece_row = at(pointer(a), k0 * a_row + m0), a_row
-                if N > MAX_VECTORS * LANES or live % most_rows(N // LANES) != 0:
-                    copied = at(pointer(scratch), BLOCK_K * BLOCK_N)
-                    piece_row = 1 * BLOCK_M  # a constant alone would be its type
-                    for k in range(K):
-                        copy(at(copied, k * BLOCK_M), at(piece, k * a_row), live)
-                    piece = copied
-                n = n0
-                while n < n_end:
-                    left = (n_end - n) // LANES
-                    pieces = (left + MAX_VECTORS - 1) // MAX_VECTORS
-                    vectors = (left + pieces - 1) // pieces
-                    panel = at(pointer(scratch), (n - n0) * K)
-                    if b_row == vectors * LANES:
-                        panel = at(pointer(b), k0 * b_row)  # it lies as a panel does
-                    elif m0 == 0:
-                        for k in range(K):
-                            for j in range(0, vectors * LANES, LANES):
-                                store(panel, k * vectors * LANES + j, load(pointer(b), (k0 + k) * b_row + n + j))
-                    most = most_rows(vectors)
-                    for m in range(0, live, most):
-                        target = at(pointer(c), (m0 + m) * c_row + n)
-                        outer_tile(found, vectors, at(piece, m), piece_row, panel, K, target, c_row, live - m)
-                    n += vectors * LANES
+"""

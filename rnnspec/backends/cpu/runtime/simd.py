@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from rnnspec.backends.cpu.machine import target
 from rnnspec.backends.cpu.runtime.vector_math import PRIMITIVES
 from rnnspec.backends.cpu.runtime.vectors import (
     I32,
@@ -350,7 +350,7 @@ def wait(tc, barrier, parts, yielding):
         builder.branch(done)
         builder.position_at_end(spin)
         spins = builder.phi(I64)
-        if llvm.get_process_triple().startswith(("x86", "i386", "i686")):
+        if target().triple.startswith(("x86", "i386", "i686")):
             builder.call(
                 cgutils.get_or_insert_function(
                     builder.module, ir.FunctionType(ir.VoidType(), []), "llvm.x86.sse2.pause"

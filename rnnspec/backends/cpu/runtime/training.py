@@ -16,8 +16,10 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from rnnspec.backends.cpu.machine import ITEMSIZE, host
+from rnnspec.backends.cpu.machine import host, target
+from rnnspec.backends.cpu.processor import ITEMSIZE
 from rnnspec.backends.cpu.runtime import simd
+from rnnspec.backends.cpu.runtime.loops import loop
 from rnnspec.backends.cpu.runtime.simd import (
     at,
     copy,
@@ -34,7 +36,6 @@ from rnnspec.backends.cpu.runtime.simd import (
 )
 from rnnspec.backends.cpu.runtime.simd import number32 as number
 from rnnspec.backends.cpu.runtime.simd import pointer32 as pointer
-from rnnspec.backends.cpu.runtime.tile import loop
 from rnnspec.backends.cpu.runtime.vectors import I64, load_vector, vector_of
 
 # what the texts below see, with `pointer` and `number` above: as they stand they are for float32
@@ -166,7 +167,7 @@ from rnnspec.backends.cpu.runtime.simd import at, copy, erase, get, load, load_o
 from rnnspec.backends.cpu.runtime.simd import number{bits} as number, pointer{bits} as pointer
 from rnnspec.backends.cpu.runtime.simd import select, sqrt, store, store_one
 from rnnspec.backends.cpu.runtime.training import put_squares
-LANES = {host().lanes[dtype]}
+LANES = {target().lanes[dtype]}
 '''
     return header + "".join(
         f'\n\n@njit(error_model="numpy")\n{inspect.getsource(globals()[name])}' for name in functions

@@ -23,7 +23,7 @@ from numba.core.datamodel import models
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import lower_builtin, register_model
 
-from rnnspec.backends.cpu.machine import host
+from rnnspec.backends.cpu.machine import target
 
 I1, I32, I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
 SCALARS = {"float32": ir.FloatType(), "float64": ir.DoubleType()}
@@ -33,7 +33,7 @@ class VecType(types.Type):
     """A vector of numbers that fills one register."""
 
     def __init__(self, dtype: types.Float):
-        self.dtype, self.lanes = dtype, host().lanes[dtype.name]
+        self.dtype, self.lanes = dtype, target().lanes[dtype.name]
         super().__init__(name=f"Vec({dtype.name} x {self.lanes})")
 
 
@@ -41,7 +41,7 @@ class MaskType(types.Type):
     """One truth value for each lane of Vec(dtype)."""
 
     def __init__(self, dtype: types.Float):
-        self.dtype, self.lanes = dtype, host().lanes[dtype.name]
+        self.dtype, self.lanes = dtype, target().lanes[dtype.name]
         super().__init__(name=f"Mask({dtype.name} x {self.lanes})")
 
 
@@ -54,7 +54,7 @@ def mask(dtype: types.Float) -> MaskType:
 
 
 def vector_of(dtype: types.Float) -> ir.VectorType:
-    return ir.VectorType(SCALARS[dtype.name], host().lanes[dtype.name])
+    return ir.VectorType(SCALARS[dtype.name], target().lanes[dtype.name])
 
 
 @register_model(VecType)
