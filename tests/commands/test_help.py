@@ -20,7 +20,7 @@ def printed(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
 def test_the_language(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, "help", "language")
     lines = text.splitlines()
-    assert "    inputs: {x: D}" in text and "4. `+ - * / **` are element by element" in text
+    assert "    inputs: {u: K, dt: [], xi: H}" in text and "4. `+ - * / **` are element by element" in text
     assert "1. Time is written." in text and "**Time" not in text and "```" not in text and "](" not in text
     assert all(len(line) <= 80 for line in lines if not line.startswith("    gru.yaml:"))
 

@@ -228,7 +228,7 @@ def test_every_cell_is_a_layer(name, bias):
     assert dx.shape == x.shape and (dx[1, 3:] == 0).all()
     assert {n: g.shape for n, g in layer.grads.items()} == {n: p.shape for n, p in layer.params.items()}
     assert_same(layer.infer(x, lengths=[5, 3])[0], y)
-    assert repr(layer) == f"Recurrent('{name}', 3, 4, dtype='float64')"
+    assert repr(layer) == f"Recurrent('{name}', 3, 4, batch_first=True, dtype='float64')"
 
 
 def test_two_outputs_are_a_tuple():
