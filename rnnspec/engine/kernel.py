@@ -9,18 +9,19 @@ from typing import Any
 import numpy as np
 from numpy import ndarray as Array
 
-from rnnspec.backends.pins import Pins
 from rnnspec.engine import arrays as checked
+from rnnspec.engine.apart import apart, named_in
 from rnnspec.engine.call import Call, Cell, parameters, parameters_with_noise, sequence
 from rnnspec.engine.derived import Derived
+from rnnspec.engine.directions import Directions, directions
 from rnnspec.engine.frozen import Frozen, Sizes
 from rnnspec.engine.initialise import initialise
 from rnnspec.engine.noise import Seed
-from rnnspec.engine.results import Gradients, Inference, Run, State, Taped, taped_counts
+from rnnspec.engine.results import Gradients, Inference, Jvp, Run, State, Taped, taped_counts
 from rnnspec.engine.spans import Pieces
 from rnnspec.engine.stream import Stepper, Stream, all_sizes
 from rnnspec.engine.weights import Weights
-from rnnspec.errors import ShapeError
+from rnnspec.errors import ShapeError, UnsupportedError
 from rnnspec.language.lift import lifted
 from rnnspec.language.sizes import check_size_value, sizes_in, with_default_sizes
 from rnnspec.language.spec import STEP, Shape, Spec
@@ -265,6 +266,38 @@ class Kernel(ABC):
     def run_infer(self, call: Call, out: Mapping[str, Array] | None = None) -> Inference:
         """`infer` of arguments that are ready; see `run_forward`."""
 
+    def jvp(
+        self,
+        params: Mapping[str, Any] | Weights,
+        inputs: Mapping[str, Any],
+        states: Mapping[str, Any] | None = None,
+        lengths: Any = None,
+        *,
+        tangent_params: Mapping[str, Any] | None = None,
+        tangent_inputs: Mapping[str, Any] | None = None,
+        tangent_states: Mapping[str, Any] | None = None,
+        noise: Seed | str | None = None,
+        steps: int | None = None,
+        rows: int | None = None,
+    ) -> Jvp:
+        """Runs a sequence, and its derivative along a direction of parameters, inputs and initial
+        states (forward mode): J v, for `backward`'s J.T u.
+
+        tangent_params, tangent_inputs, tangent_states: name -> the direction, of the shape of what
+            it is a direction of; zero where left out. With an axis of K before (the first, as with
+            jax.vmap), of all of them, they are K directions at once, and so are the results: a
+            product with K directions is one product of K columns.
+
+        All else is as for `forward`. At a kink a direction is multiplied by the slope that
+        `backward` has there. Raises ShapeError, DtypeError, UnsupportedError on a GPU.
+        """
+        call = self.call(params, inputs, states, lengths, noise=noise, steps=steps, rows=rows)
+        return self.run_jvp(call, directions(self.cell, call, tangent_params, tangent_inputs, tangent_states))
+
+    def run_jvp(self, call: Call, along: Directions) -> Jvp:
+        """`jvp` of arguments that are ready; see `run_forward`."""
+        raise UnsupportedError(f"{self!r} has no jvp: compile the cell with backend='cpu'.")
+
     def backward(
         self,
         run: Run,
@@ -289,7 +322,7 @@ class Kernel(ABC):
             raise ValueError("this run was made by another kernel; call that kernel's backward.")
         if out:
             given = {"the gradient of output": outputs, "the gradient of final state": final}
-            checked.check_apart(out, {**_named_in(given), **run.saved.read_again})
+            checked.check_apart(out, {**named_in(given), **run.saved.read_again})
         return self._backward(run, outputs, final, out)
 
     @abstractmethod
@@ -345,30 +378,6 @@ class Kernel(ABC):
     @abstractmethod
     def _stepper(self, weights: Weights, rows: int, sizes: Sizes) -> Stepper:
         """Makes the Stepper that `stream` drives: `rows` rows, with these packed weights."""
-
-
-class PinnedOut(dict[str, Array]):
-    """`out` as a caller gave it, in a dict that nobody else changes."""
-
-    def __init__(self, out: Mapping[str, Array]):
-        super().__init__(out)
-        self.pins = Pins([array for array in self.values() if isinstance(array, Array)])
-
-
-def apart(out: Mapping[str, Array] | None, call: Call) -> Mapping[str, Array] | None:
-    """`out` as it is, and pinned. Raises ShapeError where it shares memory with itself or with an
-    argument."""
-    if not out:
-        return out
-    params = {} if isinstance(call.params, Weights) else call.params  # those have memory of their own
-    held = PinnedOut(out)
-    checked.check_apart(held, _named_in({"parameter": params, "input": call.inputs, "state": call.states}))
-    return held
-
-
-def _named_in(groups: Mapping[str, Mapping[str, Any] | None]) -> dict[str, Any]:
-    """The arrays of several groups, each under what it is called in messages."""
-    return {f"{kind} {name!r}": array for kind, arrays in groups.items() for name, array in (arrays or {}).items()}
 
 
 def whole_threads(threads: int | None) -> int | None:

@@ -30,7 +30,7 @@ class Signature:
     which part of it. flops: pairs of sizes whose products, doubled, are the work for one row; step:
     those of the products in the loop. barriers: how often in a step parts of a block wait. columns:
     the names of what there is of for each column, by kind ("buffers", "inputs", "outputs", "states",
-    "parameters"), and the "flops" of each; empty where there is nothing.
+    "parameters"), and the "flops" and "step" of one; empty where there is nothing.
     """
 
     reverse: bool
@@ -123,6 +123,7 @@ def _columns(program: Program) -> dict[str, Any]:
         "states": tuple(s for s, place in histories.items() if program.is_columned(place)),
         "parameters": tuple(s for s, n in graph.reads("parameter").items() if n in columned),
         "flops": _products(program, program.stages(), columned=True),
+        "step": _products(program, program.loop, columned=True),
     }
 
 

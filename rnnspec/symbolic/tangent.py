@@ -17,6 +17,7 @@ from dataclasses import replace
 
 import sympy
 
+from rnnspec.language.spec import tangent_of
 from rnnspec.symbolic.derive import backward_term, partial, varying
 from rnnspec.symbolic.draft import Draft
 from rnnspec.symbolic.expressions import names
@@ -36,12 +37,6 @@ from rnnspec.symbolic.graph import (
 )
 from rnnspec.symbolic.operations import Value, divide, equal, select, symbol, total
 from rnnspec.symbolic.simplify import joined_sums, tidy
-
-
-def tangent_of(name: str) -> str:
-    """The name under which the direction of an input, state, parameter or output goes in and
-    out."""
-    return f"tangent of {name}"
 
 
 def tangent(forward: Graph, constants: Collection[str] = (), still: Collection[str] = ()) -> Graph:
