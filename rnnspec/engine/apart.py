@@ -1,5 +1,5 @@
-"""Arrays of the caller's that a call writes to: held for as long as it runs, and apart from all that
-it reads."""
+"""Arrays of the caller's that a call writes to: held for as long as it runs, and apart from all
+that it reads."""
 
 from __future__ import annotations
 

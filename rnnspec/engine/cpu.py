@@ -28,10 +28,11 @@ from rnnspec.engine.cpu_runs import CpuSaved, CpuStepper
 from rnnspec.engine.derived import Derived
 from rnnspec.engine.directions import Directions, parameter_directions
 from rnnspec.engine.frozen import Sizes
-from rnnspec.engine.kernel import Kernel, known_memory, whole_threads
+from rnnspec.engine.kernel import Kernel
 from rnnspec.engine.memo import Memo
 from rnnspec.engine.recent import Recent
 from rnnspec.engine.results import Gradients, Inference, Jvp, Run, State, Taped
+from rnnspec.engine.settings import known_memory, whole_threads
 from rnnspec.engine.spans import Pieces
 from rnnspec.engine.stream import step_arrays
 from rnnspec.engine.weights import Weights
@@ -347,8 +348,8 @@ class CpuKernel(Kernel):
         return pack.pack(packing, {**read, **moving})
 
     def _outputs(self, call: Call, out: Mapping[str, Array] | None, columns: tuple[int, ...] = ()) -> Named:
-        """The arrays that outputs are written to, with an axis of columns where there are some; zero
-        where a row may end early, for nothing is written past its end."""
+        """The arrays that outputs are written to, with an axis of columns where there are some;
+        zero where a row may end early, for nothing is written past its end."""
         spec, sizes = self.spec, call.sizes
         full = {o: (*columns, call.steps, call.rows, *sizes.full(spec.shapes[o])) for o in spec.outputs}
         short = call.lengths is not None and int(call.lengths.sum()) < call.steps * call.rows

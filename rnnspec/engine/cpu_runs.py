@@ -1,4 +1,5 @@
-"""What runs on the CPU keep: a forward run for its backward run, and a stepper for its next step."""
+"""What runs on the CPU keep: a forward run for its backward run, and a stepper for its next
+step."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The directions of a forward-mode call, checked; and those of what kernels read in place of
 parameters.
 
-In: a Cell, a Call, and what the caller gave. Out: arrays whose shapes fit those of the call, with an
-axis of columns before them. No backend is known here.
+In: a Cell, a Call, and what the caller gave. Out: arrays whose shapes fit those of the call, with
+an axis of columns before them. No backend is known here.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class Directions:
         return "jvp_inputs" if self.inputs else "jvp_states"
 
     def given(self, array: Array, columned: bool) -> Array:
-        """A result with an axis of columns where the caller gave one; columned: whether it has it."""
+        """A result with an axis of columns where the caller gave one; columned: whether it has
+        it."""
         if self.single:
             return array[0] if columned else array
         return array if columned else np.repeat(array[None], self.columns, axis=0)
@@ -85,7 +86,7 @@ def directions(
     single, pins = columns is None, pinned([a for group in found for a in group.values()])
     if single:
         found = [{n: a[None] for n, a in group.items()} for group in found]
-    return Directions(*found, 1 if columns is None else columns, single, pins)
+    return Directions(found[0], found[1], found[2], 1 if columns is None else columns, single, pins)
 
 
 def _columns(expected: list[tuple[str, tuple[int, ...], Array]]) -> int | None:

@@ -16,6 +16,7 @@ from rnnspec.engine.derived import Derived
 from rnnspec.engine.directions import Directions, directions
 from rnnspec.engine.frozen import Frozen, Sizes
 from rnnspec.engine.initialise import initialise
+from rnnspec.engine.jacobian import Matrices, jacobian
 from rnnspec.engine.noise import Seed
 from rnnspec.engine.results import Gradients, Inference, Jvp, Run, State, Taped, taped_counts
 from rnnspec.engine.spans import Pieces
@@ -96,8 +97,8 @@ class Kernel(ABC):
     # --- before calls
 
     def init(self, /, *, seed: int = 0, **sizes: int) -> dict[str, Array]:
-        """Parameters as the spec's `init` says, without those that are noise. sizes: the value of
-        every size, as in `init(D=64, H=128)`."""
+        """Parameters by the spec's `init`, without noise. sizes: of all, as in `init(D=64,
+        H=128)`."""
         if unknown := [n for n in sizes if n not in _all_sizes(self.spec)]:
             raise ShapeError(
                 f"'{self.spec.name}' has no size {', '.join(map(repr, unknown))}. Its sizes are:"
@@ -294,6 +295,24 @@ class Kernel(ABC):
         call = self.call(params, inputs, states, lengths, noise=noise, steps=steps, rows=rows)
         return self.run_jvp(call, directions(self.cell, call, tangent_params, tangent_inputs, tangent_states))
 
+    def jacobian(
+        self,
+        params: Mapping[str, Any] | Weights,
+        inputs: Mapping[str, Any],
+        states: Mapping[str, Any] | None = None,
+        *,
+        noise: Seed | str | None = None,
+        steps: int | None = None,
+        rows: int | None = None,
+    ) -> Matrices:
+        """The Jacobian of every step: found[after][before] is the derivative of a state after the
+        step by one before it, [T, B, ...after, ...before]. `rnnspec show` has their structure, and
+        what is 0 by it costs nothing.
+
+        Arguments are those of `forward`; raises as `jvp` does.
+        """
+        return jacobian(self, self.call(params, inputs, states, noise=noise, steps=steps, rows=rows))
+
     def run_jvp(self, call: Call, along: Directions) -> Jvp:
         """`jvp` of arguments that are ready; see `run_forward`."""
         raise UnsupportedError(f"{self!r} has no jvp: compile the cell with backend='cpu'.")
@@ -309,9 +328,8 @@ class Kernel(ABC):
         """Gradients from those of the outputs [T, B, ...] and of the final states [B, ...]; what is
         left out counts as zero.
 
-        The tape is read, not consumed: several calls for one run are fine. Gradients are sums over
-        batch and time. Of a run of pieces those of states are [R, ...]. out: arrays for the
-        gradients of inputs, as for `forward`.
+        The tape is read, not consumed. Gradients are sums over batch and time. Of a run of pieces
+        those of states are [R, ...]. out: for gradients of inputs, as for `forward`.
         """
         if not isinstance(run, Run):
             raise TypeError(
@@ -378,23 +396,6 @@ class Kernel(ABC):
     @abstractmethod
     def _stepper(self, weights: Weights, rows: int, sizes: Sizes) -> Stepper:
         """Makes the Stepper that `stream` drives: `rows` rows, with these packed weights."""
-
-
-def whole_threads(threads: int | None) -> int | None:
-    """A number of threads as `compile` takes it; None for all processors of this process. Raises
-    ValueError for what is no such number."""
-    if threads is None:
-        return None
-    if isinstance(threads, bool) or not isinstance(threads, int | np.integer) or threads < 1:
-        raise ValueError(f"threads must be a whole number of at least 1, or None for all processors; got {threads!r}.")
-    return int(threads)
-
-
-def known_memory(memory: str) -> str:
-    """What `forward` keeps, as `compile` takes it. Raises ValueError for another word."""
-    if memory not in ("full", "low"):
-        raise ValueError(f"memory must be 'full' or 'low'; got {memory!r}.")
-    return memory
 
 
 def _all_sizes(spec: Spec) -> set[str]:

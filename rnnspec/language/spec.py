@@ -25,6 +25,7 @@ def tangent_of(name: str) -> str:
     a cell's tangent."""
     return f"{TANGENT}{name}"
 
+
 """The step's number: in equations, and among the states of a cell that counts its steps."""
 
 

@@ -16,11 +16,12 @@ from rnnspec.storage.locks import making
 if TYPE_CHECKING:
     from rnnspec.lowering.program import Program
     from rnnspec.symbolic.graph import Graph
+    from rnnspec.symbolic.structure import Jacobian
 
 
 MODES = ("forward", "backward", "infer")
-# programs of the step and its tangent, without a tape, and the kinds of reads that have no direction
-# in them: what is not varied costs nothing
+# of the step and its tangent, without a tape, and the kinds of reads that have no direction there:
+# what is not varied costs nothing
 JVP: Mapping[str, tuple[str, ...]] = {
     "jvp": (),
     "jvp_params": ("input",),
@@ -96,6 +97,14 @@ def _jvp(spec: Spec, mode: str) -> Program:
     split = split_once(graphs(spec)[0])
     constant = set(split.once.outputs) - varying(split.once, spec.no_gradient)
     return schedule(split_sums(tangent(split.step, {*spec.no_gradient, *constant}, JVP[mode])))
+
+
+@making
+def jacobian(spec: Spec) -> Jacobian:
+    """The structure of the Jacobian of a step."""
+    from rnnspec.symbolic.structure import structure
+
+    return structure(graphs(spec)[0])
 
 
 @lru_cache(maxsize=256)

@@ -41,7 +41,6 @@ class Layout:
 
     def place_reads(self) -> None:
         """Places of inputs, states, and of what lies on the tape."""
-        phases = self.phases
         self._place_states()
         histories = {s.name: s.buffer for s in self.states}
         for name, node in self.graph.nodes.items():

@@ -29,8 +29,8 @@ class Signature:
     gradients: the shape in which each is summed. pieces: the parameter that each piece is of, and
     which part of it. flops: pairs of sizes whose products, doubled, are the work for one row; step:
     those of the products in the loop. barriers: how often in a step parts of a block wait. columns:
-    the names of what there is of for each column, by kind ("buffers", "inputs", "outputs", "states",
-    "parameters"), and the "flops" and "step" of one; empty where there is nothing.
+    the names of what there is of for each column, by kind ("buffers", "inputs", "outputs",
+    "states", "parameters"), and the "flops" and "step" of one; empty where there is nothing.
     """
 
     reverse: bool

@@ -122,12 +122,7 @@ def split_sums(graph: Graph) -> Graph:
 
     def is_bias(term: Value, shape: tuple[str, ...]) -> bool:
         node = graph.nodes.get(term.name) if term.is_Symbol else None
-        return (
-            isinstance(node, Read)
-            and node.kind == "parameter"
-            and not node.columned
-            and shapes[term.name] == shape
-        )
+        return isinstance(node, Read) and node.kind == "parameter" and not node.columned and shapes[term.name] == shape
 
     def terms(expr: Value, target: str) -> list[Value] | None:
         """The products and biases that an expression is nothing but the sum of, as they stand from

@@ -64,8 +64,9 @@ class Bound:
         self.taped: tuple[Plan | None, list[Region]] = None, []  # the plan of the last tape, and where its parts lie
 
     def _carry(self, state: str, block: int) -> Array:
-        """A state of a block's rows where the kernel keeps it from chunk to chunk, [rows, width], or
-        [rows, columns, width] where each column has its own; what fills up its vectors is zero."""
+        """A state of a block's rows where the kernel keeps it from chunk to chunk, [rows, width],
+        or [rows, columns, width] where each column has its own; what fills up its vectors is
+        zero."""
         own = self.plan
         width = padded(own.widths[state], own.code.layout["lanes"])
         columns = (own.columns,) if state in columned(own.code.layout, "states") else ()

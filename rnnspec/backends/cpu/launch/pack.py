@@ -65,8 +65,8 @@ class PackPlan:
 
 
 def pack_plan(code: CpuCode, sizes: Mapping[str, int], widths: Mapping[str, int], columns: int = 1) -> PackPlan:
-    """The plan for sizes; widths: the number of elements of each vector parameter; columns: how many
-    there are of what there is of for each."""
+    """The plan for sizes; widths: the number of elements of each vector parameter; columns: how
+    many there are of what there is of for each."""
     layout, arena = code.layout, Arena()
     named, counts, matrices = _panels(code, sizes, columns, arena)
     vectors, sums, each = list[Job](), [], columned(layout, "parameters")
@@ -91,7 +91,8 @@ def pack_plan(code: CpuCode, sizes: Mapping[str, int], widths: Mapping[str, int]
 def _panels(
     code: CpuCode, sizes: Mapping[str, int], columns: int, arena: Arena
 ) -> tuple[dict[str, int], dict[str, int], list[Job]]:
-    """Places for all panels, what is to be told of each, and the matrices in them. Panels of the same
+    """Places for all panels, what is to be told of each, and the matrices in them. Panels of the
+    same
     matrices are packed once: a step's, and those of its directions."""
     layout, item, lanes = code.layout, code.dtype.itemsize, code.layout["lanes"]
     named, counts, jobs, known = dict[str, int](), dict[str, int](), list[Job](), dict[str, int]()

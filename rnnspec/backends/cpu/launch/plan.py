@@ -163,9 +163,7 @@ def _level_bytes(own: CpuCode, sizes: Mapping[str, int]) -> int:
     return arena.size - start
 
 
-def _scratch(
-    own: CpuCode, sizes: Mapping[str, int], block: Block, levels: int, columns: int
-) -> tuple[Region, int]:
+def _scratch(own: CpuCode, sizes: Mapping[str, int], block: Block, levels: int, columns: int) -> tuple[Region, int]:
     """A block's memory: gradients, zeros and the barrier first, then buffers of a chunk and
     carries."""
     layout, item = own.layout, own.dtype.itemsize
@@ -194,9 +192,7 @@ def _own(own: CpuCode, columns: int) -> Region:
     """Memory of one part: descriptors, and scratch of the outer products."""
     arena = Arena()
     places = {
-        f"fields {number}": arena.add(
-            (48 + 4 * len(panel["operands"])) * (columns if panel.get("by_column") else 1), 8
-        )
+        f"fields {number}": arena.add((48 + 4 * len(panel["operands"])) * (columns if panel.get("by_column") else 1), 8)
         for number, panel in enumerate(own.layout["panels"])
     }
     if own.layout["gradients"]:

@@ -196,7 +196,8 @@ def chunk_rows(
 
 def columned(layout: Mapping[str, Any], kind: str) -> tuple[Any, ...]:
     """The names of the "buffers", "inputs", "outputs", "states" or "parameters" of a kernel that
-    there are of for each column; or the products that there are, "flops", those in the loop "step"."""
+    there are of for each column; or the products that there are, "flops", those in the loop
+    "step"."""
     return tuple(layout.get("columns", {}).get(kind, ()))
 
 
