@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from rnnspec.check.tolerances import REDRAWS
+
 if TYPE_CHECKING:
     from rnnspec.check.sampling import Shapes
     from rnnspec.check.subject import Subject
@@ -50,7 +52,16 @@ class Sized:
         return largest([self.at(known, replace(s, number=n)) for n, s in enumerate(self.shapes(known))])
 
     def at(self, known: Subject, shapes: Shapes) -> Outcome:
-        return replace(self.check(known, shapes), shapes=shapes)
+        """The outcome at these sizes: of the first draw that rounding alone does not explain, out
+        of REDRAWS. Raises UndecidedError if there is none."""
+        from rnnspec.check.sampling import UndecidedError
+
+        for again in range(REDRAWS):
+            try:
+                return replace(self.check(known, replace(shapes, again=again)), shapes=shapes)
+            except UndecidedError as error:
+                undecided = error
+        raise undecided
 
 
 def at_sizes(shapes: Callable[[Subject], Sequence[Shapes]]) -> Callable[[Callable[[Subject, Shapes], Outcome]], Sized]:

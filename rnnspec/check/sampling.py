@@ -31,6 +31,10 @@ class NoSampleError(RnnspecError):
     """No point was found at which the property can be checked."""
 
 
+class UndecidedError(NoSampleError):
+    """Rounding alone does as much as what was found at this point: another one must tell."""
+
+
 @dataclass(frozen=True)
 class Case:
     """All arrays of one run: params [...], inputs [T, B, ...], states [B, ...], lengths [B] or
@@ -70,13 +74,15 @@ class Case:
 @dataclass(frozen=True)
 class Shapes:
     """steps, rows and the values that the size names of a cell take, in turn or by name. number: of
-    several points of one property; another number is another draw."""
+    several points of one property; another number is another draw. again: how many draws before it
+    told nothing."""
 
     steps: int
     rows: int
     sizes: Sequence[int] | Mapping[str, int]
     ragged: bool = False
     number: int = 0
+    again: int = 0
 
 
 def awkward(lanes: int) -> tuple[Shapes, ...]:
@@ -108,8 +114,10 @@ def draw(spec: Spec, graph: Graph, shapes: Shapes, seed: int, dtype: str = "floa
     dtype: of the arrays. Raises NoSampleError if no draw is such a case."""
     checked = switches(graph, spec.no_gradient) if margin else None
     reason = "its values are not finite"
+    drawn_before = [shapes.again] if shapes.again else []
     for attempt in range(ATTEMPTS):
-        case = _draw(spec, graph, shapes, np.random.default_rng([seed, attempt]), positive=attempt % 4 == 3)
+        rng = np.random.default_rng([seed, attempt, *drawn_before])
+        case = _draw(spec, graph, shapes, rng, positive=attempt % 4 == 3)
         case = case.map(lambda a: a.astype(dtype))
         probed = checked or graph
         given = (case.params, case.inputs, case.states, case.lengths)

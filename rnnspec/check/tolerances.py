@@ -28,6 +28,10 @@ ILL_CONDITIONED = 50.0
 """But never above so many tolerances: a wrong formula is not excused by a bad point (float32: 1e-4
 of the largest value)."""
 
+REDRAWS = 8
+"""An error above that which rounding could have made says nothing of the formula: another point is
+drawn, and if so many say nothing the property has failed."""
+
 AS_WRITTEN = 2.0**-48
 """The graph against the equations as they stand, element by element in float64: sums of products
 may be added in another order, constants are worked out exactly, and all else is the same."""

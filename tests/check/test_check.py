@@ -17,18 +17,13 @@ from tiny import cell
 
 from rnnspec.backends import reference
 from rnnspec.backends.cpu.emit.texts import texts
-from rnnspec.backends.numbers import rounded_at_random
 from rnnspec.check import PROPERTIES, check_cells, check_property
-from rnnspec.check.difference import scales
-from rnnspec.check.kinds import ArrayKind, Key, Values, flat
-from rnnspec.check.properties.conditioning import measure, rounding_spread
 from rnnspec.check.properties.derivatives import complex_step
 from rnnspec.check.report import WIDTH, CellReport, Report, Result, cell_line, cell_lines
 from rnnspec.check.run import Property, UnknownProperty, check_each, run_property, table_of
-from rnnspec.check.sampling import Shapes, awkward
+from rnnspec.check.sampling import Shapes
 from rnnspec.check.stopped import with_stopped
-from rnnspec.check.subject import Subject, run_reference, subject, with_kernel
-from rnnspec.check.tolerances import KERNEL, KINK_COMPARISON, ROUNDING
+from rnnspec.check.subject import Subject, subject, with_kernel
 from rnnspec.engine.cpu import CpuKernel
 from rnnspec.engine.kernel import Kernel
 from rnnspec.engine.results import Gradients, Run
@@ -534,58 +529,6 @@ def test_junit():
         and suite[5][0].attrib["message"] == "a?b < c"
         and "check_property(spec" in suite[5][0].text
     )
-
-
-# --- what rounding alone does ---
-
-
-def at_a_point(name: str, number: int):
-    """Values by the definition at one of the points that kernels are compared at, and the
-    definition itself."""
-    known = replace(subject(load(name)), dtype="float32")
-    drawn = known.draw(awkward(16)[number], f"against the reference {number}", KINK_COMPARISON)
-    return run_reference(known, drawn), lambda numbers: run_reference(known, drawn, numbers)
-
-
-ILL = [
-    ("mut2", 0, Key(ArrayKind.OUTPUT, "h")),
-    ("ln_lstm_haste", 3, Key(ArrayKind.PARAM_GRADIENT, "g_h")),
-]  # terms cancel: a difference of two numbers of 1e-2; of c and its mean over one unit
-
-
-def moved(values: Values, key: Key, by: float) -> Values:
-    """The values with one array moved by a part of what its errors are measured by."""
-    array = values[key.kind][key.name] + by * scales(values)[key.kind]
-    return {**values, key.kind: {**values[key.kind], key.name: array}}
-
-
-@pytest.mark.parametrize("name, number, key", ILL)
-def test_rounding_where_terms_cancel_is_no_error(name, number, key):
-    expected, definition = at_a_point(name, number)
-    for seed in (100, 101):
-        found = definition(rounded_at_random(ROUNDING["float32"], seed))
-        assert measure(found, expected, definition, "float32", KERNEL["float32"])[0] <= KERNEL["float32"]
-    spread = rounding_spread(lambda numbers: flat(definition(numbers)), flat(expected), "float32")
-    assert spread[key] > KERNEL["float32"] * scales(expected)[key.kind]
-
-
-@pytest.mark.parametrize("name, number, key", ILL)
-def test_a_wrong_value_where_terms_cancel_is_caught(name, number, key):
-    expected, definition = at_a_point(name, number)
-    error, detail = measure(moved(expected, key, 2e-4), expected, definition, "float32", KERNEL["float32"])
-    assert error > KERNEL["float32"] and detail.startswith(str(key)) and "rounding alone" in detail
-
-
-@pytest.mark.parametrize("name, number, parameter", [("lstm", 0, "U_i"), ("mut2", 2, "U_z")])
-def test_tolerances_are_as_tight_as_ever_elsewhere(name, number, parameter):
-    expected, definition = at_a_point(name, number)
-    for kind, array in (
-        (ArrayKind.OUTPUT, "h"),
-        (ArrayKind.PARAM_GRADIENT, parameter),
-        (ArrayKind.STATE_GRADIENT, "h"),
-    ):
-        wrong = moved(expected, Key(kind, array), 1.1 * KERNEL["float32"])
-        assert measure(wrong, expected, definition, "float32", KERNEL["float32"])[0] > KERNEL["float32"], array
 
 
 def test_a_complex_step_where_terms_cancel():

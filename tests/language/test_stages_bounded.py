@@ -3,14 +3,17 @@ too large."""
 
 from __future__ import annotations
 
+import gc
 import random
 import resource
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
 from mutated import mutated
+from sympy.core.cache import clear_cache
 from tiny import cell
 
 from rnnspec.backends.cpu.emit.emission import Target
@@ -31,7 +34,7 @@ from rnnspec.symbolic.tangent import tangent
 
 SECONDS, MEGABYTES = 2.0, 200
 Made = Mapping[str, Any]
-STAGES: Mapping[str, Callable[[Made], Any]] = {
+STAGES: dict[str, Callable[[Made], Any]] = {
     "load": lambda made: loads(made["text"]),
     "digest": lambda made: digest(made["load"]),
     "yaml": lambda made: to_yaml(made["load"]),
@@ -59,7 +62,7 @@ def run(text: str, made: dict[str, Any]) -> Iterator[tuple[str, float, float]]:
     for name, stage in STAGES.items():
         if name == "schedule":
             graphs(made["load"])  # they were measured, and are kept
-        start, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        start, before = time.thread_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         try:
             made[name] = stage(made)
         except (SpecError, UnsupportedError) as error:
@@ -67,15 +70,49 @@ def run(text: str, made: dict[str, Any]) -> Iterator[tuple[str, float, float]]:
             if name in ("load", "build", "adjoint", "schedule"):
                 return
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-        yield name, time.process_time() - start, grown / 2**10
+        yield name, time.thread_time() - start, grown / 2**10
 
 
-def bounded(text: str) -> dict[str, Any]:
+def forget() -> None:
+    """Nothing that the stages have kept makes them faster the next time."""
+    clear_cache()
+    for name, module in list(sys.modules.items()):
+        if name.startswith(("rnnspec.symbolic", "rnnspec.lowering", "rnnspec.compare", "rnnspec.backends.cpu.emit")):
+            for kept in vars(module).values():
+                if hasattr(kept, "cache_clear"):
+                    kept.cache_clear()
+
+
+def bounded(text: str, times: int = 3) -> dict[str, Any]:
+    """A stage that seems too slow is run again: what it takes is the least of three times, since a
+    neighbour on the processor and garbage of the tests before it lengthen one, and are not its
+    work."""
     made: dict[str, Any] = {}
-    for name, seconds, megabytes in run(text, made):
-        assert seconds < SECONDS, f"{name} took {seconds:.1f} s"
-        assert megabytes < MEGABYTES, f"{name} took {megabytes:.0f} MB"
+    gc.freeze()
+    try:
+        for name, seconds, megabytes in run(text, made):
+            assert megabytes < MEGABYTES, f"{name} took {megabytes:.0f} MB"
+            if seconds >= SECONDS:
+                assert times > 1, f"{name} took {seconds:.1f} s"
+                forget()
+                return bounded(text, times - 1)
+    finally:
+        gc.unfreeze()
     return made
+
+
+def test_a_stage_that_is_slow_each_time_is_seen(monkeypatch):
+    def slow(made: Made) -> None:
+        calls.append(time.thread_time())
+        while time.thread_time() < calls[-1] + 0.02:
+            pass
+
+    calls: list[float] = []
+    monkeypatch.setitem(STAGES, "load", slow)
+    monkeypatch.setitem(globals(), "SECONDS", 0.01)
+    with pytest.raises(AssertionError, match=r"load took 0\.0 s"):
+        bounded("")
+    assert len(calls) == 3
 
 
 WIDE = {"inputs": "{x: D}", "states": "{h: D}"}

@@ -15,6 +15,7 @@ from numpy import ndarray as Array
 from rnnspec.backends.numbers import Numbers, rounded_at_random
 from rnnspec.check.difference import scales, worst
 from rnnspec.check.kinds import Values, flat
+from rnnspec.check.sampling import UndecidedError
 from rnnspec.check.tolerances import DRAWS, FREEDOM, ILL_CONDITIONED, ROUNDING
 
 Definition = Callable[[Numbers], Values]
@@ -26,7 +27,8 @@ def measure(found: Values, expected: Values, definition: Definition, dtype: str,
     to `dtype` does to the array where that is more than the tolerance allows for.
 
     found, expected: what is compared. definition: the same arrays by the definition, in given
-    numbers. dtype: that of the kernel. tolerance: what the error may be.
+    numbers. dtype: that of the kernel. tolerance: what the error may be. Raises UndecidedError
+    where the error is above what ILL_CONDITIONED allows and yet no more than rounding does.
     """
     first = worst(found, expected)
     if first.error <= tolerance or set(flat(found)) != set(flat(expected)):
@@ -35,7 +37,10 @@ def measure(found: Values, expected: Values, definition: Definition, dtype: str,
     gap = worst(found, expected, {key: allowed(s, tolerance, scale[key.kind]) for key, s in spread.items()})
     if gap.key is None or not np.isfinite(gap.error):
         return gap.error, gap.text
-    return gap.error, f"{gap.text} (rounding alone changes it by {spread[gap.key]:.1e})"
+    rounded = f"{gap.text} (rounding alone changes it by {spread[gap.key]:.1e})"
+    if gap.error > tolerance >= worst(found, expected, {k: FREEDOM * s / tolerance for k, s in spread.items()}).error:
+        raise UndecidedError(f"{rounded}, as much as the error")
+    return gap.error, rounded
 
 
 def allowed(spread: float, tolerance: float, scale: float) -> float:

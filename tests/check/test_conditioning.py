@@ -1,0 +1,111 @@
+"""What rounding alone does to a value: how far it excuses an error, and where it tells nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rnnspec.backends.numbers import FLOAT64, rounded_at_random
+from rnnspec.check.difference import scales
+from rnnspec.check.kinds import ArrayKind, Key, Values, flat
+from rnnspec.check.outcome import Outcome, Sized
+from rnnspec.check.properties.conditioning import measure, rounding_spread
+from rnnspec.check.run import Property, run_property
+from rnnspec.check.sampling import Shapes, UndecidedError, awkward
+from rnnspec.check.subject import run_reference, subject
+from rnnspec.check.tolerances import FREEDOM, ILL_CONDITIONED, KERNEL, KINK_COMPARISON, REDRAWS, ROUNDING
+from rnnspec.language.load import load
+
+
+def at_a_point(name: str, number: int):
+    """Values by the definition at one of the points that kernels are compared at, and the
+    definition itself."""
+    known = replace(subject(load(name)), dtype="float32")
+    drawn = known.draw(awkward(16)[number], f"against the reference {number}", KINK_COMPARISON)
+    return run_reference(known, drawn), lambda numbers: run_reference(known, drawn, numbers)
+
+
+ILL = [
+    ("mut2", 0, Key(ArrayKind.OUTPUT, "h")),
+    ("ln_lstm_haste", 3, Key(ArrayKind.PARAM_GRADIENT, "g_h")),
+]  # terms cancel: a difference of two numbers of 1e-2; of c and its mean over one unit
+
+
+def moved(values: Values, key: Key, by: float) -> Values:
+    """The values with one array moved by a part of what its errors are measured by."""
+    array = values[key.kind][key.name] + by * scales(values)[key.kind]
+    return {**values, key.kind: {**values[key.kind], key.name: array}}
+
+
+@pytest.mark.parametrize("name, number, key", ILL)
+def test_rounding_where_terms_cancel_is_no_error(name, number, key):
+    expected, definition = at_a_point(name, number)
+    for seed in (100, 101):
+        found = definition(rounded_at_random(ROUNDING["float32"], seed))
+        assert measure(found, expected, definition, "float32", KERNEL["float32"])[0] <= KERNEL["float32"]
+    spread = rounding_spread(lambda numbers: flat(definition(numbers)), flat(expected), "float32")
+    assert spread[key] > KERNEL["float32"] * scales(expected)[key.kind]
+
+
+@pytest.mark.parametrize("name, number, key", ILL)
+def test_a_wrong_value_where_terms_cancel_is_caught(name, number, key):
+    expected, definition = at_a_point(name, number)
+    error, detail = measure(moved(expected, key, 2e-4), expected, definition, "float32", KERNEL["float32"])
+    assert error > KERNEL["float32"] and detail.startswith(str(key)) and "rounding alone" in detail
+
+
+@pytest.mark.parametrize("name, number, parameter", [("lstm", 0, "U_i"), ("mut2", 2, "U_z")])
+def test_tolerances_are_as_tight_as_ever_elsewhere(name, number, parameter):
+    expected, definition = at_a_point(name, number)
+    for kind, array in (
+        (ArrayKind.OUTPUT, "h"),
+        (ArrayKind.PARAM_GRADIENT, parameter),
+        (ArrayKind.STATE_GRADIENT, "h"),
+    ):
+        wrong = moved(expected, Key(kind, array), 1.1 * KERNEL["float32"])
+        assert measure(wrong, expected, definition, "float32", KERNEL["float32"])[0] > KERNEL["float32"], array
+
+
+def test_where_rounding_explains_more_than_is_excused_another_point_is_asked_for():
+    """ltc with a negative dt: a denominator near zero, and states of 1e7. No formula is right or
+    wrong there."""
+    known = replace(subject(load("ltc")), dtype="float32")
+    drawn = known.draw(awkward(8)[1], "every state", KINK_COMPARISON)
+
+    def definition(numbers):
+        return {ArrayKind.FINAL: run_reference(known, drawn, numbers)[ArrayKind.FINAL]}
+
+    expected, key = definition(FLOAT64), Key(ArrayKind.FINAL, "v")
+    rounding = rounding_spread(lambda numbers: flat(definition(numbers)), flat(expected), "float32")[key]
+    part = rounding / scales(expected)[key.kind]
+    assert FREEDOM * part > ILL_CONDITIONED * KERNEL["float32"]
+    with pytest.raises(UndecidedError, match=r"rounding alone changes it by .*, as much as the error"):
+        measure(moved(expected, key, 0.9 * FREEDOM * part), expected, definition, "float32", KERNEL["float32"])
+    wrong = moved(expected, key, 1.1 * FREEDOM * part)
+    assert measure(wrong, expected, definition, "float32", KERNEL["float32"])[0] > KERNEL["float32"]
+
+
+@pytest.mark.parametrize("wrong, passes", [(0.0, True), (1.0, False)])
+def test_the_first_draw_that_tells_something_counts(wrong, passes):
+    asked = []
+
+    def check(known, shapes: Shapes) -> Outcome:
+        asked.append(known.draw(shapes, "undecided").inputs["x"])
+        if len(asked) < REDRAWS:
+            raise UndecidedError("rounding alone")
+        return Outcome(wrong, 0.5)
+
+    row = Property("undecided", Sized(check, lambda known: [Shapes(2, 1, (3,))]), False)
+    assert run_property(row, lambda: subject(load("lstm")), "reference").passed == passes
+    first = {tuple(x.ravel()) for x in asked[:REDRAWS]}
+    assert len(first) == REDRAWS, "each is another draw"
+
+
+def test_a_property_of_which_no_draw_tells_anything_has_failed():
+    def check(known, shapes: Shapes) -> Outcome:
+        raise UndecidedError("rounding alone")
+
+    row = Property("undecided", Sized(check, lambda known: [Shapes(2, 1, (3,))]), False)
+    result = run_property(row, lambda: subject(load("lstm")), "reference")
+    assert not result.passed and "rounding alone" in result.detail
