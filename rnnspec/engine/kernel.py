@@ -306,10 +306,8 @@ class Kernel(ABC):
         rows: int | None = None,
     ) -> Matrices:
         """The Jacobian of every step: found[after][before] is the derivative of a state after the
-        step by one before it, [T, B, ...after, ...before]. `rnnspec show` has their structure, and
-        what is 0 by it costs nothing.
-
-        Arguments are those of `forward`; raises as `jvp` does.
+        step by one before it, [T, B, ...after, ...before]. What `rnnspec show` says is 0 costs
+        nothing. Arguments are those of `forward`; raises as `jvp` does.
         """
         return jacobian(self, self.call(params, inputs, states, noise=noise, steps=steps, rows=rows))
 

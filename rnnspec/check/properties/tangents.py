@@ -1,5 +1,5 @@
-"""Properties of forward mode: the tangent against complex steps, the kernel's directions against the
-tangent, Jacobians against both and against their claimed structure."""
+"""Properties of forward mode: the tangent against complex steps, the kernel's directions against
+the tangent, Jacobians against both and against their claimed structure."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def tangent_complex_step(known: Subject, shapes: Shapes) -> Outcome:
 
 @at_sizes(lambda known: (known.shapes()[1], known.shapes()[-1]))
 def directions_of_kernel(known: Subject, shapes: Shapes) -> Outcome:
-    """The kernel's `jvp` along several directions at once, of everything, and of some of it, against
-    the tangent of the definition along each."""
+    """The kernel's `jvp` along several directions at once, of everything, and of some of it,
+    against the tangent of the definition along each."""
     case = known.draw(shapes, f"directions {shapes.number}", KINK_COMPARISON)
     subset = SUBSETS[(zlib.crc32(known.spec.name.encode()) + shapes.number) % len(SUBSETS)]
     return largest([_directions(known, case, groups, shapes.number) for groups in (tuple(GRADIENT), subset)])

@@ -121,7 +121,8 @@ def check_text(text: str, seed: int = 0, *, kernel: bool = False) -> list[Note]:
     checked, and why.
 
     kernel: whether its kernels are compiled and compared with the reference. The text decides for
-    which dtype, which of the kernels are emitted where none is compiled, whether rows have lengths, and
+    which dtype, which of the kernels are emitted where none is compiled, whether rows have lengths,
+    and
     whether those with directions are compiled too: a run over many specs has all of them.
     """
     spec, chance = loads(text), zlib.crc32(text.encode())
