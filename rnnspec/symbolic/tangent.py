@@ -34,6 +34,7 @@ from rnnspec.symbolic.graph import (
     Read,
     Reduce,
     Transpose,
+    operands,
 )
 from rnnspec.symbolic.operations import Value, divide, equal, select, symbol, total
 from rnnspec.symbolic.simplify import joined_sums, tidy
@@ -48,8 +49,9 @@ def tangent(forward: Graph, constants: Collection[str] = (), still: Collection[s
     work = _Tangent(forward)
     active = varying(forward, constants, still)
     for name, node in forward.nodes.items():
-        if name in active:
-            work.dots[name] = work.direction(name, node)
+        moves = isinstance(node, Read) or any(o in work.dots for o in operands(node))
+        if name in active and moves and (direction := work.direction(name, node)):
+            work.dots[name] = direction
     states = dict(forward.states) | {tangent_of(s): work.dot(n) for s, n in forward.states.items()}
     outputs = dict(forward.outputs) | {tangent_of(o): work.dot(n) for o, n in forward.outputs.items()}
     pieces = {
@@ -73,7 +75,8 @@ def tangent(forward: Graph, constants: Collection[str] = (), still: Collection[s
 
 
 class _Tangent:
-    """A tangent while it is made; `dots`: forward node -> the node of its direction."""
+    """A tangent while it is made; `dots`: forward node -> the node of its direction, of those that
+    have one that is not 0."""
 
     def __init__(self, forward: Graph):
         self.draft = Draft.of(forward)
@@ -86,16 +89,16 @@ class _Tangent:
         """The direction of a node; zero for what can't vary."""
         return self.dots.get(name) or self.draft.new(f"dot_{name}", Pointwise(sympy.S.Zero), self.draft.shapes[name])
 
-    def direction(self, name: str, node: Node) -> str:
+    def direction(self, name: str, node: Node) -> str | None:
+        """The node with a node's direction; None where its slopes are all 0."""
         shapes, dots = self.draft.shapes, self.dots
         match node:
             case Read(kind, source):
                 return self.draft.new(f"dot_{name}", Read(kind, tangent_of(source), True), shapes[name])
             case Pointwise(expr):
-                return self.total(
-                    name,
-                    [backward_term(symbol(dots[a]), expr, partial(expr, name, a)) for a in names(expr) if a in dots],
-                )
+                moving = [a for a in names(expr) if a in dots]
+                terms = [backward_term(symbol(dots[a]), expr, partial(expr, name, a)) for a in moving]
+                return self.total(name, terms) if total(*terms) != 0 else None
             case Product(matrix, vector, transposed):
                 pairs = [(matrix, dots.get(vector)), (dots.get(matrix), vector)]
                 parts = [

@@ -26,6 +26,13 @@ STILL = cell(
     no_gradient="[m]",
     outputs="[h, y]",
 )
+SIGNS = cell(
+    "h[t] = tanh(W @ sign(x[t]) + U @ sign(h[t-1]) + h[t-1])",
+    name="signs",
+    inputs="{x: D}",
+    states="{h: H}",
+    parameters="{W: [H, D], U: [H, H]}",
+)
 CELLS = ["lstm", "gru_reset_before", "deltanet", "antisymmetric_rnn", "mogrifier_lstm"]
 MORE = ["ln_lstm_torch", "lstm_projected", "linear_attention", "qrnn", "leaky_rnn", "clockwork_rnn", "cornn", "rwkv7"]
 
@@ -161,6 +168,13 @@ def test_what_never_varies_has_a_direction_of_zeros():
     assert found.tangent_outputs["h"][1, -1].tolist() == [12.0] * 3
     with pytest.raises(rnnspec.ShapeError, match=r"'m' of 'still' has no derivative \(no_gradient\)"):
         of.jvp({"w": np.array(2.0)}, {"x": x, "m": x}, tangent_inputs={"m": x})
+
+
+def test_what_has_no_slope_is_not_multiplied():
+    of = kernel(SIGNS)
+    assert "panels" in of.layout("jvp_inputs") and not of.layout("jvp_inputs")["columns"]["inputs"]
+    assert not of.layout("jvp_states")["columns"]["flops"]  # U @ sign'(h) dh is nothing
+    assert of.layout("jvp_params")["columns"]["flops"] == (("H", "D"), ("H", "H"))
 
 
 def test_directions_that_do_not_fit_are_all_named():
