@@ -1,13 +1,28 @@
-"""rnnspec: the equations of a recurrent cell, written in YAML, as fast forward and backward
-kernels.
+"""The equations of a recurrent cell, written in YAML, as fast forward and backward kernels.
 
-    spec = rnnspec.load("lstm")
-    kernel = rnnspec.compile(spec)
-    params = kernel.init(D=64, H=128)
-    run = kernel.forward(params, {"x": x})            # x [T, B, D], run.outputs["h"] [T, B, H]
-    grad = kernel.backward(run, {"h": dh})            # grad.params, grad.inputs, grad.states
+What people call, T steps, B rows, D features, H units:
 
-    layer = rnnspec.Recurrent("lstm", input_size=64, hidden_size=128)
+    spec   = rnnspec.load("lstm")                       # a cell's name, or the path of a YAML file
+    spec   = rnnspec.loads(text, phi="relu")            # a text; choices and constants by keyword
+    spec.show(), spec.to_latex(), spec.to_svg()         # equations and the derived backward pass
+
+    kernel = rnnspec.compile(spec, dtype="float32", threads=None)
+    params = kernel.init(D=64, H=128, seed=0)           # {"W_i": array, ...}
+    run    = kernel.forward(params, {"x": x})           # x [T, B, D]; run.outputs["h"] [T, B, H]
+    grad   = kernel.backward(run, {"h": dh})            # grad.params, grad.inputs, grad.states
+    out    = kernel.infer(params, {"x": x})             # without a tape
+    state  = kernel.step(params, {"x": x[0]}, state)    # one step; kernel.stream for many
+
+    layer  = rnnspec.Recurrent("lstm", input_size=64, hidden_size=128)   # as torch.nn.LSTM
+    y, state = layer(x)                                 # layer.backward(dy) fills layer.grads
+
+    rnnspec.diff(a, b)                                  # whether two cells are one function
+    rnnspec.transform.layer_norm(spec)                  # cells from cells
+    rnnspec.spec_names()                                # the cells that come with rnnspec
+
+`rnnspec.check` proves cells and writes conformance packs, `rnnspec.train` trains them,
+`rnnspec.probe` looks at their gradients, `rnnspec.interop.torch` and `rnnspec.interop.onnx` are for
+PyTorch and ONNX; each is imported by its name. The command line is `rnnspec --help`.
 
 Names are loaded when they are first used: `import rnnspec` imports neither SymPy nor Numba.
 """
@@ -17,10 +32,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from rnnspec.language import views as _views
 from rnnspec.storage.locks import making
 
 if TYPE_CHECKING:
-    from rnnspec import transform
+    from rnnspec import train, transform
     from rnnspec.compare.comparison import Comparison
     from rnnspec.compare.verdict import diff
     from rnnspec.engine import noise
@@ -59,8 +75,11 @@ _HOME = {
     "UnsupportedError": "errors",
     "BackendUnavailable": "errors",
 }
-_MODULES = {"noise": "engine.noise", "transform": "transform"}
+_MODULES = {"noise": "engine.noise", "train": "train", "transform": "transform"}
 __all__ = [*_HOME, *_MODULES]
+
+
+_views.place(lambda: import_module("rnnspec.show.views"))
 
 
 def __getattr__(name: str) -> Any:

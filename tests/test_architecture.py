@@ -22,7 +22,7 @@ TOP = Path(__file__).resolve().parents[1]
 FILES = sorted((TOP / "rnnspec").rglob("*.py"))
 ALL_FILES = FILES + sorted((TOP / "bench").rglob("*.py")) + sorted((TOP / "tests").rglob("*.py"))
 DOCUMENTS = [*TOP.glob("*.md"), *sorted((TOP / "docs").glob("*.md"))]
-EXAMPLES = {"my_module.py", "my.py", "engine/metal.py"}  # names of files that a reader would write
+EXAMPLES = {"my_module.py", "my_task.py", "my.py", "engine/metal.py"}  # names of files that a reader would write
 # A room imports from its own floor's own room, and from the floors below it.
 FLOORS = (
     ("storage", "errors"),
@@ -33,6 +33,7 @@ FLOORS = (
     ("engine", "show"),
     ("layers", "check", "probe"),
     ("train", "interop", "compare"),
+    ("export",),
     ("commands", "__init__"),
     ("__main__", "bench"),
 )

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray as Array
 
+from rnnspec.backends.brief import brief_repr
 from rnnspec.backends.numbers import FLOAT64, Arrays, Numbers, compiled
 from rnnspec.language.sizes import evaluate_size, full_shape
 from rnnspec.language.slices import Piece
@@ -51,6 +52,8 @@ class Step:
     history: Arrays
     number: int | Array
 
+    __repr__ = brief_repr
+
 
 def evaluate(
     graph: Graph, step: Step, numbers: Numbers, sizes: Mapping[str, int], left: Mapping[str, Side] | None = None
@@ -75,6 +78,8 @@ class _Evaluation:
     sizes: Mapping[str, int]
     left: Mapping[str, Side]
     values: dict[str, Array] = field(default_factory=dict)
+
+    __repr__ = brief_repr
 
     def node(self, name: str, node: Node) -> Array:
         values, numbers, sizes = self.values, self.numbers, self.sizes
@@ -179,6 +184,8 @@ class Trajectory:
     values: dict[str, Array]
     first: int | Array = 0
 
+    __repr__ = brief_repr
+
 
 @dataclass(frozen=True)
 class TrajectoryGradients:
@@ -188,6 +195,8 @@ class TrajectoryGradients:
     params: dict[str, Array]
     inputs: dict[str, Array]
     states: dict[str, Array]
+
+    __repr__ = brief_repr
 
 
 def _active(lengths: Any, t: int, rows: int, rank: int) -> Array:

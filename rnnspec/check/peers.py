@@ -326,7 +326,7 @@ def _keras(case: _Case, name: str) -> Values:
     if case.kernel.dtype != np.float32:
         raise NotRun("Keras 3.15 computes parts of a recurrent layer in float32, whatever dtype the layer is given")
     _needs("keras", "keras")
-    keras = _import_keras()
+    keras = import_keras()
     layer = getattr(keras.layers, name)(
         case.sizes["H"], return_sequences=True, return_state=True, zero_output_for_mask=True, **case.attributes
     )
@@ -346,7 +346,7 @@ def _values(case: _Case, y: Array, final: Sequence[Array]) -> Values:
     return {ArrayKind.OUTPUT: {case.spec.outputs[0]: y}, ArrayKind.FINAL: dict(zip(case.states, final))}
 
 
-def _import_keras() -> Any:
+def import_keras() -> Any:
     """Keras on the backend that was chosen, else on one that is installed (it would take
     TensorFlow)."""
     installed = [b for b in ("tensorflow", "torch", "jax") if find_spec(b) is not None]

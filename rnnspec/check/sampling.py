@@ -14,6 +14,7 @@ import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.backends import reference
+from rnnspec.backends.brief import brief_repr
 from rnnspec.errors import RnnspecError
 from rnnspec.language.functions import FUNCTIONS
 from rnnspec.language.sizes import evaluate_size, full_shape, size_names, sizes_in
@@ -49,6 +50,8 @@ class Case:
     lengths: Array | None
     d_outputs: dict[str, Array]
     d_final: dict[str, Array]
+
+    __repr__ = brief_repr
 
     @property
     def lead(self) -> tuple[int, int]:
@@ -108,16 +111,28 @@ def size_values(spec: Spec, values: Sequence[int] | Mapping[str, int]) -> dict[s
     return found
 
 
-def draw(spec: Spec, graph: Graph, shapes: Shapes, seed: int, dtype: str = "float64", margin: float = 0.0) -> Case:
+def draw(
+    spec: Spec,
+    graph: Graph,
+    shapes: Shapes,
+    seed: int,
+    dtype: str = "float64",
+    margin: float = 0.0,
+    gain: float = 1.0,
+) -> Case:
     """A case whose values are finite and whose comparisons are all decided by more than `margin`.
     spec, graph: the cell, and its forward graph; shapes: of the case; seed: of what is drawn;
-    dtype: of the arrays. Raises NoSampleError if no draw is such a case."""
+    dtype: of the arrays; gain: of parameters and states. Raises NoSampleError if no draw is such a
+    case."""
     checked = switches(graph, spec.no_gradient) if margin else None
     reason = "its values are not finite"
     drawn_before = [shapes.again] if shapes.again else []
     for attempt in range(ATTEMPTS):
         rng = np.random.default_rng([seed, attempt, *drawn_before])
         case = _draw(spec, graph, shapes, rng, positive=attempt % 4 == 3)
+        if gain != 1.0:
+            params, states = ({n: a * gain for n, a in group.items()} for group in (case.params, case.states))
+            case = replace(case, params=params, states=states)
         case = case.map(lambda a: a.astype(dtype))
         probed = checked or graph
         given = (case.params, case.inputs, case.states, case.lengths)

@@ -83,8 +83,8 @@ PACK = {
     "float64": (
         1e-11,
         (
-            "rounding is 1.1e-16 an operation, and an error is fed back through at most 7 steps of sums of some ten"
-            " terms; sigmoid, tanh and exp may be good to some 1e-14 only"
+            "rounding is 1.1e-16 an operation, and no case lets it grow by more than float32's tolerance has room for;"
+            " sigmoid, tanh and exp may be good to some 1e-14 only"
         ),
     ),
     "float32": (
@@ -97,6 +97,10 @@ PACK = {
 }
 """What conformance packs allow other implementations: relative to the largest value of a case, for
 gradients to its largest gradient."""
+
+PACK_STEADY, PACK_DRAWS = 1 / 3, 2
+"""Every value of a case's definition rounded at random to float32, so many times, moves nothing by
+more than this part of what is allowed: the rest is for sums in another order, and for functions."""
 
 PACK_MARGIN = 1e-4
 """No comparison (a kink of relu, a clip) falls within this of where it changes sides, so that

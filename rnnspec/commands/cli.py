@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from rnnspec.commands import check_arguments, completion, probe_arguments, train_arguments
-from rnnspec.commands.arguments import choice, natural
+from rnnspec.commands import check_arguments, completion, export_arguments, probe_arguments, train_arguments
+from rnnspec.commands.arguments import choice, natural, positive
 from rnnspec.commands.output import say
 from rnnspec.commands.parser import Parser
 from rnnspec.errors import RnnspecError
@@ -91,12 +91,9 @@ class Version(argparse.Action):
     """Looks the version up only when it is asked for."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from importlib.metadata import PackageNotFoundError, version
+        from rnnspec.storage.version import version_of
 
-        try:
-            say(f"rnnspec {version('rnnspec')}")
-        except PackageNotFoundError:  # run from its source
-            say("rnnspec (not installed)")
+        say(f"rnnspec {version_of('rnnspec') or '(not installed)'}")
         parser.exit()
 
 
@@ -213,9 +210,18 @@ def _add_diff(commands: Any, name: str) -> None:
 
 def _add_pack(commands: Any, name: str) -> None:
     about = "write a cell's conformance pack: expected values that any implementation can be tried on"
-    parser = _command(commands, name, about, "lstm", "rnn --choice phi=relu --out rnn_relu", "my.yaml --seed 7")
-    parser.add_argument("cell", metavar="NAME|PATH", help="a cell from `rnnspec list`, or a YAML file")
+    parser = _command(
+        commands, name, about, "lstm", "rnn --choice phi=relu --out rnn_relu", "my.yaml --seed 7", "--all packs"
+    )
+    parser.add_argument("cell", nargs="?", metavar="NAME|PATH", help="a cell from `rnnspec list`, or a YAML file")
+    parser.set_defaults(refuse=parser.error)
     parser.add_argument("--out", metavar="DIR", help="the folder to write, which must not exist (CELL_pack)")
+    parser.add_argument(
+        "--all",
+        metavar="DIR",
+        help="the packs of all cells of rnnspec, DIR/CELL each; those that are there already stay, so that what was"
+        " stopped goes on",
+    )
     parser.add_argument("--seed", type=natural, default=0, help="of parameters, inputs and states (0)")
     parser.add_argument(
         "--choice",
@@ -229,12 +235,37 @@ def _add_pack(commands: Any, name: str) -> None:
 
 def _add_verify(commands: Any, name: str) -> None:
     about = "run an implementation against a conformance pack"
-    parser = _command(commands, name, about, "lstm_pack", "lstm_pack --adapter my_module:my_lstm --dtype float32")
+    parser = _command(
+        commands,
+        name,
+        about,
+        "lstm_pack",
+        "lstm_pack --adapter my_module:my_lstm --dtype float32 --require gradients,steps",
+        "lstm_pack --command './my_lstm --json' --timeout 10",
+    )
     parser.add_argument("pack", metavar="PACK", help="a folder that `rnnspec pack` wrote")
-    parser.add_argument(
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
         "--adapter",
         metavar="MODULE:FUNCTION",
         help="the implementation; the pack's README says what it is given (rnnspec's kernels)",
+    )
+    which.add_argument(
+        "--command",
+        dest="command_line",
+        metavar="COMMAND",
+        help="the implementation as a program that reads a case and writes its values as JSON; the pack's README has an"
+        " example",
+    )
+    parser.add_argument(
+        "--timeout", type=positive, metavar="SECONDS", help="that the program of --command has for a case (60)"
+    )
+    parser.add_argument(
+        "--require",
+        default="",
+        metavar="KIND,...",
+        help="kinds of values without which a case fails: steps, final, gradients (or gradients/params,"
+        " gradients/inputs, gradients/states); without this what is not given is not tried, and the summary says so",
     )
     parser.add_argument("--dtype", action="append", choices=["float32", "float64"], help="may be repeated (both)")
     parser.add_argument("--json", action="store_true", help="for machines: the results as an object")
@@ -244,11 +275,13 @@ def _add_train(commands: Any, name: str) -> None:
     parser = _command(
         commands,
         name,
-        "train a cell on a task: text, classes, adding, copying, a grammar, translation, forecasts",
+        "train a cell on a task of rnnspec's, or on data and tasks of your own",
         "lstm",
         "gru --text book.txt --seconds 120 --out runs/book",
         "gru --task adding",
         "lstm --task classify --data news.csv --epochs 15",
+        "leaky_rnn --task supervised --data recordings.npz",
+        "gru --task my_task.py",
         "rnn --choice phi=relu --hidden 128",
         "--resume runs/lstm --steps 1200",
         "--task generate --from runs/lstm --temperature 0.5",
@@ -315,6 +348,19 @@ def _add_completion(commands: Any, name: str) -> None:
     parser.add_argument("shell", metavar="SHELL", choices=list(how), help="bash, zsh or fish")
 
 
+def _add_export(commands: Any, name: str) -> None:
+    export_arguments.add(
+        _command(
+            commands,
+            name,
+            "write a cell, or a trained run, as a program that needs no Python",
+            "lstm --to c --inputs 1 --hidden 16 --selftest",
+            "gru --to c --layers 2 --weights weights.npz --out plugin",
+            "runs/lstm --to c --name writer",
+        )
+    )
+
+
 COMMANDS: Mapping[str, Callable[[Any, str], None]] = {
     "list": _add_list,
     "show": _add_show,
@@ -325,6 +371,7 @@ COMMANDS: Mapping[str, Callable[[Any, str], None]] = {
     "diff": _add_diff,
     "pack": _add_pack,
     "verify": _add_verify,
+    "export": _add_export,
     "help": _add_help,
     "cite": _add_cite,
     "completion": _add_completion,

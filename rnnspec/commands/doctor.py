@@ -9,7 +9,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from rnnspec.commands.output import say
 from rnnspec.errors import BackendUnavailable, RnnspecError
 from rnnspec.storage import cache
 from rnnspec.storage.jsontext import json_text
+from rnnspec.storage.version import version_of
 
 FOR_DEVELOPERS = ("test", "bench", "cuda-test")
 WIDTH, LEFT, NAMES = 80, 14, 22
@@ -47,22 +48,15 @@ def examined() -> dict[str, Any]:
     }
 
 
-def version_of(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
 def processor() -> dict[str, Any]:
     """What kernels are made for. compiler_name: as LLVM calls it; lanes: numbers in a vector
     register, by dtype."""
     from rnnspec.backends.cpu.launch.pool import default_threads
-    from rnnspec.backends.cpu.machine import host
+    from rnnspec.backends.cpu.machine import brand, host
 
     machine = host()
     return {
-        "name": _brand(),
+        "name": brand(),
         "architecture": platform.machine(),
         "compiler_name": cache.cpu()[0],
         "cores": os.cpu_count(),
@@ -71,14 +65,6 @@ def processor() -> dict[str, Any]:
         "vector_registers": machine.registers,
         "multiply_add": machine.fma,
     }
-
-
-def _brand() -> str:
-    try:
-        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(errors="replace"), re.MULTILINE)
-    except OSError:  # not Linux
-        found = None
-    return found[1].strip() if found else platform.processor() or platform.machine()
 
 
 def packages() -> list[dict[str, Any]]:

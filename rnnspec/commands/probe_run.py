@@ -33,6 +33,11 @@ def of_run(folder: str | Path, *, steps: int = 100, rows: int = 4) -> ProbeSubje
     if config.layers > 1 or config.bidirectional:
         built = f"{config.layers} layer{'s' * (config.layers > 1)}{' in two directions' * config.bidirectional}"
         raise TrainError(f"{folder} has {built}; a run with one layer in one direction can be probed")
+    if config.task_digest:
+        raise TrainError(
+            f"{folder} was trained on the task of a file, {config.task}, whose Python is not run here; a run on a task"
+            " that comes with rnnspec can be probed"
+        )
     spec = load(config.cell, **config.choices)
     with checkpoint.told(saved.path):
         problem = load_task(config.task).make(config, saved.memory)
@@ -43,15 +48,24 @@ def of_run(folder: str | Path, *, steps: int = 100, rows: int = 4) -> ProbeSubje
         raise TrainError(
             f"{folder} is of the task {config.task}, whose model has two layers; probe a run of another task"
         )
-    checkpoint.fill(checkpoint.weights_of(model), saved)
+    checkpoint.take(model, saved)
     batch, _ = problem.next({})
     if batch.lengths is not None:
         steps = min(steps, int(batch.lengths[:rows].min()))
-    x = np.asarray(model.features(batch.x), np.float64)[:steps, :rows]
+    x, *others = (
+        np.asarray(array, np.float64)[:steps, :rows] for array in (model.features(batch.x), *batch.inputs.values())
+    )
     params = own_parameters(spec, {**model.layer.params, **model.layer.fixed})
     known = known_sizes(spec, config.hidden, x.shape[-1], fitted(spec, config.hidden, x.shape[-1], config.sizes)[1])
     name = f"{Path(config.cell).stem}, trained on {config.task}"
-    return complete(name, spec, known, params, {data_input(spec): x}, (x.shape[0], x.shape[1]))
+    return complete(
+        name,
+        spec,
+        known,
+        params,
+        {data_input(spec): x, **dict(zip(batch.inputs, others, strict=True))},
+        (x.shape[0], x.shape[1]),
+    )
 
 
 def own_parameters(spec: Spec, weights: Mapping[str, Array]) -> dict[str, Array]:

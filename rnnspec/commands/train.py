@@ -16,14 +16,15 @@ import numpy as np
 
 from rnnspec.commands import progress
 from rnnspec.commands.output import say
-from rnnspec.commands.train_setup import Setup, set_up, title_of
+from rnnspec.commands.train_setup import Setup, nothing_to_keep, set_up, title_of
+from rnnspec.language.load import loads
 from rnnspec.show.figure import FORMATS
 from rnnspec.storage.atomic import held, sweep
 from rnnspec.train import checkpoint
 from rnnspec.train.errors import Diverged, TrainError
 from rnnspec.train.loop import TEMPERATURE, TrainingRun, exhausted, fraction, train
 from rnnspec.train.plots import shown
-from rnnspec.train.results import FILES, LOG, WEIGHTS, MetricsLog, write_results
+from rnnspec.train.results import FILES, LOG, WEIGHTS, Ending, MetricsLog, counted, write_results
 
 CHARACTERS = 400  # of the sample at the end
 
@@ -35,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     setup = set_up(args)
     this, folder = setup.run, choose_folder(args, setup)
-    announce(this, folder)
+    announce(this, folder, setup.retained if args.resume is None else None)
     with progress.waiting(f"compiling {title_of(this.config)}"):
         began = time.perf_counter()
         this.model.warm_up(this.problem.next({})[0])
@@ -47,11 +48,12 @@ def run(args: argparse.Namespace) -> int:
         check_folder(args, folder)  # again: another run may have come and gone while this one compiled
         for name in FILES:
             sweep(folder / name)
-        return train_in(folder, this, args, compiled)
+        return train_in(folder, setup, args, compiled)
 
 
-def train_in(folder: Path, this: TrainingRun, args: argparse.Namespace, compiled: float) -> int:
+def train_in(folder: Path, setup: Setup, args: argparse.Namespace, compiled: float) -> int:
     """Trains and leaves everything in the folder; returns the exit code."""
+    this = setup.run
     first, code, trouble = (this.seconds, this.tokens), 0, ""
     with (
         stop_signals() as stopped,
@@ -61,7 +63,8 @@ def train_in(folder: Path, this: TrainingRun, args: argparse.Namespace, compiled
             follow(this, folder, lambda: stopped.number is not None)
         except Diverged as error:
             code, trouble = 1, f"rnnspec train: {error}"
-        final = write_results(this, folder, first, compiled, args.threads, writing(args), args.figures or FORMATS[0])
+        end = Ending(args.threads, *writing(args), args.figures or FORMATS[0], setup.retained, bool(args.weights_only))
+        final = write_results(this, folder, first, compiled, end)
     if not trouble and final["not_finite"]:
         code, trouble = 1, f"rnnspec train: {unfit(this, final)}"
     if trouble:
@@ -79,7 +82,7 @@ def choose_folder(args: argparse.Namespace, setup: Setup) -> Path:
         return Path(args.resume)
     if args.out is None:
         config = setup.run.config
-        name = title_of(config) + ("" if config.task == "text" else f"-{config.task}")
+        name = title_of(config) + ("" if config.task == "text" else f"-{config.task_name}")
         base = Path("runs") / name
         folder = next(
             f for i in range(1, 10_000) if not (f := base if i == 1 else base.with_name(f"{base.name}-{i}")).exists()
@@ -177,16 +180,29 @@ def save(path: Path, run: TrainingRun) -> None:
 # what is printed
 
 
-def announce(run: TrainingRun, folder: Path) -> None:
-    parameters, fixed = (sum(a.size for a in group.values()) for group in (run.model.params, run.model.fixed))
+def announce(run: TrainingRun, folder: Path, retained: tuple[str, ...] | None) -> None:
+    parameters, fixed = counted(run.model)
     layers = f"{run.config.layers} layers of " if run.config.layers > 1 else ""
     beside = f", {fixed:,} fixed numbers beside them" if fixed else ""
     say(
         f"cell        {title_of(run.config)}, {layers}{run.config.hidden} units, {parameters:,} parameters with"
-        f" embedding and head{beside}\n{run.config.task.ljust(11)} {run.problem.summary()}\n"
-        f"results     {folder}{os.sep}",
+        f" embedding and head{beside}\n{run.config.task_name.ljust(11)} {run.problem.summary()}\n"
+        f"{retain_text(run, retained)}results     {folder}{os.sep}",
         error=True,
     )
+
+
+def retain_text(run: TrainingRun, retained: tuple[str, ...] | None) -> str:
+    """A line about what `retain` sets; that it sets nothing too."""
+    if retained is None:
+        return ""
+    cell = title_of(run.config)
+    what = (
+        f"{', '.join(retained)} begin so that gates keep a state for up to {run.config.retain} steps"
+        if retained
+        else f"nothing is set for {run.config.retain} steps: {cell} has {nothing_to_keep(loads(run.config.cell_text))}"
+    )
+    return f"retain      {what}\n"
 
 
 def conclude(run: TrainingRun, folder: Path, final: dict[str, Any]) -> None:
@@ -194,7 +210,10 @@ def conclude(run: TrainingRun, folder: Path, final: dict[str, Any]) -> None:
         say(f"{final['sample']}\n{'-' * 72}")
     metric, baseline = run.problem.metric, run.problem.baseline
     known = f" ({baseline[0]} {shown(baseline[1])})" if baseline and metric.unit == run.problem.loss_unit else ""
-    say(f"held-out    {shown(final[metric.name])} {metric.unit}{known}")
+    say(f"held-out    {shown(final['score'])} {metric.unit}{known}")
+    others = [f"{name} {shown(score)}" for name, score in final["scores"].items() if name != metric.name]
+    if others:
+        say(f"also        {', '.join(others)}")
     speed = final["tokens_per_second"] or 0
     early = (
         ", stopped early: the weights are those of step " + str(run.best.step) if run.best and exhausted(run) else ""
@@ -205,12 +224,13 @@ def conclude(run: TrainingRun, folder: Path, final: dict[str, Any]) -> None:
     )
     if run.skipped:
         say(f"skipped     {run.skipped} steps whose gradients were not finite")
-    say(f"written     {', '.join(str(folder / name) for name in final['files'])}")
+    alone = " (weights alone)" if final["weights_only"] else ""
+    say(f"written     {', '.join(str(folder / name) for name in final['files'])}{alone}")
 
 
 def unfit(run: TrainingRun, final: dict[str, Any]) -> str:
     """What is wrong with a run that ends with scores that are no numbers."""
-    names = " and ".join(f"{n} ({final[n]})" for n in final["not_finite"])
+    names = " and ".join(f"{n} ({final['scores'][n]})" for n in final["not_finite"])
     return (
         f"the scores on held-out data are not finite after {run.step} steps: {names}. What was learnt is of no use: try"
         f" a smaller --lr (it is {run.config.lr:g}), and look for numbers in the data that are far from all others"

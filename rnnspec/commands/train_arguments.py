@@ -37,12 +37,14 @@ def _add_task(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--task",
         metavar="TASK",
-        help="what to train it on (text); --tasks prints them all, with their settings and defaults",
+        help="what to train it on (text): a name, --tasks prints them all with their settings and defaults; or a"
+        " Python file of your own with a TASK, like my_task.py (help(rnnspec.train.Task), docs/tasks.md)",
     )
     parser.add_argument("--tasks", action="store_true", help="print the tasks and exit")
     parser.add_argument(
         "--data", "--text", dest="data", metavar="FILE",
-        help="the task's own data (default: made, or for texts the manual behind Python's help(), 465,000 characters)",
+        help="the task's own data (default: made, for texts 465,000 characters of tales; --task supervised takes"
+        " sequences and their targets, x and y of an .npz file)",
     )  # fmt: skip
     parser.add_argument(
         "--set",
@@ -81,7 +83,10 @@ def _add_model(group: argparse._ArgumentGroup) -> None:
         help="part of what a layer above the first reads that is set to 0 in training (0)",
     )
     group.add_argument(
-        "--bidirectional", action="store_true", default=None, help="a second layer from the end to the start (classify)"
+        "--bidirectional",
+        action="store_true",
+        default=None,
+        help="a second layer from the end to the start (classify, supervised)",
     )
     group.add_argument(
         "--retain",
@@ -129,6 +134,13 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         type=name,
         metavar="DIR",
         help="folder for the results (runs/CELL or runs/CELL-TASK, or the next free one: runs/CELL-2, ...)",
+    )
+    group.add_argument(
+        "--weights-only",
+        action="store_true",
+        default=None,
+        help="once the run has ended, keep its weights without the optimiser's state: a third of the size, for --from"
+        " and load_run; such a run can't be resumed",
     )
     group.add_argument("--figures", choices=FORMATS, help=f"format of the plots ({FORMATS[0]})")
     group.add_argument("--resume", metavar="RUN_DIR", help="go on with the run in this folder")

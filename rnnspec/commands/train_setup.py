@@ -12,14 +12,16 @@ from typing import Any
 
 from rnnspec.backends.cpu.launch.pool import default_threads
 from rnnspec.language.load import digest, is_path, load
+from rnnspec.language.rewrite import to_yaml
 from rnnspec.language.spec import Spec
-from rnnspec.language.transforms.retain import keepers
+from rnnspec.language.transforms.retain import keepers, kept_biases
 from rnnspec.train import checkpoint
 from rnnspec.train.config import TrainingConfig
 from rnnspec.train.errors import TrainError
 from rnnspec.train.layers import layer_maker
 from rnnspec.train.loop import TrainingRun, exhausted, fraction, start_run
-from rnnspec.train.problem import Task
+from rnnspec.train.own_task import find_task
+from rnnspec.train.problem import OPTIONAL, Task
 from rnnspec.train.results import WEIGHTS, is_written
 from rnnspec.train.tasks import load_task
 
@@ -28,7 +30,6 @@ PLAIN = (
     *("decay", "schedule", "clip", "clip_value", "retain", "patience", "every", "seed"),
 )
 """Arguments that are fields of TrainingConfig as they are."""
-OPTIONAL = ("embed", "length", "bidirectional")  # fields that not every task has a use for
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Setup:
 
     run: TrainingRun
     saved: checkpoint.Checkpoint | None
+    retained: tuple[str, ...] | None  # the biases that `retain` sets; None where it asks for nothing
 
 
 def set_up(args: argparse.Namespace) -> Setup:
@@ -44,15 +46,44 @@ def set_up(args: argparse.Namespace) -> Setup:
     if args.resume and args.start:
         raise TrainError("--resume goes on with a run and --from starts a new one: give one of them")
     saved = open_saved(args)
-    task = load_task(args.task or (saved.config.task if saved else "text"))
+    task = choose_task(args, saved)
     config = make_config(args, task, saved)
     spec = load(config.cell, **config.choices)
-    if args.retain and not keepers(spec):
+    if args.retain and args.start:
+        raise TrainError("--retain is about initial weights, and would be ignored: those of --from are trained")
+    retained = tuple(kept_biases(spec, config.retain)) if config.retain and not args.start else None
+    if args.retain and not retained:
         raise TrainError(
-            f"{title_of(config)} has no gate that keeps a state: --retain has no meaning for it, and would be ignored"
+            f"{title_of(config)} has {nothing_to_keep(spec)}: --retain has no meaning for it, and would be ignored"
         )
-    config = replace(config, equations=tuple(e.text for e in spec.equations), digest=digest(spec))
-    return Setup(make_run(config, spec, task, saved, args), saved)
+    config = replace(
+        config, equations=tuple(e.text for e in spec.equations), digest=digest(spec), cell_text=to_yaml(spec)
+    )
+    return Setup(make_run(config, spec, task, saved, args), saved, retained)
+
+
+def nothing_to_keep(spec: Spec) -> str:
+    """Why `retain` sets nothing in this cell."""
+    gates = [keeper.gate for keeper in keepers(spec)]
+    return f"no bias in its gates that keep a state ({', '.join(gates)})" if gates else "no gate that keeps a state"
+
+
+def choose_task(args: argparse.Namespace, saved: checkpoint.Checkpoint | None) -> Task:
+    """The task that is named, else the saved run's; a file is run only where the user names it."""
+    if args.task is not None or saved is None:
+        return find_task(args.task or "text")
+    was = saved.config
+    if was.task_digest:
+        raise TrainError(
+            f"{saved.path.parent} was trained on the task of a file, whose Python is run only if you name it:"
+            f" --task {was.task}"
+        )
+    return load_task(was.task)
+
+
+def is_task_of(task: Task, config: TrainingConfig) -> bool:
+    """Whether a run with this configuration was trained on this task."""
+    return (task.digest or task.name) == (config.task_digest or config.task)
 
 
 def open_saved(args: argparse.Namespace) -> checkpoint.Checkpoint | None:
@@ -104,17 +135,23 @@ def make_config(args: argparse.Namespace, task: Task, saved: checkpoint.Checkpoi
 def start_config(args: argparse.Namespace, task: Task, saved: checkpoint.Checkpoint | None) -> TrainingConfig:
     if saved is None:
         return task.config(args.cell)
-    if task.name == saved.config.task:
-        return saved.config
+    was = saved.config
+    named: dict[str, Any] = {"task": task.file or task.name, "task_digest": task.digest}
+    if is_task_of(task, was):
+        return replace(was, **named)  # its file may have moved
     if args.resume:
+        changed = f" {task.file} is another file, or was changed since." if task.file and was.task_digest else ""
         raise TrainError(
-            f"{saved.path.parent} was trained on the task {saved.config.task}; another task starts from its weights"
+            f"{saved.path.parent} was trained on the task {was.task};{changed} another task starts from its weights"
             " with --from"
         )
-    data = (
-        saved.config.data if task.writes and load_task(saved.config.task).writes else None
-    )  # a text is no table of another task
-    return replace(saved.config, task=task.name, data=data, options=dict(task.options))
+    data = was.data if remembers(task, was) else None  # a text is no table of another task
+    return replace(was, **named, data=data, options=dict(task.options))
+
+
+def remembers(task: Task, was: TrainingConfig) -> bool:
+    """Whether what the task of a saved run keeps of its data means the same to this one."""
+    return is_task_of(task, was) or (task.writes and not was.task_digest and load_task(was.task).writes)
 
 
 def options(task: Task, base: TrainingConfig, settings: list[tuple[str, str]]) -> dict[str, Any]:
@@ -156,7 +193,12 @@ def duration(
 def make_run(
     config: TrainingConfig, spec: Spec, task: Task, saved: checkpoint.Checkpoint | None, args: argparse.Namespace
 ) -> TrainingRun:
-    memory = saved.memory if saved else {}
+    memory = saved.memory if saved and remembers(task, saved.config) else {}
+    if saved and args.data is None and config.data is not None and not os.path.exists(config.data):
+        raise TrainError(
+            f"{config.data}, which {saved.path.parent} was trained on, is not there any more: --data FILE says where it"
+            " is now"
+        )
     with checkpoint.told(saved.path) if saved else nullcontext():
         problem = task.make(config, memory)
     epochs = args.epochs or (task.epochs if config.steps is None and config.seconds is None else 0)
@@ -191,7 +233,7 @@ def make_run(
                 f" {config.patience})"
             )
     elif saved:
-        checkpoint.begin_from(run, saved)
+        checkpoint.take(run.model, saved)
     return run
 
 

@@ -246,15 +246,14 @@ class CpuKernel(Kernel):
         weights = self._recent_weights(params)
         call = single_step(self.cell, weights, inputs, states, rows)
         key = (self._threads, call.rows, call.sizes.items_key)
-        stepper = weights.borrow(key, lambda: self._stepper(weights, call.rows, call.sizes))
+        stepper = weights.idle.borrow(key, lambda: self.stepper(weights, call.rows, call.sizes))
         stepper.load(call.states)
         stepper.start_at(call.counts)
         for name, array in stepper.inputs.items():
             array[...] = call.inputs[name][0]
         stepper.run(0)
-        state = State(self._final(stepper.states(), call))
-        state.outputs = {o: a.copy() for o, a in stepper.outputs.items()}
-        weights.give_back(key, stepper)
+        state = State.of(self._final(stepper.states(), call), {o: a.copy() for o, a in stepper.outputs.items()})
+        weights.idle.give_back(key, stepper)
         return state
 
     def _recent_weights(self, params: Mapping[str, Any] | Weights) -> Weights:
@@ -266,10 +265,14 @@ class CpuKernel(Kernel):
         arrays = parameters(self.cell, params)
         return self._recent.find(arrays, self._weights) or self.pack(arrays)
 
-    def _stepper(self, weights: Weights, rows: int, sizes: Sizes) -> CpuStepper:
+    def stepper(self, weights: Weights, rows: int, sizes: Sizes) -> CpuStepper:
         (infer,) = self._new_plans(("infer",), sizes, 1, rows, None, None)
-        call = Call(weights, {}, {}, None, sizes, 1, rows)
-        return CpuStepper(infer, self._packed("infer", call), *step_arrays(self.cell, sizes, rows))
+        stepper = CpuStepper(infer, sizes, *step_arrays(self.cell, sizes, rows))
+        self.refresh(stepper, weights)
+        return stepper
+
+    def refresh(self, stepper: CpuStepper, weights: Weights) -> None:
+        stepper.bound.use(self._packed("infer", Call(weights, {}, {}, None, stepper.sizes, 1, stepper.rows)), None)
 
     # --- plans, weights and arrays
 

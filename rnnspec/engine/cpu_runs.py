@@ -15,7 +15,7 @@ from rnnspec.backends.cpu.launch.plan import Plan
 from rnnspec.backends.cpu.launch.segments import Segments
 from rnnspec.backends.cpu.launch.tape import Tape
 from rnnspec.engine.call import Named
-from rnnspec.engine.frozen import Frozen
+from rnnspec.engine.frozen import Frozen, Sizes
 from rnnspec.engine.spans import Pieces
 
 
@@ -53,12 +53,12 @@ class CpuSaved:
 class CpuStepper:
     """Single steps on the CPU: all that they need is planned, packed and allocated beforehand."""
 
-    def __init__(self, infer: Plan, packed: Packed, inputs: Named, outputs: Named):
+    def __init__(self, infer: Plan, sizes: Sizes, inputs: Named, outputs: Named):
+        self.sizes, self.rows = sizes, infer.rows
         self.inputs: Named = Frozen(inputs)
         self.outputs: Named = Frozen(outputs)
         self.kept = (*inputs.values(), *outputs.values())  # the kernel writes there for as long as this object lives
         self.bound = Bound(infer)
-        self.bound.use(packed, None)
         self.bound.point({n: _steps(a) for n, a in inputs.items()}, {n: _steps(a) for n, a in outputs.items()})
         self._chunk_tables = [block.chunks for block in infer.blocks]  # column 0: a chunk's first step
         self._t = -1  # what stands there

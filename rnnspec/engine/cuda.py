@@ -204,12 +204,13 @@ class CudaKernel(Kernel):
             n: self._rows(f"input '{n}'", a).reshape(1, *a.shape) if on_device(a) else a for n, a in call.inputs.items()
         }
         found = self.run_infer(call._replace(inputs=x))
-        state = State(found.final)
-        state.outputs = {n: a.reshape(*a.shape[1:]) for n, a in found.outputs.items()}
-        return state
+        return State.of(found.final, {n: a.reshape(*a.shape[1:]) for n, a in found.outputs.items()})
 
-    def _stepper(self, weights: Weights, rows: int, sizes: Sizes) -> CudaStepper:
+    def stepper(self, weights: Weights, rows: int, sizes: Sizes) -> CudaStepper:
         return CudaStepper(self, weights, rows, sizes)
+
+    def refresh(self, stepper: CudaStepper, weights: Weights) -> None:
+        stepper.call = stepper.call._replace(params=weights)
 
     def _backward(
         self, run: Run, outputs: Given | None, final: Given | None, out: Mapping[str, Array] | None
@@ -359,25 +360,25 @@ class CudaStepper:
     def __init__(self, kernel: CudaKernel, weights: Weights, rows: int, sizes: Sizes):
         self.kernel = kernel
         self.inputs, self.outputs = step_arrays(kernel.cell, sizes, rows)
-        self._call = Call(weights, {n: a[None] for n, a in self.inputs.items()}, {}, None, sizes, 1, rows)
+        self.call = Call(weights, {n: a[None] for n, a in self.inputs.items()}, {}, None, sizes, 1, rows)
         self._counts = np.zeros(rows, np.int64)
 
     def run(self, t: int) -> None:
         counts = self._counts + t if self.kernel.spec.counts else None
-        done = self.kernel._execution("infer", self._call._replace(counts=counts))
+        done = self.kernel._execution("infer", self.call._replace(counts=counts))
         for name, array in self.outputs.items():
             array[...] = done.outputs[name].numpy().reshape(array.shape)
-        self._call = self._call._replace(states=done.final)
+        self.call = self.call._replace(states=done.final)
 
     def load(self, states: Mapping[str, Array]) -> None:
         on_gpu = {s: self.kernel._rows(f"state '{s}'", a) for s, a in states.items()}
-        self._call = self._call._replace(states=on_gpu)
+        self.call = self.call._replace(states=on_gpu)
 
     def start_at(self, counts: Array | None) -> None:
-        self._counts = np.zeros(self._call.rows, np.int64) if counts is None else counts
+        self._counts = np.zeros(self.call.rows, np.int64) if counts is None else counts
 
     def states(self) -> dict[str, Array]:
-        call, cell = self._call, self.kernel.cell
+        call, cell = self.call, self.kernel.cell
         return {
             s: call.states[s].numpy()
             if s in call.states

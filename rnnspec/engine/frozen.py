@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NoReturn, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 from rnnspec.language.sizes import full_shape
 from rnnspec.language.spec import Shape
@@ -14,10 +14,12 @@ V = TypeVar("V")
 
 class Frozen(dict[K, V]):
     """A dict that can't be changed; `dict(frozen)` is a copy that can. It pickles, and copies, as
-    itself."""
+    itself. refusal: what is said to who tries."""
+
+    refusal: ClassVar[str] = "this dict can't be changed, for kernels rely on it: change a copy, dict(...)."
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise TypeError("this dict can't be changed, for kernels rely on it: change a copy, dict(...).")
+        raise TypeError(self.refusal)
 
     __setitem__ = __delitem__ = __ior__ = _refuse  # type: ignore[assignment]
     pop = popitem = clear = update = setdefault = _refuse  # type: ignore[assignment]

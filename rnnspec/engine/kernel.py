@@ -20,7 +20,7 @@ from rnnspec.engine.jacobian import Matrices, jacobian
 from rnnspec.engine.noise import Seed
 from rnnspec.engine.results import Gradients, Inference, Jvp, Run, State, Taped, taped_counts
 from rnnspec.engine.spans import Pieces
-from rnnspec.engine.stream import Stepper, Stream, all_sizes
+from rnnspec.engine.stream import Stepper, Stream, all_sizes, whole_rows
 from rnnspec.engine.weights import Weights
 from rnnspec.errors import ShapeError, UnsupportedError
 from rnnspec.language.lift import lifted
@@ -285,12 +285,10 @@ class Kernel(ABC):
         states (forward mode): J v, for `backward`'s J.T u.
 
         tangent_params, tangent_inputs, tangent_states: name -> the direction, of the shape of what
-            it is a direction of; zero where left out. With an axis of K before (the first, as with
-            jax.vmap), of all of them, they are K directions at once, and so are the results: a
-            product with K directions is one product of K columns.
+            it is a direction of; zero where left out. With an axis of K before, of all of them, they
+            are K directions at once (jax.vmap's order), and so are the results.
 
-        All else is as for `forward`. At a kink a direction is multiplied by the slope that
-        `backward` has there. Raises ShapeError, DtypeError, UnsupportedError on a GPU.
+        All else is as for `forward`; kinks are as for `backward`. Raises UnsupportedError on a GPU.
         """
         call = self.call(params, inputs, states, lengths, noise=noise, steps=steps, rows=rows)
         return self.run_jvp(call, directions(self.cell, call, tangent_params, tangent_inputs, tangent_states))
@@ -306,8 +304,7 @@ class Kernel(ABC):
         rows: int | None = None,
     ) -> Matrices:
         """The Jacobian of every step: found[after][before] is the derivative of a state after the
-        step by one before it, [T, B, ...after, ...before]. What `rnnspec show` says is 0 costs
-        nothing. Arguments are those of `forward`; raises as `jvp` does.
+        step by one before it, [T, B, ...after, ...before]. Arguments and errors are `jvp`'s.
         """
         return jacobian(self, self.call(params, inputs, states, noise=noise, steps=steps, rows=rows))
 
@@ -381,19 +378,22 @@ class Kernel(ABC):
         """A sequence that arrives step by step: `stream.step(inputs)` for each, without planning,
         packing or allocating.
 
-        params: packed once, here; later changes are not seen. states: name -> [rows, ...] before
-        the first step, zero where left out, as for `forward`. rows: of the batch. sizes: those that
-        the shapes of params do not tell.
+        params: packed once, here; later changes are not seen until `stream.refresh(params)`.
+        states: name -> [rows, ...] before the first step, zero where left out, as for `forward`.
+        rows: of the batch. sizes: those that the shapes of params do not tell.
         """
-        if isinstance(rows, bool) or not isinstance(rows, int | np.integer) or rows < 0:
-            raise ValueError(f"rows must be a whole number of at least 0, got {rows!r}.")
-        weights = self.pack(params)
+        count, weights = whole_rows(rows), self.pack(params)
         whole = Sizes(all_sizes(self.cell, weights.held, sizes))
-        return Stream(self.cell, int(rows), whole, self._stepper(weights, int(rows), whole), states)
+        return Stream(self, self.cell, count, whole, self.stepper(weights, count, whole), states)
 
     @abstractmethod
-    def _stepper(self, weights: Weights, rows: int, sizes: Sizes) -> Stepper:
-        """Makes the Stepper that `stream` drives: `rows` rows, with these packed weights."""
+    def stepper(self, weights: Weights, rows: int, sizes: Sizes) -> Stepper:
+        """Makes the Stepper that `stream` drives: `rows` rows, with these packed weights, which
+        are not looked at again."""
+
+    @abstractmethod
+    def refresh(self, stepper: Any, weights: Weights) -> None:
+        """Has a Stepper of this kernel go on with other weights of the same sizes."""
 
 
 def _all_sizes(spec: Spec) -> set[str]:

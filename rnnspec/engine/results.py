@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy import ndarray as Array
 
+from rnnspec.backends.brief import brief, brief_repr
 from rnnspec.engine.frozen import Sizes
 from rnnspec.language.spec import Shape
 from rnnspec.storage.locks import once_only
@@ -50,6 +51,8 @@ class Run:
     saved: Saved = field(repr=False)
     shapes: Mapping[str, Shape] = field(repr=False)
 
+    __repr__ = brief_repr
+
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError(
             "a Run can't be copied or pickled: its tape belongs to this process. Keep run.outputs, run.states and"
@@ -80,6 +83,8 @@ class Gradients:
     inputs: dict[str, Array]
     states: dict[str, Array]
 
+    __repr__ = brief_repr
+
 
 @dataclass(frozen=True)
 class Inference:
@@ -89,6 +94,8 @@ class Inference:
     outputs: dict[str, Array]
     final: dict[str, Array]
 
+    __repr__ = brief_repr
+
 
 @dataclass(frozen=True)
 class Taped(Inference):
@@ -96,6 +103,8 @@ class Taped(Inference):
     arguments of the call. Its memory is used again once the array is gone."""
 
     tape: Array
+
+    __repr__ = brief_repr
 
     @property
     def tape_bytes(self) -> int:
@@ -121,6 +130,21 @@ def taped_counts(tape: object, rows: int) -> Array | None:
 
 class State(dict[str, Array]):
     """The states after one step, name -> [B, ...], to be given to the next, and the count of steps
-    of a cell that has one; `outputs` are what the step emitted."""
+    of a cell that has one. outputs: name -> [B, ...], what the step emitted; final: a dict of what
+    this one holds, under the name that it has in the results of other calls."""
 
     outputs: dict[str, Array]
+
+    @classmethod
+    def of(cls, states: dict[str, Array], outputs: dict[str, Array]) -> State:
+        """A State that holds these arrays."""
+        state = cls(states)
+        state.outputs = outputs
+        return state
+
+    @property
+    def final(self) -> dict[str, Array]:
+        return dict(self)
+
+    def __repr__(self) -> str:
+        return f"State({brief(dict(self))}, outputs={brief(getattr(self, 'outputs', {}))})"

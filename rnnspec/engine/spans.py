@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy import ndarray as Array
 
+from rnnspec.backends.brief import brief_repr
+
 
 @dataclass(frozen=True)
 class Pieces:
@@ -31,6 +33,8 @@ class Pieces:
     fresh: Array
     first: Array
     last: Array
+
+    __repr__ = brief_repr
 
     def __len__(self) -> int:
         return len(self.row)

@@ -29,14 +29,40 @@ class Held(Frozen[str, Array]):
         return Frozen, (dict(self),)
 
 
+class Idle:
+    """What calls with the same weights work in, between two of them. A copy or a pickle is
+    empty."""
+
+    def __init__(self) -> None:
+        self._idle: dict[Key, list[Any]] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Idle, ()
+
+    def borrow(self, key: Key, make: Callable[[], T]) -> T:
+        """What was given back under this key, for whoever borrowed it alone, or a new one."""
+        try:
+            idle: T = self._idle[key].pop()
+        except (KeyError, IndexError):
+            return make()
+        return idle
+
+    def give_back(self, key: Key, borrowed: object) -> None:
+        """Leaves what was borrowed to the next who asks for it."""
+        if len(self._idle) > 16:
+            self._idle.clear()
+        self._idle.setdefault(key, []).append(borrowed)
+
+
 class Weights:
     """A cell's parameters as its kernels read them: made by `kernel.pack(params)`, and goes
     wherever that kernel takes params, and those of other kernels of the same spec and dtype.
 
     held: name -> array, copies that can't be written to, for the kernels; `params` are the same
     numbers for others. So later changes of the arrays that were given are not seen, and a call with
-    Weights never packs again what an earlier one has packed. Raises ShapeError for parameters that
-    are missing or unknown, DtypeError for arrays of another dtype.
+    Weights never packs again what an earlier one has packed. idle: what single steps work in.
+    Raises ShapeError for parameters that are missing or unknown, DtypeError for arrays of another
+    dtype.
     """
 
     def __init__(self, spec: Spec, dtype: np.dtype, params: Mapping[str, Array]):
@@ -47,7 +73,7 @@ class Weights:
             array.flags.writeable = False
         self.held = Held(spec, copies)
         self._packed: dict[Key, Any] = {}
-        self._idle: dict[Key, list[Any]] = {}
+        self.idle = Idle()
 
     def __repr__(self) -> str:
         return f"Weights({self.spec.name}, {sum(a.size for a in self.held.values())} numbers)"
@@ -68,17 +94,3 @@ class Weights:
         if packed is None:
             packed = self._packed[key] = pack(self.held)
         return packed
-
-    def borrow(self, key: Key, make: Callable[[], T]) -> T:
-        """What was given back under this key, for whoever borrowed it alone, or a new one."""
-        try:
-            idle: T = self._idle[key].pop()
-        except (KeyError, IndexError):
-            return make()
-        return idle
-
-    def give_back(self, key: Key, borrowed: object) -> None:
-        """Leaves what was borrowed to the next who asks for it."""
-        if len(self._idle) > 16:
-            self._idle.clear()
-        self._idle.setdefault(key, []).append(borrowed)

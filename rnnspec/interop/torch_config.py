@@ -26,11 +26,11 @@ from rnnspec.layers.description import Cell, Layers, check_dropout, describe_lay
 from rnnspec.layers.stack import Stack
 
 DTYPES = {torch.float32: "float32", torch.float64: "float64"}
-OPTIONS = [
-    n
+OPTIONS = {  # with the defaults, which a Config leaves out
+    n: p.default
     for n, p in inspect.signature(describe_layers).parameters.items()
     if p.kind is p.KEYWORD_ONLY and n not in ("dtype", "threads", "backend")
-]
+}
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
@@ -75,11 +75,22 @@ def describe(
     dropout: float = 0.0,
     bidirectional: bool = False,
     proj_size: int = 0,
-    **options: Any,
+    *,
+    nonlinearity: str | None = None,
+    merge: str = "concat",
+    share_directions: bool = False,
+    residual: bool = False,
+    go_backwards: bool = False,
+    learn_initial: bool = False,
+    return_all_states: bool | Sequence[str] = False,
+    backend: str = "cpu",
+    memory: str = "full",
+    sizes: Mapping[str, int] | None = None,
+    **settings: object,
 ) -> Config:
     """The Config of layers. Arguments and errors are those of rnnspec.Recurrent, without
-    batch_first, dtype, threads and seed, which are no part of it; UnsupportedError for another
-    backend than the CPU."""
+    batch_first, dtype, threads and seed, which are no part of it; nonlinearity: torch.nn.RNN's, see
+    `Recurrent`. UnsupportedError for another backend than the CPU."""
     given: dict[str, Any] = {
         "input_size": input_size,
         "hidden_size": hidden_size,
@@ -88,45 +99,48 @@ def describe(
         "bidirectional": bidirectional,
         "proj_size": proj_size,
     }
-    if unwanted := [n for n in ("dtype", "threads") if n in options]:
+    if unwanted := [n for n in ("dtype", "threads") if n in settings]:
         raise TypeError(
             f"{' and '.join(unwanted)}: a Config has none; the dtype is that of the weights, and `recurrent` takes"
             " threads."
         )
-    take_backend(options)
-    take_nonlinearity(cell, options)
-    return config_of(Stack(cell, num_layers=num_layers, **given, **options).description, given, options)
+    check_backend(backend)
+    more: dict[str, Any] = {"merge": merge, "share_directions": share_directions, "residual": residual}
+    more |= {"go_backwards": go_backwards, "learn_initial": learn_initial, "return_all_states": return_all_states}
+    more |= {"memory": memory, "sizes": sizes}
+    chosen = with_nonlinearity(cell, settings, nonlinearity)
+    return config_of(Stack(cell, num_layers=num_layers, **given, **more, **chosen).description, given, more)
 
 
-def take_backend(options: dict[str, Any]) -> None:
-    """Takes `backend` out of the options, which may say what is so anyway."""
-    if (backend := options.pop("backend", "cpu")) != "cpu":
+def check_backend(backend: str) -> None:
+    """UnsupportedError for another backend than the CPU."""
+    if backend != "cpu":
         raise UnsupportedError(
             f"backend={backend!r}: the operators of torch have kernels for the CPU alone. Leave it out here; for a GPU "
             "rnnspec.compile(cell, backend='cuda') takes torch's tensors."
         )
 
 
-def take_nonlinearity(cell: Cell | Sequence[Cell], options: dict[str, Any]) -> None:
-    """Takes torch.nn.RNN's `nonlinearity` out of the options, and puts in the choice by which the
-    cell says that it is that layer. ValueError where there is none."""
-    if "nonlinearity" not in options:
-        return
-    wanted, found = options.pop("nonlinearity"), set()
+def with_nonlinearity(
+    cell: Cell | Sequence[Cell], settings: Mapping[str, object], wanted: str | None
+) -> Mapping[str, Any]:
+    """The settings of a cell with torch.nn.RNN's `nonlinearity`: with the choice by which the cell
+    says that it is that layer. ValueError where there is none."""
+    if wanted is None:
+        return settings
+    found = set()
     name = str(cell)
     if isinstance(cell, str | os.PathLike):
-        settings = {n: v for n, v in options.items() if n not in OPTIONS}
         for choice, known in load(cell, **settings).choices.items():
             for option in known.options:
-                spec = load(cell, **settings | {choice: option})
+                spec = load(cell, **{**settings, choice: option})
                 values = {
                     a["nonlinearity"]
                     for n, a in spec.same_as.items()
                     if n.startswith("torch.nn.") and "nonlinearity" in a
                 }
                 if wanted in values:
-                    options[choice] = option
-                    return
+                    return {**settings, choice: option}
                 found |= values
     elif isinstance(cell, Spec):
         name = cell.name
@@ -155,13 +169,14 @@ def with_dropout(config: Config, dropout: float) -> Config:
 def config_of(layers: Layers, given: Mapping[str, Any], options: Mapping[str, Any]) -> Config:
     """The Config of layers.
 
-    given: the arguments that they were made with, by name; options: the keywords beside these.
+    given: the arguments that they were made with, by name; options: the keywords beside these,
+    without the cells' settings, which the cells have.
     """
     specs = [replace(layer.spec, outputs=names) for layer, names in zip(layers.layers, layers.emitted)]
     texts = [to_yaml(spec) for spec in specs]
     cells, several = list(dict.fromkeys(texts)), layers.num_layers > 1
     arguments: dict[str, Any] = {"cells": cells, "layers": [cells.index(t) for t in texts]} | dict(given)
-    arguments |= {name: value for name, value in options.items() if name in OPTIONS}
+    arguments |= {name: value for name, value in options.items() if value != OPTIONS[name]}
     if not several:  # it would do nothing, and warn each time that a Stack is made
         arguments["dropout"] = 0.0
     text = json.dumps(arguments, default=_plain)

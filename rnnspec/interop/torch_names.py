@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from rnnspec.errors import DtypeError, ShapeError, UnsupportedError
-from rnnspec.interop.torch_config import OPTIONS, Config, with_dropout
-from rnnspec.language.meaning.extras import ZERO
-from rnnspec.layers.description import Layers
+from rnnspec.interop.torch_config import OPTIONS, with_dropout
+from rnnspec.interop.torch_module import Weighted
 
 SIZES = ("input_size", "hidden_size", "num_layers", "bias", "bidirectional", "proj_size")
 FIXED = {*SIZES, *OPTIONS, "mode", "nonlinearity"}
@@ -25,30 +24,6 @@ SCRIPT = (
     "torch.jit.script can't compile these layers, which are operators with a text for the equations. torch.jit.trace"
     " takes them, and torch.export.export and torch.compile do."
 )
-
-
-def settings_of(layers: Layers, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a module remembers of its layers: the arguments by name; `cells`, by name; `peer`, the
-    attributes of the layer of torch.nn that the first cell is the same as, its name under "class",
-    empty without; `plain`, whether all weights start as torch's do."""
-    spec = layers.layers[0].spec
-    claims = {name.rpartition(".")[2]: a for name, a in spec.same_as.items() if name.startswith("torch.nn.")}
-    plain = (
-        not layers.learn_initial
-        and not layers.fixed
-        and all(
-            layer.layout is not None
-            and not layer.spec.init
-            and ZERO not in {n for b in layer.layout.values() for n in b}
-            for layer in layers.layers
-        )
-    )
-    return dict(given) | {
-        "num_layers": layers.num_layers,
-        "cells": [layer.spec.name for layer in layers.layers],
-        "peer": next(({"class": name, **attributes} for name, attributes in claims.items()), {}),
-        "plain": plain,
-    }
 
 
 def in_torchs_order(init: Callable[..., None]) -> Callable[..., None]:
@@ -83,12 +58,10 @@ def call_in(tracer: Any, module: torch.nn.Module, args: tuple[Any, ...]) -> Any:
     return tracer.create_proxy("call_module", path, args, {})
 
 
-class Names(torch.nn.Module):
+class Names(Weighted):
     """The attributes and methods of torch.nn.RNN, LSTM and GRU, but for call and weights."""
 
-    config: Config
     batch_first: bool
-    _settings: dict[str, Any]
 
     input_size = property(lambda self: self._settings["input_size"])
     hidden_size = property(lambda self: self._settings["hidden_size"])

@@ -9,7 +9,8 @@ and results made without a copy.
 
 Arguments: params, inputs and states in the order of Config; fed, given: a bit for each input, and
 each state, that is given; lengths, resets: as of a Stack, or None; seed: an int64 number that
-dropout and noise are drawn from, None for evaluation; threads: 0 for torch.get_num_threads().
+dropout and noise are drawn from, or two, the second for what is drawn once a sequence; None for
+evaluation; threads: 0 for torch.get_num_threads().
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -80,7 +82,7 @@ class _Memory:
         return 1, 0  # the CPU
 
 
-def _array(tensor: Tensor) -> Array:
+def array_of(tensor: Tensor) -> Array:
     """A view, whatever the strides and whether it requires a gradient. Raises ShapeError for a
     tensor whose storage was made smaller than itself: it would be read beyond its end."""
     array = np.from_dlpack(_Memory(tensor))  # type: ignore[arg-type]
@@ -108,7 +110,7 @@ def refuse_duals(*groups: Sequence[Tensor]) -> None:
         raise UnsupportedError(FORWARDS)
 
 
-def _tensors(arrays: Sequence[Array]) -> list[Tensor]:
+def tensors_of(arrays: Sequence[Array]) -> list[Tensor]:
     """Tensors of the arrays, on the same memory where that is contiguous. NumPy calls an axis of
     one step contiguous whatever its stride, and torch takes no negative ones: those are copied."""
     return [torch.from_numpy(np.asarray(a, order="C") if min(a.strides, default=0) >= 0 else a.copy()) for a in arrays]
@@ -125,7 +127,7 @@ def chosen(known: Iterable[Any], which: int) -> list[Any]:
 
 
 def _arrays(known: Iterable[Any], which: int, tensors: Sequence[Tensor]) -> dict[Any, Array]:
-    return {name: _array(t) for name, t in zip(chosen(known, which), tensors, strict=True)}
+    return {name: array_of(t) for name, t in zip(chosen(known, which), tensors, strict=True)}
 
 
 def split(tensors: Sequence[Any], counts: Sequence[int]) -> list[list[Any]]:
@@ -148,15 +150,17 @@ def _call(
     """The arguments of an operator, as a Stack takes them."""
     refuse_duals(params, inputs, states)
     before = _arrays(stack.carried, given, states)
-    return stack.call(
-        dict(zip(stack.shapes, map(_array, params), strict=True)),
+    numbers = None if seed is None else seed.reshape(-1).tolist()
+    call = stack.call(
+        dict(zip(stack.shapes, map(array_of, params), strict=True)),
         _arrays(stack.inputs, fed, inputs),
         [before.get(n) for n in stack.carried],
-        None if lengths is None else _array(lengths),
-        resets=None if resets is None else _array(resets),
-        training=seed is not None,
-        seed=0 if seed is None else int(seed),
+        None if lengths is None else array_of(lengths),
+        resets=None if resets is None else array_of(resets),
+        training=numbers is not None,
+        seed=numbers[0] if numbers else 0,
     )
+    return replace(call, sequence=tuple(numbers[1:])) if numbers and len(numbers) > 1 else call
 
 
 @torch.library.custom_op(
@@ -169,13 +173,14 @@ def forward(config, params, inputs, states, fed, given, lengths, resets, seed, t
     config: the layers, as `Config.text` has them. params: every weight, in the order of
     `Stack.shapes`. inputs [T, B, ...], states [L * D, B, ...]: those that are given, whose bits are
     set in fed and given (`bits`). lengths: [B] integers, resets: [T, B] booleans, None without.
-    seed: one integer, of dropout and noise, None at evaluation. threads: 0 for torch's number.
+    seed: one integer or two, of dropout and noise, None at evaluation. threads: 0 for torch's
+    number.
     """
     threads = threads or torch.get_num_threads()
     stack = stack_for(config, params, inputs, threads)
     call = _call(stack, params, inputs, states, fed, given, lengths, resets, seed)
     run, rows = stack.run_record(call)
-    return _tensors([*run.outputs.values(), *run.final, *run.steps.values(), np.array([threads], np.int64), *rows])
+    return tensors_of([*run.outputs.values(), *run.final, *run.steps.values(), np.array([threads], np.int64), *rows])
 
 
 @torch.library.custom_op(
@@ -185,7 +190,7 @@ def infer(config, params, inputs, states, fed, given, lengths, resets, seed, thr
     """Outputs, final states, recorded values. Arguments are those of `forward`."""
     stack = stack_for(config, params, inputs, threads or torch.get_num_threads())
     run = stack.run_infer(_call(stack, params, inputs, states, fed, given, lengths, resets, seed))
-    return _tensors([*run.outputs.values(), *run.final, *run.steps.values()])
+    return tensors_of([*run.outputs.values(), *run.final, *run.steps.values()])
 
 
 @torch.library.custom_op(
@@ -203,7 +208,7 @@ def backward(  # type: ignore[no-untyped-def]
     refuse_duals(grads)
     stack = stack_for(config, params, inputs, int(kept[0]))
     call = _call(stack, params, inputs, states, fed, given, lengths, resets, seed)
-    run = stack.run_resume(call, [_array(k) for k in kept[1:]])
+    run = stack.run_resume(call, [array_of(k) for k in kept[1:]])
     outputs, states_, steps = list(stack.outputs), list(stack.carried), list(stack.steps)
     arrays = _arrays(range(len(outputs + states_ + steps)), which, grads)
     count = values(stack.description)
@@ -223,7 +228,7 @@ def _gradients_of(found: Mapping[str, Array | None], like: Iterable[tuple[str, T
     return [
         torch.zeros_like(tensor, memory_format=torch.contiguous_format)
         if (gradient := found.get(name)) is None
-        else _tensors([gradient])[0]
+        else tensors_of([gradient])[0]
         for name, tensor in like
     ]
 

@@ -6,10 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from rnnspec.errors import visible
 from rnnspec.language.draws import Draw
 from rnnspec.language.source import Source
 from rnnspec.language.syntax.tree import Equation, Ref, walk
+from rnnspec.language.views import views
 from rnnspec.storage.locks import once_only
+
+WIDTH = 100  # of a line of a Spec's repr
 
 Shape = tuple[str, ...]
 """Size expressions in canonical text: () one number, ("H",) a vector, ("H", "D") a matrix, ("D +
@@ -74,6 +78,10 @@ class Example:
     gradients: Mapping[str, object] = field(default_factory=dict)
 
 
+def _within(line: str) -> str:
+    return line if len(line) <= WIDTH else f"{line[: WIDTH - 4]} ..."
+
+
 @dataclass(frozen=True)
 class Spec:
     """One cell. `equations` are checked, ordered so that each reads only what stands above it or an
@@ -105,6 +113,48 @@ class Spec:
     examples: tuple[Example, ...] = ()
     notes: str = ""
     file: str = "<text>"
+
+    def __repr__(self) -> str:
+        """Five lines: name and title, what it reads and carries, parameters, equations, file."""
+        of = {shape: [n for n, s in self.parameters.items() if s == shape] for shape in self.parameters.values()}
+        parameters = "; ".join(f"{', '.join(names)} [{', '.join(shape)}]" for shape, names in of.items())
+        reads, states = ", ".join(self.inputs) or "none", ", ".join(self.states)
+        lines = [
+            f"Spec({self.name}: {self.title}",
+            f"  inputs: {reads}; states: {states}; outputs: {', '.join(self.outputs)}",
+            f"  parameters: {parameters or 'none'}",
+            f"  equations: {', '.join(e.target for e in self.equations)}",
+        ]
+        return visible("\n".join([*(_within(line) for line in lines), f"  {self.file})"]))
+
+    def show(self, stage: str | None = None) -> None:
+        """Prints the page of the cell (equations, shapes, the derived backward pass, what a step
+        costs), or one stage of it on its way to kernels: `to_text`."""
+        print(visible(self.to_text(stage)))
+
+    def to_text(self, stage: str | None = None) -> str:
+        """What `show` prints. stage: None for the page, "spec", "graph", "adjoint", "program",
+        "cpu" or "cuda". Raises ValueError for another one, UnsupportedError for one that this cell
+        does not reach."""
+        return views().text(self, stage)
+
+    def to_latex(self, part: str = "", constants: str = "symbols") -> str:
+        """The cell as LaTeX, for amsmath and amssymb.
+
+        part: "forward", "backward", "parameters", or "document", which compiles as it is; "" for
+        the equations and the gradients. constants: "symbols" or "numbers". Raises ValueError for
+        others.
+        """
+        return views().latex(self, part, constants)
+
+    def to_svg(self, view: str = "step") -> str:
+        """A drawing of the cell as SVG. view: "step", "backward" (the derived gradients) or
+        "unrolled" (three steps in a row). Raises ValueError for another."""
+        return views().svg(self, view)
+
+    def _repr_latex_(self) -> str:
+        """The equations, as notebooks typeset them."""
+        return self.to_latex("forward")
 
     @property
     def weights(self) -> dict[str, Shape]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.engine.arrays import as_resets, check_counts, check_lengths, own_view, views
@@ -34,22 +35,38 @@ def check_weights(layers: Layers, params: Mapping[str, Any], what: str) -> dict[
     return arrays
 
 
+def inputs_by_name(layers: Layers, x: Any) -> dict[str, Any]:
+    """What a caller gives as x (an array, a tuple or a dict), by name; what has a default may be
+    left out of a tuple too. Raises ShapeError for a number or a name that does not fit."""
+    known = layers.inputs
+    needed = [n for n in known if n in layers.required] or list(known)
+    expected = list(known) if isinstance(x, tuple) and len(x) == len(known) else needed
+    given = dict(x) if isinstance(x, Mapping) else dict(zip(expected, as_many(x, expected, "x")))
+    if unknown := [n for n in given if n not in known]:
+        raise ShapeError(f"unknown input {', '.join(map(repr, unknown))}. This cell has: {', '.join(known)}.")
+    return given
+
+
+def as_many(value: Any, names: list[str], what: str) -> tuple[Any, ...]:
+    """The arrays of a tuple, or a single one; as many as there are names."""
+    given = value if isinstance(value, tuple) else (value,)
+    if len(given) != len(names):
+        form = f"one array ({names[0]})" if len(names) == 1 else f"a tuple of {len(names)} arrays ({', '.join(names)})"
+        raise ShapeError(f"{what} must be {form}; got {len(given)} array{'s' * (len(given) != 1)}.")
+    return given
+
+
 def check_inputs(layers: Layers, inputs: Mapping[str, Array]) -> tuple[int, int]:
     """The steps and rows that inputs [T, B, ...] of the right shapes have in common.
 
     Raises ShapeError where one is missing, none is given, one can't be given, or they differ.
     """
-    if missing := [n for n in layers.inputs if n in layers.required and n not in inputs]:
-        raise ShapeError(
-            f"missing input {', '.join(map(repr, missing))}. These layers read {', '.join(layers.inputs)}."
-        )
+    check_given(layers, inputs)
     if not inputs:
         raise ShapeError(
             "no input is given, so nothing tells the number of steps and rows. These layers read"
             f" {', '.join(layers.inputs)}."
         )
-    if clashing := [why for n, why in layers.clashing.items() if n in inputs]:
-        raise ShapeError(f"{'; '.join(clashing)}: leave it out, and it has its default in every layer.")
     leads = {n: a.shape[:2] for n, a in inputs.items()}
     if len(set(leads.values())) > 1:
         each = ", ".join(f"{n} {s}" for n, s in leads.items())
@@ -58,8 +75,35 @@ def check_inputs(layers: Layers, inputs: Mapping[str, Array]) -> tuple[int, int]
     return steps, rows
 
 
+def check_given(layers: Layers, inputs: Mapping[str, Array]) -> None:
+    """Raises ShapeError where an input is missing, or one is given that can't be."""
+    if missing := [n for n in layers.inputs if n in layers.required and n not in inputs]:
+        raise ShapeError(
+            f"missing input {', '.join(map(repr, missing))}. These layers read {', '.join(layers.inputs)}."
+        )
+    if clashing := [why for n, why in layers.clashing.items() if n in inputs]:
+        raise ShapeError(f"{'; '.join(clashing)}: leave it out, and it has its default in every layer.")
+
+
+def check_forwards(layers: Layers, what: str) -> None:
+    """Raises ValueError where a direction runs from the end. what: can't be had then."""
+    if any(d.reverse for d in layers.directions):
+        raise ValueError(
+            f"{what}: a direction that runs from the end needs the whole sequence; use one that runs forwards."
+        )
+
+
+def check_window(layers: Layers, steps: Any) -> int:
+    """The steps of a window, as `windows` takes them. Raises ValueError for what is no number of
+    steps, and where a direction runs from the end."""
+    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
+        raise ValueError(f"steps of a window must be a whole number of at least 1, got {steps!r}.")
+    check_forwards(layers, "windows")
+    return int(steps)
+
+
 def check_steps(
-    layers: Layers, what: str, given: Any, known: Mapping[str, tuple[int, ...]], lead: tuple[int | None, int | None]
+    layers: Layers, what: str, given: Any, known: Mapping[str, tuple[int, ...]], lead: tuple[int | None, ...]
 ) -> dict[str, Array]:
     """Arrays [T, B, ...] by name; one alone may come without its name. None stands for those that
     are left out.
@@ -158,3 +202,8 @@ def check_rows(
         split = restarts is not None or (reverse and ends is not None)
         pieces[reverse] = cut(steps, rows, ends, restarts, reverse) if split else None
     return ends, pieces
+
+
+def as_lengths(lengths: Any, single: bool) -> Any:
+    """Lengths as a Stack takes them: of one row without a batch axis a plain number will do."""
+    return [lengths] if single and isinstance(lengths, int | np.integer) and not isinstance(lengths, bool) else lengths

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -187,7 +188,7 @@ def describe_layers(
     threads: int | None = None,
     memory: str = "full",
     sizes: Mapping[str, int] | None = None,
-    **settings: Any,
+    **settings: object,
 ) -> Layers:
     """The Layers of these arguments, which are those of `Recurrent`, explained there, without
     batch_first and seed. Raises ValueError or TypeError for those out of range or at odds with one
@@ -202,7 +203,7 @@ def describe_layers(
     specs = _specs(cell, num_layers, settings)
     _check_options(len(specs), dropout, merge, flags)
     recorded = _recorded(return_all_states, specs)
-    kernels = _kernels(specs, recorded, dtype=dtype, backend=backend, threads=threads, memory=memory)
+    kernels = _kernels(specs, recorded, partial(compile, dtype=dtype, backend=backend, threads=threads, memory=memory))
     check_sizes({} if sizes is None else sizes, specs)
     check_projection(proj_size, hidden_size, specs)
     flags = {name: bool(flag) for name, flag in flags.items()}
@@ -382,7 +383,9 @@ def _recorded(asked: bool | Sequence[str], specs: Sequence[Spec]) -> list[tuple[
     return [tuple(n for n in dict.fromkeys(asked) if n in known) for known in timed]
 
 
-def _kernels(specs: Sequence[Spec], recorded: Sequence[tuple[str, ...]], **options: Any) -> list[Kernel]:
+def _kernels(
+    specs: Sequence[Spec], recorded: Sequence[tuple[str, ...]], make: Callable[[Spec], Kernel]
+) -> list[Kernel]:
     """The kernel of every layer; layers of one cell share theirs."""
     compiled: list[tuple[Spec, Kernel]] = []
     kernels = []
@@ -391,7 +394,7 @@ def _kernels(specs: Sequence[Spec], recorded: Sequence[tuple[str, ...]], **optio
         full = replace(spec, outputs=spec.outputs + more) if more else spec
         kernel = next((k for s, k in compiled if s is full or s == full), None)
         if kernel is None:
-            kernel = compile(full, **options)
+            kernel = make(full)
             compiled.append((full, kernel))
         kernels.append(kernel)
     return kernels

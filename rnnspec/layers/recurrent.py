@@ -16,24 +16,29 @@ from rnnspec.backends.pins import Pins
 from rnnspec.engine.arrays import as_resets, check_lengths, own_view
 from rnnspec.engine.kernel import Kernel
 from rnnspec.engine.noise import Seed, seeds
-from rnnspec.errors import ShapeError, visible
+from rnnspec.errors import ShapeError
 from rnnspec.language.spec import Spec
 from rnnspec.layers.arguments import (
+    as_lengths,
+    as_many,
     check_carried,
     check_inputs,
     check_resets,
     check_rows,
     check_states,
     check_steps,
+    check_window,
+    inputs_by_name,
 )
 from rnnspec.layers.attributes import Attributes
 from rnnspec.layers.backward import backward
 from rnnspec.layers.description import Cell
 from rnnspec.layers.runs import StackCall, StackRun, Window, pins_of
 from rnnspec.layers.stack import Stack
+from rnnspec.layers.stream import StackStream
 from rnnspec.layers.waiting import Waiting
-from rnnspec.storage import archives, atomic
-from rnnspec.storage.guarded import Refused
+from rnnspec.layers.weights_file import read_weights
+from rnnspec.storage import atomic
 
 
 class Recurrent(Attributes):
@@ -90,12 +95,24 @@ class Recurrent(Attributes):
         bidirectional: bool = False,
         proj_size: int = 0,
         *,
+        merge: str = "concat",
+        share_directions: bool = False,
+        residual: bool = False,
+        go_backwards: bool = False,
+        learn_initial: bool = False,
+        return_all_states: bool | Sequence[str] = False,
+        dtype: str = "float32",
+        backend: str = "cpu",
+        threads: int | None = None,
+        memory: str = "full",
+        sizes: Mapping[str, int] | None = None,
         seed: int = 0,
-        **options: Any,
+        **settings: object,
     ):
-        self.stack = Stack(
-            cell, input_size, hidden_size, num_layers, bias, dropout, bidirectional, proj_size, **options
-        )
+        more: dict[str, Any] = {"merge": merge, "share_directions": share_directions, "residual": residual}
+        more |= {"go_backwards": go_backwards, "learn_initial": learn_initial, "return_all_states": return_all_states}
+        more |= {"dtype": dtype, "backend": backend, "threads": threads, "memory": memory, "sizes": sizes, **settings}
+        self.stack = Stack(cell, input_size, hidden_size, num_layers, bias, dropout, bidirectional, proj_size, **more)
         self.batch_first, self.seed, self.training, self.calls = batch_first, seed, True, 0
         self.params: dict[str, Array] = {}
         self.fixed: dict[str, Array] = {}
@@ -110,6 +127,7 @@ class Recurrent(Attributes):
         cells = repr(names[0]) if len(set(names)) == 1 else repr(names)
         more = {
             "num_layers": (layers.num_layers, 1 if len(set(names)) == 1 else len(names)),
+            "batch_first": (self.batch_first, False),
             "bidirectional": (len(layers.directions) == 2, False),
         }
         shown = "".join(f", {name}={value!r}" for name, (value, usual) in more.items() if value != usual)
@@ -218,7 +236,7 @@ class Recurrent(Attributes):
             )
         (run, single), layers = self._run, self.stack.description
         names, lead = list(layers.outputs), (run.steps_taken, run.rows)
-        arrays = {} if dy is None else dict(zip(names, _as_many(dy, names, "dy")))
+        arrays = {} if dy is None else dict(zip(names, as_many(dy, names, "dy")))
         arrays = {
             n: self._time_first(f"gradient of output {n!r}", a, single) for n, a in arrays.items() if a is not None
         }
@@ -244,15 +262,10 @@ class Recurrent(Attributes):
         forwards only. steps: of a window, the last may be shorter; x, state, lengths, resets: of
         the whole sequence, as of a call. Noise that is drawn once a sequence is so here.
         """
-        if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
-            raise ValueError(f"steps of a window must be a whole number of at least 1, got {steps!r}.")
-        if any(d.reverse for d in self.stack.directions):
-            raise ValueError(
-                "windows: a direction that runs from the end needs the whole sequence; use one that runs forwards."
-            )
+        steps = check_window(self.stack.description, steps)
         inputs, single = self._inputs(x)
         total, rows = next(iter(inputs.values())).shape[:2]
-        ends = check_lengths(_lengths(lengths, single), total, rows)
+        ends = check_lengths(as_lengths(lengths, single), total, rows)
         # all of them are checked here: a window would take its part of too many
         restarts = check_resets(self._resets(resets, single), total, rows)
         first = None  # the seed of the first window
@@ -266,6 +279,16 @@ class Recurrent(Attributes):
                 first = first or call.seed
                 y, state, *recorded = self._keep(replace(call, sequence=first), alone)
                 yield Window(part, y, state, *(recorded or [{}]))
+
+    def stream(self, state: Any = None, *, rows: int = 1) -> StackStream:
+        """A sequence that arrives step by step: `stream.step(x)` for each, x [B, D], through all
+        layers. It is evaluation, as `infer` is, and for layers that run forwards only.
+
+        The weights are packed here: later changes are not seen until `stream.refresh()`. state:
+        before the first step, as of a call; rows: of the batch. Raises ValueError for layers with a
+        direction that runs from the end.
+        """
+        return StackStream(self.stack.description, self.stack.pack, lambda: self.weights, state, rows)
 
     # --- weights
 
@@ -300,29 +323,14 @@ class Recurrent(Attributes):
     def load(self, path: str | os.PathLike[str]) -> None:
         """Replaces all weights by those of a file that `save` wrote; errors as of
         `load_state_dict`, ValueError for a file that is none."""
-        try:
-            weights = archives.arrays(path)
-        except FileNotFoundError:
-            raise
-        except (OSError, Refused) as error:
-            reason = error.reason if isinstance(error, Refused) else str(error)
-            raise ValueError(
-                visible(f"{os.fspath(path)} is no .npz file of weights, or it is damaged: {reason}.")
-            ) from None
-        self.load_state_dict(weights)
+        self.load_state_dict(read_weights(path))
 
     # --- arrays in and out
 
     def _inputs(self, x: Any) -> tuple[dict[str, Array], bool]:
         """Inputs by name, time first, and whether they came without a batch axis."""
         layers = self.stack.description
-        known = layers.inputs
-        needed = [n for n in known if n in layers.required] or list(known)
-        # what has a default may be left out
-        expected = list(known) if isinstance(x, tuple) and len(x) == len(known) else needed
-        given = dict(x) if isinstance(x, Mapping) else dict(zip(expected, _as_many(x, expected, "x")))
-        if unknown := [n for n in given if n not in known]:
-            raise ShapeError(f"unknown input {', '.join(map(repr, unknown))}. This cell has: {', '.join(known)}.")
+        known, given = layers.inputs, inputs_by_name(layers, x)
         arrays: dict[str, Array] = {}
         single: bool | None = None
         for name, array in given.items():
@@ -354,7 +362,7 @@ class Recurrent(Attributes):
         before, counts = check_carried(layers, state, None if single else rows)
         restarts, weights = self._resets(resets, single), self.stack.weights(self.weights)
         steps, rows = check_inputs(layers, inputs)
-        ends, pieces = check_rows(layers, _lengths(lengths, single), restarts, steps, rows)
+        ends, pieces = check_rows(layers, as_lengths(lengths, single), restarts, steps, rows)
         numbers = seeds(seed)
         drawn, pins = numbers if training else None, pins_of(weights, inputs, before)
         return StackCall(weights, inputs, before, ends, pieces, steps, rows, drawn, counts, pins), single
@@ -384,17 +392,3 @@ class Recurrent(Attributes):
     def _state(self, states: tuple[Array, ...], single: bool) -> Any:
         ready = tuple(a[:, 0] if single else a for a in states)
         return ready[0] if len(ready) == 1 else ready
-
-
-def _as_many(value: Any, names: list[str], what: str) -> tuple[Any, ...]:
-    """The arrays of a tuple, or a single one; as many as there are names."""
-    given = value if isinstance(value, tuple) else (value,)
-    if len(given) != len(names):
-        form = f"one array ({names[0]})" if len(names) == 1 else f"a tuple of {len(names)} arrays ({', '.join(names)})"
-        raise ShapeError(f"{what} must be {form}; got {len(given)} array{'s' * (len(given) != 1)}.")
-    return given
-
-
-def _lengths(lengths: Any, single: bool) -> Any:
-    """Lengths as a Stack takes them: of one row without a batch axis a plain number will do."""
-    return [lengths] if single and isinstance(lengths, int | np.integer) and not isinstance(lengths, bool) else lengths

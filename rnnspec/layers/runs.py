@@ -8,11 +8,12 @@ from typing import Any
 
 from numpy import ndarray as Array
 
+from rnnspec.backends.brief import brief_repr
 from rnnspec.backends.pins import Pins
 from rnnspec.engine.frozen import Frozen
 from rnnspec.engine.results import Run, Taped
 from rnnspec.engine.spans import Pieces
-from rnnspec.engine.weights import Weights
+from rnnspec.engine.weights import Idle, Weights
 
 Named = dict[str, Array]
 
@@ -33,13 +34,16 @@ class StackWeights:
 
     Those that `Stack.pack` makes are packed for the kernels, and go where params go. layers: the
     Layers that they were made for. checked: whether `checked_weights` made them; others are checked
-    in every call.
+    in every call. idle: what single steps with packed weights work in.
     """
 
     cells: tuple[Mapping[str, Array] | Weights, ...]
     initial: tuple[Mapping[str, Array], ...]
     layers: object = field(repr=False, compare=False)
     checked: bool = field(init=False, default=False, repr=False, compare=False)
+    idle: Idle = field(init=False, default_factory=Idle, repr=False, compare=False)
+
+    __repr__ = brief_repr
 
 
 def checked_weights(
@@ -77,6 +81,8 @@ class StackCall:
     pins: Pins | None = field(default=None, repr=False, compare=False)
     sequence: tuple[int, ...] | None = None
 
+    __repr__ = brief_repr
+
 
 @dataclass
 class LayerRun:
@@ -90,6 +96,8 @@ class LayerRun:
     mask: Array | None = None
     main: Array | None = None
     pins: Pins | None = None
+
+    __repr__ = brief_repr
 
 
 @dataclass(frozen=True)
@@ -111,6 +119,8 @@ class StackRun:
     layers: tuple[LayerRun, ...] = field(repr=False)
     pieces: Mapping[bool, Pieces | None] = field(repr=False)
 
+    __repr__ = brief_repr
+
     @property
     def tape_bytes(self) -> int:
         """What the tapes take, beside outputs and weights."""
@@ -126,6 +136,8 @@ class StackGradients:
     inputs: dict[str, Array]
     states: tuple[Array, ...]
 
+    __repr__ = brief_repr
+
 
 @dataclass(frozen=True)
 class Window:
@@ -136,6 +148,8 @@ class Window:
     y: Any
     state: Any
     recorded: dict[str, Array]
+
+    __repr__ = brief_repr
 
 
 def pins_of(weights: StackWeights, inputs: Named, state: tuple[Array | None, ...]) -> Pins:

@@ -34,6 +34,8 @@ from rnnspec.layers.description import Cell, Layers, check_dropout_of, describe_
 from rnnspec.layers.forward import forward, run_forward, run_infer, run_record
 from rnnspec.layers.layer import Full, Layer
 from rnnspec.layers.runs import Direction, StackCall, StackGradients, StackRun, StackWeights, checked_weights, pins_of
+from rnnspec.layers.steps import one_step
+from rnnspec.layers.stream import StackStream
 from rnnspec.layers.tapes import from_bytes, to_bytes
 from rnnspec.storage.locks import numpy_part
 
@@ -60,10 +62,25 @@ class Stack(Attributes):
         dropout: float = 0.0,
         bidirectional: bool = False,
         proj_size: int = 0,
-        **options: Any,
+        *,
+        merge: str = "concat",
+        share_directions: bool = False,
+        residual: bool = False,
+        go_backwards: bool = False,
+        learn_initial: bool = False,
+        return_all_states: bool | Sequence[str] = False,
+        dtype: str = "float32",
+        backend: str = "cpu",
+        threads: int | None = None,
+        memory: str = "full",
+        sizes: Mapping[str, int] | None = None,
+        **settings: object,
     ):
+        more: dict[str, Any] = {"merge": merge, "share_directions": share_directions, "residual": residual}
+        more |= {"go_backwards": go_backwards, "learn_initial": learn_initial, "return_all_states": return_all_states}
+        more |= {"dtype": dtype, "backend": backend, "threads": threads, "memory": memory, "sizes": sizes, **settings}
         self.description = describe_layers(
-            cell, input_size, hidden_size, num_layers, bias, dropout, bidirectional, proj_size, **options
+            cell, input_size, hidden_size, num_layers, bias, dropout, bidirectional, proj_size, **more
         )
         self._recent: Recent[StackWeights] = Recent()
 
@@ -163,12 +180,16 @@ class Stack(Attributes):
                 _check_packed(layers, params)
             return params
         arrays = check_weights(layers, params, "params")
-        if all(layer.kernel.repeats for layer in layers.layers):
-            with Pins(arrays.values()):
-                packed = self._recent.find(arrays, lambda kept: self._packed(self._views(kept)))
-            if packed is not None:
-                return packed
-        return self._views(arrays)
+        with Pins(arrays.values()):
+            packed = self.known(arrays)
+        return self._views(arrays) if packed is None else packed
+
+    def known(self, arrays: Mapping[str, Array]) -> StackWeights | None:
+        """Packed weights that equal these arrays, of the right names, order, shapes and dtype,
+        where the last calls had such; else None."""
+        if not all(layer.kernel.repeats for layer in self.description.layers):
+            return None
+        return self._recent.find(arrays, lambda kept: self._packed(self._views(kept)))
 
     def _views(self, arrays: Mapping[str, Array]) -> StackWeights:
         layers = self.description
@@ -228,7 +249,7 @@ class Stack(Attributes):
 
     def run_infer(self, call: StackCall) -> StackRun:
         """Runs a sequence without tapes: the StackRun that comes back is not for `backward`."""
-        return forward(self.description, call, run_infer)
+        return one_step(self.description, call) or forward(self.description, call, run_infer)
 
     def run_record(self, call: StackCall) -> tuple[StackRun, list[Array]]:
         """Runs a sequence for a caller that keeps what backward needs: rows of bytes, uint8 [n],
@@ -282,6 +303,11 @@ class Stack(Attributes):
         """Runs a sequence without tapes: the StackRun that comes back is not for `backward`.
         Arguments are those of `forward`, but it is evaluation unless `training` says otherwise."""
         return self.run_infer(self.call(params, x, state, lengths, resets=resets, training=training, seed=seed))
+
+    def stream(self, params: Mapping[str, Any] | StackWeights, state: Any = None, *, rows: int = 1) -> StackStream:
+        """A sequence that arrives step by step, as `Recurrent.stream` is; the weights are packed
+        here, and `stream.refresh()` packs the same arrays again."""
+        return StackStream(self.description, self.pack, lambda: params, state, rows)
 
     def backward(
         self, run: StackRun, dy: Any = None, dstate: Any = None, dsteps: Mapping[str, Any] | None = None

@@ -54,6 +54,10 @@ class KernelWriter(Writer, ABC):
         """The text of a select, which binds like a name."""
         return f"select({condition}, {yes}, {no})"
 
+    def exponential(self, exponent: Value, base: str) -> str:
+        """A power with a positive exponent that is neither whole nor a half."""
+        return f"exp({self.number(exponent)} * log({base}))"
+
     def assignment(self, target: str, text: str, comment: str) -> str:
         return f"{target} = {text}  # {comment}" if comment else f"{target} = {text}"
 
@@ -78,7 +82,7 @@ class KernelWriter(Writer, ABC):
     def _pow(self, expr: Value) -> tuple[str, int]:
         base, exponent = expr.args
         if not exponent.is_Integer and exponent != HALF and exponent > 0:
-            return f"exp({self.number(exponent)} * log({self(base)}))", NAME
+            return self.exponential(exponent, self(base)), NAME
         return super()._pow(expr)
 
     def power(self, base: str, exponent: Value) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.backends import numbers, reference
+from rnnspec.backends.brief import brief_repr
 from rnnspec.backends.reference import Step, Trajectory
 from rnnspec.errors import RnnspecError, UnsupportedError
 from rnnspec.language.functions import FUNCTIONS
@@ -35,6 +36,8 @@ class Gate:
     high: float
     values: Array  # flat
 
+    __repr__ = brief_repr
+
 
 @dataclass(frozen=True)
 class Probe:
@@ -51,6 +54,8 @@ class Probe:
     radius: Array
     gain: Array
     gates: tuple[Gate, ...]
+
+    __repr__ = brief_repr
 
     @property
     def rate(self) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray as Array
 
+from rnnspec.backends.brief import brief_repr
 from rnnspec.engine.arrays import with_defaults
 from rnnspec.engine.initialise import initialise
 from rnnspec.engine.noise import mean
@@ -30,6 +31,8 @@ class ProbeSubject:
     params: Mapping[str, Array]
     inputs: Mapping[str, Array]
     lead: tuple[int, int]
+
+    __repr__ = brief_repr
 
 
 def initial(

@@ -48,8 +48,12 @@ def arrays(path: str | os.PathLike[str], most: int = MOST_BYTES) -> dict[str, Ar
             _check_members(path, members, min(most, max(UNPACKED, RATIO * size)))
             found = {}
             for member in members:
+                name = member.filename.removesuffix(".npy")
                 with archive.open(member) as stream:
-                    found[member.filename.removesuffix(".npy")] = _array(path, stream, member.file_size)
+                    try:
+                        found[name] = _array(path, stream, member.file_size)
+                    except Refused as error:
+                        raise Refused(path, f"{error.reason} (its array {name[:60]!a})") from None
             return found
 
 

@@ -238,7 +238,7 @@ def _numba() -> str:
 def runtime_digest() -> str:
     """The digest of the sources that generated code of the CPU calls: they end up in its machine
     code."""
-    return sources_digest("rnnspec.backends.cpu", "rnnspec.backends.polynomials")
+    return sources_digest("rnnspec.backends.cpu", "rnnspec.backends.polynomials", "rnnspec.backends.primitives")
 
 
 @lru_cache

@@ -1,5 +1,5 @@
-"""Imports generated Python source as a real module, whose text tracebacks, debuggers and Numba's
-errors can show.
+"""Imports generated Python source, and files of the user's, as real modules, whose text tracebacks,
+debuggers and Numba's errors can show.
 
 In: a text. Out: a module, in `sys.modules`, and the text as a file in the cache folder (`cache`
 says what lies there). What runs is the text that came in, never the file.
@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import importlib.util
 import linecache
+import os
 import sys
 from importlib.abc import ExecutionLoader
+from pathlib import Path
 from types import ModuleType
 
 from rnnspec.storage.cache import cache_folder, file_stem, keep, kept
@@ -35,6 +37,23 @@ def import_source(name: str, text: str) -> ModuleType:
         file, content, folder = f"{stem}.py", text.encode(), cache_folder()
         on_disk = folder and (kept(file, lambda data: data == content) is not None or keep(file, content))
         return _execute(full_name, text, str(folder / file) if folder and on_disk else f"<{full_name}>")
+
+
+def import_file(path: str | os.PathLike[str], text: str) -> ModuleType:
+    """Returns the module that a Python file of the user's is, from its text as it was read, under a
+    name of its own in `sys.modules`; the same module for the same text. Nothing is written beside
+    the file. Raises what the text raises.
+
+    path: of the file, which tracebacks show; its folder can be imported from, as last of all.
+    """
+    path = Path(path).absolute()
+    full_name = f"rnnspec_file_{file_stem(path.stem, f'{path} {text}')}"
+    with making, _LOCKS.setdefault(full_name, Lock()):
+        if full_name in sys.modules:
+            return sys.modules[full_name]
+        if str(path.parent) not in sys.path:
+            sys.path.append(str(path.parent))
+        return _execute(full_name, text, str(path))
 
 
 class _TextLoader(ExecutionLoader):

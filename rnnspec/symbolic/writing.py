@@ -24,6 +24,10 @@ class Writer:
     def power(self, base: str, exponent: Value) -> str:
         return f"{base}**{self.number(exponent)}" if exponent.is_Integer else f"{base}**({self.number(exponent)})"
 
+    def root(self, text: str) -> str:
+        """The square root of what a text says."""
+        return f"sqrt({text})"
+
     def __call__(self, expr: Value) -> str:
         return self._write(expr)[0]
 
@@ -71,7 +75,7 @@ class Writer:
     def _pow(self, expr: Value) -> tuple[str, int]:
         base, exponent = expr.args
         if exponent == HALF:
-            return f"sqrt({self(base)})", 3
+            return self.root(self(base)), 3
         if exponent < 0:
             return f"{self.number(sympy.S.One)} / {self._inside(power(base, -exponent), 3)}", 2
         return self.power(self._inside(base, 3), exponent), 3

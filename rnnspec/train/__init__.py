@@ -24,12 +24,15 @@ from rnnspec.train.heads import softmax
 from rnnspec.train.layers import layer_maker
 from rnnspec.train.loop import TrainingReport, TrainingRun, start_run, train
 from rnnspec.train.losses import Loss, cross_entropy, length_mask, squared_error
-from rnnspec.train.model import EncoderDecoder, SequenceModel
+from rnnspec.train.model import EncoderDecoder, ModelPlan, SequenceModel
 from rnnspec.train.optimise import SGD, Adam, AdamW
-from rnnspec.train.problem import Metric, Task, TrainingProblem
+from rnnspec.train.own_task import find_task, task_in
+from rnnspec.train.problem import Metric, Predictions, Task, TrainingProblem
 from rnnspec.train.sample import generate
 from rnnspec.train.schedules import learning_rate
 from rnnspec.train.tasks import load_task, task_names
+from rnnspec.train.tasks.shared import Drawn, Stored
+from rnnspec.train.trained import TrainedRun, load_run
 
 __all__ = [
     "SGD",
@@ -38,14 +41,19 @@ __all__ = [
     "Batch",
     "Corpus",
     "Diverged",
+    "Drawn",
     "EncoderDecoder",
     "Loss",
     "Metric",
+    "ModelPlan",
+    "Predictions",
     "SequenceModel",
     "Shuffled",
+    "Stored",
     "Streams",
     "Task",
     "TrainError",
+    "TrainedRun",
     "TrainingConfig",
     "TrainingProblem",
     "TrainingReport",
@@ -55,12 +63,14 @@ __all__ = [
     "clip_value",
     "cross_entropy",
     "default_text",
+    "find_task",
     "generate",
     "global_norm",
     "keeping",
     "layer_maker",
     "learning_rate",
     "length_mask",
+    "load_run",
     "load_task",
     "make_corpus",
     "make_streams",
@@ -69,6 +79,7 @@ __all__ = [
     "softmax",
     "squared_error",
     "start_run",
+    "task_in",
     "task_names",
     "train",
     "unigram_entropy",

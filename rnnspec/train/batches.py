@@ -3,11 +3,12 @@ the epoch alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from rnnspec.backends.brief import brief_repr
 from rnnspec.train.errors import TrainError
 
 Cursor = dict[str, int]
@@ -26,6 +27,9 @@ class Batch:
     lengths: np.ndarray | None = None
     given: np.ndarray | None = None  # ids [M, B] that a decoder reads, for tasks with one; `target` is then [M, B]
     carried: bool = False  # the rows go on where those of the batch before ended: the state is carried over
+    inputs: Mapping[str, np.ndarray] = field(default_factory=dict)  # the cell's other ones, [T, B, ...] by name
+
+    __repr__ = brief_repr
 
     @property
     def tokens(self) -> int:
@@ -47,6 +51,8 @@ class Shuffled:
     size: int
     seed: int
     _kept: dict[int, list[np.ndarray]] = field(default_factory=dict, repr=False)
+
+    __repr__ = brief_repr
 
     def __post_init__(self) -> None:
         if self.size < 1:

@@ -15,17 +15,17 @@ from typing import Any
 
 import numpy as np
 
+from rnnspec.backends.brief import brief_repr
 from rnnspec.errors import RnnspecError
 from rnnspec.storage import archives, atomic, guarded
 from rnnspec.train.config import TrainingConfig
 from rnnspec.train.errors import TrainError
 from rnnspec.train.loop import Best, History, TrainingRun
-from rnnspec.train.model import Model
-from rnnspec.train.saved import config_of
+from rnnspec.train.model import Model, ModelPlan
+from rnnspec.train.saved import config_of, plan_of
 
-FORMAT = 3
+FORMAT = 4
 FIXED = (
-    "task",
     "choices",
     "sizes",
     "options",
@@ -46,12 +46,16 @@ FIXED = (
 @dataclass(frozen=True)
 class Checkpoint:
     """What a file holds. `arrays` are named model/... (trained weights and fixed ones),
-    optimiser/..., best/... and state/0, state/1, ..."""
+    optimiser/..., best/... and state/0, state/1, ...; of weights alone, model/... only. plan: of
+    the model, None for one that only its task can make."""
 
     path: Path
     config: TrainingConfig
     meta: Mapping[str, Any]
     arrays: Mapping[str, np.ndarray]
+    plan: ModelPlan | None = None
+
+    __repr__ = brief_repr
 
     @property
     def memory(self) -> Mapping[str, Any]:
@@ -62,25 +66,30 @@ class Checkpoint:
         return {key.partition("/")[2]: array for key, array in self.arrays.items() if key.startswith(f"{name}/")}
 
 
-def save(path: str | Path, run: TrainingRun) -> None:
+def save(path: str | Path, run: TrainingRun, *, weights_only: bool = False) -> None:
     """Writes weights, optimiser, carried state, place in the data, configuration and history;
-    atomic."""
-    states = () if run.state is None else run.state if isinstance(run.state, tuple) else (run.state,)
+    atomic. weights_only: without the optimiser's state and the carried one; no run goes on from
+    that."""
+    state = None if weights_only else run.state
+    states = () if state is None else state if isinstance(state, tuple) else (state,)
+    best = None if weights_only else run.best
     meta = {
         "format": FORMAT,
         "config": asdict(run.config),
         "memory": dict(run.problem.memory),
         "data_sha256": run.problem.digest,
         "cursor": run.cursor,
-        "state": "none" if run.state is None else "tuple" if isinstance(run.state, tuple) else "array",
-        "best": None if run.best is None else {"step": run.best.step, "value": run.best.value},
+        "state": "none" if state is None else "tuple" if isinstance(state, tuple) else "array",
+        "best": None if best is None else {"step": best.step, "value": best.value},
+        "model": None if run.model.plan is None else asdict(run.model.plan),
+        "weights_only": weights_only,
         **{name: getattr(run, name) for name in COUNTS},
         "history": asdict(run.history),
     }
     arrays = {
         **{f"model/{name}": array for name, array in weights_of(run.model).items()},
-        **{f"optimiser/{name}": array for name, array in run.optimiser.items()},
-        **{f"best/{name}": array for name, array in (run.best.params if run.best else {}).items()},
+        **{f"optimiser/{name}": array for name, array in run.optimiser.items() if not weights_only},
+        **{f"best/{name}": array for name, array in (best.params if best else {}).items()},
         **{f"state/{i}": array for i, array in enumerate(states)},
     }
     text = np.frombuffer(json.dumps(meta | {"arrays": list(arrays)}).encode(), np.uint8)
@@ -101,7 +110,8 @@ def load(path: str | Path) -> Checkpoint:
         meta = guarded.parsed(path, arrays.pop("meta").tobytes())
         if meta["format"] != FORMAT:
             raise TrainError(f"{path} has format {meta['format']}; this version reads {FORMAT}")
-        return Checkpoint(path, config_of(meta, arrays), meta, arrays)
+        config = config_of(meta, arrays)
+        return Checkpoint(path, config, meta, arrays, plan_of(meta, arrays))
 
 
 @contextmanager
@@ -124,6 +134,11 @@ def restore(run: TrainingRun, saved: Checkpoint) -> None:
 
     TrainError names every difference; the run is changed only if there is none.
     """
+    if saved.meta["weights_only"]:
+        raise TrainError(
+            f"{saved.path} has weights alone (--weights-only), so that the run can't go on where it stood. A new run"
+            f" starts from them: --from {saved.path.parent}"
+        )
     differences = compare(saved, run)
     if differences:
         raise TrainError(f"{saved.path} doesn't fit this run:\n" + "\n".join(f"  {line}" for line in differences))
@@ -157,16 +172,16 @@ def _check_progress(saved: Checkpoint, run: TrainingRun) -> None:
         run.problem.next(dict(meta["cursor"]))
 
 
-def begin_from(run: TrainingRun, saved: Checkpoint) -> None:
-    """The saved weights into a new run, whatever it was trained for. TrainError names every array
+def take(model: Model, saved: Checkpoint) -> None:
+    """The saved weights into a new model, whatever it was trained for. TrainError names every array
     that doesn't fit; nothing else is checked."""
-    wanted = {f"model/{name}": array for name, array in weights_of(run.model).items()}
+    wanted = {f"model/{name}": array for name, array in weights_of(model).items()}
     lines = _misfits(wanted, {name: array for name, array in saved.arrays.items() if name.startswith("model/")})
     if lines:
         raise TrainError(
             f"the weights of {saved.path} don't fit this run:\n" + "\n".join(f"  {line}" for line in lines)
         )
-    fill(weights_of(run.model), saved)
+    fill(weights_of(model), saved)
 
 
 def weights_of(model: Model) -> dict[str, np.ndarray]:
@@ -188,6 +203,12 @@ def compare(saved: Checkpoint, run: TrainingRun) -> list[str]:
         for name in FIXED
         if getattr(was, name) != getattr(wanted, name)
     ]
+    if (was.task_digest or was.task) != (wanted.task_digest or wanted.task):
+        changed = was.task_digest and wanted.task_digest
+        lines.append(
+            f"the task {wanted.task} is not the one it was trained on ({was.task})"
+            + (": the file was changed" if changed else "")
+        )
     if was.digest != wanted.digest:
         new = [equation for equation in wanted.equations if equation not in was.equations]
         lines.append(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 
@@ -20,7 +21,8 @@ class TrainingConfig:
     patience: snapshots without an improvement after which the run ends with its best weights (0:
         never).
     every: steps between snapshots.
-    equations, digest: of the cell.
+    equations, digest, cell_text: of the cell; the text is a file of it.
+    task, task_digest: a task's name and "", or the path of a file with one and its SHA-256.
     """
 
     cell: str
@@ -51,3 +53,10 @@ class TrainingConfig:
     seed: int = 0
     equations: tuple[str, ...] = ()
     digest: str = ""
+    cell_text: str = ""
+    task_digest: str = ""
+
+    @property
+    def task_name(self) -> str:
+        """The task in a word: of one from a file, the file's name."""
+        return Path(self.task).stem if self.task_digest else self.task

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnspec.backends.brief import brief_repr
 from rnnspec.train.batches import Batch, Cursor
 from rnnspec.train.clip import clip_global_norm, clip_value, not_finite
 from rnnspec.train.config import TrainingConfig
@@ -48,6 +49,8 @@ class Best:
     value: float
     params: dict[str, np.ndarray]
 
+    __repr__ = brief_repr
+
 
 @dataclass
 class TrainingRun:
@@ -66,6 +69,8 @@ class TrainingRun:
     tokens: int = 0
     best: Best | None = None
     history: History = field(default_factory=History)
+
+    __repr__ = brief_repr
 
 
 @dataclass(frozen=True)
@@ -183,7 +188,7 @@ def due(run: TrainingRun) -> bool:
 def snapshot(run: TrainingRun) -> tuple[dict[str, float], str]:
     """Scores on held-out data and a sample; both go into the history, and the weights are kept if
     they are the best so far."""
-    scores = run.problem.score(run.model, quick=True)
+    scores = scores_of(run, quick=True)
     sample = run.problem.sample(run.model, SNAPSHOT_SAMPLE, TEMPERATURE)
     run.history.snapshots.append({"step": run.step, **scores, "sample": sample})
     if run.config.patience:
@@ -191,6 +196,18 @@ def snapshot(run: TrainingRun) -> tuple[dict[str, float], str]:
         if run.best is None or run.problem.metric.better(value, run.best.value):
             run.best = Best(run.step, value, {name: p.copy() for name, p in run.model.params.items()})
     return scores, sample
+
+
+def scores_of(run: TrainingRun, quick: bool) -> dict[str, float]:
+    """The scores on held-out data, as Python's numbers. TrainError where the task's own metric is
+    none of them."""
+    scores = {name: float(score) for name, score in run.problem.score(run.model, quick=quick).items()}
+    if run.problem.metric.name not in scores:
+        raise TrainError(
+            f"the task {run.config.task_name} gives no score {run.problem.metric.name!r}, by which it is to be judged;"
+            f" it gives {', '.join(scores) or 'none'}"
+        )
+    return scores
 
 
 def exhausted(run: TrainingRun) -> bool:

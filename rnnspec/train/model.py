@@ -1,20 +1,42 @@
 """Models: embedding or features, recurrent layer, linear head; and an encoder with a decoder.
-Forward and backward."""
+Forward and backward; and what a model is made of as plain data, from which it is made again."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
 from rnnspec.train import heads
 from rnnspec.train.batches import Batch
+from rnnspec.train.errors import TrainError
 from rnnspec.train.losses import Loss
 
 Outputs = np.ndarray | tuple[np.ndarray, ...]
 State = Any  # what the layer gives and takes: None, an array [L, B, H], or a tuple of them
 Grads = dict[str, np.ndarray]
+KINDS = ("sequence", "translation")  # of models
+
+
+@dataclass(frozen=True)
+class ModelPlan:
+    """What a model is made of beside its cell and its weights: plain data, kept with the weights.
+
+    kind: "sequence" or "translation". width: features that the layer reads. classes: outputs of the
+    head. symbols, features: as of `SequenceModel`; of a translation `symbols` are the source's and
+    `classes` the target's. main: the cell's input that they go into.
+    """
+
+    kind: str
+    width: int
+    classes: int
+    symbols: int | None = None
+    features: int | None = None
+    loss: Loss = field(default_factory=Loss)
+    two_ways: bool = False
+    main: str = ""
 
 
 class TrainedLayer(Protocol):
@@ -33,16 +55,22 @@ class TrainedLayer(Protocol):
     def grads(self) -> Mapping[str, np.ndarray]: ...
     @property
     def fixed(self) -> Mapping[str, np.ndarray]: ...
-    def __call__(self, x: np.ndarray, state: State = None, lengths: Any = None) -> tuple[Outputs, State]: ...
-    def infer(self, x: np.ndarray, state: State = None, lengths: Any = None) -> tuple[Outputs, State]: ...
-    def backward(self, dy: Outputs | None = None, dstate: State = None) -> tuple[np.ndarray, State]: ...
+    def __call__(self, x: Any, state: State = None, lengths: Any = None) -> tuple[Outputs, State]: ...
+    def infer(self, x: Any, state: State = None, lengths: Any = None) -> tuple[Outputs, State]: ...
+    def backward(self, dy: Outputs | None = None, dstate: State = None) -> tuple[Any, State]: ...
+
+
+MakeLayer = Callable[..., TrainedLayer]  # (input_size, seed) -> layer
 
 
 class Model(Protocol):
     """What the loop trains. `params` are live arrays by flat name ("layer.weight_ih_l0",
     "head.bias"): an optimiser changes them in place. `fixed`, named alike, are what no optimiser
-    changes."""
+    changes. `plan` is None for a model that is not of this file: only its task can make it
+    again."""
 
+    @property
+    def plan(self) -> ModelPlan | None: ...
     @property
     def params(self) -> dict[str, np.ndarray]: ...
     @property
@@ -69,7 +97,8 @@ class SequenceModel:
 
     symbols: how many ids there are. Without it x are features [T, B, `features`], which go into the
     layer as they are; a layer that reads another number of them (a cell with x: H) gets a linear
-    map of them. two_ways: the layer's output is that of two directions, side by side.
+    map of them. two_ways: the layer's output is that of two directions, side by side. main: the
+    input of the cell that x goes into, where batches have `inputs` for others.
     """
 
     def __init__(
@@ -82,12 +111,14 @@ class SequenceModel:
         loss: Loss | None = None,
         seed: int = 0,
         two_ways: bool = False,
+        main: str = "",
     ):
         rng = np.random.default_rng([seed, 1])
-        self.layer, self.loss = layer, loss or Loss()
+        self.layer, self.loss, self.main = layer, loss or Loss(), main
         self.embed = {} if symbols is None else heads.init_embedding(rng, symbols, layer.input_size)
         self.head = heads.init_linear(rng, layer.output_size, classes)
         self.two_ways = two_ways
+        self.plan = ModelPlan("sequence", layer.input_size, classes, symbols, features, self.loss, two_ways, main)
         mapped = features is not None and features != layer.input_size
         self.map = heads.init_linear(rng, features or 0, layer.input_size) if mapped else {}
 
@@ -102,7 +133,7 @@ class SequenceModel:
     def gradients(self, batch: Batch, state: State = None) -> tuple[float, Grads, State]:
         """The state goes in and comes out as a value: nothing flows back through it (truncated
         BPTT)."""
-        y, state = self.layer(self.features(batch.x), state, batch.lengths)
+        y, state = self.layer(self._read(batch.x, batch.inputs), state, batch.lengths)
         whole, last = joined(y), self.loss.over == "last"
         reverse = self._of_reverse(y)
         used = at_ends(whole, batch.lengths, reverse) if last else whole
@@ -110,16 +141,21 @@ class SequenceModel:
         d_used, d_head = heads.linear_backward(self.head, used, d_outputs)
         d_whole = at_ends_backward(whole, batch.lengths, reverse, d_used) if last else d_used
         d_x, _ = self.layer.backward(parted(d_whole, y))
+        d_x = d_x[self.main] if isinstance(d_x, dict) else d_x
         d_embed = heads.embed_backward(self.embed, batch.x, d_x) if self.embed else {}
         d_map = heads.linear_backward(self.map, batch.x, d_x)[1] if self.map else {}
         return loss, join({"embed": d_embed, "map": d_map, "layer": self.layer.grads, "head": d_head}), state
 
     def outputs(
-        self, x: np.ndarray, state: State = None, lengths: np.ndarray | None = None
+        self,
+        x: np.ndarray,
+        state: State = None,
+        lengths: np.ndarray | None = None,
+        inputs: Mapping[str, np.ndarray] | None = None,
     ) -> tuple[np.ndarray, State]:
         """Outputs [T, B, C] (or [B, C]) of x, and the state after it; keeps nothing for a backward
-        pass."""
-        y, state = self.layer.infer(self.features(x), state, lengths)
+        pass. inputs: the cell's other ones, by name, [T, B, ...]."""
+        y, state = self.layer.infer(self._read(x, inputs or {}), state, lengths)
         used = at_ends(joined(y), lengths, self._of_reverse(y)) if self.loss.over == "last" else joined(y)
         return heads.linear(self.head, used), state
 
@@ -127,8 +163,12 @@ class SequenceModel:
         self.layer.calls = number
 
     def warm_up(self, batch: Batch) -> None:
-        self.outputs(batch.x, None, batch.lengths)
+        self.outputs(batch.x, None, batch.lengths, batch.inputs)
         self.gradients(batch)
+
+    def _read(self, x: np.ndarray, inputs: Mapping[str, np.ndarray]) -> Any:
+        """What the layer is called with: the features, and by name where there is more."""
+        return {self.main: self.features(x), **inputs} if inputs else self.features(x)
 
     def _of_reverse(self, y: Outputs) -> np.ndarray | None:
         """Which columns of `joined(y)` the reverse direction made: the second half of every output.
@@ -163,6 +203,7 @@ class EncoderDecoder:
         self.encoder, self.decoder, self.loss = encoder, decoder, loss or Loss()
         self.source, self.target = (heads.init_embedding(rng, count, encoder.input_size) for count in symbols)
         self.head = heads.init_linear(rng, decoder.output_size, symbols[1])
+        self.plan = ModelPlan("translation", encoder.input_size, symbols[1], symbols[0], loss=self.loss)
 
     @property
     def params(self) -> dict[str, np.ndarray]:
@@ -217,6 +258,25 @@ class EncoderDecoder:
     def warm_up(self, batch: Batch) -> None:
         self.greedy(batch.x, batch.lengths, 0, 0, 1)
         self.gradients(batch)
+
+
+def build(plan: ModelPlan, make_layer: MakeLayer) -> SequenceModel | EncoderDecoder:
+    """A model of this plan, with weights that are about to be replaced."""
+    match plan.kind:
+        case "sequence":
+            return SequenceModel(
+                make_layer(plan.width),
+                plan.classes,
+                symbols=plan.symbols,
+                features=plan.features,
+                loss=plan.loss,
+                two_ways=plan.two_ways,
+                main=plan.main,
+            )
+        case "translation":
+            layers = make_layer(plan.width), make_layer(plan.width)
+            return EncoderDecoder(*layers, (plan.symbols or 0, plan.classes), plan.loss)
+    raise TrainError(f"there is no kind of model called {plan.kind!r}: {', '.join(KINDS)}")
 
 
 def joined(y: Outputs) -> np.ndarray:

@@ -72,7 +72,8 @@ def prediction(path: str | Path, found: Predictions, title: str) -> None:
     true, predicted = found.true.astype(np.float64), found.predicted.astype(np.float64)
     if found.over_steps:
         steps = np.arange(len(true))
-        axes.plot(steps, true, color=QUIET, linewidth=1.6, label="true")
+        alone = "." if np.isnan(true).any() else None  # a step between two without a target has no line
+        axes.plot(steps, true, color=QUIET, linewidth=1.6, marker=alone, label="true")
         axes.plot(steps, predicted, color=HELD_OUT, linewidth=1.2, label="predicted")
         axes.set_xlim(0, max(1, len(true) - 1))
         whole_numbers(axes.xaxis)
@@ -93,7 +94,7 @@ def prediction(path: str | Path, found: Predictions, title: str) -> None:
 
 def confusion_matrix(path: str | Path, names: list[str], counts: np.ndarray, title: str) -> None:
     """Draws counts [true, predicted], shaded by the share of the true class."""
-    figure = new_figure((max(4.5, 1.5 + 0.9 * len(names)), max(4.0, 1.2 + 0.75 * len(names))))
+    figure = new_figure((max(4.5, 0.5 + 0.075 * len(title), 1.5 + 0.9 * len(names)), max(4.0, 1.2 + 0.75 * len(names))))
     axes = figure.add_subplot()
     shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
@@ -105,7 +106,7 @@ def confusion_matrix(path: str | Path, names: list[str], counts: np.ndarray, tit
     axes.set_yticks(range(len(names)), names)
     axes.set_xlabel("predicted", color=INK)
     axes.set_ylabel("true", color=INK)
-    axes.set_title(title, loc="left", color=INK, fontsize=10, pad=10)
+    figure.suptitle(title, x=0.03, horizontalalignment="left", color=INK, fontsize=10)  # wider than few classes are
     axes.tick_params(colors=INK, length=0)
     save(figure, path)
 

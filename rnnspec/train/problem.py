@@ -10,11 +10,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from rnnspec.backends.brief import brief_repr
 from rnnspec.train.batches import Batch, Cursor
 from rnnspec.train.config import TrainingConfig
-from rnnspec.train.model import Model, TrainedLayer
+from rnnspec.train.model import MakeLayer, Model
 
-MakeLayer = Callable[..., TrainedLayer]  # (input_size, seed) -> layer
+OPTIONAL = ("embed", "length", "bidirectional")  # fields of TrainingConfig that not every task has a use for
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,11 @@ class Metric:
     name: str
     unit: str
     less: bool = True
+
+    @property
+    def direction(self) -> str:
+        """Which scores are better: "lower" or "higher"."""
+        return "lower" if self.less else "higher"
 
     @property
     def is_share(self) -> bool:
@@ -39,14 +45,17 @@ class Metric:
 
 @dataclass(frozen=True)
 class Predictions:
-    """Numbers [N] that a model gives for held-out data, beside what is true. unit: of both;
-    over_steps: whether they are those of one series, step after step, which `axis` then names."""
+    """Numbers [N] that a model gives for held-out data, beside what is true, NaN where that is not
+    known. unit: of both; over_steps: whether they are those of one series, step after step, which
+    `axis` then names."""
 
     true: np.ndarray
     predicted: np.ndarray
     unit: str
     over_steps: bool = False
     axis: str = ""
+
+    __repr__ = brief_repr
 
 
 class TrainingProblem(Protocol):
@@ -110,6 +119,9 @@ class Task:
     one). defaults: the fields of TrainingConfig that the task uses and sets otherwise than it does.
     fields: those of the optional ones (embed, length, bidirectional) that it has a use for.
     options: its own settings, by name, with defaults of their type. about_options: what each means.
+    vocabulary: from a problem's memory, what turns its symbols into ids and back (`encode`,
+    `decode`), or a pair of these, source and target; None where data are numbers. file, digest: set
+    for a task that a file of the user's has: its path, and the SHA-256 of its text.
     """
 
     name: str
@@ -126,9 +138,13 @@ class Task:
     of_files: tuple[str, ...] = ()  # options without a meaning for made data
     writes: bool = False  # the sample is drawn at a temperature, of any length
     about_options: Mapping[str, str] = field(default_factory=dict)
+    vocabulary: Callable[[Mapping[str, Any]], Any] = lambda memory: None
+    file: str = ""
+    digest: str = ""
 
     def config(self, cell: str, **changed: Any) -> TrainingConfig:
         """A configuration of this task: its defaults, with changed fields; of `options`, those that
         are given change."""
         options = dict(self.options) | changed.pop("options", {})
-        return TrainingConfig(**{"cell": cell, "task": self.name, **self.defaults, "options": options, **changed})
+        given = {"cell": cell, "task": self.file or self.name, "task_digest": self.digest, "options": options}
+        return TrainingConfig(**{**self.defaults, **given, **changed})

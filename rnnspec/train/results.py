@@ -7,17 +7,20 @@ import json
 import math
 import os
 import platform
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rnnspec.backends.cpu.machine import brand
 from rnnspec.show.figure import FORMATS
 from rnnspec.storage import atomic, guarded
+from rnnspec.storage.version import version_of
 from rnnspec.train import checkpoint, plots
 from rnnspec.train.errors import TrainError
-from rnnspec.train.loop import TrainingReport, TrainingRun, exhausted, fraction
+from rnnspec.train.loop import TEMPERATURE, TrainingReport, TrainingRun, exhausted, fraction, scores_of
+from rnnspec.train.model import Model
 
 WEIGHTS, METRICS, LOG = "weights.npz", "metrics.json", "metrics.jsonl"
 LOSS, CONFUSION, PREDICTION = "loss", "confusion", "prediction"
@@ -78,56 +81,91 @@ def _until(path: Path, step: int) -> bytes:
     return b"".join(kept)
 
 
+@dataclass(frozen=True)
+class Ending:
+    """How a run is written down at its end. threads: of the kernels, None for the usual number.
+    characters, temperature: of the sample. figures: their format, of FORMATS. retained: the biases
+    that `retain` set, None where it asked for nothing. weights_only: a run that has ended keeps its
+    weights without the optimiser's state."""
+
+    threads: int | None = None
+    characters: int = 400
+    temperature: float = TEMPERATURE
+    figures: str = FORMATS[0]
+    retained: tuple[str, ...] | None = None
+    weights_only: bool = False
+
+
 def write_results(
-    run: TrainingRun,
-    folder: Path,
-    first: tuple[float, int],
-    compiled: float,
-    threads: int | None,
-    writing: tuple[int, float],
-    figures: str = FORMATS[0],
+    run: TrainingRun, folder: Path, first: tuple[float, int], compiled: float, end: Ending
 ) -> dict[str, Any]:
     """Scores all the held-out data, writes the files, and returns what `metrics.json` has under
     "final".
 
     run: as it stands at its end. folder: where the files go. first: seconds and tokens when this
-    session began. compiled: the seconds that compiling took. threads: of the kernels, None for the
-    usual number. writing: characters and temperature of the sample. figures: their format, of
-    FORMATS.
+    session began. compiled: the seconds that compiling took.
     """
     checkpoint.save(folder / WEIGHTS, run)
-    scores = run.problem.score(run.model, quick=False)
+    final = summary_of(run, first, compiled, end)
+    snapshots = run.history.snapshots
+    if not snapshots or snapshots[-1]["step"] != run.step:
+        snapshots.append({"step": run.step, **final["scores"], "sample": final["sample"][:60]})
+        checkpoint.save(folder / WEIGHTS, run)
+    final["files"] = [METRICS, LOG, *draw(run, folder, final["scores"], end.figures), WEIGHTS]
+    metrics = describe(run, end) | {"final": final}
+    text = json.dumps(finite(metrics), indent=1, ensure_ascii=False, allow_nan=False)
+    atomic.write(folder / METRICS, text.encode("utf-8", "replace"))
+    if final["weights_only"]:  # last of all: until here a run that is killed can be resumed
+        checkpoint.save(folder / WEIGHTS, run, weights_only=True)
+    return final
+
+
+def summary_of(run: TrainingRun, first: tuple[float, int], compiled: float, end: Ending) -> dict[str, Any]:
+    """How a run ended: the score that decides under "score", whatever its task calls it, and all of
+    them by name under "scores"."""
+    scores = scores_of(run, quick=False)
     recent = [loss for loss in run.history.loss[-RECENT:] if math.isfinite(loss)]
     seconds = run.seconds - first[0]
-    final: dict[str, Any] = {
+    finished = fraction(run) >= 1 or exhausted(run)
+    return {
         "step": run.step,
-        "finished": fraction(run) >= 1 or exhausted(run),
-        **scores,
+        "finished": finished,
+        "score": scores[run.problem.metric.name],
+        "scores": scores,
         "not_finite": [name for name, score in scores.items() if not math.isfinite(score)],
         "training_loss": sum(recent) / len(recent) if recent else None,
         "seconds": run.seconds,
         "compile_seconds": compiled,
         "tokens_per_second": (run.tokens - first[1]) / seconds if seconds else None,
         "skipped_steps": run.skipped,
-        "sample": run.problem.sample(run.model, *writing),
+        "sample": run.problem.sample(run.model, end.characters, end.temperature),
+        "weights_only": end.weights_only and finished,
     }
-    snapshots = run.history.snapshots
-    if not snapshots or snapshots[-1]["step"] != run.step:
-        snapshots.append({"step": run.step, **scores, "sample": final["sample"][:60]})
-        checkpoint.save(folder / WEIGHTS, run)
-    final["files"] = [METRICS, LOG, *draw(run, folder, scores, figures), WEIGHTS]
-    metrics = {
-        "config": asdict(run.config),
-        "environment": environment(threads),
+
+
+def describe(run: TrainingRun, end: Ending) -> dict[str, Any]:
+    """What was trained on what, and where."""
+    metric, config = run.problem.metric, asdict(run.config)
+    del config["cell_text"]  # the equations are there
+    parameters, fixed = counted(run.model)
+    return {
+        "rnnspec": version_of("rnnspec"),
+        "config": config,
+        "metric": {"name": metric.name, "unit": metric.unit, "better": metric.direction},
+        "parameters": {"trained": parameters, "fixed": fixed},
+        "retain": {"steps": run.config.retain, "set": list(end.retained or ())},
+        "environment": environment(end.threads),
         "data": run.problem.about(),
         "loss_unit": run.problem.loss_unit,
         "baseline": dict([run.problem.baseline]) if run.problem.baseline else {},
         "history": asdict(run.history),
-        "final": final,
     }
-    text = json.dumps(finite(metrics), indent=1, ensure_ascii=False, allow_nan=False)
-    atomic.write(folder / METRICS, text.encode("utf-8", "replace"))
-    return final
+
+
+def counted(model: Model) -> tuple[int, int]:
+    """How many numbers are trained, and how many are fixed beside them."""
+    parameters, fixed = (sum(array.size for array in group.values()) for group in (model.params, model.fixed))
+    return parameters, fixed
 
 
 def is_written(run: TrainingRun, folder: Path) -> bool:
@@ -165,7 +203,9 @@ def environment(threads: int | None) -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "numpy": np.__version__,
+        "system": platform.platform(),
         "machine": platform.machine(),
+        "processor": brand(),
         "cores": os.cpu_count(),
         "threads": threads,
     }

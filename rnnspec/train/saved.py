@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from rnnspec.train.config import TrainingConfig
+from rnnspec.train.losses import REDUCTIONS, Loss
+from rnnspec.train.model import KINDS, ModelPlan
 
 LARGE = 2**31  # of whole numbers, as on the command line
 MOST_VALUES = 2**28  # of a batch: a sequence of each row, or its features
@@ -78,9 +80,12 @@ CONFIG: Mapping[str, Test] = {
     "seed": _whole(0, 2**64),
     "equations": _list(_text),
     "digest": _text,
+    "cell_text": lambda v: isinstance(v, str),  # what it says is for `loads` to judge
+    "task_digest": _text,
 }
 """What each field of a TrainingConfig may be: what the command line lets through."""
 
+SHAPES = ("[N]", "[N, T]", "[N, K]", "[N, T, K]")  # of targets, in a file of the user's
 NAMES = _list(lambda v: isinstance(v, str))
 MEMORY: Mapping[str, Test] = {
     "vocabulary": lambda v: isinstance(v, str),  # a text may hold any character
@@ -88,10 +93,12 @@ MEMORY: Mapping[str, Test] = {
     "symbols": NAMES,
     "source": NAMES,
     "target": NAMES,
+    "classes": _list(lambda v: isinstance(v, str) or _whole(-(2**63), 2**64)(v)),
+    "shape": lambda v: v in SHAPES,
 }
 SCORES = _mapping(_or_none(_any_number))
 META: Mapping[str, Test] = {
-    "memory": lambda v: isinstance(v, dict) and all(MEMORY.get(key, lambda _: False)(item) for key, item in v.items()),
+    "memory": lambda v: isinstance(v, dict),
     "data_sha256": _text,
     "cursor": _mapping(_whole(0, 2**62)),
     "state": lambda v: v in ("none", "tuple", "array"),
@@ -112,8 +119,52 @@ META: Mapping[str, Test] = {
         and _list(_snapshot)(v["snapshots"])
     ),
     "arrays": NAMES,
+    "model": lambda v: v is None or isinstance(v, dict),
+    "weights_only": lambda v: isinstance(v, bool),
 }
 """What each part of a checkpoint may be, beside its format and its configuration."""
+
+
+_OF_PLAN = _whole(1)
+PLAN: Mapping[str, Test] = {
+    "kind": lambda v: v in KINDS,
+    "width": _OF_PLAN,
+    "classes": _OF_PLAN,
+    "symbols": _or_none(_OF_PLAN),
+    "features": _or_none(_OF_PLAN),
+    "loss": lambda v: (
+        isinstance(v, dict)
+        and set(v) == {"kind", "over", "smoothing"}
+        and v["kind"] in ("cross_entropy", "squared_error")
+        and v["over"] in tuple(REDUCTIONS)
+        and _number(lambda n: 0 <= n <= 1)(v["smoothing"])
+    ),
+    "two_ways": lambda v: isinstance(v, bool),
+    "main": _text,
+}
+"""What each field of a ModelPlan may be."""
+
+
+def plan_of(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> ModelPlan | None:
+    """What the model of a saved run is made of; None for one that only its task can make."""
+    plan = meta["model"]
+    if plan is None:
+        return None
+    if set(plan) != set(PLAN):
+        raise ValueError(f"its model is described by {', '.join(sorted(map(str, plan)))}"[:100])
+    for name, test in PLAN.items():
+        _check(f"model {name}", plan[name], test)
+    there = sum(array.size for name, array in arrays.items() if name.startswith("model/"))
+    mapped = plan["features"] if plan["features"] != plan["width"] else 0
+    for what in ("width", "classes", "symbols", "features"):
+        if (plan[what] or 0) > there:
+            raise ValueError(f"model {what} is {plan[what]}, and it has {there} weights")
+    if ((plan["symbols"] or 0) + (mapped or 0)) * plan["width"] > there:  # nothing is made that no array speaks of
+        raise ValueError(f"its embedding would have more weights than the {there} that there are")
+    names = meta["memory"].get("classes", ()) if not meta["config"].get("task_digest") else ()
+    if names and len(names) != plan["classes"]:
+        raise ValueError(f"it has {plan['classes']} classes and {len(names)} names of them")
+    return ModelPlan(**{**plan, "loss": Loss(**plan["loss"])})
 
 
 def config_of(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> TrainingConfig:
@@ -128,6 +179,9 @@ def config_of(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Trai
     for name in {*arrays, *meta["arrays"]}:
         if name not in meta["arrays"] or name not in arrays:  # a damaged list of members ends early, or names others
             raise ValueError(f"the array {name!r} is lost"[:100])
+    if not config.get("task_digest"):  # what a task of the user's remembers is for that to judge
+        for name, value in meta["memory"].items():
+            _check(f"memory {name}", value, MEMORY.get(name, lambda _: False))
     found = TrainingConfig(**{**config, "equations": tuple(config.get("equations", ()))})
     _check_sizes(found, {name: a for name, a in arrays.items() if name.startswith("model/")})
     if (meta["state"] == "none") == any(name.startswith("state/") for name in arrays):

@@ -34,8 +34,21 @@ def read_bytes(path: str | Path) -> bytes:
     return content
 
 
+ARRAYS = {b"\x93NUMPY": "a NumPy array (.npy)", b"PK\3\4": "a zip archive, as .npz is"}  # by their first bytes
+
+
+def kind_of(content: bytes) -> str:
+    """What a file of arrays is, by its first bytes; "" for anything else."""
+    return next((kind for start, kind in ARRAYS.items() if content.startswith(start)), "")
+
+
 def decoded(content: bytes, path: str | Path) -> str:
     """UTF-8 text without a byte order mark; the error names the line."""
+    if kind := kind_of(content):
+        raise TrainError(
+            f"{path} is {kind}, and a text is wanted here. Arrays are data of other tasks: --task supervised takes"
+            " sequences x with targets y (.npz), forecast a series (.npy), adding rows of numbers (.npy)"
+        )
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -151,6 +164,10 @@ def read_numbers(path: str | Path) -> tuple[np.ndarray, list[str], str]:
 def read_npy(path: str | Path) -> tuple[np.ndarray, str]:
     """An array of finite numbers, float64, and the digest of its file; never a pickle."""
     content = read_bytes(path)
+    if kind_of(content).endswith(".npz is"):
+        raise TrainError(
+            f"{path} is a zip archive, as .npz is, and one array is wanted here (.npy): np.save(FILE, array) writes it"
+        )
     try:
         array = archives.array_in(path, content)
     except guarded.Refused as error:

@@ -487,7 +487,7 @@ def test_train_leaves_a_run_folder(capsys):
     final = metrics["final"]
     assert final["step"] == 30 and final["finished"] and len(final["sample"]) == 40
     assert (
-        f"held-out    {final['held_out_bits']:.3f} bits per character (unigram entropy"
+        f"held-out    {final['score']:.3f} bits per character (unigram entropy"
         f" {metrics['data']['unigram_bits']:.3f})" in out
     )
     assert final["sample"] in out

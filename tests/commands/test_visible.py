@@ -132,7 +132,7 @@ def test_samples_and_summaries_of_a_run(clean, tmp_path):
         show(report)
     with progress.waiting(BAD):
         pass
-    config = SimpleNamespace(cell=f"{BAD}.yaml", layers=1, hidden=2, task="text", patience=0, steps=3)
+    config = SimpleNamespace(cell=f"{BAD}.yaml", layers=1, hidden=2, task_name=BAD, patience=0, steps=3, retain=4)
     run = SimpleNamespace(
         config=config,
         problem=problem,
@@ -142,10 +142,12 @@ def test_samples_and_summaries_of_a_run(clean, tmp_path):
         skipped=0,
         best=None,
     )
-    train.announce(run, tmp_path / BAD)
+    train.announce(run, tmp_path / BAD, (BAD,))
     final = {
         "sample": BAD,
-        "loss": 1.0,
+        "score": 1.0,
+        "scores": {"loss": 1.0, BAD: 1.0},
+        "weights_only": True,
         "tokens_per_second": 1.0,
         "compile_seconds": 0.0,
         "files": [BAD],

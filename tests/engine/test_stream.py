@@ -208,3 +208,90 @@ def test_matrices_come_out_whole(H):
     for t in range(4):
         for o, a in stream.step({"x": c.inputs["x"][t]}).items():
             np.testing.assert_array_equal(a, run.outputs[o][t])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_states_are_written_in_place_and_old_ones_can_not_be(threads):
+    own, rows = kernel("lstm", threads=threads), 80
+    c = case(own, 3, rows)
+    first = {"x": c.inputs["x"][0]}
+    stream, fresh = own.stream(c.params, rows=rows), own.infer(c.params, {"x": c.inputs["x"][:1]}).outputs["h"][0]
+    stream.step({"x": c.inputs["x"][1]})
+    h = stream.states["h"]
+    for array in stream.states.values():
+        array[1:] = 0
+    found = stream.step(first)["h"].copy()
+    np.testing.assert_array_equal(found[1:], fresh[1:])
+    assert not np.array_equal(found[0], fresh[0])
+    with pytest.raises(ValueError, match="read-only"):
+        h[0] = 1
+    kept = stream.states
+    for array in kept.values():
+        array[...] = 0
+    stream.reset(rows=[3])
+    np.testing.assert_array_equal(stream.step(first)["h"], fresh)
+    with pytest.raises(ValueError, match="read-only"):
+        kept["h"][...] = 1
+    for change in (lambda s: s.update(h=h), lambda s: s.pop("h"), lambda s: s.__setitem__("h", h)):
+        with pytest.raises(TypeError, match=r"changed in place.*stream.states\['h'\]\[...\] = value"):
+            change(stream.states)
+    own_h = stream.states["h"]
+    own_h.shape = (1, *own_h.shape)  # that of the caller's array object alone
+    stream.step(first)
+
+
+def test_a_count_of_steps_is_written_too():
+    own, one = kernel(CLOCK), np.ones((2, 3))
+    stream, w = own.stream({"w": one[0]}, rows=2), {"w": one[0]}
+    stream.states["t"][...] = [5, 0]
+    np.testing.assert_array_equal(stream.counts, [5, 0])
+    wanted = own.step(w, {"x": one}, {"h": 0 * one, "t": np.array([5, 0])})
+    np.testing.assert_array_equal(stream.step({"x": one})["h"], wanted.outputs["h"])
+    np.testing.assert_array_equal(stream.counts, [6, 1])
+    stream.states["t"][0] = -1
+    with pytest.raises(ValueError, match="from 0 to 2"):
+        stream.step({"x": one})
+    stream.states["t"][0] = 6
+    stream.step({"x": one})
+    assert stream.t == 2
+
+
+def test_parameters_are_those_of_before_until_refresh():
+    own = kernel("gru")
+    c = case(own, 3, 2)
+    other = {n: a * 0.5 for n, a in c.params.items()}
+    stream, same = own.stream(c.params, rows=2), own.stream(own.pack(c.params), rows=2)
+    x = [{"x": a} for a in c.inputs["x"]]
+    stream.step(x[0]), same.step(x[0])
+    for name, array in c.params.items():
+        array[...] = other[name]
+    np.testing.assert_array_equal(stream.step(x[1])["h"], same.step(x[1])["h"])
+    before = {n: a.copy() for n, a in stream.states.items()}
+    stream.refresh(c.params)
+    assert stream.t == 2
+    np.testing.assert_array_equal(stream.step(x[2])["h"], own.step(other, x[2], before).outputs["h"])
+    with pytest.raises(ShapeError, match="size H is"):
+        stream.refresh(own.init(D=c.sizes["D"], H=c.sizes["H"] + 1))
+    with pytest.raises(ShapeError, match="missing parameter"):
+        stream.refresh({})
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru", "lstm_projected", "mlstm_matrix", "phased_lstm"])
+def test_a_step_gives_what_forward_and_infer_give(name):
+    own = kernel(name)
+    c = case(own, 1, 3)
+    step = own.step(c.params, {n: a[0] for n, a in c.inputs.items()}, c.states)
+    runs = own.forward(c.params, c.inputs, c.states), own.infer(c.params, c.inputs, c.states)
+    assert {n for n in dir(runs[1]) if n[0] != "_"} <= {n for n in dir(step) if n[0] != "_"}
+    assert step.final == step and list(step) == list(step.final)
+    for run in runs:
+        assert list(step.final) == list(run.final) and list(step.outputs) == list(run.outputs)
+        for found, wanted in [(step.final[n], run.final[n]) for n in run.final] + [
+            (step.outputs[n], run.outputs[n][0]) for n in run.outputs
+        ]:
+            np.testing.assert_array_equal(found, wanted)
+            for what in ("dtype", "shape", "strides"):
+                assert getattr(found, what) == getattr(wanted, what)
+            assert found.flags.writeable and found.flags.c_contiguous
+    step.final["h"] = None  # a dict of its own
+    assert step["h"] is not None

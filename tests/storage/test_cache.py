@@ -166,7 +166,7 @@ def test_kernels_of_the_cpu_do_not_depend_on_other_backends(monkeypatch):
     asked = []
     monkeypatch.setattr(cache, "sources_digest", lambda *names: asked.extend(names) or "")
     runtime_digest()
-    assert asked == ["rnnspec.backends.cpu", "rnnspec.backends.polynomials"]
+    assert asked == ["rnnspec.backends.cpu", "rnnspec.backends.polynomials", "rnnspec.backends.primitives"]
 
 
 def test_a_change_in_the_runtime_is_seen(monkeypatch, tmp_path):

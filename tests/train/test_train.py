@@ -159,10 +159,10 @@ def test_weights_of_another_run_are_a_start(tmp_path):
     run, other = mini_run(), mini_run(mini_config(seed=1, steps=0))
     list(train(run))
     checkpoint.save(tmp_path / "w.npz", run)
-    checkpoint.begin_from(other, checkpoint.load(tmp_path / "w.npz"))
+    checkpoint.take(other.model, checkpoint.load(tmp_path / "w.npz"))
     assert all(np.array_equal(run.model.params[name], p) for name, p in other.model.params.items()) and other.step == 0
     with pytest.raises(TrainError, match=r"head.weight is float32 \[29, 12\]; this model has float32 \[29, 8\]"):
-        checkpoint.begin_from(mini_run(mini_config(hidden=8)), checkpoint.load(tmp_path / "w.npz"))
+        checkpoint.take(mini_run(mini_config(hidden=8)).model, checkpoint.load(tmp_path / "w.npz"))
 
 
 @pytest.mark.parametrize("state", [None, np.ones((1, 2, 3)), (np.ones((1, 2, 3)), np.zeros((1, 2, 3)))])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from train_parts import task_config
@@ -19,6 +21,8 @@ from rnnspec.train import (
     vocabulary,
 )
 from rnnspec.train.batches import split
+
+DIGEST = "f94edcad23b9530f33721f4f392e054c8fdb6534582be5f5646776917e032e87"  # of the default text, SHA-256
 
 
 def test_vocabulary_is_made_from_the_training_part_and_has_an_unknown_symbol():
@@ -76,12 +80,35 @@ def test_read_text_says_what_is_wrong(tmp_path):
     assert read_text(tmp_path / "bom") == "a\nb"
 
 
-def test_default_corpus():
-    pytest.importorskip("pydoc_data.topics")
+def test_the_default_text_is_the_same_everywhere():
+    """Letter by letter, with every Python: figures in the README are of this text. A change of the
+    rules changes it, and then they are to be measured anew."""
     from rnnspec.train import default_text
+    from rnnspec.train.tales import mixed
 
-    corpus = make_corpus(default_text(), "default")
-    assert len(corpus.train) > 300_000 and 4 < corpus.unigram_bits < 5
+    text, corpus = default_text(), make_corpus(default_text(), "default")
+    assert corpus.digest == DIGEST
+    assert len(corpus.train) > 400_000 and corpus.unknown == 0 and 4.2 < corpus.unigram_bits < 4.4
+    bits = mixed(len(text))[1] / len(text)
+    assert round(bits, 2) == 0.36  # what who knows the rules needs at most
+
+
+def test_tales_keep_to_what_they_said():
+    """Who a tale is about, and so he or she, holds to its end; a number that is left is never more
+    than there were."""
+    from rnnspec.train.tales import KINDS, MEN, NUMBERS, WOMEN, tales
+
+    for kind in KINDS:
+        found = tales(kind, 50_000)[0].strip().split("\n\n")
+        assert len(found) > 40 and len(set(found)) == len(found)
+        for tale in found:
+            words = tale.replace(",", " ").replace(".", " ").split()
+            name = next(w for w in words if w in WOMEN or w in MEN)
+            assert not {"he", "He", "his", "him"} & set(words) if name in WOMEN else not {"she", "She"} & set(words)
+            assert {w for w in words if w in WOMEN or w in MEN} == {name}
+            told = [NUMBERS.index(w) for w in words if w in NUMBERS[3:]]
+            assert not told or max(told) <= 12
+            assert not re.search(r"\b[Aa] [aeiou]", tale), tale
 
 
 # --- batches ---

@@ -137,7 +137,7 @@ def test_scores_that_are_no_numbers_are_no_success(value, task, small, monkeypat
     said = capsys.readouterr().err
     assert "the scores on held-out data are not finite after 0 steps: error (nan)" in said and "--lr" in said
     final = json.loads((tmp_path / "run" / "metrics.json").read_text())["final"]
-    assert final["not_finite"] == ["error"] and final["error"] is None
+    assert final["not_finite"] == ["error"] and final["score"] is None
 
 
 def test_a_number_is_better_than_none():
@@ -212,4 +212,4 @@ def test_a_spike_where_nothing_is_learnt_gives_a_large_score_and_no_infinity(sma
     arguments = ["--task", "forecast", "--data", str(tmp_path / "spike.csv"), *RUN, "--steps", "2", "--out", str(out)]
     assert main(["train", "gru", *arguments]) == 0
     final = json.loads((out / "metrics.json").read_text())["final"]
-    assert final["not_finite"] == [] and 1e27 < final["error"] < 1e31
+    assert final["not_finite"] == [] and 1e27 < final["score"] < 1e31

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from own_data import own_sequences
 from tiny import cell
 from train_parts import GRADIENT_TOLERANCE, MiniLayer, numeric, task_config
 
@@ -39,12 +40,14 @@ TINY = {
     "forecast": {"length": 16, "hidden": 12, "steps": 60},
     "generate": {"hidden": 24, "embed": 12, "length": 16, "steps": 60},
     "reber": {"steps": 60, "options": {"strings": 200}},
+    "supervised": {"hidden": 16, "steps": 60, "lr": 1e-2},
     "text": {"hidden": 24, "embed": 12, "length": 16, "steps": 60},
     "translate": {"hidden": 24, "embed": 12, "steps": 60, "options": {"largest": 99, "pairs": 100}},
 }
 
 
 def run_of(name, cell="gru", threads=1, **changed):
+    changed |= {"data": own_sequences()} if name == "supervised" else {}
     config = task_config(name, cell=cell, **changed)
     problem = load_task(name).make(config, {})
     return start_run(config, problem, problem.model(layer_maker(rnnspec.load(cell), config, threads)))
@@ -179,7 +182,7 @@ def test_what_a_copy_recalls_is_scored_where_symbols_are_asked():
     problem = load_task("copy").make(task_config("copy", length=4, options={"items": 3}), {})
     said = np.where(np.arange(10)[:, None] == 9, problem.test.target, 0)
     model = SequenceModel(MiniLayer("mini", 16, 4), 10, symbols=10)
-    model.outputs = lambda x, state, lengths: (np.eye(10, dtype=np.float32)[said], None)
+    model.outputs = lambda x, state, lengths, inputs: (np.eye(10, dtype=np.float32)[said], None)
     scores = problem.score(model, quick=False)
     assert scores["recalled"] == pytest.approx(1 / 3)
     assert scores["held_out_loss"] == pytest.approx(
@@ -302,20 +305,6 @@ def test_keeping_gates_begin_open_and_writing_ones_closed():
 
 
 # --- from the command line ---
-
-
-@pytest.fixture
-def command(tmp_path, monkeypatch, capsys):
-    from rnnspec.commands.cli import main
-
-    monkeypatch.chdir(tmp_path)
-
-    def run(*argv):
-        code = main(["train", *map(str, argv)])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
 
 
 SMALL = ("--hidden", "8", "--steps", "12", "--threads", "1")

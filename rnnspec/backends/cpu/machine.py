@@ -8,9 +8,11 @@ whole module, without its vectorisers: everything is vectors already.
 from __future__ import annotations
 
 import platform
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 
 import llvmlite.binding as llvm
 from llvmlite import ir
@@ -44,6 +46,16 @@ class Host:
     lanes: dict[str, int]
     registers: int
     fma: bool
+
+
+@cache
+def brand() -> str:
+    """The processor's name, as its maker has it."""
+    try:
+        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(errors="replace"), re.MULTILINE)
+    except OSError:  # not Linux
+        found = None
+    return found[1].strip() if found else platform.processor() or platform.machine()
 
 
 @cache

@@ -1,10 +1,11 @@
 """Runs an implementation against the conformance pack in this folder: python runner.py
-my_module:my_adapter [--dtype float32]
+my_module:my_adapter [--dtype float32] [--require gradients,steps]
 
 Needs NumPy only. An adapter is a function of one case, a dict (README.md has its keys), that gives
 a dict: "outputs/..." for every output, and of "steps/...", "final/..." and "gradients/..." what it
-can. It raises NotImplementedError("why") for a case that it can't try. Exit status: 0 all that was
-tried agrees, 1 something differs or nothing was tried, 2 there is nothing to run.
+can, or what is required. It raises NotImplementedError("why") for a case that it can't try. Exit
+status: 0 all that was tried agrees, 1 something differs, lacks what is required, or nothing was
+tried, 2 there is nothing to run.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import numpy as np
 
 LOOSEST = 0.01  # what allows more says nothing
 MOST = 2**26  # bytes of a file; what is larger is no pack
+KINDS = ("steps", "final", "gradients", "gradients/params", "gradients/inputs", "gradients/states")
+TRACED = 12  # lines of a traceback that are shown
 
 
 def text_of(path):
@@ -124,26 +127,60 @@ def group(key):
     return first if first != "gradients" else f"gradients/{rest[0] if rest[0] in ('inputs', 'states') else 'params'}"
 
 
-def run(folder, adapter, dtype, text=text_of, arrays=arrays_of):
-    """A dict for every case: "status" ok, FAILED or not tried, "largest" difference, "wrong": what
-    differs, "absent": what was not given.
+def required(text):
+    """The kinds of values of a text, "gradients,steps". Raises ValueError for others."""
+    kinds = [kind.strip() for kind in text.split(",") if kind.strip()]
+    if other := [kind for kind in kinds if kind not in KINDS]:
+        raise ValueError(f"{other[0]!r} can't be required: choose of {', '.join(KINDS)} (outputs always are)")
+    return kinds
 
-    text, arrays: what reads a file.
+
+def lacking(absent, require):
+    """Of what was not given, what is required: all of gradients, or one kind of them."""
+    return [kind for kind in absent if kind in require or kind.split("/")[0] in require]
+
+
+def untried(results):
+    """What the summary says of values that nothing was said about: by kind, in how many cases."""
+    tried = [r for r in results if r["status"] != "not tried"]
+    counts = {kind: sum(kind in r["absent"] for r in tried) for kind in KINDS}
+    told = [f"{kind} in {'any case' if n == len(tried) else f'{n} of them'}" for kind, n in counts.items() if n]
+    kinds = ",".join(dict.fromkeys(kind.split("/")[0] for kind, n in counts.items() if n))
+    return f"not given, so not tried: {'; '.join(told)} (--require {kinds} makes that a failure)" if told else ""
+
+
+def trace(error):
+    """The last lines of an adapter's traceback, empty where the message says all: the error has no
+    frame of the adapter's, or is one that `adapters.py` tells whole."""
+    inner = error.__traceback__.tb_next
+    if inner is None or type(error).__name__ == "Told":
+        return ""
+    lines = "".join(traceback.TracebackException(type(error), error, inner).format()).splitlines()
+    return "\n".join(lines if len(lines) <= TRACED else ["...", *lines[-TRACED:]])
+
+
+def run(folder, adapter, dtype, text=text_of, arrays=arrays_of, require=()):
+    """A dict for every case: "status" ok, FAILED or not tried, "largest" difference, "wrong": what
+    differs, "absent": what was not given, "traceback": the last lines, of an adapter that raised.
+
+    text, arrays: what reads a file. require: kinds of values without which a case fails.
     """
     tolerance = tolerance_of(json.loads(text(Path(folder) / "pack.json")), dtype)
     for name, given, expected in read_cases(folder, dtype, text, arrays):
         result = {"case": name, "dtype": dtype, "status": "ok", "largest": None, "wrong": [], "absent": []}
+        result["traceback"] = ""
         try:
             found = dict(adapter(given))
             result["wrong"], result["largest"] = compare(found, expected, tolerance)
             result["absent"] = sorted({group(k) for k in expected} - {group(k) for k in found})
+            result["wrong"] += [f"{kind} is required and not given" for kind in lacking(result["absent"], require)]
             result["status"] = "FAILED" if result["wrong"] else "ok"
         except NotImplementedError as reason:
             result.update(status="not tried", wrong=[str(reason)])
         except (Exception, SystemExit) as error:  # an adapter's error is a result like any other
-            result.update(
-                status="FAILED", wrong=[f"the adapter raised {''.join(traceback.format_exception_only(error)).strip()}"]
-            )
+            said = "".join(traceback.format_exception_only(error)).strip()
+            told = str(error) if type(error).__name__ == "Told" else f"the adapter raised {said}"
+            result.update(status="FAILED", wrong=[told], traceback=trace(error))
         yield result
 
 
@@ -164,18 +201,26 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("adapter", help="module:function")
     parser.add_argument("--dtype", default="float64", choices=["float32", "float64"])
+    parser.add_argument("--require", default="", metavar="KIND,...", help=f"of {', '.join(KINDS)}")
     args, results = parser.parse_args(), []
+    try:
+        require = required(args.require)
+    except ValueError as error:
+        parser.error(str(error))
     try:
         adapter = find_adapter(args.adapter)
     except (Exception, SystemExit) as error:  # importing runs the module's own code
         parser.error(f"{args.adapter} can't be loaded: {type(error).__name__}: {error}")
     try:
-        for result in run(Path(__file__).parent, adapter, args.dtype):
-            results.append(result["status"])
+        for result in run(Path(__file__).parent, adapter, args.dtype, require=require):
+            results.append(result)
             line = (
                 f"{result['status']:<10}{result['case']:<16}{result['largest'] or 0:.1e}  {'; '.join(result['wrong'])}"
             )
-            print(visible(line))
+            print(visible("\n          ".join([line, *result["traceback"].splitlines()])))
     except Exception as error:  # those of an adapter are results
         parser.error(visible(f"this pack is damaged: {type(error).__name__}: {error}"))
-    sys.exit(0 if "ok" in results and "FAILED" not in results else 1)
+    if note := untried(results):
+        print(note)
+    found = [result["status"] for result in results]
+    sys.exit(0 if "ok" in found and "FAILED" not in found else 1)

@@ -6,7 +6,7 @@ read within bounds, and nothing of it is run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,18 @@ _TEXT, _ARRAYS = partial(guarded.text, most=runner.MOST), partial(archives.array
 
 
 def verify(
-    folder: Path, adapter: Callable[[Any], Any] | None = None, dtypes: Iterable[str] = tuple(PACK)
+    folder: Path,
+    adapter: Callable[[Any], Any] | None = None,
+    dtypes: Iterable[str] = tuple(PACK),
+    require: Sequence[str] = (),
 ) -> Iterator[dict[str, Any]]:
-    """The results of `runner.run` for each case and dtype; adapter None: the kernels of
-    rnnspec. Raises RnnspecError for what is no pack."""
-    folder = Path(folder)
+    """The results of `runner.run` for each case and dtype.
+
+    adapter: None for the kernels of rnnspec. require: kinds of values without which a case fails,
+    of `runner.KINDS`; outputs always are. Raises RnnspecError for what is no pack, ValueError for
+    another kind.
+    """
+    folder, require = Path(folder), runner.required(",".join(require))
     try:
         version = guarded.values(folder / "pack.json", runner.MOST)["rnnspec_pack"]
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -37,7 +44,7 @@ def verify(
         raise RnnspecError(f"'{folder}' is a pack of format {version}, and this rnnspec reads format {FORMAT}.")
     for dtype in dtypes:
         try:
-            yield from runner.run(folder, adapter or own_kernel, dtype, _TEXT, _ARRAYS)
+            yield from runner.run(folder, adapter or own_kernel, dtype, _TEXT, _ARRAYS, require)
         except guarded.Refused as error:
             raise RnnspecError(f"'{folder}' is a damaged pack: {error}.") from error
         except Exception as error:  # those of an adapter are results: what is left comes from reading the files

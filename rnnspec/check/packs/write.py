@@ -8,59 +8,31 @@ float32, so that one set of values serves both dtypes.
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import json
 import os
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy import ndarray as Array
 
-from rnnspec.backends import reference
-from rnnspec.backends.numbers import mpmath_numbers
 from rnnspec.check.packs import adapters as pack_adapters
 from rnnspec.check.packs import runner as pack_runner
-from rnnspec.check.sampling import Case, NoSampleError, Shapes, decided_by, draw, switches
-from rnnspec.check.tolerances import PACK, PACK_MARGIN
+from rnnspec.check.packs.cases import DIGITS, PLANS, CaseMaker
+from rnnspec.check.tolerances import PACK
 from rnnspec.errors import RnnspecError
 from rnnspec.language.features import FEATURES
-from rnnspec.language.layouts import pack, pack_gradients
 from rnnspec.language.rewrite import line, to_yaml
 from rnnspec.language.spec import Spec
 from rnnspec.language.syntax.tree import Call, Ref, walk
-from rnnspec.symbolic.adjoint import adjoint
-from rnnspec.symbolic.build import build
+from rnnspec.storage import guarded
 from rnnspec.symbolic.graph import Graph
 
 FORMAT = 1
-DIGITS = 50
-
-
-@dataclass(frozen=True)
-class CasePlan:
-    """What a case tries. tags: what an engine must be able to do for it, beyond what the whole pack
-    asks for."""
-
-    name: str
-    shapes: Shapes
-    tags: tuple[str, ...] = ()
-    lengths: tuple[int, ...] = ()
-
-
-PLANS = (
-    CasePlan("plain", Shapes(5, 3, (3, 4, 2))),
-    CasePlan("initial_states", Shapes(4, 2, (2, 5, 3)), ("initial-states",)),
-    CasePlan("one_step", Shapes(1, 2, (3, 4, 2)), ("initial-states",)),
-    CasePlan("one_unit", Shapes(3, 1, (1,)), ("initial-states",)),
-    CasePlan("lengths", Shapes(6, 4, (3, 4, 2)), ("lengths",), (6, 1, 4, 3)),
-    CasePlan("empty_row", Shapes(4, 3, (2, 3, 5)), ("initial-states", "lengths", "empty-rows"), (4, 0, 2)),
-)
 TAGS = {
     "initial-states": "states given before the first step",
     "lengths": (
@@ -86,8 +58,7 @@ def write_pack(spec: Spec, folder: Path, seed: int = 0) -> dict[str, Any]:
     folder = Path(folder)
     if folder.exists():
         raise RnnspecError(f"'{folder}' exists already: give another folder with --out, or remove it.")
-    graph = build(spec)
-    made = _Maker(spec, seed, graph, adjoint(graph, spec.no_gradient), switches(graph, spec.no_gradient))
+    maker = CaseMaker.of(spec, seed)
     parent = folder.absolute().parent
     if not parent.is_dir():
         raise RnnspecError(f"there is no folder '{parent}' to write '{folder.name}' into.")
@@ -96,8 +67,8 @@ def write_pack(spec: Spec, folder: Path, seed: int = 0) -> dict[str, Any]:
         (work / "cases").mkdir()
         described = []
         for plan in PLANS:
-            case = made.case(plan)
-            arrays: dict[str, Any] = made.arrays(case)
+            case = maker.case(plan)
+            arrays: dict[str, Any] = maker.arrays(case)
             (work / "cases" / f"{plan.name}.json").write_text(_json(arrays), encoding="utf-8")
             np.savez(work / "cases" / f"{plan.name}.npz", **arrays)
             described.append(
@@ -109,7 +80,7 @@ def write_pack(spec: Spec, folder: Path, seed: int = 0) -> dict[str, Any]:
                     "sizes": dict(case.sizes),
                 }
             )
-        about = made.about(described)
+        about = _about(maker, seed, described)
         for name, text in (
             ("pack.json", json.dumps(about, indent=1, ensure_ascii=False) + "\n"),
             ("spec.yaml", to_yaml(spec)),
@@ -126,110 +97,42 @@ def write_pack(spec: Spec, folder: Path, seed: int = 0) -> dict[str, Any]:
     return about
 
 
-@dataclass(frozen=True)
-class _Maker:
-    """A cell's graphs. checked: with one more value for each comparison (`sampling.switches`), None
-    where nothing is compared."""
-
-    spec: Spec
-    seed: int
-    graph: Graph
-    reverse: Graph
-    checked: Graph | None
-
-    def case(self, plan: CasePlan) -> Case:
-        """Arrays of a case, exact in float32, whose comparisons are all decided by more than the
-        margin, or are of zeros."""
-        offset = int.from_bytes(hashlib.sha256(plan.name.encode()).digest()[:3], "big")
-        for attempt in range(40):
-            try:
-                case = draw(
-                    self.spec, self.graph, plan.shapes, self.seed + offset + attempt, "float32", PACK_MARGIN
-                ).map(lambda a: a.astype(np.float64))
-            except NoSampleError as error:
-                raise NoSampleError(f"'{self.spec.name}': {error}") from None
-            if "initial-states" not in plan.tags:
-                case = replace(case, states={n: np.zeros_like(a) for n, a in case.states.items()})
-            if plan.lengths:
-                lengths = np.array(plan.lengths)
-                alive = np.arange(case.steps)[:, None] < lengths
-                case = replace(
-                    case,
-                    lengths=lengths,
-                    d_outputs={
-                        n: a * alive.reshape(alive.shape + (1,) * (a.ndim - 2)) for n, a in case.d_outputs.items()
-                    },
-                )
-            if self._decided(case):
-                return case
-        raise NoSampleError(
-            f"'{self.spec.name}': no case '{plan.name}' found in which no comparison lies within {PACK_MARGIN:g} of"
-            " where it changes sides"
-        )
-
-    def _decided(self, case: Case) -> bool:
-        if self.checked is None:
-            return True
-        run = _forward(self.checked, case)
-        return all(((gap > PACK_MARGIN) | (gap == 0)).all() for gap in decided_by(run, self.graph, case))
-
-    def arrays(self, case: Case) -> dict[str, Array]:
-        """Everything of a case: "given/params/W" and so on, "expected/outputs/h" and so on."""
-        import mpmath
-
-        with mpmath.workdps(DIGITS):
-            numbers = mpmath_numbers()
-            run = _forward(self.graph, case, numbers=numbers)
-            given_back = (case.d_outputs, case.d_final, case.lengths)
-            back = reference.backward(
-                self.reverse, case.params, case.inputs, run, *given_back, sizes=case.sizes, numbers=numbers
-            )
-            expected = {"outputs": run.outputs, "steps": run.states, "final": run.final}
-            gradients = {
-                "params": {n: back.params[n] for n in self.spec.trained},
-                "inputs": back.inputs,
-                "states": back.states,
-            }
-            found = {f"{g}/{n}": _rounded(a) for g, arrays in expected.items() for n, a in arrays.items()}
-            found |= {f"gradients/{g}/{n}": _rounded(a) for g, arrays in gradients.items() for n, a in arrays.items()}
-        given: dict[str, Array] = {
-            f"{g}/{n}": a for g in ("params", "inputs", "d_outputs", "d_final") for n, a in getattr(case, g).items()
-        }
-        if any(a.any() for a in case.states.values()):
-            given |= {f"states/{n}": a for n, a in case.states.items()}
-        if case.lengths is not None:
-            given["lengths"] = case.lengths
-        sums = {n: found[f"gradients/params/{n}"] for n in self.spec.trained}
-        for layout in self.spec.layouts:
-            given |= {f"packed/{layout}/{n}": a for n, a in pack(self.spec, layout, case.params).items()}
-            found |= {f"gradients/{layout}/{n}": a for n, a in pack_gradients(self.spec, layout, sums).items()}
-        return {f"given/{n}": a for n, a in given.items()} | {f"expected/{n}": a for n, a in found.items()}
-
-    def about(self, cases: list[dict[str, Any]]) -> dict[str, Any]:
-        spec = self.spec
-        return {
-            "rnnspec_pack": FORMAT,
-            "cell": spec.name,
-            "title": spec.title,
-            "source": spec.source.to_text(),
-            "seed": self.seed,
-            "digits": DIGITS,
-            "inputs": {n: list(s) for n, s in spec.inputs.items()},
-            "states": {s: list(self.graph.shapes[n]) for s, n in self.graph.states.items()},
-            "parameters": {n: list(s) for n, s in spec.parameters.items()},
-            "outputs": list(spec.outputs),
-            "layouts": sorted(spec.layouts),
-            "tags": tags(spec, self.graph),
-            "functions": functions(spec),
-            "equations": [line(e) for e in spec.equations],
-            "tolerances": {dtype: {"relative": value, "reason": reason} for dtype, (value, reason) in PACK.items()},
-            "cases": cases,
-        }
+def same_pack(spec: Spec, folder: Path, seed: int = 0) -> bool:
+    """Whether a folder holds the pack of this cell and seed, with these cases. Its numbers are not
+    looked at: a folder is there as a whole or not at all."""
+    try:
+        about = guarded.values(folder / "pack.json", pack_runner.MOST)
+        text = guarded.text(folder / "spec.yaml", pack_runner.MOST)
+    except (OSError, ValueError):
+        return False
+    if not isinstance(about, dict):
+        return False
+    names = [case.get("name") for case in about.get("cases", ())]
+    wanted = (FORMAT, seed, DIGITS, [plan.name for plan in PLANS], to_yaml(spec))
+    return (about.get("rnnspec_pack"), about.get("seed"), about.get("digits"), names, text) == wanted
 
 
-def _forward(graph: Graph, case: Case, **numbers: Any) -> reference.Trajectory:
-    given = (case.params, case.inputs, case.states, case.lengths)
-    return reference.forward(graph, *given, sizes=case.sizes, lead=case.lead, **numbers)
+def _about(maker: CaseMaker, seed: int, cases: list[dict[str, Any]]) -> dict[str, Any]:
+    """What pack.json says."""
+    spec = maker.spec
+    return {
+        "rnnspec_pack": FORMAT,
+        "cell": spec.name,
+        "title": spec.title,
+        "source": spec.source.to_text(),
+        "seed": seed,
+        "digits": DIGITS,
+        "inputs": {n: list(s) for n, s in spec.inputs.items()},
+        "states": {s: list(maker.graph.shapes[n]) for s, n in maker.graph.states.items()},
+        "parameters": {n: list(s) for n, s in spec.parameters.items()},
+        "outputs": list(spec.outputs),
+        "layouts": sorted(spec.layouts),
+        "tags": tags(spec, maker.graph),
+        "functions": functions(spec),
+        "equations": [line(e) for e in spec.equations],
+        "tolerances": {dtype: {"relative": value, "reason": reason} for dtype, (value, reason) in PACK.items()},
+        "cases": cases,
+    }
 
 
 def tags(spec: Spec, graph: Graph) -> list[str]:
@@ -253,11 +156,6 @@ def functions(spec: Spec) -> list[str]:
     """The functions that the equations call, those along features in capitals."""
     called = {n.function for e in spec.equations for n in walk(e.value) if isinstance(n, Call)}
     return sorted(name.upper() if name in FEATURES else name for name in called)
-
-
-def _rounded(array: Any) -> Array:
-    """To the nearest float64: each is printed with 17 digits, which are enough to tell it."""
-    return np.asarray(np.frompyfunc(float, 1, 1)(np.asarray(array, dtype=object)), dtype=np.float64)
 
 
 def _json(arrays: Mapping[str, Array]) -> str:
@@ -331,7 +229,23 @@ It gives `outputs/NAME` [T, B, ...] for every output, and of these what it can: 
 state after every step, `final/NAME` [B, ...],
 `gradients/params/NAME` (or `gradients/LAYOUT/BLOCK`), `gradients/inputs/NAME`, `gradients/states/NAME`. It raises \
 `NotImplementedError("why")` for a case
-that it can't try. `adapters.py` has adapters for a NumPy function of one step, a torch module and an ONNX model.
+that it can't try. `--require gradients,steps` makes a failure of what is not given; else the summary says of what
+nothing was said.
+
+`adapters.py` has adapters for a function of one step in NumPy or JAX, a torch module, a Keras layer,
+an ONNX model, a C function and a program in any language, with the signature in C and the JSON in
+their docstrings:
+
+```python
+# my_module.py
+from adapters import json_program
+
+my_adapter = json_program(["julia", "my_cell.jl"], timeout=60)
+```
+
+Such a program is started once for each case. It reads one JSON object from its standard input, a
+case with the keys above, arrays as nested lists; it writes one to its standard output,
+{{"outputs/h": [[[0.5, ...]]], ...}} or {{"not_tried": "why"}}, and ends with exit status 0.
 
 `cases/*.npz` and `cases/*.json` hold the same: `given` and `expected`, in JSON as nested lists, numbers with 17 \
 digits.

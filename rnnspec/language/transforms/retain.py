@@ -29,6 +29,12 @@ def keeping(spec: Spec, steps: int) -> Spec:
     other weights are as they were. Which gates keep and write follows from the equations; a cell
     without any is returned as it is.
     """
+    return replace(spec, init={**spec.init, **kept_biases(spec, steps)})
+
+
+def kept_biases(spec: Spec, steps: int) -> dict[str, Init]:
+    """The biases that `keeping` sets, and to what; none for a cell whose gates keep no state, or
+    have no bias."""
     found = {bias: keeper for keeper in keepers(spec) for bias in _biases(spec, keeper.gate)[:1]}
     init = {bias: Init("chrono", (float(keeper.sign * steps),)) for bias, keeper in found.items()}
     for bias, keeper in found.items():
@@ -36,7 +42,7 @@ def keeping(spec: Spec, steps: int) -> Spec:
             init[other] = Init(
                 "chrono", (-float(steps),), bias if spec.parameters[other] == spec.parameters[bias] else ""
             )
-    return replace(spec, init={**spec.init, **init})
+    return init
 
 
 def keepers(spec: Spec) -> list[Keeper]:

@@ -23,6 +23,7 @@ def load_task(name: str) -> Task:
     if name not in task_names():
         near = get_close_matches(name, task_names(), 1)
         raise TrainError(
-            f"unknown task {name!r}: {', '.join(task_names())}" + (f". Did you mean {near[0]!r}?" if near else "")
+            f"unknown task {name!r}: {', '.join(task_names())}, or a Python file of your own, like my_task.py"
+            + (f". Did you mean {near[0]!r}?" if near else "")
         )
     return import_module(f"{__name__}.{name}").TASK

@@ -15,17 +15,13 @@ from rnnspec.train.errors import TrainError
 from rnnspec.train.losses import Loss
 from rnnspec.train.model import SequenceModel
 from rnnspec.train.problem import MakeLayer, Metric, Task
-from rnnspec.train.tasks.shared import EVALUATION, Stored, predictions, text_of
+from rnnspec.train.tales import KINDS, tales
+from rnnspec.train.tasks.shared import EVALUATION, Stored, confusion, confusion_text, predictions
 
 COLUMNS = 3  # class, title, description: AG_NEWS
-TOPICS = (
-    "compound",
-    "debugger",
-    "formatstrings",
-    "string-methods",
-)  # long chapters behind help() that every Python has
-PIECE = 30  # words of one of their pieces
-MOST = 160  # pieces of a chapter
+PIECE = 30  # words of a piece of a tale
+MOST = 160  # pieces of a kind of tale
+CHARACTERS = 40_000  # of each kind, which are that many pieces and some more
 
 
 class ClassifyProblem(Stored):
@@ -54,7 +50,7 @@ class ClassifyProblem(Stored):
         )
         self.ids = [self.words.encode(text) for text in cut]
         self.mean_words = float(np.mean([len(text) for text in texts]))
-        self.memory = {"words": list(self.words.names)}
+        self.memory = {"words": list(self.words.names), "classes": names}
         self.order = Shuffled(self._lengths(self.train), config.batch, config.seed)
         counts = np.bincount(labels[self.test], minlength=len(names))
         self.share = float(counts.max() / counts.sum())
@@ -69,7 +65,7 @@ class ClassifyProblem(Stored):
         return {"file": self.config.data, "classes": self.names, **counts, "largest_class": self.share}
 
     def summary(self) -> str:
-        name = self.config.data or "chapters of Python's help()"
+        name = self.config.data or "pieces of tales"
         return (
             f"{name}: {len(self.train):,} texts to train on, {len(self.test):,} held out, {len(self.names)} classes"
             f" (the largest {self.share:.1%}), {len(self.words):,} words, {self.mean_words:.1f} a text"
@@ -93,23 +89,11 @@ class ClassifyProblem(Stored):
 
     def confusion(self, model: SequenceModel) -> tuple[list[str], np.ndarray]:
         predicted, true, _ = predictions(model, self.batches())
-        counts = np.zeros((len(self.names),) * 2, np.int64)
-        np.add.at(counts, (true, predicted), 1)
-        return self.names, counts
+        return self.names, confusion(len(self.names), predicted, true)
 
     def sample(self, model: SequenceModel, length: int, temperature: float) -> str:
         """The confusion matrix as text, where there is room for it."""
-        if length < 100:
-            return ""
-        names, counts = self.confusion(model)
-        width = max(9, *map(len, names))
-        head = ["true \\ predicted".ljust(width), *[name.rjust(width) for name in names]]
-        return text_of(
-            [
-                head,
-                *[[name.ljust(len(head[0])), *[str(n).rjust(width) for n in row]] for name, row in zip(names, counts)],
-            ]
-        )
+        return confusion_text(*self.confusion(model)) if length >= 100 else ""
 
     def batch(self, rows: np.ndarray) -> Batch:
         """Texts by number, padded."""
@@ -128,7 +112,7 @@ class ClassifyProblem(Stored):
 
 def make(config: TrainingConfig, memory: Mapping[str, Any]) -> ClassifyProblem:
     texts, labels, names, digest = (
-        _help() if config.data is None else _file(config.data, int(config.options["classes"]))
+        _tales() if config.data is None else _file(config.data, int(config.options["classes"]))
     )
     return ClassifyProblem(config, texts, np.array(labels), names, digest, memory)
 
@@ -158,20 +142,15 @@ def _file(path: str, classes: int) -> tuple[list[list[str]], list[int], list[str
     return texts, [label - 1 for label in labels], [str(c) for c in range(1, most + 1)], digest
 
 
-def _help() -> tuple[list[list[str]], list[int], list[str], str]:
-    """Pieces of 30 words of four chapters."""
-    try:
-        from pydoc_data.topics import topics
-    except ImportError:
-        raise TrainError("this Python has no pydoc_data, where the default texts come from; give --data FILE") from None
-    chapters = [name for name in TOPICS if name in topics]
+def _tales() -> tuple[list[list[str]], list[int], list[str], str]:
+    """Pieces of 30 words, from anywhere in tales of four kinds."""
     texts, labels = [], []
-    for label, name in enumerate(chapters):
-        words = vocabulary.words(topics[name])
+    for label, kind in enumerate(KINDS):
+        words = vocabulary.words(tales(kind, CHARACTERS)[0])
         pieces = [words[i : i + PIECE] for i in range(0, len(words) - PIECE + 1, PIECE)][:MOST]
         texts += pieces
         labels += [label] * len(pieces)
-    return texts, labels, chapters, tables.digest(" ".join(word for text in texts for word in text).encode())
+    return texts, labels, list(KINDS), tables.digest(" ".join(word for text in texts for word in text).encode())
 
 
 TASK = Task(
@@ -179,14 +158,15 @@ TASK = Task(
     shape="n to 1",
     about="the class of a text by its first words; scored by accuracy, with a confusion matrix",
     data=(
-        "a CSV file of class (from 1), title, description, as AG_NEWS has it (default: pieces of four chapters of"
-        " Python's help())"
+        "a CSV file of class (from 1), title, description, as AG_NEWS has it (default: pieces of four kinds of"
+        " tales that come with rnnspec)"
     ),
     make=make,
     defaults={"hidden": 64, "embed": 64, "length": 44, "batch": 64, "steps": None, "lr": 1e-3, "schedule": "constant"},
     epochs=15,
     fields=("embed", "length", "bidirectional"),
     length="words of a text that are read (max_length)",
+    vocabulary=lambda memory: vocabulary.Symbols(tuple(memory["words"])),
     options={"words": 10_000, "classes": 0, "held_out": 0.1, "smoothing": 0.0},
     of_files=("classes",),
     about_options={

@@ -100,6 +100,7 @@ TASK = Task(
     },
     fields=("embed", "length"),
     length="steps between what is shown and what is asked",
+    vocabulary=lambda memory: vocabulary.Symbols(("<blank>", "<go>", *memory["symbols"])),
     options={"symbols": 8, "items": 5},
     of_made=("symbols",),
     about_options={"symbols": "how many different symbols (of random ones)", "items": "symbols to copy"},

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnspec.train import losses, tables
+from rnnspec.train import losses, tables, vocabulary
 from rnnspec.train.batches import Batch, Shuffled, in_order, padded, split
 from rnnspec.train.config import TrainingConfig
 from rnnspec.train.errors import TrainError
@@ -146,5 +146,6 @@ TASK = Task(
     defaults={"hidden": 32, "batch": 32, "steps": 1000, "lr": 1e-2, "clip": 1.0},
     options={"strings": 4000},
     of_made=("strings",),
+    vocabulary=lambda memory: vocabulary.Symbols(tuple(SYMBOLS)),
     about_options={"strings": "how many to draw to train on"},
 )

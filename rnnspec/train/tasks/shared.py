@@ -85,7 +85,7 @@ def predictions(model: SequenceModel, batches: Iterable[Batch]) -> tuple[np.ndar
     wanted: list[np.ndarray] = []
     total = 0.0
     for batch in batches:
-        logits, _ = model.outputs(batch.x, None, batch.lengths)
+        logits, _ = model.outputs(batch.x, None, batch.lengths, batch.inputs)
         valid = batch.target != losses.IGNORE
         if batch.lengths is not None and batch.target.ndim > 1:
             valid &= losses.length_mask(batch.lengths, *batch.target.shape)
@@ -96,5 +96,16 @@ def predictions(model: SequenceModel, batches: Iterable[Batch]) -> tuple[np.ndar
     return predicted, true, total / max(1, len(true))
 
 
-def text_of(grid: Iterable[Iterable[str]]) -> str:
-    return "\n".join("  ".join(row) for row in grid)
+def confusion(count: int, predicted: np.ndarray, true: np.ndarray) -> np.ndarray:
+    """How often each of `count` classes was taken for each: [true, predicted]."""
+    counts = np.zeros((count, count), np.int64)
+    np.add.at(counts, (true, predicted), 1)
+    return counts
+
+
+def confusion_text(names: list[str], counts: np.ndarray) -> str:
+    """A confusion matrix as text."""
+    width = max(9, *map(len, names))
+    head = ["true \\ predicted".ljust(width), *[name.rjust(width) for name in names]]
+    rows = [[name.ljust(len(head[0])), *[str(n).rjust(width) for n in row]] for name, row in zip(names, counts)]
+    return "\n".join("  ".join(row) for row in [head, *rows])

@@ -151,6 +151,7 @@ TASK = Task(
     defaults={"hidden": 96, "embed": 32, "batch": 64, "steps": 1500, "lr": 5e-3, "clip": 1.0},
     fields=("embed",),
     of_made=("largest", "pairs"),
+    vocabulary=lambda memory: tuple(vocabulary.Symbols(tuple(memory[side])) for side in ("source", "target")),
     options={"largest": 99_999, "pairs": 8000, "held_out": 0.1},
     about_options={
         "largest": "number of the made pairs",

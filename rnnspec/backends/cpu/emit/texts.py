@@ -64,6 +64,7 @@ def generator_digest() -> str:
     for path in (
         *(p for folder in folders for p in sorted((root / folder).rglob("*.py"))),
         root / "backends/polynomials.py",
+        root / "backends/primitives.py",
     ):
         content.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
     return content.hexdigest()

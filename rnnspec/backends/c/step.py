@@ -1,0 +1,206 @@
+"""The text of one step of a program, for one row: C functions of which every size is a number.
+
+In: the `infer` Program of a cell. Out: a Step, the lines of the function's body and what it reads
+and keeps, of which export/c makes a file. Stages run one after the other; a value that another
+stage or a product reads is an array among the cell's numbers, any other a constant inside of a
+loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from rnnspec.backends.c.numbers import REALS, Real
+from rnnspec.backends.c.rowwise import rowwise
+from rnnspec.backends.c.text import CText, PackedPanel
+from rnnspec.errors import UnsupportedError
+from rnnspec.lowering.program import Panel, Program, Stage
+from rnnspec.lowering.signature import bias_sources, panel_signature
+from rnnspec.lowering.writer import expand
+from rnnspec.symbolic.expressions import names
+from rnnspec.symbolic.graph import Graph, Node, Pointwise, Read, node_text, operands
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of a cell in C. body: the lines of the function. panels: the matrices it reads;
+    vectors: parameter -> (identifier, numbers) of those that it reads element by element. states,
+    inputs, outputs: name -> (identifier, numbers); scratch: identifier -> numbers. functions: the
+    primitives that are called. counts: whether the step's number is read."""
+
+    name: str
+    real: Real
+    body: tuple[str, ...]
+    panels: tuple[PackedPanel, ...]
+    vectors: Mapping[str, tuple[str, int]]
+    states: Mapping[str, tuple[str, int]]
+    inputs: Mapping[str, tuple[str, int]]
+    outputs: Mapping[str, tuple[str, int]]
+    scratch: Mapping[str, int]
+    functions: frozenset[str]
+    counts: bool
+
+
+def step(program: Program, dtype: str, sizes: Mapping[str, int], noise: Collection[str] = ()) -> Step:
+    """The step of a cell for one row. sizes: the number of every size of the cell; noise: the
+    inputs that are noise, which are read from the weights.
+
+    Raises UnsupportedError for names that C can't have, and for programs that run backwards.
+    """
+    if program.reverse:
+        raise UnsupportedError(f"{program.name}: only the forward step is written in C")
+    needed = needed_of(program.graph)
+    text = CText(program, REALS[dtype], sizes, lasting(program) & needed, needed, frozenset(noise))
+    for name in text.graph.nodes:
+        if not text.value(name).isascii():
+            raise UnsupportedError(f"{program.name}: {name!r} has letters that C knows only since 2011. Rename it.")
+    states = {s.name: (text.member("state", s.name), text.number(s.size)) for s in program.states}
+    inputs = {
+        node.source: (text.name(f"input {node.source}", node.source), text.count(name))
+        for name, node in text.graph.nodes.items()
+        if isinstance(node, Read) and node.kind == "input" and node.source not in text.noise
+    }
+    outputs = {
+        name: (text.name(f"output {name}", f"{name}_out"), text.count(value)) for name, value in program.outputs.items()
+    }
+    for stage in program.stages():
+        _stage(text, stage)
+    _ending(text, outputs)
+    # a product writes whole vectors
+    scratch = {
+        text.value(n): -(-text.count(n) // text.real.lanes) * text.real.lanes
+        for n in text.graph.nodes
+        if n in text.lasting
+    }
+    reads = {node.kind for node in text.graph.nodes.values() if isinstance(node, Read)}
+    return Step(
+        program.name,
+        text.real,
+        tuple(text.lines),
+        tuple(text.panels),
+        text.vectors,
+        states,
+        inputs,
+        outputs,
+        scratch,
+        frozenset(text.functions),
+        "step" in reads,
+    )
+
+
+def needed_of(graph: Graph) -> frozenset[str]:
+    """The nodes that results depend on: a derivative's surrogate is of no use here."""
+    found = {*graph.results()}
+    for name in reversed(list(graph.nodes)):
+        if name in found:
+            found.update(taken(graph.nodes[name]))
+    return frozenset(found)
+
+
+def taken(node: Node) -> tuple[str, ...]:
+    """The values that the text of a node reads: of a surrogate's operands not those that only its
+    derivative has."""
+    return names(expand(node.expr)) if isinstance(node, Pointwise) else operands(node)
+
+
+def lasting(program: Program) -> frozenset[str]:
+    """The values that are arrays: those of products, of nodes that need whole rows, those that are
+    read beyond their stage, and results."""
+    graph, found = program.graph, set[str]()
+    for stage in program.stages():
+        found |= {acc.value for panel in stage.panels for acc in panel.accumulations} | {*stage.rowwise}
+        found |= {o for panel in stage.panels for o in panel.operands}
+        found |= {o for name in stage.rowwise for o in operands(graph.nodes[name])} | {*stage.reads(graph)}
+        found |= {value for value, _ in stage.stores}
+    found |= {*graph.states.values(), *program.outputs.values()}
+    return frozenset(n for n in found if not isinstance(graph.nodes[n], Read))
+
+
+def _stage(text: CText, stage: Stage) -> None:
+    for panel in stage.panels:
+        _panel(text, panel)
+    if text.needed.intersection(stage.nodes):
+        _pointwise(text, stage)
+    for name in filter(text.needed.__contains__, stage.rowwise):
+        text.line(f"/* {name} = {node_text(text.graph.nodes[name])} */")
+        rowwise(text, name)
+
+
+def _panel(text: CText, panel: Panel) -> None:
+    known = panel_signature(text.program, panel)
+    accumulations = tuple(
+        (bias_sources(text.program, acc) if acc.first else None, tuple((m, bool(t)) for m, t in matrices))
+        for acc, matrices in zip(panel.accumulations, known["matrices"], strict=True)
+    )
+    name = text.member("weights", f"panel {len(text.panels)}")
+    inner = tuple(text.count(o) for o in panel.operands)
+    packed = PackedPanel(name, text.number(known["size"]), inner, accumulations, text.real.lanes)
+    text.panels.append(packed)
+    for acc in panel.accumulations:
+        terms = [f"{t.matrix}{'.T' * t.transposed} @ {t.operand}" for t in acc.terms]
+        text.line(f"/* {acc.value} {'=' if acc.first else '+='} {' + '.join([*terms, *acc.biases])} */")
+    if not packed.blocks:
+        return
+    with text.block("{"):
+        text.line(f"const vec *panel = (const vec *)w->{name};")
+        with text.block(text.loop(packed.blocks, "block")):
+            _block(text, panel, packed)
+        text.line("}")
+    text.line("}")
+
+
+def _block(text: CText, panel: Panel, packed: PackedPanel) -> None:
+    """The products of one block of units: one sum of each accumulation, kept in registers."""
+    values = [acc.value for acc in panel.accumulations]
+    starting = [n for n, acc in enumerate(panel.accumulations) if acc.first]
+    count, at = len(values), f"block * {text.real.lanes}"
+    for n, (value, acc) in enumerate(zip(values, panel.accumulations, strict=True)):
+        start = f"panel[{n}]" if acc.first else f"LOAD({text.array(value)} + {at})"
+        text.line(f"vec {text.value(value)} = {start};")
+    if starting:
+        text.line(f"panel += {count};")
+    for operand, inner in zip(panel.operands, packed.inner, strict=True):
+        with text.block(f"for (int k = 0; k < {inner}; k++, panel += {count}) {{"):
+            text.line(f"const real factor = {text.element(operand, 'k')};")
+            for n, value in enumerate(values):
+                text.line(f"ADD_PRODUCT({text.value(value)}, panel[{n}], factor);")
+        text.line("}")
+    for value in values:
+        text.line(f"STORE({text.array(value)} + {at}, {text.value(value)});")
+
+
+def _pointwise(text: CText, stage: Stage) -> None:
+    graph, size = text.graph, text.number(stage.size)
+    nodes = [name for name in stage.nodes if name in text.needed]
+    with text.block(text.loop(size)):
+        for name in stage.reads(graph):
+            if any(name in taken(graph.nodes[n]) for n in nodes):
+                text.line(f"const real {text.value(name)} = {text.element(name, 'i')};")
+        for name in nodes:
+            node = graph.nodes[name]
+            for line in text.equation(name, node.expr, node_text(node)):  # type: ignore[union-attr]
+                text.line(line)
+            if name in text.lasting:
+                text.line(f"{text.array(name)}[{'0' if text.count(name) == 1 else 'i'}] = {text.value(name)};")
+    text.line("}")
+
+
+def _ending(text: CText, outputs: Mapping[str, tuple[str, int]]) -> None:
+    """Outputs are copied out, then all new states over the old ones. A state that takes what
+    another one was is copied first, to where nobody writes."""
+    graph = text.graph
+    for name, value in text.program.outputs.items():
+        target, size = outputs[name]
+        text.line(f"memcpy({target}, {text.array(value)}, {size} * sizeof(real));")
+    moved = {s: v for s, v in graph.states.items() if isinstance(graph.nodes[v], Read)}
+    for state, value in moved.items():
+        if text.count(value):
+            text.line(f"real {text.name(f'moved {state}', f'{state}_next')}[{text.count(value)}];")
+            target = text.name(f"moved {state}")
+            text.line(f"memcpy({target}, {text.array(value)}, sizeof({target}));")
+    for state, value in graph.states.items():
+        if text.count(value):
+            source = text.name(f"moved {state}") if state in moved else text.array(value)
+            text.line(f"memcpy(s->state.{text.member('state', state)}, {source}, {text.count(value)} * sizeof(real));")
+    text.line("s->t++;")

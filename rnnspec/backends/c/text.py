@@ -1,0 +1,109 @@
+"""The text of a step in C while it is written: what the common Text has, and the panels and vectors
+of numbers that it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rnnspec.backends.c.numbers import Real
+from rnnspec.backends.c.primitives import NAMES
+from rnnspec.backends.c.words import KEYWORDS, MACROS, OURS
+from rnnspec.backends.c.writer import CWriter
+from rnnspec.language.sizes import evaluate_size
+from rnnspec.language.syntax.tree import fresh
+from rnnspec.lowering.text import Text
+from rnnspec.symbolic.graph import Read, size_of
+
+
+@dataclass(frozen=True)
+class PackedPanel:
+    """The numbers that a panel's loop reads in order. For every block of `lanes` units: the starts
+    of all accumulations, if they start here, then for every element of every operand the weights of
+    all accumulations.
+
+    accumulations: of each the parameters that its start is the sum of, None where it goes on, and
+    the matrix of each term and whether that is transposed. size: the units; inner: the length of
+    each operand.
+    """
+
+    name: str
+    size: int
+    inner: tuple[int, ...]
+    accumulations: tuple[tuple[tuple[str, ...] | None, tuple[tuple[str, bool], ...]], ...]
+    lanes: int
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.size // self.lanes)
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers the panel has."""
+        starts = any(biases is not None for biases, _ in self.accumulations)
+        return self.blocks * self.lanes * len(self.accumulations) * (starts + sum(self.inner))
+
+
+@dataclass
+class CText(Text):
+    """The body of the function. sizes: the number of every size; lasting: the values that are
+    arrays."""
+
+    words = frozenset({*KEYWORDS, *MACROS, *OURS, *NAMES.values()})
+    writer = CWriter  # type: ignore[assignment]
+
+    real: Real
+    sizes: Mapping[str, int]
+    lasting: frozenset[str]
+    needed: frozenset[str]
+    noise: frozenset[str]
+    members: dict[str, dict[str, str]] = field(default_factory=dict, init=False)  # struct -> wanted -> identifier
+    panels: list[PackedPanel] = field(default_factory=list, init=False)
+    vectors: dict[str, tuple[str, int]] = field(default_factory=dict, init=False)
+    functions: set[str] = field(default_factory=set, init=False)
+
+    def number(self, expression: str) -> int:
+        return evaluate_size(expression, self.sizes)
+
+    def count(self, name: str) -> int:
+        """How many numbers a value has."""
+        return self.number(size_of(self.graph, name))
+
+    def array(self, name: str) -> str:
+        """The text of a pointer to a value's numbers."""
+        node = self.graph.nodes[name]
+        if not isinstance(node, Read):
+            return f"s->value.{self.value(name)}"
+        if node.kind == "parameter" or node.source in self.noise:
+            if node.source not in self.vectors:
+                self.vectors[node.source] = self.member("weights", node.source), self.count(name)
+            return f"w->{self.vectors[node.source][0]}"
+        if node.kind == "state":
+            return f"s->state.{self.member('state', node.source)}"
+        assert node.kind == "input", node
+        return self.name(f"input {node.source}", node.source)
+
+    def member(self, struct: str, wanted: str) -> str:
+        """The identifier of a member of a struct, which has no others beside it."""
+        known = self.members.setdefault(struct, {})
+        if wanted not in known:
+            known[wanted] = fresh(self.spelled(wanted), {*known.values(), *KEYWORDS, *MACROS})
+        return known[wanted]
+
+    def element(self, name: str, index: str) -> str:
+        """The text of one number of a value."""
+        node = self.graph.nodes[name]
+        if isinstance(node, Read) and node.kind == "step":
+            return "(real)s->t"
+        if isinstance(node, Read) and node.kind == "size":
+            return self.real.constant(self.number(node.source))
+        return f"{self.array(name)}[{'0' if self.count(name) == 1 else index}]"
+
+    def loop(self, size: int, header: str = "i") -> str:
+        return f"for (int {header} = 0; {header} < {size}; {header}++) {{"
+
+    def equation(self, name: str, expr: object, comment: str) -> list[str]:
+        writer = CWriter({n: self.value(n) for n in self.graph.nodes}, self.real)
+        lines = writer.assign(self.value(name), expr, comment.replace("*/", "* /"))
+        self.functions |= writer.used
+        return lines

@@ -1,0 +1,49 @@
+"""The arguments of `rnnspec export`."""
+
+from __future__ import annotations
+
+import argparse
+
+from rnnspec.commands.arguments import choice, count, name, natural, size
+
+TARGETS = ("c",)
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "cell",
+        metavar="CELL|RUN_DIR",
+        type=name,
+        help="a cell from `rnnspec list`, a YAML file, or the folder of a run of `rnnspec train`",
+    )
+    parser.add_argument(
+        "--to", choices=TARGETS, required=True, help="c: one file of C99 and its header, for one step of one row"
+    )
+    parser.add_argument("--out", type=name, default=".", metavar="FOLDER", help="where the files go (here)")
+    parser.add_argument("--name", type=name, metavar="NAME", help="of the files and functions (the cell's)")
+    parser.add_argument(
+        "--selftest", action="store_true", help="beside it NAME_selftest.c, which checks it where it runs"
+    )
+    group = parser.add_argument_group("of a cell; a run has its own")
+    group.add_argument("--hidden", type=count, metavar="H", help="units (32)")
+    group.add_argument("--inputs", type=count, metavar="D", help="features of the input (16)")
+    group.add_argument("--layers", type=count, metavar="N", help="layers (1)")
+    group.add_argument(
+        "--size",
+        action="append",
+        default=[],
+        type=size,
+        metavar="NAME=N",
+        help="a further size, like P=64",
+    )
+    group.add_argument(
+        "--choice",
+        action="append",
+        default=[],
+        type=choice,
+        metavar="NAME=VALUE",
+        help="its choice or constant",
+    )
+    group.add_argument("--weights", type=name, metavar="FILE.npz", help="that `layer.save` wrote (initial ones)")
+    group.add_argument("--seed", type=natural, metavar="SEED", help="of initial weights (0)")
+    group.add_argument("--dtype", choices=("float32", "float64"), help="of all numbers (float32)")

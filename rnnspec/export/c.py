@@ -1,0 +1,97 @@
+"""Cells and layers as one file of C99 and its header: see `c`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from numpy import ndarray as Array
+
+from rnnspec.backends.c.words import KEYWORDS
+from rnnspec.export.parts import Model, cell_part, layer_parts
+from rnnspec.export.selftest import selftest
+from rnnspec.export.text import Program
+from rnnspec.language.spec import Spec
+from rnnspec.layers.recurrent import Recurrent
+from rnnspec.storage import atomic
+
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, repr=False)
+class CSource:
+    """What was written. name: of the functions and of the files; source, header: the texts; model:
+    what they are made of."""
+
+    name: str
+    source: str
+    header: str
+    model: Model
+
+    def __repr__(self) -> str:
+        return f"CSource({self.name!r}: {self.model.title}, {len(self.source)} letters)"
+
+    def selftest(self, seed: int = 0) -> str:
+        """The text of a program that checks this one where it runs; see rnnspec.export.selftest."""
+        return selftest(Program(self.name, self.model), seed)
+
+    def write(self, folder: str | Path = ".", selftest: bool = False) -> tuple[Path, ...]:
+        """Writes NAME.c and NAME.h, and with `selftest` NAME_selftest.c, and returns their paths.
+        Raises OSError, and what `selftest` raises, before anything is written."""
+        texts = {f"{self.name}.c": self.source, f"{self.name}.h": self.header}
+        texts |= {f"{self.name}_selftest.c": self.selftest()} if selftest else {}
+        for file, text in texts.items():
+            atomic.write(Path(folder) / file, text.encode())
+        return tuple(Path(folder) / file for file in texts)
+
+
+def c(
+    cell: Spec | Recurrent,
+    params: Mapping[str, Array] | None = None,
+    *,
+    sizes: Mapping[str, int] | None = None,
+    dtype: str = "float32",
+    name: str = "",
+) -> CSource:
+    """One step of a cell, or of the layers of a `Recurrent`, as a file of C99 and its header.
+
+    cell: a Spec with `params` (name -> array of its shape) and `sizes` (the number of every size),
+    or a layer with its weights as they are now, which brings sizes and dtype. dtype: "float32" or
+    "float64", of all numbers there. name: of the functions, the cell's if not given.
+
+    The file needs no library but libm, allocates nothing and keeps nothing outside of NAME, a
+    struct of fixed size: `NAME_init(s, NULL)` begins, `NAME_step(s, x, ..., h)` makes one step of
+    one row, `NAME_block(s, steps, x, ..., h)` several, `NAME_reset(s)` begins anew. It computes
+    what `infer` does, with sums in another order; noise is what is expected of it.
+
+    Raises UnsupportedError for what a step can't do or C can't have, ValueError for a name or sizes
+    that can't be, TypeError for arguments that don't go together.
+    """
+    if isinstance(cell, Recurrent):
+        if params is not None or sizes is not None:
+            raise TypeError("a layer has weights and sizes of its own: give params and sizes with a Spec only.")
+        return program(_named(name, cell.spec.name), Model(_title(cell), tuple(layer_parts(cell))))
+    if params is None or sizes is None:
+        raise TypeError("give params and sizes with a Spec: kernel.init(D=..., H=..., seed=0) makes params.")
+    part = cell_part("cell", cell, params, sizes, dtype)
+    return program(_named(name, cell.name), Model(part.about[0].rstrip(":"), (part,)))
+
+
+def program(name: str, model: Model) -> CSource:
+    """The texts of a model."""
+    made = Program(name, model)
+    return CSource(name, "\n".join(made.source()) + "\n", "\n".join(made.header()), model)
+
+
+def _title(layer: Recurrent) -> str:
+    return f"{layer!r}"
+
+
+def _named(name: str, otherwise: str) -> str:
+    """The name of the functions. Raises ValueError for what can't be one of C's."""
+    name = name or otherwise
+    if not NAME.fullmatch(name) or name in KEYWORDS:
+        raise ValueError(f"{name!r} can't be the name of functions in C: letters, digits and _, no word of C's.")
+    return name
