@@ -285,8 +285,8 @@ class Kernel(ABC):
         states (forward mode): J v, for `backward`'s J.T u.
 
         tangent_params, tangent_inputs, tangent_states: name -> the direction, of the shape of what
-            it is a direction of; zero where left out. With an axis of K before, of all of them, they
-            are K directions at once (jax.vmap's order), and so are the results.
+            it is a direction of; zero where left out. With an axis of K before, of all of them,
+            they are K directions at once (jax.vmap's order), and so are the results.
 
         All else is as for `forward`; kinks are as for `backward`. Raises UnsupportedError on a GPU.
         """
