@@ -21,6 +21,9 @@ class ArrayKind(Enum):
     PARAM_GRADIENT = "gradient of"
     INPUT_GRADIENT = "gradient of input"  # [T, B, ...]
     STATE_GRADIENT = "gradient of initial"  # [B, ...]
+    OUTPUT_TANGENT = "direction of output"  # [K, T, B, ...]
+    FINAL_TANGENT = "direction of final"  # [K, B, ...]
+    JACOBIAN = "Jacobian of"  # [T, B, ...after, ...before]
     # what a run is given, by the names that a Case has for it
     PARAM = "params"
     INPUT = "inputs"
@@ -34,6 +37,7 @@ class ArrayKind(Enum):
 
 
 GRADIENTS = frozenset({ArrayKind.PARAM_GRADIENT, ArrayKind.INPUT_GRADIENT, ArrayKind.STATE_GRADIENT})
+GRADIENTS |= {ArrayKind.OUTPUT_TANGENT, ArrayKind.FINAL_TANGENT, ArrayKind.JACOBIAN}
 GIVEN = (ArrayKind.PARAM, ArrayKind.INPUT, ArrayKind.INITIAL, ArrayKind.OUTPUT_WEIGHT, ArrayKind.FINAL_WEIGHT)
 PER_ROW = (ArrayKind.OUTPUT, ArrayKind.FINAL, ArrayKind.INPUT_GRADIENT, ArrayKind.STATE_GRADIENT)
 TIMED = (ArrayKind.OUTPUT, ArrayKind.INPUT_GRADIENT)

@@ -23,6 +23,12 @@ from rnnspec.check.properties.invariants import (
     split_sequence,
     thread_independence,
 )
+from rnnspec.check.properties.tangents import (
+    claimed_structure,
+    directions_of_kernel,
+    jacobians,
+    tangent_complex_step,
+)
 from rnnspec.check.properties.usage import (
     low_memory,
     saturation,
@@ -70,6 +76,8 @@ PROPERTIES = (
     Property("examples", examples, False),
     Property("adjoint, complex step", complex_step, False),
     Property("adjoint, dot product", dot_product, False),
+    Property("tangent, complex step", tangent_complex_step, False),
+    Property("structure", claimed_structure, False),
     Property("as written", kept_as_written, False),
     Property("compiles", _compiles, True),
     Property("examples", examples, True),
@@ -77,6 +85,8 @@ PROPERTIES = (
     Property("as written", run_is_as_written, True),
     Property("every state", every_state, True),
     Property("central differences", differences, True),
+    Property("directions", directions_of_kernel, True),
+    Property("Jacobians", jacobians, True),
     Property("split sequence", split_sequence, True),
     Property("rows alone", rows_alone, True),
     Property("batch permutation", permutation, True),

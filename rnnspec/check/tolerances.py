@@ -46,6 +46,10 @@ some hundred operations."""
 DOT_PRODUCT = 1e-12
 """<ybar, J v> and <J^T ybar, v> are the same sum in another order."""
 
+RANK = 1e-12
+"""Singular values beyond the rank that a structure claims, relative to the largest: float64
+rounding over a product of two thin matrices."""
+
 DIFFERENCES = 1e-6
 """Central differences in float64 with a step of 1e-5: truncation near 1e-10, rounding 1e-16 / 1e-5
 = 1e-11, times the ratio of the values to the derivative along a random direction. What that

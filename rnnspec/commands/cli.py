@@ -121,12 +121,15 @@ def _add_list(commands: Any, name: str) -> None:
         "word", nargs="?", metavar="WORD", help="only cells with this in their name, title, source or notes"
     )
     parser.add_argument(
-        "--sort", metavar="COLUMN", help="name, year, states, gates, parameters, flop, stages, libraries or title"
+        "--sort",
+        metavar="COLUMN",
+        help="name, year, states, gates, parameters, flop, stages, jacobian, libraries or title",
     )
     parser.add_argument(
         "--stats",
         action="store_true",
-        help="with the recurrent stages (0: no product in the loop); slow the first time",
+        help="with the recurrent stages (0: no product in the loop) and what the Jacobian of a step is; slow the first"
+        " time",
     )
     parser.add_argument("--json", action="store_true", help="for machines: a list of objects")
 

@@ -17,7 +17,7 @@ from rnnspec.language.load import load, spec_names
 from rnnspec.language.roles import gate_names
 from rnnspec.language.spec import Spec
 from rnnspec.language.syntax.faults import did_you_mean, listed
-from rnnspec.show.counts import SIZE, counts, recurrent_stages
+from rnnspec.show.counts import SIZE, counts, jacobian_text, recurrent_stages
 from rnnspec.storage.jsontext import json_text
 
 COLUMNS: Mapping[str, Callable[[Any], str]] = {
@@ -28,6 +28,7 @@ COLUMNS: Mapping[str, Callable[[Any], str]] = {
     "parameters": lambda count: "?" if count is None else f"{count:,}",
     "flop": lambda count: "?" if count is None else f"{count:,}",
     "stages": lambda count: "-" if count is None else str(count),
+    "jacobian": lambda told: ", ".join(dict.fromkeys(text for row in told.values() for text in row.values())),
     "libraries": ", ".join,
     "title": str,
 }
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
             f"there is no column '{args.sort}'.{did_you_mean(args.sort, COLUMNS)} The columns are: {listed(COLUMNS)}."
         )
     specs = [spec for spec in map(load, spec_names()) if matches(spec, args.word)]
-    rows = [row(spec, args.stats or args.sort == "stages") for spec in specs]
+    rows = [row(spec, args.stats or args.sort in ("stages", "jacobian")) for spec in specs]
     if args.sort:
         rows.sort(key=lambda r: _order(r[args.sort]))
     if args.json:
@@ -67,7 +68,7 @@ def matches(spec: Spec, word: str | None) -> bool:
 
 
 def row(spec: Spec, stats: bool = False) -> dict[str, Any]:
-    """The cell's row; "stages" only with `stats`, since it is built for it."""
+    """The cell's row; "stages" and "jacobian" only with `stats`, since it is built for them."""
     return {
         "name": spec.name,
         "title": spec.title,
@@ -75,7 +76,7 @@ def row(spec: Spec, stats: bool = False) -> dict[str, Any]:
         "states": list(spec.states),
         "gates": gate_names(spec),
         **counts(spec),
-        **({"stages": recurrent_stages(spec)} if stats else {}),
+        **({"stages": recurrent_stages(spec), "jacobian": jacobian_text(spec)} if stats else {}),
         "libraries": sorted(spec.layouts),
         "outputs": list(spec.outputs),
         "source": spec.source.to_dict(),
@@ -84,7 +85,9 @@ def row(spec: Spec, stats: bool = False) -> dict[str, Any]:
 
 def _order(value: Any) -> tuple[bool, Any]:
     """Lists by how many they hold; what is unknown stands last."""
-    return value is None, len(value) if isinstance(value, list) else value or 0 if not isinstance(value, str) else value
+    return value is None, len(value) if isinstance(value, list | dict) else value or 0 if not isinstance(
+        value, str
+    ) else value
 
 
 # text

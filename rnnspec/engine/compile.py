@@ -8,7 +8,8 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from rnnspec.engine.kernel import Kernel, known_memory, whole_threads
+from rnnspec.engine.kernel import Kernel
+from rnnspec.engine.settings import known_memory, whole_threads
 from rnnspec.errors import BackendUnavailable
 from rnnspec.language.load import load
 from rnnspec.language.spec import Spec

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy import ndarray as Array
 
-from rnnspec.backends.cpu.emit.texts import texts
+from rnnspec.backends.cpu.emit.texts import text_of
 from rnnspec.backends.cpu.launch import pack, rows, segments
 from rnnspec.backends.cpu.launch.code import CpuCode, code
-from rnnspec.backends.cpu.launch.execute import Bound, execute
+from rnnspec.backends.cpu.launch.execute import execute
 from rnnspec.backends.cpu.launch.pack import Packed, PackPlan
 from rnnspec.backends.cpu.launch.plan import Plan, plan
 from rnnspec.backends.cpu.launch.pool import default_threads
@@ -24,16 +24,20 @@ from rnnspec.backends.cpu.native import load_text
 from rnnspec.backends.pins import Pins
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.call import Call, Named, gradients, parameters, single_step
-from rnnspec.engine.frozen import Frozen, Sizes
-from rnnspec.engine.kernel import Kernel, known_memory, whole_threads
+from rnnspec.engine.cpu_runs import CpuSaved, CpuStepper
+from rnnspec.engine.derived import Derived
+from rnnspec.engine.directions import Directions, parameter_directions
+from rnnspec.engine.frozen import Sizes
+from rnnspec.engine.kernel import Kernel
 from rnnspec.engine.memo import Memo
 from rnnspec.engine.recent import Recent
-from rnnspec.engine.results import Gradients, Inference, Run, State, Taped
+from rnnspec.engine.results import Gradients, Inference, Jvp, Run, State, Taped
+from rnnspec.engine.settings import known_memory, whole_threads
 from rnnspec.engine.spans import Pieces
 from rnnspec.engine.stream import step_arrays
 from rnnspec.engine.weights import Weights
-from rnnspec.language.spec import Spec
-from rnnspec.lowering.pipeline import MODES
+from rnnspec.language.spec import TANGENT, Spec, tangent_of
+from rnnspec.lowering.pipeline import JVP, MODES
 from rnnspec.storage.locks import Lock, making
 
 TAPED = ("forward", "backward")  # kernels that share a tape, and so a plan
@@ -80,9 +84,9 @@ class CpuKernel(Kernel):
         return other
 
     def source(self, mode: str = "forward") -> str:
-        if mode not in MODES:
-            raise ValueError(f"mode must be one of {', '.join(map(repr, MODES))}; got {mode!r}.")
-        return texts(self.lifted.spec, self.dtype.name)[mode]
+        if mode not in (*MODES, *JVP):
+            raise ValueError(f"mode must be one of {', '.join(map(repr, (*MODES, *JVP)))}; got {mode!r}.")
+        return text_of(self.lifted.spec, self.dtype.name, mode)
 
     def layout(self, mode: str) -> Mapping[str, Any]:
         return deepcopy(self._code(mode).layout)
@@ -137,6 +141,36 @@ class CpuKernel(Kernel):
         packed = self._packed("infer", call)
         final, _ = execute(infer, packed, call.inputs, outputs, call.states, counts=call.counts)
         return Inference(checked.as_given(outputs, out), self._final(final, call))
+
+    def run_jvp(self, call: Call, along: Directions) -> Jvp:
+        call = self._settled(call)
+        (planned,) = self._plans((along.mode,), call, along.columns)
+        each = planned.code.layout["columns"]
+        outputs, moved = self._outputs(call, None), {}
+        for name in self.spec.outputs:
+            columns = (along.columns,) if tangent_of(name) in each["outputs"] else ()
+            moved[tangent_of(name)] = self._outputs(call, None, columns)[name]
+        inputs = {**call.inputs, **{tangent_of(n): a for n, a in along.inputs.items()}}
+        states = {**call.states, **{tangent_of(n): np.moveaxis(a, 0, 1) for n, a in along.states.items()}}
+        packed = self._packed_along(call, along)
+        final, _ = execute(planned, packed, inputs, {**outputs, **moved}, states, counts=call.counts)
+        moving = {n.removeprefix(TANGENT): (n in each["states"], a) for n, a in final.items() if n.startswith(TANGENT)}
+        return Jvp(
+            outputs,
+            self._final({n: a for n, a in final.items() if not n.startswith(TANGENT)}, call),
+            {n: along.given(moved[tangent_of(n)], tangent_of(n) in each["outputs"]) for n in self.spec.outputs},
+            self._shaped_along(moving, call.sizes, along),
+        )
+
+    def _shaped_along(self, states: Mapping[str, tuple[bool, Array]], sizes: Sizes, along: Directions) -> Named:
+        """The directions of states as a caller has them; states: whether each has columns, and
+        [B, columns, width] or [B, width]."""
+        found = {}
+        for name, (columned, array) in states.items():
+            array = np.moveaxis(array, 1, 0) if columned else array
+            shape = (*array.shape[:-1], *sizes.full(self.states[name]))
+            found[name] = along.given(np.ascontiguousarray(array).reshape(shape), columned)
+        return found
 
     def _taped(
         self, call: Call, forward: Plan, out: Mapping[str, Array] | None, *, watch: bool
@@ -242,14 +276,14 @@ class CpuKernel(Kernel):
 
     # --- plans, weights and arrays
 
-    def _plans(self, modes: tuple[str, ...], call: Call) -> list[Plan]:
+    def _plans(self, modes: tuple[str, ...], call: Call, columns: int = 1) -> list[Plan]:
         """Plans of kernels that share a tape, from the last calls of the same sizes where there
         were such."""
-        key = (modes, call.steps, call.rows, call.sizes.items_key)
+        key = (modes, columns, call.steps, call.rows, call.sizes.items_key)
         planned = self._planned.get(key) if call.lengths is None else None
         if planned is not None:
             return planned
-        plans = self._new_plans(modes, call.sizes, call.steps, call.rows, call.lengths, call.pieces)
+        plans = self._new_plans(modes, call.sizes, call.steps, call.rows, call.lengths, call.pieces, columns)
         return plans if call.lengths is not None else self._planned.keep(key, plans)
 
     def _new_plans(
@@ -260,16 +294,17 @@ class CpuKernel(Kernel):
         count: int,
         lengths: Array | None,
         pieces: Pieces | None,
+        columns: int = 1,
     ) -> list[Plan]:
         codes = [self._code(m) for m in modes]
         layouts = [c.layout for c in codes]
-        flops, places = rows.flops(layouts[0], sizes, steps * count), None
+        flops, places = rows.flops(layouts[0], sizes, steps * count, columns), None
         if pieces is not None:
             places, count, steps = pieces.places(count), len(pieces), int(pieces.length.max(initial=0))
         summed = "backward" in modes
         blocks = rows.block_count(count, flops, self.threads, self.limits)
         free = self.threads if summed else self.threads // blocks
-        parts = rows.part_count(layouts[0], sizes, steps, free, self.limits) if blocks == count else 1
+        parts = rows.part_count(layouts[0], sizes, steps, free, self.limits, columns) if blocks == count else 1
         by_rows = summed and blocks >= parts
         if summed:  # what gradients are sums of does not depend on the threads
             parts, blocks = max(blocks, parts), max(1, -(-count // rows.MOST_ROWS))
@@ -278,12 +313,12 @@ class CpuKernel(Kernel):
             steps,
             lengths,
             blocks,
-            rows.chunk_rows(layouts, sizes, self.dtype.itemsize, self.limits),
+            rows.chunk_rows(layouts, sizes, self.dtype.itemsize, self.limits, columns),
             segment_steps(steps) if self.memory == "low" and "backward" in modes else None,
             places,
         )
         direction = 0 if pieces is None else -1 if pieces.reverse else 1
-        return [plan(c, sizes, row_blocks, parts, direction, by_rows, summed) for c in codes]
+        return [plan(c, sizes, row_blocks, parts, direction, by_rows, summed, columns) for c in codes]
 
     def _packed(self, mode: str, call: Call) -> Packed:
         key = (mode, call.sizes.items_key)
@@ -299,11 +334,27 @@ class CpuKernel(Kernel):
             packing = self._packings.keep(key, pack.pack_plan(self._code(mode), sizes, widths))
         return pack.pack(packing, read)
 
-    def _outputs(self, call: Call, out: Mapping[str, Array] | None) -> Named:
-        """The arrays that outputs are written to; zero where a row may end early, for nothing is
-        written past its end."""
+    def _packed_along(self, call: Call, along: Directions) -> Packed:
+        """The weights of a kernel with directions, and those of the parameters, packed."""
+        mode, sizes = along.mode, call.sizes
+        if not along.params:
+            return self._packed(mode, call)
+        params, layout = call.params.held if isinstance(call.params, Weights) else call.params, self._code(mode).layout
+        derived = Derived(self.lifted, self.dtype, [layout])
+        moving = parameter_directions(derived, layout, params, along, sizes)
+        read = derived.values(params, sizes)
+        key = (mode, sizes.items_key, along.columns)
+        packing = self._packings.get(key)
+        if packing is None:
+            widths = {n: a.size for n, a in read.items()} | {n: math.prod(a.shape[1:]) for n, a in moving.items()}
+            packing = self._packings.keep(key, pack.pack_plan(self._code(mode), sizes, widths, along.columns))
+        return pack.pack(packing, {**read, **moving})
+
+    def _outputs(self, call: Call, out: Mapping[str, Array] | None, columns: tuple[int, ...] = ()) -> Named:
+        """The arrays that outputs are written to, with an axis of columns where there are some;
+        zero where a row may end early, for nothing is written past its end."""
         spec, sizes = self.spec, call.sizes
-        full = {o: (call.steps, call.rows, *sizes.full(spec.shapes[o])) for o in spec.outputs}
+        full = {o: (*columns, call.steps, call.rows, *sizes.full(spec.shapes[o])) for o in spec.outputs}
         short = call.lengths is not None and int(call.lengths.sum()) < call.steps * call.rows
         return checked.ready(full, out, self.dtype, zero=short, numbered=call.pieces is not None)
 
@@ -314,71 +365,3 @@ class CpuKernel(Kernel):
 
     def _shaped(self, states: Named, sizes: Sizes) -> Named:
         return {s: a.reshape(a.shape[0], *sizes.full(self.states[s])) for s, a in states.items()}
-
-
-@dataclass(frozen=True, kw_only=True)
-class CpuSaved:
-    """What a forward run on the CPU leaves for its backward run.
-
-    plan, packed: of the backward kernel. params: copies of the parameters, where something is
-    computed of them once per sequence. inputs: the shapes of all inputs. pieces, counts: of the
-    call.
-    """
-
-    tape: Tape | Segments
-    plan: Plan
-    packed: Packed
-    params: Mapping[str, Array]
-    inputs: Mapping[str, tuple[int, ...]]
-    pieces: Pieces | None
-    counts: Array | None
-
-    @property
-    def tape_bytes(self) -> int:
-        return self.tape.tape_bytes
-
-    @property
-    def read_again(self) -> Mapping[str, Array]:
-        inputs = self.tape.inputs if isinstance(self.tape, Segments) else {}
-        tape = {} if self.tape.given is None else {"the tape": self.tape.given}
-        return {f"input {name!r}": array for name, array in inputs.items()} | tape
-
-    def histories(self, steps: int, rows: int) -> Named:
-        return self.tape.histories(steps, rows)
-
-
-class CpuStepper:
-    """Single steps on the CPU: all that they need is planned, packed and allocated beforehand."""
-
-    def __init__(self, infer: Plan, sizes: Sizes, inputs: Named, outputs: Named):
-        self.sizes, self.rows = sizes, infer.rows
-        self.inputs: Named = Frozen(inputs)
-        self.outputs: Named = Frozen(outputs)
-        self.kept = (*inputs.values(), *outputs.values())  # the kernel writes there for as long as this object lives
-        self.bound = Bound(infer)
-        self.bound.point({n: _steps(a) for n, a in inputs.items()}, {n: _steps(a) for n, a in outputs.items()})
-        self._chunk_tables = [block.chunks for block in infer.blocks]  # column 0: a chunk's first step
-        self._t = -1  # what stands there
-
-    def run(self, t: int) -> None:
-        if t != self._t:
-            self._t = -1  # an interrupt may leave some of them as they were
-            for chunks in self._chunk_tables:
-                chunks[:, 0] = t
-            self._t = t
-        self.bound.run()
-
-    def states(self) -> Named:
-        return self.bound.states()
-
-    def load(self, states: Mapping[str, Array]) -> None:
-        self.bound.load(states)
-
-    def start_at(self, counts: Array | None) -> None:
-        self.bound.start_at(counts)
-
-
-def _steps(array: Array) -> Array:
-    """A view [1, B, width] of one step [B, ...], with stride 0 in time: it serves as every step."""
-    flat = array if array.ndim < 3 else array.reshape(array.shape[0], -1)
-    return np.lib.stride_tricks.as_strided(flat[None], strides=(0, *flat.strides))

@@ -27,9 +27,10 @@ from rnnspec.engine import arrays as checked
 from rnnspec.engine.call import Call, gradients, single_step
 from rnnspec.engine.cuda_tape import CudaTape
 from rnnspec.engine.frozen import Sizes
-from rnnspec.engine.kernel import Kernel, known_memory
+from rnnspec.engine.kernel import Kernel
 from rnnspec.engine.noise import Seed
 from rnnspec.engine.results import Gradients, Inference, Run, State
+from rnnspec.engine.settings import known_memory
 from rnnspec.engine.spans import Pieces, gathered, scattered
 from rnnspec.engine.stream import step_arrays
 from rnnspec.engine.weights import Weights

@@ -27,7 +27,12 @@ class Derived:
     def __init__(self, lifted: Lifted, dtype: np.dtype, layouts: list[Mapping[str, Any]]):
         self.spec, self.dtype = lifted.spec, dtype
         self.constants = {name: np.asarray(value, dtype) for name, value in lifted.values.items()}
-        self.pieces = {name: Piece(*piece) for layout in layouts for name, piece in layout["pieces"].items()}
+        self.pieces = {
+            name: Piece(*piece)
+            for layout in layouts
+            for name, piece in layout["pieces"].items()
+            if name not in _directions(layout)
+        }
         read = {name for layout in layouts for name in _read(layout)}
         self.once = tuple(sorted(read - set(self.pieces) - set(self.spec.parameters)))
 
@@ -83,4 +88,10 @@ def _read(layout: Mapping[str, Any]) -> set[str]:
     """The names that a kernel reads as parameters, or sums the gradients of."""
     matrices = {name for panel in layout["panels"] for terms in panel["matrices"] for name, _ in terms}
     summed = {name.removesuffix(" flat") for name in layout["gradients"]}
-    return matrices | {n for names in layout["biases"].values() for n in names} | set(layout["vectors"]) | summed
+    read = matrices | {n for names in layout["biases"].values() for n in names} | set(layout["vectors"]) | summed
+    return read - set(_directions(layout))
+
+
+def _directions(layout: Mapping[str, Any]) -> tuple[str, ...]:
+    """The directions of parameters that a tangent's kernel reads beside them (directions.py)."""
+    return tuple(layout.get("columns", {}).get("parameters", ()))

@@ -9,18 +9,20 @@ from typing import Any
 import numpy as np
 from numpy import ndarray as Array
 
-from rnnspec.backends.pins import Pins
 from rnnspec.engine import arrays as checked
+from rnnspec.engine.apart import apart, named_in
 from rnnspec.engine.call import Call, Cell, parameters, parameters_with_noise, sequence
 from rnnspec.engine.derived import Derived
+from rnnspec.engine.directions import Directions, directions
 from rnnspec.engine.frozen import Frozen, Sizes
 from rnnspec.engine.initialise import initialise
+from rnnspec.engine.jacobian import Matrices, jacobian
 from rnnspec.engine.noise import Seed
-from rnnspec.engine.results import Gradients, Inference, Run, State, Taped, taped_counts
+from rnnspec.engine.results import Gradients, Inference, Jvp, Run, State, Taped, taped_counts
 from rnnspec.engine.spans import Pieces
 from rnnspec.engine.stream import Stepper, Stream, all_sizes, whole_rows
 from rnnspec.engine.weights import Weights
-from rnnspec.errors import ShapeError
+from rnnspec.errors import ShapeError, UnsupportedError
 from rnnspec.language.lift import lifted
 from rnnspec.language.sizes import check_size_value, sizes_in, with_default_sizes
 from rnnspec.language.spec import STEP, Shape, Spec
@@ -95,8 +97,8 @@ class Kernel(ABC):
     # --- before calls
 
     def init(self, /, *, seed: int = 0, **sizes: int) -> dict[str, Array]:
-        """Parameters as the spec's `init` says, without those that are noise. sizes: the value of
-        every size, as in `init(D=64, H=128)`."""
+        """Parameters by the spec's `init`, without noise. sizes: of all, as in `init(D=64,
+        H=128)`."""
         if unknown := [n for n in sizes if n not in _all_sizes(self.spec)]:
             raise ShapeError(
                 f"'{self.spec.name}' has no size {', '.join(map(repr, unknown))}. Its sizes are:"
@@ -265,6 +267,51 @@ class Kernel(ABC):
     def run_infer(self, call: Call, out: Mapping[str, Array] | None = None) -> Inference:
         """`infer` of arguments that are ready; see `run_forward`."""
 
+    def jvp(
+        self,
+        params: Mapping[str, Any] | Weights,
+        inputs: Mapping[str, Any],
+        states: Mapping[str, Any] | None = None,
+        lengths: Any = None,
+        *,
+        tangent_params: Mapping[str, Any] | None = None,
+        tangent_inputs: Mapping[str, Any] | None = None,
+        tangent_states: Mapping[str, Any] | None = None,
+        noise: Seed | str | None = None,
+        steps: int | None = None,
+        rows: int | None = None,
+    ) -> Jvp:
+        """Runs a sequence, and its derivative along a direction of parameters, inputs and initial
+        states (forward mode): J v, for `backward`'s J.T u.
+
+        tangent_params, tangent_inputs, tangent_states: name -> the direction, of the shape of what
+            it is a direction of; zero where left out. With an axis of K before, of all of them,
+            they are K directions at once (jax.vmap's order), and so are the results.
+
+        All else is as for `forward`; kinks are as for `backward`. Raises UnsupportedError on a GPU.
+        """
+        call = self.call(params, inputs, states, lengths, noise=noise, steps=steps, rows=rows)
+        return self.run_jvp(call, directions(self.cell, call, tangent_params, tangent_inputs, tangent_states))
+
+    def jacobian(
+        self,
+        params: Mapping[str, Any] | Weights,
+        inputs: Mapping[str, Any],
+        states: Mapping[str, Any] | None = None,
+        *,
+        noise: Seed | str | None = None,
+        steps: int | None = None,
+        rows: int | None = None,
+    ) -> Matrices:
+        """The Jacobian of every step: found[after][before] is the derivative of a state after the
+        step by one before it, [T, B, ...after, ...before]. Arguments and errors are `jvp`'s.
+        """
+        return jacobian(self, self.call(params, inputs, states, noise=noise, steps=steps, rows=rows))
+
+    def run_jvp(self, call: Call, along: Directions) -> Jvp:
+        """`jvp` of arguments that are ready; see `run_forward`."""
+        raise UnsupportedError(f"{self!r} has no jvp: compile the cell with backend='cpu'.")
+
     def backward(
         self,
         run: Run,
@@ -276,9 +323,8 @@ class Kernel(ABC):
         """Gradients from those of the outputs [T, B, ...] and of the final states [B, ...]; what is
         left out counts as zero.
 
-        The tape is read, not consumed: several calls for one run are fine. Gradients are sums over
-        batch and time. Of a run of pieces those of states are [R, ...]. out: arrays for the
-        gradients of inputs, as for `forward`.
+        The tape is read, not consumed. Gradients are sums over batch and time. Of a run of pieces
+        those of states are [R, ...]. out: for gradients of inputs, as for `forward`.
         """
         if not isinstance(run, Run):
             raise TypeError(
@@ -289,7 +335,7 @@ class Kernel(ABC):
             raise ValueError("this run was made by another kernel; call that kernel's backward.")
         if out:
             given = {"the gradient of output": outputs, "the gradient of final state": final}
-            checked.check_apart(out, {**_named_in(given), **run.saved.read_again})
+            checked.check_apart(out, {**named_in(given), **run.saved.read_again})
         return self._backward(run, outputs, final, out)
 
     @abstractmethod
@@ -348,47 +394,6 @@ class Kernel(ABC):
     @abstractmethod
     def refresh(self, stepper: Any, weights: Weights) -> None:
         """Has a Stepper of this kernel go on with other weights of the same sizes."""
-
-
-class PinnedOut(dict[str, Array]):
-    """`out` as a caller gave it, in a dict that nobody else changes."""
-
-    def __init__(self, out: Mapping[str, Array]):
-        super().__init__(out)
-        self.pins = Pins([array for array in self.values() if isinstance(array, Array)])
-
-
-def apart(out: Mapping[str, Array] | None, call: Call) -> Mapping[str, Array] | None:
-    """`out` as it is, and pinned. Raises ShapeError where it shares memory with itself or with an
-    argument."""
-    if not out:
-        return out
-    params = {} if isinstance(call.params, Weights) else call.params  # those have memory of their own
-    held = PinnedOut(out)
-    checked.check_apart(held, _named_in({"parameter": params, "input": call.inputs, "state": call.states}))
-    return held
-
-
-def _named_in(groups: Mapping[str, Mapping[str, Any] | None]) -> dict[str, Any]:
-    """The arrays of several groups, each under what it is called in messages."""
-    return {f"{kind} {name!r}": array for kind, arrays in groups.items() for name, array in (arrays or {}).items()}
-
-
-def whole_threads(threads: int | None) -> int | None:
-    """A number of threads as `compile` takes it; None for all processors of this process. Raises
-    ValueError for what is no such number."""
-    if threads is None:
-        return None
-    if isinstance(threads, bool) or not isinstance(threads, int | np.integer) or threads < 1:
-        raise ValueError(f"threads must be a whole number of at least 1, or None for all processors; got {threads!r}.")
-    return int(threads)
-
-
-def known_memory(memory: str) -> str:
-    """What `forward` keeps, as `compile` takes it. Raises ValueError for another word."""
-    if memory not in ("full", "low"):
-        raise ValueError(f"memory must be 'full' or 'low'; got {memory!r}.")
-    return memory
 
 
 def _all_sizes(spec: Spec) -> set[str]:

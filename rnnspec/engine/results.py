@@ -111,6 +111,15 @@ class Taped(Inference):
         return self.tape.nbytes
 
 
+@dataclass(frozen=True)
+class Jvp(Inference):
+    """A run and its derivative along directions. tangent_outputs: name -> [T, B, ...];
+    tangent_final: name -> [B, ...]; of K directions at once [K, T, B, ...] and [K, B, ...]."""
+
+    tangent_outputs: dict[str, Array]
+    tangent_final: dict[str, Array]
+
+
 def taped_counts(tape: object, rows: int) -> Array | None:
     """The count of steps before a run, int64 [rows], which stands at the end of its tape; None
     where that can be no tape."""

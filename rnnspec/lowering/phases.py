@@ -67,7 +67,8 @@ class Phases:
     it is the sum. sunk: nodes of the before phase that have no buffer, but are computed again where
     they are read. uses: node -> the nodes that read it. rowwise: nodes that need whole rows. taps:
     the states that only hold an earlier value (taps.py). fixed: nodes that depend on parameters
-    alone. resolved: sunk node -> what it reads, sunk nodes replaced by what they read.
+    alone. resolved: sunk node -> what it reads, sunk nodes replaced by what they read. columned:
+    nodes with a value for each column.
     """
 
     graph: Graph
@@ -83,9 +84,11 @@ class Phases:
     taps: Taps = field(init=False)
     fixed: set[str] = field(default_factory=set)
     resolved: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    columned: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
         self.uses = self.graph.uses()
+        self.columned = self.graph.columned()
         self.taps = taps_of(self.graph)
         self.rowwise = {n for n in self.graph.nodes if self.needs_whole_rows(n)}
         for name, node in self.graph.nodes.items():
@@ -105,7 +108,8 @@ class Phases:
         return isinstance(self.graph.nodes[name], Read)
 
     def is_bias(self, term: str, target: str) -> bool:
-        return self.is_parameter(term) and self.graph.shapes[term] == self.graph.shapes[target]
+        fits = self.graph.shapes[term] == self.graph.shapes[target]
+        return self.is_parameter(term) and term not in self.columned and fits
 
     def is_panel_product(self, name: str) -> bool:
         return isinstance(self.graph.nodes[name], Product) and name not in self.rowwise
@@ -180,6 +184,7 @@ class Phases:
         for name, node in self.graph.nodes.items():
             terms = _sum_terms(node)
             products = [t for t in terms if self.is_panel_product(t) and len(uses[t]) == 1 and t not in results]
+            products = [t for t in products if (t in self.columned) == (name in self.columned)]
             biases = [t for t in terms if self.is_bias(t, name)]
             if products and len(products) + len(biases) == len(terms):
                 self.accumulations[name] = (tuple(products), tuple(biases))

@@ -4,6 +4,7 @@ something: who finds a kernel's text on disk (backends/cpu/emit/texts.py) needs 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -15,9 +16,18 @@ from rnnspec.storage.locks import making
 if TYPE_CHECKING:
     from rnnspec.lowering.program import Program
     from rnnspec.symbolic.graph import Graph
+    from rnnspec.symbolic.structure import Jacobian
 
 
 MODES = ("forward", "backward", "infer")
+# of the step and its tangent, without a tape, and the kinds of reads that have no direction there:
+# what is not varied costs nothing
+JVP: Mapping[str, tuple[str, ...]] = {
+    "jvp": (),
+    "jvp_params": ("input",),
+    "jvp_inputs": ("parameter",),
+    "jvp_states": ("input", "parameter"),
+}
 
 
 @dataclass(frozen=True)
@@ -65,6 +75,49 @@ def stages(spec: Spec) -> Stages:
     saved, reading_tape = cut(split.step, back)
     forward = schedule(split.step, saved=saved)
     return Stages(graph, reverse, split.once, forward, schedule(reading_tape, tape=forward), schedule(split.step))
+
+
+@making
+def programs(spec: Spec, modes: tuple[str, ...]) -> Mapping[str, Program]:
+    """The programs of some modes, all of MODES or some of JVP."""
+    if modes == MODES:
+        made = stages(spec)
+        return {mode: getattr(made, mode) for mode in modes}
+    return {mode: _jvp(spec, mode) for mode in modes}
+
+
+def _jvp(spec: Spec, mode: str) -> Program:
+    """Spec -> Graph -> tangent -> Program."""
+    from rnnspec.lowering.schedule import schedule
+    from rnnspec.symbolic.derive import varying
+    from rnnspec.symbolic.once import split_once
+    from rnnspec.symbolic.simplify import split_sums
+    from rnnspec.symbolic.tangent import tangent
+
+    split = split_once(graphs(spec)[0])
+    constant = set(split.once.outputs) - varying(split.once, spec.no_gradient)
+    return schedule(split_sums(tangent(split.step, {*spec.no_gradient, *constant}, JVP[mode])))
+
+
+@making
+def jacobian(spec: Spec) -> Jacobian:
+    """The structure of the Jacobian of a step."""
+    from rnnspec.symbolic.structure import structure
+
+    return structure(graphs(spec)[0])
+
+
+@lru_cache(maxsize=256)
+def _once_tangent(keyed: Keyed) -> Graph:
+    from rnnspec.symbolic.tangent import tangent
+
+    return tangent(_once(keyed)[0], keyed.spec.no_gradient)
+
+
+@making
+def once_tangent(spec: Spec) -> Graph:
+    """The tangent of what is computed once per sequence."""
+    return _once_tangent(Keyed(spec, digest(spec)))
 
 
 @lru_cache(maxsize=256)

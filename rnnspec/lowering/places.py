@@ -24,18 +24,23 @@ class Layout:
         self.states: list[CarriedState] = []
 
     def new_buffer(
-        self, wanted: str, size: str, kind: Literal["rows", "history"] = "rows", *, saved: bool = False
+        self,
+        wanted: str,
+        size: str,
+        kind: Literal["rows", "history"] = "rows",
+        *,
+        saved: bool = False,
+        columned: bool = False,
     ) -> str:
         """The name of a new buffer: the wanted one, or the nearest to it that neither this program
         nor the tape has."""
         taken = {**self.buffers, **(self.tape.buffers if self.tape else {})}
         name = fresh(wanted, taken)
-        self.buffers[name] = Buffer(name, size, kind, saved)
+        self.buffers[name] = Buffer(name, size, kind, saved, columned=columned)
         return name
 
     def place_reads(self) -> None:
         """Places of inputs, states, and of what lies on the tape."""
-        phases = self.phases
         self._place_states()
         histories = {s.name: s.buffer for s in self.states}
         for name, node in self.graph.nodes.items():
@@ -44,7 +49,7 @@ class Layout:
             if node.kind == "state":
                 self.places[name] = BufferPlace(histories[node.source], 0)
             elif node.kind == "input":
-                self.inputs[node.source] = self.new_buffer(name, phases.size(name), saved=name in phases.saved)
+                self.inputs[node.source] = self._buffer_of(name)
                 self.places[name] = BufferPlace(self.inputs[node.source])
             else:
                 self.places[name] = self._taped(node)
@@ -52,13 +57,16 @@ class Layout:
     def _place_states(self) -> None:
         """A history for every state, in which its next value lies too: unless it lies in another
         one's, or is only read, or has to be zero where rows have ended."""
-        phases = self.phases
+        phases, reads = self.phases, self.graph.reads("state")
         prefix, apart = ("d_", read_whole(self.graph)) if self.tape else ("", set())
         for state, value in self.graph.states.items():
-            size = phases.size(value)
-            name = self.new_buffer(f"{prefix}{state}_history", size, "history", saved=phases.keeps_tape)
+            size, columned = phases.size(value), reads.get(state, value) in phases.columned
+            name = self.new_buffer(
+                f"{prefix}{state}_history", size, "history", saved=phases.keeps_tape, columned=columned
+            )
             self.states.append(CarriedState(state, name, size))
-            if value not in self.places and not phases.is_read(value) and value not in apart:
+            fits = (value in phases.columned) == columned  # a direction that is always 0 has no columns
+            if value not in self.places and not phases.is_read(value) and value not in apart and fits:
                 self.places[value] = BufferPlace(name, 1)
 
     def _taped(self, node: Read) -> BufferPlace:
@@ -94,16 +102,25 @@ class Layout:
                 wanted |= {node.left, node.right}
         for name in graph.nodes:
             if name in wanted and name not in self.places and not phases.is_read(name):
-                self.places[name] = BufferPlace(self.new_buffer(name, phases.size(name), saved=name in phases.saved))
+                self.places[name] = BufferPlace(self._buffer_of(name))
+
+    def _buffer_of(self, value: str) -> str:
+        """The name of a new buffer with a value's rows."""
+        phases = self.phases
+        return self.new_buffer(
+            value, phases.size(value), saved=value in phases.saved, columned=value in phases.columned
+        )
 
     def finished(self, key: Key, draft: StageDraft) -> Stage:
         """The stage of a draft: with its panels, and with the places where it leaves its values."""
-        panels: dict[tuple[str, ...], list[Accumulation]] = defaultdict(list)
+        panels: dict[tuple[bool, tuple[str, ...]], list[Accumulation]] = defaultdict(list)
         for part in draft.accumulations:
-            panels[tuple(t.operand for t in part.terms)].append(part)
+            columned = any(t.matrix in self.phases.columned for t in part.terms)
+            panels[columned, tuple(t.operand for t in part.terms)].append(part)
+        ordered = sorted(panels, key=lambda key: key[0])  # they go on with what the others begin
         return Stage(
             "1" if key[2] == ROWWISE else key[2],
-            tuple(Panel(tuple(parts)) for parts in panels.values()),
+            tuple(Panel(tuple(panels[key])) for key in ordered),
             tuple(draft.nodes),
             tuple(self._stores(key, draft)),
             tuple(draft.sums),

@@ -24,7 +24,8 @@ class Buffer:
     step of rows.
 
     saved: kept for the adjoint (the tape); otherwise scratch of the thread, used again by the next
-    chunk. taped: read from the tape of the forward program; never written.
+    chunk. taped: read from the tape of the forward program; never written. columned: a row has a
+    value for each column, one after another.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Buffer:
     kind: Literal["rows", "history"] = "rows"
     saved: bool = False
     taped: bool = False
+    columned: bool = False
 
 
 @dataclass(frozen=True)
@@ -152,6 +154,18 @@ class Program:
         assert isinstance(node, Read)
         return node.source
 
+    @once_only
+    def columned(self) -> frozenset[str]:
+        """The values that there are of for each column."""
+        return self.graph.columned()
+
+    def is_columned(self, place: BufferPlace) -> bool:
+        return self.buffers[place.buffer].columned
+
+    def has_matrices_by_column(self, panel: Panel) -> bool:
+        """Whether a panel's matrices are others for each column; else columns are as many rows."""
+        return any(t.matrix in self.columned for a in panel.accumulations for t in a.terms)
+
     def after_step(self, place: BufferPlace) -> bool:
         """Whether a place holds what a history has after each step, as time goes; else a history's
         place holds what it has before the step. A history that a reversed program writes is filled
@@ -238,6 +252,7 @@ class Program:
         lines = [f"program {self.name}, {order}"]
         lines += [
             f"  buffer {b.name:<12} [{b.size}] {b.kind}{' saved' * b.saved}{' from the tape' * b.taped}"
+            f"{' for each column' * b.columned}"
             for b in self.buffers.values()
         ]
         for title, stages in (
@@ -254,7 +269,8 @@ class Program:
 
     def _stage_lines(self, stage: Stage) -> Iterator[str]:
         for panel in stage.panels:
-            yield f"panel over {', '.join(dict.fromkeys(panel.operands))}"
+            by_column = ", matrices for each column" * self.has_matrices_by_column(panel)
+            yield f"panel over {', '.join(dict.fromkeys(panel.operands))}{by_column}"
             for acc in panel.accumulations:
                 terms = [f"{t.matrix}{'.T' * t.transposed} @ {t.operand}" for t in acc.terms]
                 yield f"  {acc.value} {'=' if acc.first else '+='} {' + '.join([*terms, *acc.biases])}"

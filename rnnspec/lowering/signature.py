@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from rnnspec.lowering.program import Accumulation, Panel, Program, Stage
+from rnnspec.lowering.program import Accumulation, BufferPlace, Panel, Program, Stage
 from rnnspec.symbolic.graph import Graph, size_of
 
 Names = tuple[str, ...]
@@ -28,7 +28,9 @@ class Signature:
     its products are added, by that value. vectors: the parameters that are read element by element.
     gradients: the shape in which each is summed. pieces: the parameter that each piece is of, and
     which part of it. flops: pairs of sizes whose products, doubled, are the work for one row; step:
-    those of the products in the loop. barriers: how often in a step parts of a block wait.
+    those of the products in the loop. barriers: how often in a step parts of a block wait. columns:
+    the names of what there is of for each column, by kind ("buffers", "inputs", "outputs",
+    "states", "parameters"), and the "flops" and "step" of one; empty where there is nothing.
     """
 
     reverse: bool
@@ -44,6 +46,7 @@ class Signature:
     flops: Pairs
     step: Pairs
     barriers: int
+    columns: dict[str, Any]
 
 
 def signature(program: Program) -> Signature:
@@ -69,6 +72,7 @@ def signature(program: Program) -> Signature:
         flops=_flops(program),
         step=_products(program, program.loop),
         barriers=barriers(program),
+        columns=_columns(program) if program.columned else {},
     )
 
 
@@ -109,14 +113,30 @@ def _gradients(program: Program) -> dict[str, Names]:
     return shapes
 
 
-def _products(program: Program, stages: Iterable[Stage]) -> Pairs:
-    """Sizes whose products, doubled, are the work of the matrix products of stages for one row."""
+def _columns(program: Program) -> dict[str, Any]:
+    graph, columned = program.graph, program.columned
+    histories = {s.name: BufferPlace(s.buffer) for s in program.states}
+    return {
+        "buffers": tuple(b.name for b in program.buffers.values() if b.columned),
+        "inputs": tuple(s for s, b in program.inputs.items() if program.buffers[b].columned),
+        "outputs": tuple(o for o, value in program.outputs.items() if value in columned),
+        "states": tuple(s for s, place in histories.items() if program.is_columned(place)),
+        "parameters": tuple(s for s, n in graph.reads("parameter").items() if n in columned),
+        "flops": _products(program, program.stages(), columned=True),
+        "step": _products(program, program.loop, columned=True),
+    }
+
+
+def _products(program: Program, stages: Iterable[Stage], *, columned: bool = False) -> Pairs:
+    """Sizes whose products, doubled, are the work of the matrix products of stages for one row, or
+    for one column of it."""
     return tuple(
         (stage.size, size_of(program.graph, t.operand))
         for stage in stages
         for panel in stage.panels
         for acc in panel.accumulations
         for t in acc.terms
+        if (acc.value in program.columned) == columned
     )
 
 

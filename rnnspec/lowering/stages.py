@@ -82,17 +82,19 @@ def _with_sunk(phases: Phases, draft: StageDraft) -> list[str]:
 
 
 def _parts(phases: Phases, value: str) -> list[tuple[Key, Accumulation]]:
-    """An accumulation, split by the stages in which its products can run."""
+    """An accumulation, split by the stages in which its products can run; within a stage, products
+    with a matrix for each column come after those with one for all."""
     products, biases = phases.accumulations[value]
-    groups: dict[tuple[str, int], list[Term]] = defaultdict(list)
+    groups: dict[tuple[str, int, bool], list[Term]] = defaultdict(list)
     for product in products:
         node = phases.graph.nodes[product]
         assert isinstance(node, Product)
         phase = phases.term_phase(product, phases.phase[value])
-        groups[phase, phases.term_level(product, phase)].append(Term(node.matrix, node.vector, node.transposed))
+        key = phase, phases.term_level(product, phase), node.matrix in phases.columned
+        groups[key].append(Term(node.matrix, node.vector, node.transposed))
     parts = []
-    for number, (phase, level) in enumerate(sorted(groups, key=lambda g: (PHASES.index(g[0]), g[1]))):
-        first, terms = number == 0, tuple(groups[phase, level])
+    for number, key in enumerate(sorted(groups, key=lambda g: (PHASES.index(g[0]), *g[1:]))):
+        (phase, level, _), first, terms = key, number == 0, tuple(groups[key])
         part = Accumulation(value, terms, biases if first else (), first)
         parts.append(((phase, level, phases.size(value)), part))
     return parts

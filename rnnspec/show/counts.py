@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from rnnspec.errors import UnsupportedError
@@ -106,16 +107,41 @@ def _product(left: Shape, right: Shape, sizes: Mapping[str, int]) -> int:
 def recurrent_stages(spec: Spec) -> int | None:
     """Products that wait for one another in a step, 0 for an elementwise recurrence; None where
     there are no kernels. Kept on disk."""
+
+    def made() -> str:
+        from rnnspec.lowering.pipeline import stages
+
+        try:
+            return str(stages(spec).forward.recurrent_stages())
+        except UnsupportedError:
+            return "none"
+
+    known = _kept(spec, "stages", made)
+    return int(known) if known.isdigit() else None
+
+
+def jacobian_text(spec: Spec) -> dict[str, dict[str, str]]:
+    """The structure of a step's Jacobian in words: state after the step -> state before it. Kept on
+    disk."""
+
+    def made() -> str:
+        from rnnspec.lowering.pipeline import jacobian
+
+        told = jacobian(spec)
+        return json.dumps({a: {b: s.to_text() for b, s in row.items()} for a, row in told.items()})
+
+    found: dict[str, dict[str, str]] = json.loads(_kept(spec, "jacobian", made))
+    return found
+
+
+def _kept(spec: Spec, what: str, make: Callable[[], str]) -> str:
+    """What was made of a spec, kept on disk for as long as nothing changes it is made by."""
     from rnnspec.backends.cpu.emit.texts import generator_digest
-    from rnnspec.lowering.pipeline import stages
     from rnnspec.storage.texts import recall, remember
 
     key = f"{digest(spec)[:16]}{generator_digest()[:16]}"
-    known = recall(f"{spec.name}_stages", key)
+    known = recall(f"{spec.name}_{what}", key)
     if known is None:
-        try:
-            known = str(stages(spec).forward.recurrent_stages())
-        except UnsupportedError:
-            known = "none"
-        remember(f"{spec.name}_stages", key, known)
-    return int(known) if known.isdigit() else None
+        known = make()
+        remember(f"{spec.name}_{what}", key, known)
+    return known

@@ -15,7 +15,7 @@ from rnnspec.language.spec import Shape, Spec
 from rnnspec.lowering.pipeline import stages
 from rnnspec.lowering.program import Program, Stage
 from rnnspec.show.adjoint import backward_equations
-from rnnspec.show.counts import all_sizes, known_sizes, parameter_count, parameter_formula
+from rnnspec.show.counts import all_sizes, jacobian_text, known_sizes, parameter_count, parameter_formula
 from rnnspec.show.reading import reading
 
 
@@ -39,6 +39,7 @@ def facts(spec: Spec) -> dict[str, Any]:
             "sums": list(back.sums),
             "lines": [f"with {text}" if explains else text for text, explains in back.lines],
         },
+        "jacobian": jacobian_text(spec),
         "program": _program_facts(spec),
         "layouts": {k: {b: list(v) for b, v in blocks.items()} for k, blocks in spec.layouts.items()},
         "same_as": {layer: dict(attributes) for layer, attributes in spec.same_as.items()},

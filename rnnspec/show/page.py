@@ -69,6 +69,7 @@ def page(spec: Spec, known: Mapping[str, Any]) -> str:
             " d_v_prev; d_v_out: from the output; with: a part of an equation, above the gradient that needs it)",
             [*back["lines"], *back["sums"]],
         ),
+        _jacobian(known["jacobian"]),
         *_program_sections(known["program"]),
         _section(
             "choices and constants",
@@ -104,6 +105,18 @@ def _at(sizes: Mapping[str, int]) -> str:
     for name, size in sizes.items():
         together.setdefault(size, []).append(name)
     return ", ".join(" = ".join([*names, str(size)]) for size, names in together.items())
+
+
+def _jacobian(known: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """The structure of the Jacobian, a line for each state: the states before the step on which it
+    depends in one way are named together."""
+    lines = []
+    for after, row in known.items():
+        together: dict[str, list[str]] = {}
+        for before, text in row.items():
+            together.setdefault(text, []).append(before)
+        lines.append(f"{after} by " + "; ".join(f"{', '.join(names)}: {text}" for text, names in together.items()))
+    return _section("Jacobian of a step (what each state after it takes from those before it)", lines)
 
 
 def _program_sections(program: Mapping[str, Any]) -> list[list[str]]:

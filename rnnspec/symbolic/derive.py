@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import sympy
 
 from rnnspec.language.functions import FUNCTIONS
@@ -140,19 +142,14 @@ def over(change: Value, divisor: Value) -> Value:
 
 
 def backward_term(change: Value, expr: Value, derivative: Value, *, left_out: bool = False) -> Value:
-    """change * the derivative of a node with the value expr: what reaches an operand in an adjoint.
+    """change * the derivative of a node with the value expr: what reaches an operand in an adjoint,
+    and what an operand's direction adds to the node's in a tangent.
     It is exactly 0 where change is, if the derivative can be infinite there; left_out: a branch not
     taken may make it 0, where the derivative may be anything."""
     steep = is_steep(expr, derivative)
     product = (along if steep else scaled)(change, derivative)
     careful = steep or (left_out and may_be_infinite(derivative))
     return select(equal(change, 0), sympy.S.Zero, product) if careful else product
-
-
-def forward_term(change: Value, expr: Value, derivative: Value) -> Value:
-    """change * the derivative of a node with the value expr: what comes of an operand's
-    direction."""
-    return (along if is_steep(expr, derivative) else scaled)(change, derivative)
 
 
 def is_steep(expr: Value, derivative: Value) -> bool:
@@ -178,18 +175,18 @@ def may_be_infinite(derivative: Value) -> bool:
     return not all(p.is_Number for p in pieces)
 
 
-def varying(graph: Graph, constants: tuple[str, ...]) -> set[str]:
+def varying(graph: Graph, constants: Collection[str], still: Collection[str] = ()) -> set[str]:
     """The nodes that depend on something one can differentiate by: a state, an input or parameter
-    not in `constants`."""
+    not in `constants` and of no kind in `still`."""
     found: set[str] = set()
     for name, node in graph.nodes.items():
-        if _is_variable(graph, node, constants) or any(o in found for o in operands(node)):
+        if _is_variable(graph, node, constants, still) or any(o in found for o in operands(node)):
             found.add(name)
     return found
 
 
-def _is_variable(graph: Graph, node: Node, constants: tuple[str, ...]) -> bool:
-    if not isinstance(node, Read):
+def _is_variable(graph: Graph, node: Node, constants: Collection[str], still: Collection[str]) -> bool:
+    if not isinstance(node, Read) or node.kind in still:
         return False
     return node.kind == "state" or (node.kind in ("input", "parameter") and whole(graph, node.source) not in constants)
 

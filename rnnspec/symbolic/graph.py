@@ -24,10 +24,14 @@ class Read:
     """What comes from outside the step. `state` is a state's value before the step; `history`, in
     an adjoint, the value that a forward state had before the step; `tape` a value that the forward
     program saved; `step` the step's number; `size` the number that the size expression `source`
-    stands for."""
+    stands for.
+
+    columned: whether there are several of it at once, one for each column: the directions of a
+    tangent. A value has no axis of columns here, as it has none of the batch."""
 
     kind: Literal["input", "state", "parameter", "history", "tape", "step", "size"]
     source: str
+    columned: bool = False
 
 
 @dataclass(frozen=True)
@@ -187,6 +191,14 @@ class Graph:
             for operand in operands(node):
                 found[operand].append(name)
         return found
+
+    def columned(self) -> frozenset[str]:
+        """The nodes that have a value for each column: those that depend on a read which has."""
+        found: set[str] = set()
+        for name, node in self.nodes.items():
+            if node.columned if isinstance(node, Read) else any(o in found for o in operands(node)):
+                found.add(name)
+        return frozenset(found)
 
     def verify(self) -> None:
         """Raises AssertionError where the graph is malformed: order, shapes, results."""

@@ -3,7 +3,7 @@ visible, dead nodes dropped."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import sympy
@@ -82,6 +82,28 @@ def drop_dead(graph: Graph) -> Graph:
     return replace(graph, nodes=kept, pieces={n: piece for n, piece in graph.pieces.items() if n in read})
 
 
+def joined_sums(graph: Graph, among: Collection[str]) -> Graph:
+    """Sums of sums become one, where their terms may be added in any order: among these nodes, what
+    nothing but one such sum reads goes into it."""
+    uses = {name: len(readers) for name, readers in graph.uses().items()}
+    for result in graph.results():
+        uses[result] += 1
+    nodes: dict[str, Node] = {}
+
+    def terms(term: Value, target: str) -> tuple[Value, ...]:
+        node = nodes.get(term.name) if term.is_Symbol else None
+        if not isinstance(node, Pointwise) or not isinstance(node.expr, total) or term.name not in among:
+            return (term,)
+        alone = uses[term.name] == 1 and graph.shapes[term.name] == graph.shapes[target]
+        return node.expr.args if alone else (term,)
+
+    for name, node in graph.nodes.items():
+        if isinstance(node, Pointwise) and isinstance(node.expr, total) and name in among:
+            node = Pointwise(total(*(t for term in node.expr.args for t in terms(term, name))))
+        nodes[name] = node
+    return replace(graph, nodes=nodes)
+
+
 def split_sums(graph: Graph) -> Graph:
     """Every sum of products and bias vectors becomes a node of its own, since that is what one pass
     of a product kernel computes.
@@ -100,7 +122,7 @@ def split_sums(graph: Graph) -> Graph:
 
     def is_bias(term: Value, shape: tuple[str, ...]) -> bool:
         node = graph.nodes.get(term.name) if term.is_Symbol else None
-        return isinstance(node, Read) and node.kind == "parameter" and shapes[term.name] == shape
+        return isinstance(node, Read) and node.kind == "parameter" and not node.columned and shapes[term.name] == shape
 
     def terms(expr: Value, target: str) -> list[Value] | None:
         """The products and biases that an expression is nothing but the sum of, as they stand from

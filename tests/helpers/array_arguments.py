@@ -111,6 +111,21 @@ def _backward(kernel):
     return run
 
 
+def _jvp(kernel):
+    def run(given, meanwhile):
+        found = kernel.jvp(**given)
+        return flat([found.outputs, found.final, found.tangent_outputs, found.tangent_final])
+
+    return run
+
+
+def _jacobian(kernel):
+    def run(given, meanwhile):
+        return flat([kernel.jacobian(**given)])
+
+    return run
+
+
 def _stream(given, meanwhile):
     stream = KERNEL.stream(**given, rows=B)
     meanwhile()
@@ -151,6 +166,12 @@ def _kernel_rows(memory: str) -> list[Row]:
     again = {"params": PARAMS, "inputs": {"x": X}, "tape": tape, "lengths": LENGTHS}
     again_apart = {"params": PARAMS, "inputs": {"x": X}, "tape": tape_apart, "pieces": pieces}
     backward = {"outputs": {"h": DY}, "final": {"h": STATES["h"]}}
+    directions = {
+        "tangent_params": {n: _random(2, *a.shape) for n, a in PARAMS.items()},
+        "tangent_inputs": {"x": _random(2, *X.shape)},
+        "tangent_states": {"h": _random(2, B, H)},
+    }
+    steps = {n: whole[n] for n in ("params", "inputs", "states")}
     rows = []
     for name, make in {"forward": _forward, "infer": _infer, "record": _record}.items():
         takes = getattr(type(kernel), name)
@@ -162,6 +183,8 @@ def _kernel_rows(memory: str) -> list[Row]:
         Row("resume", type(kernel).resume, again, _resume(kernel)),
         Row("resume of pieces", type(kernel).resume, again_apart, _resume(kernel)),
         Row("backward", type(kernel).backward, backward | dx, _backward(kernel), ("out",)),
+        Row("jvp", type(kernel).jvp, whole | directions, _jvp(kernel)),
+        Row("jacobian", type(kernel).jacobian, steps, _jacobian(kernel)),
     ]
     return [Row(f"{r.name} ({memory})", r.takes, r.given, r.run, r.out) for r in rows]
 

@@ -22,16 +22,18 @@ from tiny import cell
 
 from rnnspec.backends.cpu.emit.emission import Target
 from rnnspec.backends.cpu.emit.kernel import emit
-from rnnspec.backends.cpu.emit.texts import texts
+from rnnspec.backends.cpu.emit.texts import text_of
 from rnnspec.backends.cpu.launch import rows, segments
 from rnnspec.backends.cpu.machine import host
 from rnnspec.backends.cpu.processor import VECTORS
+from rnnspec.check.properties import tangents
 from rnnspec.check.run import PROPERTIES
 from rnnspec.check.shrink import attempt
 from rnnspec.check.subject import Subject, subject, with_kernel
+from rnnspec.engine import cpu
 from rnnspec.engine.cpu import CpuKernel
 from rnnspec.language.load import load, loads
-from rnnspec.lowering.pipeline import stages
+from rnnspec.lowering.pipeline import MODES, programs
 from rnnspec.lowering.program import Accumulation, Program, Stage, Term
 from rnnspec.symbolic.graph import Graph, Node, Pointwise, Product
 from rnnspec.symbolic.operations import symbol
@@ -207,6 +209,13 @@ MATHEMATICS = (
         node("dot_n", lambda n: Pointwise(2 * n.expr)),
         "forward_mode",
     ),
+    graph_mutant(
+        "the direction of a matrix left out",
+        "lstm",
+        "tangent, complex step",
+        node("dot_a_f", lambda n: Pointwise(n.expr.func(*(a for a in n.expr.args if str(a) != "U_f_h_prev_part_")))),
+        "forward_mode",
+    ),
     Mutant(
         "a wrong row of the table: tanh' = 1 - y",
         "table of functions",
@@ -234,7 +243,7 @@ class Emitted(CpuKernel):
     changed: dict[str, str] = {}
 
     def source(self, mode: str = "forward") -> str:
-        return self.changed.get(mode, texts(self.spec, self.dtype.name)[mode])
+        return self.changed.get(mode) or text_of(self.spec, self.dtype.name, mode)
 
 
 def with_texts(name: str, changed: dict[str, str]) -> Subject:
@@ -251,10 +260,11 @@ def program_mutant(
     modes: tuple[str, ...] = ("forward", "infer"),
 ) -> Mutant:
     def make() -> Subject:
-        made, target = stages(spec_of(name)), Target(DTYPE.name, host().lanes[DTYPE.name], VECTORS)
-        changed = {m: emit(change(getattr(made, m)), target, "mutant") for m in modes}
+        made = programs(spec_of(name), MODES if set(modes) <= set(MODES) else modes)
+        target = Target(DTYPE.name, host().lanes[DTYPE.name], VECTORS)
+        changed = {m: emit(change(made[m]), target, "mutant") for m in modes}
         for mode, text in changed.items():
-            assert text != emit(getattr(made, mode), target, "mutant"), f"{what}: nothing changed in {mode}"
+            assert text != emit(made[mode], target, "mutant"), f"{what}: nothing changed in {mode}"
         return with_texts(name, changed)
 
     return Mutant(what, "program", name, caught, make)
@@ -339,6 +349,13 @@ PROGRAMS = (
         of_place("h", 0),
         ("backward",),
     ),
+    program_mutant(
+        "the input's part of a direction overwritten by the recurrent one",
+        "rnn",
+        "directions",
+        of_value("dot_a_h_sum", lambda a: replace(a, first=True)),
+        ("jvp",),
+    ),
     program_mutant("bias gradients dealt out wrongly", "lstm", "central differences", sums_exchanged, ("backward",)),
 )
 
@@ -347,7 +364,7 @@ PROGRAMS = (
 
 def text_mutant(what: str, name: str, caught: str, mode: str, old: str, new: str, count: int = -1) -> Mutant:
     def make() -> Subject:
-        text = texts(spec_of(name), DTYPE.name)[mode]
+        text = text_of(spec_of(name), DTYPE.name, mode)
         assert old in text, f"{what}: {old!r} does not stand in the text"
         return with_texts(name, {mode: text.replace(old, new, count)})
 
@@ -482,6 +499,38 @@ TEXTS = (
         "a_h = load(a_h_rows, 0)",
     ),
     text_mutant(
+        "the columns of an input one for another",
+        "rnn",
+        "directions",
+        "jvp",
+        " + column * D_row * item + s_first",
+        " + (columns - 1 - column) * D_row * item + s_first",
+    ),
+    text_mutant(
+        "the directions of a bias from the first column",
+        "rnn",
+        "directions",
+        "jvp",
+        "load(tangent_of_b_vector, column * H_row + p)",
+        "load(tangent_of_b_vector, p)",
+    ),
+    text_mutant(
+        "the final direction of a short row taken at the last step",
+        "rnn",
+        "directions",
+        "jvp",
+        "((end * n + k) * columns + column)",
+        "((steps * n + k) * columns + column)",
+    ),
+    text_mutant(
+        "a column of a Jacobian in the place of the one before it",
+        "rnn",
+        "Jacobians",
+        "jvp_states",
+        "at_column = (row * columns + column)",
+        "at_column = (row * columns + max(0, column - 1))",
+    ),
+    text_mutant(
         "a state that is not handed on",
         "rnn",
         "step by step",
@@ -534,7 +583,44 @@ def overlapping(plain: Any) -> Any:
     return split_rows
 
 
+def all_diagonal(plain: Any) -> Any:
+    """A structure that claims zeros which are not there."""
+
+    def structure(graph: Graph) -> Any:
+        return {
+            after: {b: replace(told, axes=frozenset({(0, 0)}), rank="") for b, told in row.items()}
+            for after, row in plain(graph).items()
+        }
+
+    return structure
+
+
+def first_column(plain: Any) -> Any:
+    """One direction in place of all."""
+
+    def parameter_directions(*args: Any) -> Any:
+        return {n: np.repeat(a[:1], len(a), axis=0) for n, a in plain(*args).items()}
+
+    return parameter_directions
+
+
 CALLS = (
+    Mutant(
+        "zeros of a Jacobian claimed that are not there",
+        "structure",
+        "rnn",
+        "structure",
+        lambda: right("rnn"),
+        patched(tangents, "structure", all_diagonal),
+    ),
+    Mutant(
+        "the directions of a parameter all the first",
+        "directions",
+        "rnn",
+        "directions",
+        kernel_of("rnn"),
+        patched(cpu, "parameter_directions", first_column),
+    ),
     Mutant(
         "rows with lengths not put back in order",
         "dealing out of rows",
@@ -568,6 +654,8 @@ QUICK = (
     "a product transposed",
     "the mask of ended rows dropped",
     "a segment run again from the wrong start",
+    "zeros of a Jacobian claimed that are not there",
+    "the direction of a matrix left out",
 )
 
 

@@ -19,8 +19,8 @@ from rnnspec.check.sampling import Case, Shapes
 from rnnspec.check.stopped import with_stopped
 from rnnspec.check.subject import Subject, run_kernel, run_reference
 from rnnspec.check.tolerances import COMPLEX_STEP, DIFFERENCES, DOT_PRODUCT, FREEDOM, KINK_DERIVATIVE, ROUNDING, STEP
+from rnnspec.language.spec import tangent_of
 from rnnspec.symbolic.graph import Graph
-from rnnspec.symbolic.tangent import tangent_of
 
 SHAPES = (Shapes(4, 2, (3, 2, 5)), Shapes(3, 3, (1, 4, 2), ragged=True))
 TINY = 1e-40  # of a complex step: its square is nothing beside 1

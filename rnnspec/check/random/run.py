@@ -29,6 +29,7 @@ from rnnspec.check.properties.derivatives import (
     reverse_derivative,
 )
 from rnnspec.check.properties.invariants import lengths
+from rnnspec.check.properties.tangents import claimed_structure, directions_of_kernel
 from rnnspec.check.properties.values import against_reference
 from rnnspec.check.properties.written import kept_as_written, run_is_as_written
 from rnnspec.check.random.specs import random_spec
@@ -38,7 +39,8 @@ from rnnspec.check.subject import Subject, run_reference, with_kernel
 from rnnspec.check.tolerances import COMPLEX_STEP, DOT_PRODUCT, LEAST
 from rnnspec.errors import UnsupportedError
 from rnnspec.language.load import loads
-from rnnspec.lowering.pipeline import MODES, Stages, stages
+from rnnspec.lowering.pipeline import JVP, MODES, programs, stages
+from rnnspec.lowering.program import Program
 from rnnspec.symbolic.tangent import tangent
 
 DTYPES = ("float32", "float64")
@@ -119,8 +121,9 @@ def check_text(text: str, seed: int = 0, *, kernel: bool = False) -> list[Note]:
     checked, and why.
 
     kernel: whether its kernels are compiled and compared with the reference. The text decides for
-    which dtype, which of the three kernels is emitted where none is compiled, and whether rows have
-    lengths: a run over many specs has all of them.
+    which dtype, which of the kernels are emitted where none is compiled, whether rows have lengths,
+    and
+    whether those with directions are compiled too: a run over many specs has all of them.
     """
     spec, chance = loads(text), zlib.crc32(text.encode())
     dtype, mode = DTYPES[chance % 2], MODES[chance // 2 % 3]
@@ -134,10 +137,16 @@ def check_text(text: str, seed: int = 0, *, kernel: bool = False) -> list[Note]:
     assert written.passed, f"as written: {written.detail}: {written.measured:.1e}"
     notes: list[Note] = []
     _derivatives(known, SMALL[chance // 6 % 2])
+    claimed = claimed_structure.at(known, Shapes(2, 2, (3, 2, 4)))
+    assert claimed.passed, f"structure: {claimed.detail}: {claimed.measured}"
     try:
-        _emit(made, dtype, mode)
+        _emit(getattr(made, mode), dtype)
+        along = tuple(JVP)[chance // 12 % 4]
+        _emit(programs(spec, (along,))[along], dtype)
         if kernel:
             _kernels(known, dtype)
+            if chance // 48 % 4 == 0:  # they are compiled for it
+                _directions(known, dtype)
     except (UnsupportedError, NoSampleError) as error:
         reason = str(error).split(": ", 1)[-1]  # without the cell's name, so that equal reasons are counted as one
         notes.append(Note(Unchecked.KERNELS, " ".join(reason.split())[:90]))
@@ -159,13 +168,14 @@ def _derivatives(known: Subject, shapes: Shapes) -> None:
         assert outcome.passed, outcome.detail
 
 
-def _emit(made: Stages, dtype: str, mode: str) -> None:
+def _emit(program: Program, dtype: str) -> None:
     from rnnspec.backends.cpu.emit.emission import Target
     from rnnspec.backends.cpu.emit.kernel import emit
     from rnnspec.backends.cpu.machine import host
     from rnnspec.backends.cpu.processor import VECTORS
 
-    ast.parse(emit(getattr(made, mode), Target(dtype, host().lanes[dtype], VECTORS), "random"))
+    program.verify()
+    ast.parse(emit(program, Target(dtype, host().lanes[dtype], VECTORS), "random"))
 
 
 def _kernels(known: Subject, dtype: str) -> None:
@@ -182,3 +192,10 @@ def _kernels(known: Subject, dtype: str) -> None:
     ):
         outcome = check.at(made, shapes)
         assert outcome.passed, f"{dtype} kernel: {outcome.detail}: {outcome.measured:.1e}"
+
+
+def _directions(known: Subject, dtype: str) -> None:
+    """The kernel's directions against the tangent's."""
+    made = with_kernel(known, dtype)
+    outcome = directions_of_kernel.at(made, Shapes(4, 3, (5, made.lanes() + 1, 2), ragged=True, number=1))
+    assert outcome.passed, f"{dtype} kernel: {outcome.detail}: {outcome.measured:.1e}"

@@ -3,6 +3,7 @@ table that the launcher fills in."""
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -112,6 +113,7 @@ LOCALS = (
     "yielding",
     "zeros",
 )
+COLUMN_LOCALS = ("at_column", "column", "columns")  # of a text with values for each column
 HEADER = (
     "product",
     "outer",
@@ -155,6 +157,11 @@ class Emission(Text):
     fields: list[str] = field(default_factory=lambda: list(HEADER), init=False)
     panels: list[dict[str, Any]] = field(default_factory=list, init=False)
 
+    def __post_init__(self) -> None:
+        if self.program.columned:
+            self.taken.update(COLUMN_LOCALS)
+        super().__post_init__()
+
     def get(self, *keys: str) -> str:
         """Text that reads fields of the table."""
         for key in keys:
@@ -165,6 +172,15 @@ class Emission(Text):
     def pad(self, size: str) -> str:
         """The padded width of a size: the distance between rows of a buffer."""
         return self.name(f"padded {size}", f"{size}_row")
+
+    def row(self, place: BufferPlace) -> str:
+        """The distance between rows of a place: of a columned one they hold all columns."""
+        padded = self.pad(self.program.buffers[place.buffer].size)
+        return f"{padded} * columns" if self.program.is_columned(place) else padded
+
+    def columns(self, columned: bool) -> contextlib.AbstractContextManager[None]:
+        """A block that runs for each column, where there are some."""
+        return self.block("for column in range(columns):" if columned else "")
 
     def share(self, size: str, blocks: int = 1, everyone: bool = False) -> tuple[str, str]:
         """The unit blocks of a size that are this part's, `blocks` vectors each: the first of them,
@@ -201,6 +217,8 @@ class Emission(Text):
         known = vars(signature(self.program))
         biases = {bias_field(names): list(names) for names in known["biases"].values()}
         head = {"fields": tuple(self.fields), "reverse": known["reverse"], "lanes": self.target.lanes}
+        if not known["columns"]:
+            known = {key: value for key, value in known.items() if key != "columns"}
         return {**head, **known, "panels": tuple(self.panels), "biases": biases}
 
 

@@ -71,6 +71,8 @@ def _prologue(work: Emission) -> None:
     for size in program.sizes():
         work.line(f"{work.name(f'size {size}', size)} = {work.get(f'size {size}')}")
         work.line(f"{work.pad(size)} = {work.get(f'padded {size}')}  # {size}, up to whole vectors")
+    if program.columned:
+        work.line(f"columns = {work.get('columns')}")
     if any(isinstance(node, Read) and node.kind == "step" for node in program.graph.nodes.values()):
         work.line(f"counts = pointer_int({work.get('counts')})  # steps that each row has taken before")
     _shares(work)
@@ -172,7 +174,7 @@ def _places(work: Emission) -> None:
             terms.append("history_rows" if buffer.kind == "history" else "row0")
         if program.after_step(place):
             terms.append("n")
-        offset = f" + ({' + '.join(terms)}) * {work.pad(buffer.size)} * item" if terms else ""
+        offset = f" + ({' + '.join(terms)}) * {work.row(place)} * item" if terms else ""
         work.line(f"{work.address(place)} = {work.get(f'buffer {buffer.name}')}{offset}")
         work.line(f"{work.rows(place)} = pointer({work.address(place)})")
 
@@ -180,12 +182,18 @@ def _places(work: Emission) -> None:
 def _transfer(work: Emission, function: str, key: str, place: BufferPlace, size: str) -> None:
     """Rows of the chunk from or to an array of the caller's."""
     fields = work.get(key, f"{key}, t", f"{key}, b", f"{key}, d")
-    width, padded = work.name(f"size {size}"), work.pad(size)
+    width, padded, row, first = work.name(f"size {size}"), work.pad(size), work.row(place), work.address(place)
     tail = f"{width}, {padded}" if function == "gather" else width
-    work.line(
-        f"invoke({function}, {work.address(place)} + s_first * n * {padded} * item, {padded}, {fields}, order, t0 +"
-        f" s_first, 1, s_end - s_first, n, active, {tail})"
-    )
+    columned = work.program.is_columned(place)
+    if columned:
+        first += f" + column * {padded} * item"
+        array = work.get(key)
+        fields = fields.replace(array, f"{array} + column * {work.get(f'{key}, column')} * item", 1)
+    with work.columns(columned):
+        work.line(
+            f"invoke({function}, {first} + s_first * n * {row} * item, {row}, {fields}, order, t0 +"
+            f" s_first, 1, s_end - s_first, n, active, {tail})"
+        )
 
 
 def _carry(work: Emission, *, entering: bool) -> None:
@@ -193,16 +201,19 @@ def _carry(work: Emission, *, entering: bool) -> None:
     enters) at its own last step."""
     program = work.program
     ragged_side = program.reverse == entering
-    place = "(end * n + k)" if ragged_side else "k"
     for state in program.states:
+        place, outer = "(end * n + k)" if ragged_side else "k", "k"
+        columned = program.is_columned(BufferPlace(state.buffer))
+        if columned:
+            place, outer = f"({place} * columns + column)", "(k * columns + column)"
         padded = work.pad(state.size)
         carry = f"pointer({work.get(f'carry {state.name}')})"
         history = work.rows(BufferPlace(state.buffer, 0 if not program.reverse else 1))
         with work.block("for k in range(n):"):
             if ragged_side:
                 work.line("end = steps if lengths == 0 else min(steps, get(pointer_int(lengths), k) - t0)")
-            with work.block(f"for p in {work.units(state.size, everyone=True)}:"):
-                inside, outside = f"{place} * {padded} + p", f"k * {padded} + p"
+            with work.columns(columned), work.block(f"for p in {work.units(state.size, everyone=True)}:"):
+                inside, outside = f"{place} * {padded} + p", f"{outer} * {padded} + p"
                 if entering:
                     work.line(f"store({history}, {inside}, load({carry}, {outside}))")
                 else:

@@ -25,13 +25,19 @@ def rowwise(work: Emission, stage: Stage) -> None:
     for name in stage.rowwise:
         text = node_text(work.graph.nodes[name])
         share = "first + count * own // owners, first + count * (own + 1) // owners"
-        with work.block(f"for row in range({share}):  # {name} = {text}"):
+        columned = name in work.program.columned
+        with work.block(f"for row in range({share}):  # {name} = {text}"), work.columns(columned):
             _node(work, name)
             place = work.program.places[name]
             for other in (p for value, p in stage.stores if value == name and p != place):
                 size = work.program.buffers[other.buffer].size
-                row = f"row * {work.pad(size)}"
+                row = f"{_row(work, name)} * {work.pad(size)}"
                 work.line(f"copy(at({work.rows(other)}, {row}), at({work.rows(place)}, {row}), {_number(work, size)})")
+
+
+def _row(work: Emission, name: str) -> str:
+    """Which row of its buffer a value is, for the column at hand where it has some."""
+    return "(row * columns + column)" if name in work.program.columned else "row"
 
 
 def _node(work: Emission, name: str) -> None:
@@ -73,9 +79,11 @@ def _number(work: Emission, size: str) -> str:
 def _source(work: Emission, name: str, offset: str = "0") -> str:
     """Pointer to a row of a value, read or written, `offset` elements on."""
     program = work.program
+    padded = work.pad(size_of(program.graph, name))
     if program.is_read(name, "parameter"):
-        return f"at({work.name(f'vector {program.source_of(name)}')}, {offset})"
-    return f"at({work.rows(program.places[name])}, row * {work.pad(size_of(program.graph, name))} + {offset})"
+        start = f"column * {padded} + {offset}" if name in program.columned else offset
+        return f"at({work.name(f'vector {program.source_of(name)}')}, {start})"
+    return f"at({work.rows(program.places[name])}, {_row(work, name)} * {padded} + {offset})"
 
 
 def _reduce(work: Emission, name: str, op: str, arg: str) -> None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from rnnspec.backends.cpu.emit.emission import Emission
-from rnnspec.backends.cpu.emit.panels import descriptor, split
+from rnnspec.backends.cpu.emit.panels import column_descriptor, descriptor, split
 from rnnspec.backends.cpu.emit.rowwise import rowwise
 from rnnspec.backends.cpu.machine import BLOCK_K
 from rnnspec.backends.cpu.processor import FEW_ROWS, side_by_side
@@ -102,7 +102,12 @@ def _products(work: Emission, stage: Stage, number: int) -> int:
         for panel in panels:
             values = ", ".join(a.value for a in panel.accumulations)
             function = work.get("kept product") if work.program.is_kept(panel) else "product"
-            work.line(f"invoke({function}, {descriptor(work, number)}, group, groups, first, count)  # {values}")
+            by_column = work.program.has_matrices_by_column(panel)
+            described = column_descriptor(work, number, panel) if by_column else descriptor(work, number)
+            columns_are_rows = panel.accumulations[0].value in work.program.columned and not by_column
+            rows = "first * columns, count * columns" if columns_are_rows else "first, count"
+            with work.columns(by_column):
+                work.line(f"invoke({function}, {described}, group, groups, {rows})  # {values}")
             number += 1
         if _is_pointwise(stage):
             with work.block(f"for p in range(group * {width}, min({padded}, (group + groups) * {width}), lanes):"):
@@ -167,21 +172,32 @@ def _row_by_row(work: Emission, stage: Stage) -> None:
 
 
 def _compute(work: Emission, stage: Stage, loads: list[str]) -> None:
-    """Loads, one equation a line, stores: for the vector at `offset`."""
+    """Loads, one equation a line, stores: for the vector at `offset`, and for each column of it."""
+    columned = work.program.columned
     for text in loads:
         work.line(text)
-    work.compute(stage.nodes)
-    for value in dict.fromkeys(v for v, _ in stage.stores):
-        for place in dict.fromkeys(p for v, p in stage.stores if v == value):
+    work.compute(n for n in stage.nodes if n not in columned)
+    stores = [(v, p) for value in dict.fromkeys(v for v, _ in stage.stores) for v, p in stage.stores if v == value]
+    for value, place in dict.fromkeys(stores):
+        if not work.program.is_columned(place):
             work.line(f"store({work.rows(place)}, offset, {work.value(value)})")
+    own, kept = [n for n in stage.nodes if n in columned], [s for s in stores if work.program.is_columned(s[1])]
+    if own or kept:
+        with work.columns(True):
+            work.line(f"at_column = (row * columns + column) * {work.pad(stage.size)} + p")
+            for text in _column_loads(work, stage):
+                work.line(text)
+            work.compute(own)
+            for value, place in dict.fromkeys(kept):
+                work.line(f"store({work.rows(place)}, at_column, {work.value(value)})")
 
 
 def _loads(work: Emission, stage: Stage) -> tuple[list[str], list[str]]:
     """Texts that load what the pointwise nodes read: row by row, and what is the same for all
-    rows."""
+    rows. What there is of for each column is not among it."""
     program, graph = work.program, work.graph
     inner, hoisted = [], []
-    for name in stage.reads(graph):
+    for name in (n for n in stage.reads(graph) if n not in program.columned):
         value = work.value(name)
         alone = size_of(graph, name) == "1" and stage.size != "1"
         if program.is_read(name, "step"):
@@ -200,6 +216,24 @@ def _loads(work: Emission, stage: Stage) -> tuple[list[str], list[str]]:
     return inner, hoisted
 
 
+def _column_loads(work: Emission, stage: Stage) -> list[str]:
+    """Texts that load what the pointwise nodes read of a column of a row."""
+    program, found = work.program, []
+    for name in (n for n in stage.reads(work.graph) if n in program.columned):
+        value, alone = work.value(name), size_of(work.graph, name) == "1" and stage.size != "1"
+        if program.is_read(name, "parameter"):
+            vector = work.name(f"vector {program.source_of(name)}")
+            place = f"column * {work.pad(stage.size)} + p"
+            single = work.graph.shapes[name] == ()
+            text = f"load_splat({vector}, column * lanes)" if single else f"load({vector}, {place})"
+        elif alone:
+            text = f"load_splat({work.rows(program.places[name])}, (row * columns + column) * {work.pad('1')})"
+        else:
+            text = f"load({work.rows(program.places[name])}, at_column)"
+        found.append(f"{value} = {text}")
+    return found
+
+
 def _clear_holes(work: Emission, stage: Stage) -> None:
     """Rows that have ended become zero wherever a product over all rows of the chunk will read
     them."""
@@ -214,6 +248,6 @@ def _clear_holes(work: Emission, stage: Stage) -> None:
     with work.block("if part == 0 and live < n:"):
         work.line("base = first // n * n")
         for place in written:
-            padded = work.pad(program.buffers[place.buffer].size)
-            with work.block(f"for k in range((base + live) * {padded}, (base + n) * {padded}, lanes):"):
+            row = work.row(place)
+            with work.block(f"for k in range((base + live) * {row}, (base + n) * {row}, lanes):"):
                 work.line(f"store({work.rows(place)}, k, number(0.0))")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rnnspec.language.load import digest
 from rnnspec.language.spec import Spec
-from rnnspec.lowering.pipeline import MODES, Keyed, stages
+from rnnspec.lowering.pipeline import MODES, Keyed, programs
 from rnnspec.storage.locks import making
 
 
@@ -23,11 +23,17 @@ def texts(spec: Spec, dtype: str) -> Mapping[str, str]:
     """The text of each kernel of a cell for this machine's CPU: {"forward": ..., "backward": ...,
     "infer": ...}."""
     with making:
-        return _texts(Keyed(spec, digest(spec)), dtype)
+        return _texts(Keyed(spec, digest(spec)), dtype, MODES)
+
+
+def text_of(spec: Spec, dtype: str, mode: str) -> str:
+    """The text of the kernel of one mode."""
+    with making:
+        return _texts(Keyed(spec, digest(spec)), dtype, MODES if mode in MODES else (mode,))[mode]
 
 
 @lru_cache(maxsize=256)
-def _texts(keyed: Keyed, dtype: str) -> Mapping[str, str]:
+def _texts(keyed: Keyed, dtype: str, modes: tuple[str, ...]) -> Mapping[str, str]:
     from rnnspec.backends.cpu.machine import host
     from rnnspec.backends.cpu.processor import VECTORS
     from rnnspec.storage.cache import uncollected
@@ -35,16 +41,15 @@ def _texts(keyed: Keyed, dtype: str) -> Mapping[str, str]:
 
     lanes = host().lanes[dtype]
     key = hashlib.sha256(f"{keyed.digest} {generator_digest()} {dtype} {lanes}".encode()).hexdigest()
-    found = {mode: recall(f"{keyed.spec.name}_{mode}", key) for mode in MODES}
+    found = {mode: recall(f"{keyed.spec.name}_{mode}", key) for mode in modes}
     if all(found.values()):
         return {mode: text for mode, text in found.items() if text}
     with uncollected():
         from rnnspec.backends.cpu.emit.emission import Target
         from rnnspec.backends.cpu.emit.kernel import emit
 
-        made = stages(keyed.spec)
         target = Target(dtype, lanes, VECTORS)
-        new = {mode: emit(getattr(made, mode), target, keyed.digest) for mode in MODES}
+        new = {mode: emit(made, target, keyed.digest) for mode, made in programs(keyed.spec, modes).items()}
     for mode, text in new.items():
         remember(f"{keyed.spec.name}_{mode}", key, text)
     return new

@@ -23,6 +23,7 @@ class CpuCode:
     inputs: Mapping[str, int]  # where in the table an array's address and its strides of t, b, d stand
     outputs: Mapping[str, int]
     chunks: tuple[int, int]  # and where the number of chunks and the address of their table stand
+    columns: Mapping[int, int]  # by the place of an array's address, where it stands how far apart its columns lie
 
 
 def code(text: CpuText, dtype: np.dtype) -> CpuCode:
@@ -30,6 +31,7 @@ def code(text: CpuText, dtype: np.dtype) -> CpuCode:
     inputs, outputs = (
         {name: index[f"{kind} {name}"] for name in text.LAYOUT[f"{kind}s"]} for kind in ("input", "output")
     )
+    columns = {i: index[f"{f}, column"] for f, i in index.items() if f"{f}, column" in index}
     return CpuCode(
-        text, dtype, runtime(dtype.name), text.LAYOUT, inputs, outputs, (index["chunks"], index["chunk_table"])
+        text, dtype, runtime(dtype.name), text.LAYOUT, inputs, outputs, (index["chunks"], index["chunk_table"]), columns
     )

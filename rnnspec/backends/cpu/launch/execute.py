@@ -20,6 +20,7 @@ from rnnspec.backends.cpu.launch.memory import Memory, address, padded
 from rnnspec.backends.cpu.launch.pack import NOTHING, Packed
 from rnnspec.backends.cpu.launch.plan import BARRIER_BYTES, Plan, Region, region, stored_shape
 from rnnspec.backends.cpu.launch.pool import run_blocks
+from rnnspec.backends.cpu.launch.rows import columned
 from rnnspec.backends.cpu.launch.tape import Tape
 from rnnspec.language.sizes import full_shape
 
@@ -63,15 +64,19 @@ class Bound:
         self.taped: tuple[Plan | None, list[Region]] = None, []  # the plan of the last tape, and where its parts lie
 
     def _carry(self, state: str, block: int) -> Array:
-        """A state of a block's rows where the kernel keeps it from chunk to chunk, [rows, width];
-        what fills up its vectors is zero."""
+        """A state of a block's rows where the kernel keeps it from chunk to chunk, [rows, width],
+        or [rows, columns, width] where each column has its own; what fills up its vectors is
+        zero."""
         own = self.plan
         width = padded(own.widths[state], own.code.layout["lanes"])
+        columns = (own.columns,) if state in columned(own.code.layout, "states") else ()
         view = self.memories[block].view(
-            own.scratch[block].named[f"carry {state}"], (len(own.blocks[block].order), width), own.code.dtype
+            own.scratch[block].named[f"carry {state}"],
+            (len(own.blocks[block].order), *columns, width),
+            own.code.dtype,
         )
-        view[:, own.widths[state] :] = 0
-        return view[:, : own.widths[state]]
+        view[..., own.widths[state] :] = 0
+        return view[..., : own.widths[state]]
 
     def _counts(self) -> list[Array]:
         """Of a kernel that reads the step's number: what is added to it, [rows] of each block."""
@@ -115,13 +120,16 @@ class Bound:
         return self.taped[1]
 
     def point(self, inputs: Mapping[str, Array | None], outputs: Mapping[str, Array]) -> None:
-        """Sets the arrays of the caller's, [T, B, ...]: read and written in place. An input that is
-        not given counts as zero, and an output that is not given is not written."""
+        """Sets the arrays of the caller's, [T, B, ...], with an axis of columns before where there
+        is one for each: read and written in place. An input that is not given counts as zero, and
+        an output that is not given is not written."""
         item = self.plan.code.dtype.itemsize
         self.flat.clear()
         for given, places in ((inputs, self.plan.code.inputs), (outputs, self.plan.code.outputs)):
             for name, first in places.items():
                 array = given.get(name)
+                if first in self.plan.code.columns:
+                    array = self._point_columns(first, array)
                 if array is None:
                     fields: tuple[int, ...] = (0, 0, 0, 0)
                 else:
@@ -137,24 +145,38 @@ class Bound:
                 for table in self.all:
                     ARRAY.pack_into(table, 8 * first, *fields)
 
+    def _point_columns(self, first: int, array: Array | None) -> Array | None:
+        """Sets how far apart the columns of an array lie; returns the first of them. first: of its
+        places in a table."""
+        stride = 0
+        if array is not None:
+            if array.ndim > 4:
+                array = array.reshape(*array.shape[:3], math.prod(array.shape[3:]))
+                self.flat.append(array)
+            stride = array.strides[0] // self.plan.code.dtype.itemsize
+        for table in self.all:
+            table[self.plan.code.columns[first]] = stride
+        return None if array is None or not len(array) else array[0]
+
     def load(self, states: Mapping[str, Array]) -> None:
-        """Sets the states before the first step, [B, ...]; zero where left out."""
+        """Sets the states before the first step, [B, ...], or [B, columns, ...]; zero where left
+        out."""
         for name, parts in self.carries.items():
             given = states.get(name)
             for block, part in zip(self.plan.blocks, parts):
                 if given is None:
                     part.fill(0)
                 else:
-                    rows = given.reshape(given.shape[0], part.shape[1])
+                    rows = given.reshape(given.shape[0], *part.shape[1:])
                     part[...] = rows if self.alone else rows[block.order]
 
     def states(self) -> dict[str, Array]:
-        """The states after the last step, [B, width]."""
+        """The states after the last step, [B, width], or [B, columns, width]."""
         if self.alone:
             return {name: parts[0].copy() for name, parts in self.carries.items()}
         found = {}
         for name, parts in self.carries.items():
-            values = found[name] = np.empty((self.plan.rows, self.plan.widths[name]), self.plan.code.dtype)
+            values = found[name] = np.empty((self.plan.rows, *parts[0].shape[1:]), self.plan.code.dtype)
             for block, part in zip(self.plan.blocks, parts):
                 values[block.order] = part
         return found
@@ -238,7 +260,8 @@ def execute(
     """Runs a kernel over all blocks.
 
     own: the kernel's plan; packed: its weights; inputs, outputs: [T, B, ...] arrays of the
-    caller's, read and written in place; states: [B, width] before the first step; tape: what a
+    caller's, read and written in place, [columns, T, B, ...] where each column has its own; states:
+    [B, width] or [B, columns, width] before the first step; tape: what a
     forward kernel writes and a backward kernel reads, if anything; counts: the number of each row's
     first step, int64 [B], None where all is 0. Returns the states after the last step [B, width],
     and the gradients of parameters that the kernel sums.

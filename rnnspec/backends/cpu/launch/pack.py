@@ -12,11 +12,15 @@ import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.backends.cpu.launch.memory import Arena, Memory, address, padded
+from rnnspec.backends.cpu.launch.rows import columned
 from rnnspec.backends.cpu.machine import JOB
 from rnnspec.language.sizes import evaluate_size
 
 if TYPE_CHECKING:
     from rnnspec.backends.cpu.launch.code import CpuCode
+
+
+Job = tuple[tuple[str, int], bool, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -37,11 +41,13 @@ NOTHING = Packed(np.empty(0, np.int64), np.empty(0, np.int64), None)
 
 @dataclass(frozen=True)
 class PackPlan:
-    """What packing needs that depends on sizes alone.
+    """What packing needs that depends on sizes alone. A parameter that there is one of for each
+    column is [columns, ...], and is packed column by column.
 
     jobs [n, JOB]: a row for each matrix in a panel and each vector, as `pack` in moves.py takes
-    them, but for addresses and strides; sources [n]: the parameters they read; transposed [n]:
-    whether units are the columns; flat [n]: whether it is a vector. sums: offset, width and the
+    them, but for addresses and strides; sources [n]: the parameters they read, and which column,
+    -1 where there is but one; transposed [n]: whether units are the columns; flat [n]: whether it
+    is a vector. sums: offset, width and the
     parameters that are added to a vector. fields, values, moved: places in the kernel's table, what
     belongs there, and whether that is an offset in the memory.
     """
@@ -49,7 +55,7 @@ class PackPlan:
     code: CpuCode
     size: int
     jobs: Array
-    sources: tuple[str, ...]
+    sources: tuple[tuple[str, int], ...]
     transposed: tuple[bool, ...]
     flat: tuple[bool, ...]
     sums: tuple[tuple[int, int, tuple[str, ...]], ...]
@@ -58,53 +64,62 @@ class PackPlan:
     moved: Array
 
 
-def pack_plan(code: CpuCode, sizes: Mapping[str, int], widths: Mapping[str, int]) -> PackPlan:
-    """The plan for sizes; widths: the number of elements of each vector parameter."""
+def pack_plan(code: CpuCode, sizes: Mapping[str, int], widths: Mapping[str, int], columns: int = 1) -> PackPlan:
+    """The plan for sizes; widths: the number of elements of each vector parameter; columns: how
+    many there are of what there is of for each."""
+    layout, arena = code.layout, Arena()
+    named, counts, matrices = _panels(code, sizes, columns, arena)
+    vectors, sums, each = list[Job](), [], columned(layout, "parameters")
+    for f, names in {**layout["biases"], **{f"vector {p}": [p] for p in layout["vectors"]}}.items():
+        by_column, width = names[0] in each, widths[names[0]]
+        row = padded(width, layout["lanes"])
+        named[f] = arena.add(row * (columns if by_column else 1), code.dtype.itemsize)
+        for column in range(columns) if by_column else (-1,):
+            start = named[f] + max(0, column) * row * code.dtype.itemsize
+            slots = (1, 1, row // layout["lanes"] - 1, 1, 1, 0)
+            vectors.append(((names[0], column), False, (width, 1, start, layout["lanes"], 0, *slots)))
+        if len(names) > 1:
+            sums.append((named[f], width, tuple(names[1:])))
+    jobs = matrices + vectors
+    sources, transposed, rows = tuple(zip(*jobs)) or ((), (), ())
+    table = np.zeros((len(jobs), JOB), dtype=np.int64)
+    table[:, 3:] = np.array(rows, dtype=np.int64).reshape(-1, JOB - 3)
+    flat = (False,) * len(matrices) + (True,) * len(vectors)
+    return PackPlan(code, arena.size, table, sources, transposed, flat, tuple(sums), *_places(layout, named, counts))
+
+
+def _panels(
+    code: CpuCode, sizes: Mapping[str, int], columns: int, arena: Arena
+) -> tuple[dict[str, int], dict[str, int], list[Job]]:
+    """Places for all panels, what is to be told of each, and the matrices in them. Panels of the
+    same
+    matrices are packed once: a step's, and those of its directions."""
     layout, item, lanes = code.layout, code.dtype.itemsize, code.layout["lanes"]
-    arena, named, counts, jobs = Arena(), dict[str, int](), dict[str, int](), list[tuple[str, bool, tuple[int, ...]]]()
+    named, counts, jobs, known = dict[str, int](), dict[str, int](), list[Job](), dict[str, int]()
     for number, panel in enumerate(layout["panels"]):
-        gates, blocks = len(panel["matrices"]), panel["blocks"]
+        gates, blocks, by_column = len(panel["matrices"]), panel["blocks"], panel.get("by_column", False)
         units = evaluate_size(panel["size"], sizes)
         last = (padded(units, lanes) // lanes - 1) // blocks
         rest = (padded(units, lanes) // lanes - last * blocks) * gates
         inner = [evaluate_size(o, sizes) for o in panel["operands"]]
         stride = sum(inner) * gates * blocks * lanes
-        offset = arena.add(last * stride + sum(inner) * rest * lanes, item)
-        named[f"panels {number}"] = offset
+        whole, same = last * stride + sum(inner) * rest * lanes, known.get(str(panel))
+        offset = arena.add(whole * (columns if by_column else 1), item) if same is None else same
+        named[f"panels {number}"] = known[str(panel)] = offset
         counts |= {
             f"panels {number}, stride": stride,
             f"panels {number}, vectors": gates * blocks,
             f"panels {number}, last vectors": rest,
             f"panels {number}, last": last,
+            f"panels {number}, column": whole * item,
         }
-        for gate, terms in enumerate(panel["matrices"]):
+        for gate, terms in enumerate(panel["matrices"] if same is None else ()):
             for i, (name, transposed) in enumerate(terms):
-                fields = (
-                    units,
-                    inner[i],
-                    offset,
-                    stride,
-                    sum(inner[:i]),
-                    gates * blocks,
-                    rest,
-                    last,
-                    blocks,
-                    gates,
-                    gate,
-                )
-                jobs.append((name, transposed, fields))
-    sums, matrices = [], len(jobs)
-    for f, names in {**layout["biases"], **{f"vector {p}": [p] for p in layout["vectors"]}}.items():
-        width = widths[names[0]]
-        named[f] = arena.add(padded(width, lanes), item)
-        jobs.append((names[0], False, (width, 1, named[f], lanes, 0, 1, 1, padded(width, lanes) // lanes - 1, 1, 1, 0)))
-        if len(names) > 1:
-            sums.append((named[f], width, tuple(names[1:])))
-    sources, transposed, rows = tuple(zip(*jobs)) or ((), (), ())
-    table = np.zeros((len(jobs), JOB), dtype=np.int64)
-    table[:, 3:] = np.array(rows, dtype=np.int64).reshape(-1, JOB - 3)
-    flat = (False,) * matrices + (True,) * (len(jobs) - matrices)
-    return PackPlan(code, arena.size, table, sources, transposed, flat, tuple(sums), *_places(layout, named, counts))
+                slots = (sum(inner[:i]), gates * blocks, rest, last, blocks, gates, gate)
+                for column in range(columns) if by_column else (-1,):
+                    start = offset + max(0, column) * whole * item
+                    jobs.append(((name, column), transposed, (units, inner[i], start, stride, *slots)))
+    return named, counts, jobs
 
 
 def _places(
@@ -121,17 +136,17 @@ def _places(
 def pack(plan: PackPlan, params: Mapping[str, Array]) -> Packed:
     """Packs the weights: a copy, so later changes of `params` are not seen."""
     memory, item, jobs = Memory(plan.size), plan.code.dtype.itemsize, plan.jobs.copy()
-    where: dict[tuple[str, bool], tuple[int, int, int]] = {}
+    where: dict[tuple[str, int, bool], tuple[int, int, int]] = {}
     heads, flattened = [], list[Array]()
-    for name, transposed, flat in zip(plan.sources, plan.transposed, plan.flat):
-        if (name, flat) not in where:
-            array = params[name]
+    for (name, column), transposed, flat in zip(plan.sources, plan.transposed, plan.flat):
+        if (name, column, flat) not in where:
+            array = params[name] if column < 0 else params[name][column, ...]
             if flat and array.ndim > 1:  # a matrix that is read element by element
                 array = np.ascontiguousarray(array).reshape(-1)
                 flattened.append(array)  # lives until it is packed
             rows, columns = (*array.strides, 0, 0)[:2]
-            where[name, flat] = address(array), rows // item, columns // item
-        start, rows, columns = where[name, flat]
+            where[name, column, flat] = address(array), rows // item, columns // item
+        start, rows, columns = where[name, column, flat]
         heads.append((start, columns, rows) if transposed else (start, rows, columns))
     if heads:
         jobs[:, :3] = heads
@@ -150,7 +165,7 @@ def pack(plan: PackPlan, params: Mapping[str, Array]) -> Packed:
 
 def _kept_product(plan: PackPlan, params: Mapping[str, Array]) -> int:
     """The product whose terms a 0 leaves out: with finite weights, the one that all others are."""
-    matrices = {name for name, flat in zip(plan.sources, plan.flat) if not flat}
+    matrices = {name for (name, _), flat in zip(plan.sources, plan.flat) if not flat}
     finite = all(np.isfinite(params[name]).all() for name in matrices)
     return plan.code.runtime.product if finite else plan.code.runtime.kept_product
 

@@ -13,7 +13,7 @@ from numpy import ndarray as Array
 from rnnspec.backends.cpu.launch.code import CpuCode
 from rnnspec.backends.cpu.launch.memory import Arena, Memory, address, padded
 from rnnspec.backends.cpu.launch.pool import yield_address
-from rnnspec.backends.cpu.launch.rows import Block
+from rnnspec.backends.cpu.launch.rows import Block, columned
 from rnnspec.language.sizes import evaluate_size, full_shape
 
 BARRIER_BYTES = 192  # three cache lines, see `wait` in simd.py
@@ -47,7 +47,8 @@ class Plan:
     part, complete but for addresses; scratch: per block; own: what each part has for itself.
     pieces: 0 where rows are those of a batch; else they are parts of them that may start anywhere
     (see rnnspec/engine/spans.py), and steps lead on (1) or back (-1). summed: whether blocks are
-    what gradients are summed of, one after another, and not one for each thread."""
+    what gradients are summed of, one after another, and not one for each thread. columns: how many
+    there are of what there is of for each column."""
 
     code: CpuCode
     sizes: Mapping[str, int]
@@ -65,6 +66,7 @@ class Plan:
     pieces: int = 0
     by_rows: bool = False
     summed: bool = False
+    columns: int = 1
     number: int = field(default_factory=itertools.count().__next__)  # no other plan has it
 
     @property
@@ -80,15 +82,15 @@ def plan(
     pieces: int = 0,
     by_rows: bool = False,
     summed: bool = False,
+    columns: int = 1,
 ) -> Plan:
     """The plan of a kernel for sizes and blocks of rows, each of them shared by `parts` threads.
-    own: the kernel; sizes: the value of every size; pieces, by_rows, summed: see
-    Plan."""
+    own: the kernel; sizes: the value of every size; pieces, by_rows, summed, columns: see Plan."""
     layout = own.layout
     levels = 1 + max((int(block.chunks[:, 5].max(initial=0)) for block in blocks), default=0)
     level_bytes = _level_bytes(own, sizes)
     static = _static_fields(own, sizes) | {"parts": parts, "yielding": yield_address(), "by_rows": int(by_rows)}
-    static |= {"sums size": level_bytes // own.dtype.itemsize}
+    static |= {"sums size": level_bytes // own.dtype.itemsize, "columns": columns}
     tables = []
     for block in blocks:
         fields = static | _block_fields(block)
@@ -98,7 +100,7 @@ def plan(
                 for part in range(parts)
             )
         )
-    scratch, zeroed = zip(*(_scratch(own, sizes, block, levels) for block in blocks))
+    scratch, zeroed = zip(*(_scratch(own, sizes, block, levels, columns) for block in blocks))
     tape, size = _tape(own, sizes, blocks)
     widths = {s: evaluate_size(w, sizes) for s, w in layout["states"].items()}
     return Plan(
@@ -108,7 +110,7 @@ def plan(
         parts,
         tuple(tables),
         scratch,
-        _own(own),
+        _own(own, columns),
         tape,
         size,
         widths,
@@ -118,6 +120,7 @@ def plan(
         pieces,
         by_rows,
         summed,
+        columns,
     )
 
 
@@ -162,7 +165,7 @@ def _level_bytes(own: CpuCode, sizes: Mapping[str, int]) -> int:
     return arena.size - start
 
 
-def _scratch(own: CpuCode, sizes: Mapping[str, int], block: Block, levels: int) -> tuple[Region, int]:
+def _scratch(own: CpuCode, sizes: Mapping[str, int], block: Block, levels: int, columns: int) -> tuple[Region, int]:
     """A block's memory: gradients, zeros and the barrier first, then buffers of a chunk and
     carries."""
     layout, item = own.layout, own.dtype.itemsize
@@ -179,17 +182,19 @@ def _scratch(own: CpuCode, sizes: Mapping[str, int], block: Block, levels: int) 
     for name, (size, kind, life) in layout["buffers"].items():
         if life == "scratch":
             rows = block.most_history_rows if kind == "history" else block.most_rows
+            rows *= columns if name in columned(layout, "buffers") else 1
             places[f"buffer {name}"] = arena.add(rows * _width(own, size, sizes), item)
     for name, size in layout["states"].items():
-        places[f"carry {name}"] = arena.add(len(block.order) * _width(own, size, sizes), item)
+        rows = len(block.order) * (columns if name in columned(layout, "states") else 1)
+        places[f"carry {name}"] = arena.add(rows * _width(own, size, sizes), item)
     return region(layout, places, arena.size), zeroed
 
 
-def _own(own: CpuCode) -> Region:
+def _own(own: CpuCode, columns: int) -> Region:
     """Memory of one part: descriptors, and scratch of the outer products."""
     arena = Arena()
     places = {
-        f"fields {number}": arena.add(48 + 4 * len(panel["operands"]), 8)
+        f"fields {number}": arena.add((48 + 4 * len(panel["operands"])) * (columns if panel.get("by_column") else 1), 8)
         for number, panel in enumerate(own.layout["panels"])
     }
     if own.layout["gradients"]:

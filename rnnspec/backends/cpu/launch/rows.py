@@ -72,19 +72,24 @@ def block_count(rows: int, flops: float, threads: int, limits: Limits = Limits()
 
 
 def part_count(
-    layout: Mapping[str, Any], sizes: Mapping[str, int], steps: int, threads: int, limits: Limits = Limits()
+    layout: Mapping[str, Any],
+    sizes: Mapping[str, int],
+    steps: int,
+    threads: int,
+    limits: Limits = Limits(),
+    columns: int = 1,
 ) -> int:
     """How many threads share the units of one row, where there are fewer rows than threads.
 
     layout: of the kernel; sizes: the value of every size; steps: T of the call; threads: how many
-    there are; limits: what a thread and a meeting have to be worth.
+    there are; limits: what a thread and a meeting have to be worth; columns: how many there are.
 
     They have to meet at every stage of every step, which costs some 0.3 microseconds: the products
     of a step must be worth it.
     """
-    enough = flops(layout, sizes, steps) // limits.flops_per_thread
+    enough = flops(layout, sizes, steps, columns) // limits.flops_per_thread
     if layout["barriers"]:
-        step = 2.0 * sum(evaluate_size(a, sizes) * evaluate_size(b, sizes) for a, b in layout["step"])
+        step = 2.0 * (_work(layout["step"], sizes) + columns * _work(columned(layout, "step"), sizes))
         enough = min(enough, step // (limits.flops_per_barrier * layout["barriers"]))
     return max(1, min(threads, int(enough)))
 
@@ -169,20 +174,38 @@ def _folds(chunks: Sequence[tuple[int, ...]], ragged: bool) -> list[int]:
 
 
 def chunk_rows(
-    layouts: Sequence[Mapping[str, Any]], sizes: Mapping[str, int], item: int, limits: Limits = Limits()
+    layouts: Sequence[Mapping[str, Any]],
+    sizes: Mapping[str, int],
+    item: int,
+    limits: Limits = Limits(),
+    columns: int = 1,
 ) -> int:
     """Rows of a chunk: as many as fit the cache in the hungriest of the kernels that share the
-    tape, but no fewer than the least."""
-    widest = 1
+    tape, but no fewer than the least; columns count as rows."""
+    widest, least = 1, limits.least_rows
     for layout in layouts:
-        lanes = layout["lanes"]
-        row = sum(
-            padded(evaluate_size(s, sizes), lanes) for s, _, life in layout["buffers"].values() if life == "scratch"
-        )
+        lanes, row = layout["lanes"], 0
+        for name, (size, _, life) in layout["buffers"].items():
+            if life == "scratch":
+                many = columns if name in columned(layout, "buffers") else 1
+                row += padded(evaluate_size(size, sizes), lanes) * many
         widest = max(widest, row * item)
-    return max(limits.least_rows, limits.cache_bytes // widest)
+        least = max(1, least // max(1, columns)) if "columns" in layout else least
+    return max(least, limits.cache_bytes // widest)
 
 
-def flops(layout: Mapping[str, Any], sizes: Mapping[str, int], rows: int) -> float:
-    """Floating point operations of a kernel's products over so many rows."""
-    return 2.0 * rows * sum(evaluate_size(a, sizes) * evaluate_size(b, sizes) for a, b in layout["flops"])
+def columned(layout: Mapping[str, Any], kind: str) -> tuple[Any, ...]:
+    """The names of the "buffers", "inputs", "outputs", "states" or "parameters" of a kernel that
+    there are of for each column; or the products that there are, "flops", those in the loop
+    "step"."""
+    return tuple(layout.get("columns", {}).get(kind, ()))
+
+
+def flops(layout: Mapping[str, Any], sizes: Mapping[str, int], rows: int, columns: int = 1) -> float:
+    """Floating point operations of a kernel's products over so many rows, with so many columns."""
+    each = columned(layout, "flops")
+    return 2.0 * rows * (_work(layout["flops"], sizes) + columns * _work(each, sizes))
+
+
+def _work(products: Sequence[Any], sizes: Mapping[str, int]) -> int:
+    return sum(evaluate_size(a, sizes) * evaluate_size(b, sizes) for a, b in products)

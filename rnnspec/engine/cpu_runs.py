@@ -1,0 +1,87 @@
+"""What runs on the CPU keep: a forward run for its backward run, and a stepper for its next
+step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy import ndarray as Array
+
+from rnnspec.backends.cpu.launch.execute import Bound
+from rnnspec.backends.cpu.launch.pack import Packed
+from rnnspec.backends.cpu.launch.plan import Plan
+from rnnspec.backends.cpu.launch.segments import Segments
+from rnnspec.backends.cpu.launch.tape import Tape
+from rnnspec.engine.call import Named
+from rnnspec.engine.frozen import Frozen, Sizes
+from rnnspec.engine.spans import Pieces
+
+
+@dataclass(frozen=True, kw_only=True)
+class CpuSaved:
+    """What a forward run on the CPU leaves for its backward run.
+
+    plan, packed: of the backward kernel. params: copies of the parameters, where something is
+    computed of them once per sequence. inputs: the shapes of all inputs. pieces, counts: of the
+    call.
+    """
+
+    tape: Tape | Segments
+    plan: Plan
+    packed: Packed
+    params: Mapping[str, Array]
+    inputs: Mapping[str, tuple[int, ...]]
+    pieces: Pieces | None
+    counts: Array | None
+
+    @property
+    def tape_bytes(self) -> int:
+        return self.tape.tape_bytes
+
+    @property
+    def read_again(self) -> Mapping[str, Array]:
+        inputs = self.tape.inputs if isinstance(self.tape, Segments) else {}
+        tape = {} if self.tape.given is None else {"the tape": self.tape.given}
+        return {f"input {name!r}": array for name, array in inputs.items()} | tape
+
+    def histories(self, steps: int, rows: int) -> Named:
+        return self.tape.histories(steps, rows)
+
+
+class CpuStepper:
+    """Single steps on the CPU: all that they need is planned, packed and allocated beforehand."""
+
+    def __init__(self, infer: Plan, sizes: Sizes, inputs: Named, outputs: Named):
+        self.sizes, self.rows = sizes, infer.rows
+        self.inputs: Named = Frozen(inputs)
+        self.outputs: Named = Frozen(outputs)
+        self.kept = (*inputs.values(), *outputs.values())  # the kernel writes there for as long as this object lives
+        self.bound = Bound(infer)
+        self.bound.point({n: _steps(a) for n, a in inputs.items()}, {n: _steps(a) for n, a in outputs.items()})
+        self._chunk_tables = [block.chunks for block in infer.blocks]  # column 0: a chunk's first step
+        self._t = -1  # what stands there
+
+    def run(self, t: int) -> None:
+        if t != self._t:
+            self._t = -1  # an interrupt may leave some of them as they were
+            for chunks in self._chunk_tables:
+                chunks[:, 0] = t
+            self._t = t
+        self.bound.run()
+
+    def states(self) -> Named:
+        return self.bound.states()
+
+    def load(self, states: Mapping[str, Array]) -> None:
+        self.bound.load(states)
+
+    def start_at(self, counts: Array | None) -> None:
+        self.bound.start_at(counts)
+
+
+def _steps(array: Array) -> Array:
+    """A view [1, B, width] of one step [B, ...], with stride 0 in time: it serves as every step."""
+    flat = array if array.ndim < 3 else array.reshape(array.shape[0], -1)
+    return np.lib.stride_tricks.as_strided(flat[None], strides=(0, *flat.strides))
