@@ -40,11 +40,15 @@ class StackStream(Stepping):
         check_forwards(layers, "stream")
         self.layers, self.rows = layers, whole_rows(rows)
         self._pack, self._source = pack, weights
+        # before anything that takes time: what the caller changes meanwhile is not seen
+        before, counts = check_carried(layers, state, self.rows)
+        before = tuple(None if array is None else array.copy() for array in before)
+        counts = None if counts is None else counts.copy()
         self._weights = pack(weights())
         self._steps = Steps(layers, self._weights, self.rows)
         self._ahead = np.zeros((layers.num_layers, self.rows), np.int64)  # of each row's count, beside the stream's own
         self.recorded: Named = {}
-        self.reset(state)
+        self._restart(before, counts, None)
 
     def __repr__(self) -> str:
         cells = ", ".join(layer.spec.name for layer in self.layers.layers)
@@ -108,8 +112,11 @@ class StackStream(Stepping):
         if which is not None:
             self._check()
         count = self.rows if which is None else len(which)
-        before, counts = check_carried(layers, state, count)
-        whole = complete(layers, self._weights, before, count)
+        self._restart(*check_carried(layers, state, count), which)
+
+    def _restart(self, before: Any, counts: Array | None, which: Array | None) -> None:
+        """Goes on from states and counts that were checked, of all rows or of some."""
+        whole = complete(self.layers, self._weights, before, self.rows if which is None else len(which))
         if which is None:
             self._t, self._ahead = 0, np.zeros_like(self._ahead) if counts is None else counts
         else:

@@ -140,6 +140,13 @@ def _stream_reset(given, meanwhile):
     return flat([stream.step({"x": X[1]}), stream.states])
 
 
+def _stream_refresh(given, meanwhile):
+    stream = KERNEL.stream({n: 2 * a for n, a in PARAMS.items()}, STATES, rows=B)
+    stream.refresh(**given)
+    meanwhile()
+    return flat([stream.step({"x": X[0]}), stream.states])
+
+
 def _step(given, meanwhile):
     state = KERNEL.step(**given)
     return flat([state, state.outputs])
@@ -251,6 +258,24 @@ def _loaded(given, meanwhile):
     return flat([layer.infer(**LAYER_CALL), layer.state_dict()])
 
 
+def _layer_weights():
+    """The weights of layers in one direction."""
+    layer = _layer(bidirectional=False, num_layers=1)
+    return {name: array.copy() for name, array in layer.state_dict().items()}
+
+
+def _layer_stream(of_a_stack):
+    """Of layers in one direction: two steps, and what the states are after them."""
+
+    def run(given, meanwhile):
+        layer = _layer(bidirectional=False, num_layers=1)
+        stream = (layer.stack if of_a_stack else layer).stream(**given, rows=B)
+        meanwhile()
+        return flat([stream.step(X[0]), stream.step(X[1]), stream.states])
+
+    return run
+
+
 def _stack_weights(make):
     def run(given, meanwhile):
         weights = make(given["params"])
@@ -292,13 +317,15 @@ def _stack_resume(given, meanwhile):
 
 def _layer_rows() -> list[Row]:
     one_way = LAYER_CALL | {"state": (STATE[0][:1], STATE[1][:1])}
-    called = {"params": WEIGHTS} | LAYER_CALL
+    called, before = {"params": WEIGHTS} | LAYER_CALL, one_way["state"]
     return [
         Row("layer", Recurrent.__call__, LAYER_CALL, _called("full")),
         Row("layer (low)", Recurrent.__call__, LAYER_CALL, _called("low")),
         Row("layer.infer", Recurrent.infer, LAYER_CALL, lambda given, _: flat(_layer().infer(**given))),
         Row("layer.backward", Recurrent.backward, GRADIENTS, _layer_backward),
         Row("layer.windows", Recurrent.windows, one_way, _windows),
+        Row("layer.stream", Recurrent.stream, {"state": before}, _layer_stream(False)),
+        Row("stack.stream", Stack.stream, {"params": _layer_weights(), "state": before}, _layer_stream(True)),
         Row("layer.params", Recurrent.__call__, {"params": WEIGHTS}, _assigned),
         Row("load_state_dict", Recurrent.load_state_dict, {"weights": WEIGHTS}, _loaded),
         Row("stack.check", Stack.check, {"params": WEIGHTS}, _stack_weights(STACK.check)),
@@ -369,6 +396,34 @@ def _torch_module(given, meanwhile):
     return _torch_results(module(**given), [given["input"], *module.parameters()], meanwhile)
 
 
+@cache
+def _module_one_way():
+    return interop.Recurrent(SPEC, D, H, dtype=torch.float64, threads=1)
+
+
+def _torch_one_way():
+    module = _module_one_way()
+    module.load_state_dict({n: t for n, t in tensors(WEIGHTS).items() if n in module.state_dict()})
+    return module
+
+
+def _torch_windows(given, meanwhile):
+    module, found = _torch_one_way(), []
+    given = tensors(given)
+    given["input"].requires_grad_()
+    for window in module.windows(**given, steps=2):
+        meanwhile()
+        found += flat([window.y, window.state])
+    return found
+
+
+def _torch_stream(given, meanwhile):
+    stream = _torch_one_way().eval().stream(**tensors(given), rows=B)
+    meanwhile()
+    with torch.no_grad():
+        return flat([stream.step(torch.from_numpy(X[0])), stream.step(torch.from_numpy(X[1]))])
+
+
 def _torch_rows() -> list[Row]:
     called = {"input": X, "hx": STATE, "lengths": LENGTHS, "resets": RESETS}
     packed = {
@@ -377,11 +432,13 @@ def _torch_rows() -> list[Row]:
         "sorted_indices": np.array([2, 0, 1]),
         "unsorted_indices": np.array([1, 2, 0]),
     }
-    function = {"weights": WEIGHTS} | called
+    function, before = {"weights": WEIGHTS} | called, (STATE[0][:1], STATE[1][:1])
     return [
         *(Row(f"torch ({m})", interop.recurrent, function, _torch_function(m), torch=True) for m in ("full", "low")),
         Row("torch packed", interop.recurrent, {"input": packed, "hx": STATE}, _torch_packed, torch=True),
         Row("torch module", interop.Recurrent.forward, called, _torch_module, torch=True),
+        Row("torch windows", interop.Recurrent.windows, called | {"hx": before}, _torch_windows, torch=True),
+        Row("torch stream", interop.Recurrent.stream, {"hx": before}, _torch_stream, torch=True),
     ]
 
 
@@ -411,6 +468,7 @@ def _engine_rows() -> list[Row]:
             {"states": {"h": STATES["h"][:2], "t": STATES["t"][:2]}, "rows": np.array([2, 0])},
             _stream_reset,
         ),
+        Row("stream.refresh", Stream.refresh, {"params": PARAMS}, _stream_refresh),
         Row("cut", cut, {"lengths": LENGTHS, "resets": RESETS}, _cut),
     ]
 

@@ -23,7 +23,15 @@ NOT_ARRAYS = {"self", "noise", "sizes", "seed", "run", "call", "config", "rng", 
 PLAIN = {"int", "bool", "str", "float", "None", "np.dtype", "os.PathLike[str]"}
 # what takes arguments that are ready (`run_resume` of a Stack checks)
 READY = {"CpuKernel.run_forward", "CpuKernel.run_infer", "CpuKernel.run_record", "CpuKernel.run_resume"}
-READY |= {"CpuKernel.run_jvp", "Weights.packed", "Idle.borrow", "Idle.give_back"}
+READY |= {
+    "CpuKernel.stepper",
+    "CpuKernel.refresh",
+    "Stack.known",
+    "CpuKernel.run_jvp",
+    "Weights.packed",
+    "Idle.borrow",
+    "Idle.give_back",
+}
 CLASSES = [CpuKernel, Weights, Stream, Recurrent, Stack, optimise.SGD, optimise.Adam, optimise.AdamW]
 MODULES = [heads, losses, clip, compiled]
 
