@@ -164,7 +164,7 @@ def test_reports_are_texts_json_and_tables():
     report = check_cells(["gru"], dtypes=())
     assert json.loads(report.to_json()) == json.loads(json.dumps(report.to_dict()))
     assert report.to_dict()["cells"][0]["results"][0]["property"] == "schema"
-    assert "5 passed, 0 failed, 0 skipped" in report.to_text()
+    assert "7 passed, 0 failed, 0 skipped" in report.to_text()
     assert len(cell_lines(report.cells[0])) == 6
 
 
