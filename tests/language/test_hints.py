@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -107,3 +110,16 @@ def test_what_is_read_is_not(equations, outputs):
     with warnings.catch_warnings():
         warnings.simplefilter("error", SpecHint)
         loads(cell(equations, outputs=outputs))
+
+
+def test_the_command_tells_a_hint_without_a_line_of_its_own(tmp_path):
+    (tmp_path / "typo.yaml").write_text("rnnspec: 1\nname: typo\nextends: rnn\nequations: |\n  hh[t] = W @ x[t]\n")
+    shown = subprocess.run(
+        [sys.executable, "-m", "rnnspec", "show", "typo.yaml", "--stage", "spec"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert shown.returncode == 0 and shown.stderr.startswith("hint: typo.yaml:5:3: 'hh' is read by no equation")
+    assert "cli.py" not in shown.stderr and "load(" not in shown.stderr
