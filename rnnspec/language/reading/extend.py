@@ -12,7 +12,7 @@ In: a Document and a way to read others. Out: one Document, as if all had been w
 parameter that goes draws for itself.
 - `apply` adds to what the base applies, and all of it is done to the joined cell, in that order.
 - `source` and `notes` say nothing of another cell and are not inherited; a title that is not given
-  is "child, after parent". A layout is inherited where it still places every parameter with its old
+  is "after PARENT". A layout is inherited where it still places every parameter with its old
   shape and the file does not say `null` in its place; `examples` and `same_as` only where the file
   changes nothing that is computed.
 """
@@ -85,7 +85,7 @@ def join(base: Document, own: Document) -> Document:
         **merged,
         lines={**base.lines, **own.lines},
         keys={**base.keys, **own.keys},
-        title=own.title or f"{own.name}, after {base.name}",
+        title=own.title or f"after {base.name}",
         source=own.source,  # what a cell is from says nothing of the cells that start from it
         notes=own.notes,
         broken=base.broken | own.broken,
