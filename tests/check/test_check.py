@@ -522,12 +522,12 @@ def test_junit():
         suite.attrib["tests"],
         suite.attrib["failures"],
         suite.attrib["skipped"],
-    ) == ("6", "1", "1")
+    ) == ("8", "1", "1")
     assert [c.attrib["name"] for c in suite][:2] == ["schema[reference]", "examples[reference]"]
     assert (
-        suite[5][0].tag == "failure"
-        and suite[5][0].attrib["message"] == "a?b < c"
-        and "check_property(spec" in suite[5][0].text
+        suite[7][0].tag == "failure"
+        and suite[7][0].attrib["message"] == "a?b < c"
+        and "check_property(spec" in suite[7][0].text
     )
 
 
