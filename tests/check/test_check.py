@@ -165,7 +165,7 @@ def test_reports_are_texts_json_and_tables():
     assert json.loads(report.to_json()) == json.loads(json.dumps(report.to_dict()))
     assert report.to_dict()["cells"][0]["results"][0]["property"] == "schema"
     assert "7 passed, 0 failed, 0 skipped" in report.to_text()
-    assert len(cell_lines(report.cells[0])) == 6
+    assert len(cell_lines(report.cells[0])) == 8
 
 
 def test_what_is_skipped_says_why():
