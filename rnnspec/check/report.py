@@ -167,7 +167,7 @@ def kernel_head(dtypes: Sequence[str]) -> str:
 def property_lines(results: Sequence[Result]) -> list[str]:
     """One property in all dtypes: whether it holds, the error and what is allowed; below it, where
     it does not hold."""
-    values = "".join(f"{status(r):<8}{numbers(r)}".ljust(_VALUE) for r in results)
+    values = "".join(f"{f'{status(r):<8}{numbers(r)}':<{_VALUE - 1}} " for r in results)
     below = [f"    {r.dtype}: {_first_line(r.detail)}" for r in results if not r.passed]
     return [f"  {results[0].property}".ljust(_NAME) + values.rstrip(), *(shortened(line) for line in below)]
 

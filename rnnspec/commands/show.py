@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 from rnnspec.commands.output import say
@@ -45,6 +46,11 @@ def _draw(args: argparse.Namespace, cell: str) -> int:
     from rnnspec.show.drawing.svg import svg
     from rnnspec.storage import atomic
 
+    path = Path(args.svg)
+    if path.suffix.lower() != ".svg":
+        raise RnnspecError(f"--svg writes SVG, and '{path}' does not end with .svg: give FILE.svg.")
+    if not path.absolute().parent.is_dir():
+        raise RnnspecError(f"there is no folder '{path.parent}' to write '{path.name}' into.")
     text = svg(load(cell), args.view or VIEWS[0])
     atomic.write(args.svg, text.encode())
     say(f"written {args.svg}", error=True)

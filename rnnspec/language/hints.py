@@ -1,5 +1,5 @@
-"""What is written correctly and computed badly: forms that overflow or lose everything long before
-their value does, and the function that does not.
+"""What is written correctly and hardly meant: equations that nothing reads, and forms that overflow
+or lose everything long before their value does, where another function does not.
 
 In: a Spec. Out: one Problem for each place. What is written stays what is computed; these are
 hints.
@@ -15,12 +15,13 @@ from math import inf, isnan
 from rnnspec.errors import Problem
 from rnnspec.language.functions import FUNCTIONS
 from rnnspec.language.spec import Spec
+from rnnspec.language.syntax.faults import did_you_mean
 from rnnspec.language.syntax.parse import parse_expression
-from rnnspec.language.syntax.tree import Binary, Call, Expr, Number, Ref, Unary, children, walk
+from rnnspec.language.syntax.tree import Binary, Call, Expr, Number, Ref, Unary, children, names_in, walk
 
 
 class SpecHint(UserWarning):
-    """A form in a spec that loses what another form of it keeps."""
+    """An equation that nothing reads, or a form that loses what another form of it keeps."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,10 @@ _DEEP = 12  # how far names and operations are followed for the ends of a value
 
 
 def hints(spec: Spec) -> Iterator[Problem]:
-    """Every place of a spec where one of the FORMS stands, with what to write in its place. Parts
-    of a form may be values with names of their own: e[t] = exp(x[t]), e[t] / (1 + e[t])."""
+    """Every equation that nothing reads; and every place of a spec where one of the FORMS stands,
+    with what to write in its place. Parts of a form may be values with names of their own: e[t] =
+    exp(x[t]), e[t] / (1 + e[t])."""
+    yield from _unread(spec)
     by_head = _by_head()
     defined = {equation.target: equation.value for equation in spec.equations}
     for equation in spec.equations:
@@ -100,6 +103,21 @@ def hints(spec: Spec) -> Iterator[Problem]:
                     )
                     yield Problem(message, at.line, at.column, at.file or spec.file, equation.text, at.width)
                     break
+
+
+def _unread(spec: Spec) -> Iterator[Problem]:
+    """Equations whose value is no state and no output, and that no equation reads: most often a name
+    that was mistyped, or one that was meant to replace another."""
+    read = {*spec.outputs, *spec.states}.union(*(names_in(equation.value) for equation in spec.equations))
+    for equation in spec.equations:
+        if equation.target not in read:
+            others = [e.target for e in spec.equations if e.target != equation.target]
+            message = (
+                f"{equation.target!r} is read by no equation, and is no state and no output: it changes nothing that is"
+                f" computed.{did_you_mean(equation.target, others)}"
+            )
+            at = equation.at
+            yield Problem(message, at.line, at.column, at.file or spec.file, equation.text, at.width)
 
 
 def _matches(pattern: Expr, tree: Expr, bound: dict[str, Expr], defined: Mapping[str, Expr]) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -79,3 +82,44 @@ def test_no_cell_that_comes_with_rnnspec_has_one():
         warnings.simplefilter("error")
         for name in spec_names():
             load(name)
+
+
+def test_an_equation_that_nothing_reads_is_told():
+    text = cell("n[t] = tanh(x[t])\n  nn[t] = x[t] * x[t]\n  h[t] = n[t] + h[t-1]")
+    with pytest.warns(SpecHint, match=r"<text>:\d+:\d+: 'nn' is read by no equation.* Did you mean 'n'\?") as found:
+        loads(text)
+    assert len(found) == 1
+
+
+def test_an_override_that_was_mistyped_is_told(tmp_path):
+    path = tmp_path / "typo.yaml"
+    path.write_text("rnnspec: 1\nname: typo\nextends: gru\nequations: |\n  nn[t] = tanh(W_n @ x[t])\n")
+    with pytest.warns(SpecHint, match=r"typo\.yaml:5:3: 'nn' is read by no equation"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    "equations, outputs",
+    [
+        ("q[t] = x[t] * x[t]\n  h[t] = x[t] + h[t-1]", "[h, q]"),  # an output
+        ("q[t] = x[t] * x[t]\n  h[t] = q[t-1] + h[t-1]", "[h]"),  # read a step later
+        ("a = 2\n  h[t] = a * x[t] + h[t-1]", "[h]"),  # once
+    ],
+)
+def test_what_is_read_is_not(equations, outputs):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", SpecHint)
+        loads(cell(equations, outputs=outputs))
+
+
+def test_the_command_tells_a_hint_without_a_line_of_its_own(tmp_path):
+    (tmp_path / "typo.yaml").write_text("rnnspec: 1\nname: typo\nextends: rnn\nequations: |\n  hh[t] = W @ x[t]\n")
+    shown = subprocess.run(
+        [sys.executable, "-m", "rnnspec", "show", "typo.yaml", "--stage", "spec"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert shown.returncode == 0 and shown.stderr.startswith("hint: typo.yaml:5:3: 'hh' is read by no equation")
+    assert "cli.py" not in shown.stderr and "load(" not in shown.stderr

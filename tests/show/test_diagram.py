@@ -119,3 +119,10 @@ def test_the_command_writes_the_picture(tmp_path, capsys):
         main(["show", "lstm", "--svg", str(tmp_path / "absent" / "lstm.svg")]) == 2
         and "absent" in capsys.readouterr().err
     )
+
+
+def test_a_drawing_goes_into_a_file_of_its_kind_in_a_folder_that_is_there(tmp_path, capsys):
+    assert main(["show", "lstm", "--svg", str(tmp_path / "lstm.png")]) == 2
+    assert "--svg writes SVG" in capsys.readouterr().err
+    assert main(["show", "lstm", "--svg", str(tmp_path / "none" / "lstm.svg")]) == 2
+    assert "there is no folder" in capsys.readouterr().err and not list(tmp_path.iterdir())

@@ -172,7 +172,8 @@ def test_kernels_of_the_cpu_do_not_depend_on_other_backends(monkeypatch):
 def test_a_change_in_the_runtime_is_seen(monkeypatch, tmp_path):
     """H58: the helpers that generated code calls end up in its machine code"""
     (tmp_path / "cpu").mkdir()
-    (tmp_path / "polynomials.py").write_text("a = 1")
+    for shared in ("polynomials.py", "primitives.py"):
+        (tmp_path / shared).write_text("a = 1")
     monkeypatch.setattr(cache.importlib.resources, "files", lambda package: tmp_path)
     digests = set()
     for text in ("a = 0.5", "a = 0.9", "a = 0.5\n"):

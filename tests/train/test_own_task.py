@@ -17,7 +17,7 @@ import rnnspec.train
 from rnnspec.commands.cli import main
 from rnnspec.train import TrainError, find_task, load_run, load_task, task_in
 
-DOCUMENT = (Path(rnnspec.__file__).parents[1] / "docs" / "tasks.md").read_text(encoding="utf-8")
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", DOCUMENT, re.DOTALL)
 TASK = next(text for kind, text in BLOCKS if kind == "python" and "TASK = Task(" in text)
 SMALL = ("--hidden", "6", "--length", "8", "--steps", "12", "--every", "6", "--batch", "8", "--threads", "1")

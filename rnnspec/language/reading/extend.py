@@ -11,9 +11,10 @@ In: a Document and a way to read others. Out: one Document, as if all had been w
 - `defaults` and `init` are joined by name; a default goes with its input, and what was `like` a
 parameter that goes draws for itself.
 - `apply` adds to what the base applies, and all of it is done to the joined cell, in that order.
-- `title`, `source` and `notes` are inherited where the file gives none of its own; a layout is
-  where it still places every parameter with its old shape and the file does not say `null` in its
-  place; `examples` and `same_as` only where the file changes nothing that is computed.
+- `source` and `notes` say nothing of another cell and are not inherited; a title that is not given
+  is "after PARENT". A layout is inherited where it still places every parameter with its old
+  shape and the file does not say `null` in its place; `examples` and `same_as` only where the file
+  changes nothing that is computed.
 """
 
 from __future__ import annotations
@@ -84,9 +85,9 @@ def join(base: Document, own: Document) -> Document:
         **merged,
         lines={**base.lines, **own.lines},
         keys={**base.keys, **own.keys},
-        title=own.title or base.title,
+        title=own.title or f"after {base.name}",
         source=own.source,  # what a cell is from says nothing of the cells that start from it
-        notes=own.notes or base.notes,
+        notes=own.notes,
         broken=base.broken | own.broken,
         outputs=own.outputs or base.outputs,
         no_gradient=own.no_gradient if "no_gradient" in own.keys else base.no_gradient,
