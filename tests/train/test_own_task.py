@@ -154,7 +154,7 @@ FAILING = "        self.calls += 1 / (self.calls < 6)\n        steps, rows = "
     [
         (OUTPUTS, "logits = absent", "line 27: NameError: name 'absent'", False),
         (OUTPUTS, "raise NotImplementedError", "line 27: NotImplementedError in score", False),
-        (OUTPUTS, "model.outputs(self.test.x[0])", "line 27: ShapeError: ", False),
+        (OUTPUTS, "model.outputs(self.test.x[..., :1])", "line 27: ShapeError: ", False),
         (OUTPUTS, "raise SystemExit(3)", "line 27: SystemExit: 3", False),
         ("return SequenceModel(make", "return SequenceModel(absent=make", "line 24: TypeError: ", False),
         ('return f"two pulses in {self', 'return f"two pulses in {absent', "line 34: NameError: name 'absent'", False),
