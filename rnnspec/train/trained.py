@@ -111,8 +111,8 @@ class TrainedRun:
 
         x: ids [B, T], or features [B, T, D], which are taken in the layer's dtype; the batch axis
         may be missing. lengths: [B] steps of each row. inputs: the cell's other ones, by name, [B,
-        T, ...]; those that the model was trained with must be given. Raises TrainError for arrays that
-        don't fit the model.
+        T, ...]; those that the model was trained with must be given. Raises TrainError for what
+        doesn't fit the model.
         """
         model = self._sequence_model()
         given, single = self._rows(x)

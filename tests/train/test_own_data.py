@@ -365,6 +365,7 @@ def test_what_retain_sets_is_told_and_written_down(command):
     assert code == 2 and "--retain is about initial weights" in err
     code, _, err = command("lstm", *few, "--retain", "50", "--out", "asked")
     assert code == 0 and "b_f, b_i begin so that gates keep a state for up to 50 steps" in err
+    assert " parameters with embedding and head\n" in err
 
 
 def test_what_metrics_say_of_a_run(command):
