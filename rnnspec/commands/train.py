@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,13 @@ from rnnspec.storage.atomic import held, sweep
 from rnnspec.train import checkpoint
 from rnnspec.train.errors import Diverged, TrainError
 from rnnspec.train.loop import TEMPERATURE, TrainingRun, exhausted, fraction, train
+from rnnspec.train.own_task import told_of
 from rnnspec.train.plots import shown
 from rnnspec.train.results import FILES, LOG, WEIGHTS, Ending, MetricsLog, counted, write_results
 
 CHARACTERS = 400  # of the sample at the end
+PARTS = {"embed": "embedding", "source": "embeddings", "target": "embeddings", "map": "linear map", "head": "head"}
+"""What the groups of a model's parameters are, beside the layers."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -34,6 +37,12 @@ def run(args: argparse.Namespace) -> int:
     if args.tasks:
         say(tasks_text())
         return 0
+    with told_of(args.task):
+        return run_task(args)
+
+
+def run_task(args: argparse.Namespace) -> int:
+    """A run from its arguments; a folder in which nothing came about is taken away again."""
     setup = set_up(args)
     this, folder = setup.run, choose_folder(args, setup)
     announce(this, folder, setup.retained if args.resume is None else None)
@@ -48,7 +57,12 @@ def run(args: argparse.Namespace) -> int:
         check_folder(args, folder)  # again: another run may have come and gone while this one compiled
         for name in FILES:
             sweep(folder / name)
-        return train_in(folder, setup, args, compiled)
+        try:
+            return train_in(folder, setup, args, compiled)
+        except BaseException:
+            with suppress(OSError):  # where there is something in it
+                folder.rmdir()
+            raise
 
 
 def train_in(folder: Path, setup: Setup, args: argparse.Namespace, compiled: float) -> int:
@@ -185,11 +199,18 @@ def announce(run: TrainingRun, folder: Path, retained: tuple[str, ...] | None) -
     layers = f"{run.config.layers} layers of " if run.config.layers > 1 else ""
     beside = f", {fixed:,} fixed numbers beside them" if fixed else ""
     say(
-        f"cell        {title_of(run.config)}, {layers}{run.config.hidden} units, {parameters:,} parameters with"
-        f" embedding and head{beside}\n{run.config.task_name.ljust(11)} {run.problem.summary()}\n"
+        f"cell        {title_of(run.config)}, {layers}{run.config.hidden} units, {parameters:,} parameters"
+        f"{around_text(run)}{beside}\n{run.config.task_name.ljust(11)} {run.problem.summary()}\n"
         f"{retain_text(run, retained)}results     {folder}{os.sep}",
         error=True,
     )
+
+
+def around_text(run: TrainingRun) -> str:
+    """Which parts of the model beside the recurrent layer are counted with it."""
+    groups = {name.partition(".")[0] for name in run.model.params}
+    parts = dict.fromkeys(word for group, word in PARTS.items() if group in groups)
+    return f" with {' and '.join(parts)}" if parts else ""
 
 
 def retain_text(run: TrainingRun, retained: tuple[str, ...] | None) -> str:
@@ -197,8 +218,9 @@ def retain_text(run: TrainingRun, retained: tuple[str, ...] | None) -> str:
     if retained is None:
         return ""
     cell = title_of(run.config)
+    begin = "begins" if retained and len(retained) == 1 else "begin"
     what = (
-        f"{', '.join(retained)} begin so that gates keep a state for up to {run.config.retain} steps"
+        f"{', '.join(retained)} {begin} so that gates keep a state for up to {run.config.retain} steps"
         if retained
         else f"nothing is set for {run.config.retain} steps: {cell} has {nothing_to_keep(loads(run.config.cell_text))}"
     )

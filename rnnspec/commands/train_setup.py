@@ -21,7 +21,7 @@ from rnnspec.train.errors import TrainError
 from rnnspec.train.layers import layer_maker
 from rnnspec.train.loop import TrainingRun, exhausted, fraction, start_run
 from rnnspec.train.own_task import find_task
-from rnnspec.train.problem import OPTIONAL, Task
+from rnnspec.train.problem import OPTIONAL, Task, TrainingProblem
 from rnnspec.train.results import WEIGHTS, is_written
 from rnnspec.train.tasks import load_task
 
@@ -201,6 +201,8 @@ def make_run(
         )
     with checkpoint.told(saved.path) if saved else nullcontext():
         problem = task.make(config, memory)
+    if config.retain and args.retain is None and saved is None and is_of_another_size(task, config):
+        config = replace(config, retain=min(config.retain, longest(problem, config.retain)))
     epochs = args.epochs or (task.epochs if config.steps is None and config.seconds is None else 0)
     if epochs:
         if problem.epoch_steps is None:
@@ -235,6 +237,22 @@ def make_run(
     elif saved:
         checkpoint.take(run.model, saved)
     return run
+
+
+def is_of_another_size(task: Task, config: TrainingConfig) -> bool:
+    """Whether sequences may be of another length than those that the task's own `retain` was
+    measured with."""
+    usual = task.config(config.cell)
+    return any(getattr(config, name) != getattr(usual, name) for name in ("length", "data", "options"))
+
+
+def longest(problem: TrainingProblem, most: int) -> int:
+    """How many steps there are to keep a state for: those of a sequence where all have as many,
+    `most` where they differ or a state goes on from one batch to the next."""
+    first, cursor = problem.next({})
+    second, _ = problem.next(cursor)
+    fixed = first.lengths is None and second.lengths is None and len(first.x) == len(second.x)
+    return len(first.x) if fixed and not second.carried else most
 
 
 def title_of(config: TrainingConfig) -> str:

@@ -16,7 +16,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from rnnspec.errors import RnnspecError
+from rnnspec.errors import DtypeError, RnnspecError, ShapeError
 from rnnspec.storage.sources import import_file
 from rnnspec.train.batches import Batch
 from rnnspec.train.config import TrainingConfig
@@ -63,18 +63,33 @@ def task_in(path: str | Path) -> Task:
 
 
 @contextmanager
-def told(path: Path) -> Iterator[None]:
-    """What a file of the user's raises while a run is set up is a TrainError with its line."""
+def told_of(name: str | None) -> Iterator[None]:
+    """What a task that is named raises later is told as what it raises in `make`, where it is one
+    of a file; what does not come through the file is raised as it is."""
+    if name is None or not name.endswith(SUFFIX):
+        yield
+        return
+    with told(Path(name).absolute(), only=True):
+        yield
+
+
+@contextmanager
+def told(path: Path, *, only: bool = False) -> Iterator[None]:
+    """What a file of the user's raises is a TrainError with its line. only: nothing else is told
+    so."""
     try:
         yield
-    except (RnnspecError, MemoryError):
-        raise
-    except SyntaxError as error:
-        raise TrainError(f"{error.filename}, line {error.lineno}: {error.msg}") from error
     except (Exception, SystemExit) as error:
-        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
-        where = f"{path}, line {lines[-1]}" if lines else str(path)
-        raise TrainError(f"{where}: {type(error).__name__}: {error}") from error
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [f for f in frames if f.filename == str(path)]
+        known = isinstance(error, RnnspecError) and not (own and isinstance(error, ShapeError | DtypeError))
+        if known or isinstance(error, MemoryError) or (only and not own):
+            raise
+        if isinstance(error, SyntaxError):
+            raise TrainError(f"{error.filename}, line {error.lineno}: {error.msg}") from error
+        where = f"{path}, line {own[-1].lineno}" if own else str(path)
+        what = f": {error}" if str(error) else f" in {frames[-1].name}"
+        raise TrainError(f"{where}: {type(error).__name__}{what}") from error
 
 
 def _check(problem: Any) -> None:

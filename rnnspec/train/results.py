@@ -51,8 +51,10 @@ class MetricsLog:
     def __enter__(self) -> MetricsLog:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         self._file.close()
+        if kind is not None and not self.path.stat().st_size:  # nothing was done: nothing is left of it
+            self.path.unlink()
 
     def write(self, report: TrainingReport) -> None:
         line = {

@@ -95,6 +95,7 @@ MEMORY: Mapping[str, Test] = {
     "target": NAMES,
     "classes": _list(lambda v: isinstance(v, str) or _whole(-(2**63), 2**64)(v)),
     "shape": lambda v: v in SHAPES,
+    "inputs": NAMES,
 }
 SCORES = _mapping(_or_none(_any_number))
 META: Mapping[str, Test] = {

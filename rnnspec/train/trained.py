@@ -111,11 +111,13 @@ class TrainedRun:
 
         x: ids [B, T], or features [B, T, D], which are taken in the layer's dtype; the batch axis
         may be missing. lengths: [B] steps of each row. inputs: the cell's other ones, by name, [B,
-        T, ...]. Raises TrainError for arrays that don't fit the model.
+        T, ...]; those that the model was trained with must be given. Raises TrainError for what
+        doesn't fit the model.
         """
         model = self._sequence_model()
         given, single = self._rows(x)
         others = {name: self._as_input(name, array, single, given) for name, array in (inputs or {}).items()}
+        self._check_inputs(others)
         ends = _lengths(lengths, given, single)
         parts = []
         for start in range(0, max(1, len(given)), ROWS):
@@ -171,6 +173,17 @@ class TrainedRun:
             raise TrainError(f"{name} has shape {list(array.shape)}; [{sizes}] is wanted, B and T those of x")
         return self._cast(name, array)
 
+    def _check_inputs(self, given: Mapping[str, np.ndarray]) -> None:
+        """TrainError where an input that the model was trained with would be its default."""
+        known = self.memory.get("inputs")
+        trained = [name for name in known if name in self.spec.streams] if isinstance(known, list) else []
+        if missing := [name for name in trained if name not in given]:
+            wanted = ", ".join(f'"{name}": {name}' for name in trained)
+            raise TrainError(
+                f"the model was trained with {' and '.join(trained)} beside x, and {' and '.join(missing)}"
+                f" {'is' if len(missing) == 1 else 'are'} not given: predict(x, inputs={{{wanted}}})"
+            )
+
     def _cast(self, name: str, array: np.ndarray) -> np.ndarray:
         """In the dtype of the weights, as the data that was trained on."""
         if array.dtype.kind not in "biuf":
@@ -183,7 +196,7 @@ def load_run(folder: str | Path, *, task: str | Path | Task | None = None, threa
 
         run = rnnspec.train.load_run("runs/lstm-supervised")
         run.predict(x)                        # x [B, T, D]: classes or numbers
-        y, state = run.layer.infer(x)         # every state, [B, T, H]
+        y, state = run.layer.infer(x)         # the outputs [B, T, H], and the state at the end
 
     folder: that `rnnspec train` wrote, or the weights.npz in it. task: for a run on a task of a
     file, that file, which is run; most models need none, only `vocabulary` and models of a class of

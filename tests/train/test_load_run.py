@@ -180,6 +180,39 @@ def test_what_does_not_fit_is_told(x, lengths, message, runs):
         load_run(runs / "supervised").predict(x, lengths)
 
 
+def test_an_input_that_was_trained_with_is_asked_for(command):
+    """dt of the file is no 1 that nobody gave; a run without it needs none."""
+    x = np.random.default_rng(1).standard_normal((60, 12, 2))
+    dt = np.random.default_rng(0).uniform(0.5, 2, (60, 12))
+    write_sequences("with.npz", x=x, dt=dt)
+    few = ("--task", "supervised", "--hidden", "4", "--steps", "3", "--threads", "1")
+    code, _, err = command("cfc", *few, "--data", "with.npz", "--out", "with")
+    assert code == 0 and " parameters with head\n" in err  # there is no embedding
+    assert command("cfc", *few, "--data", "with.npz", "--set", "without=dt", "--out", "without")[0] == 0
+    run = load_run("with")
+    for ask in (run.predict, run.outputs):
+        with pytest.raises(TrainError, match=r'trained with dt beside x, and dt is not given.*inputs=\{"dt": dt\}'):
+            ask(x)
+    assert run.predict(x, inputs={"dt": dt}).shape == (60,)
+    assert load_run("without").predict(x).shape == (60,)
+    assert command("--resume", "with", "--steps", "5", "--threads", "1")[0] == 0
+
+
+def test_all_states_of_a_run_come_from_a_layer_with_its_weights(command):
+    """As docs/tasks.md says, for a cell whose outputs are not all of its states."""
+    path = write_sequences("d.npz")
+    few = ("--task", "supervised", "--hidden", "4", "--steps", "3", "--threads", "1")
+    assert command("lstm", *few, "--data", path, "--out", "run")[0] == 0
+    run, x = load_run("run"), np.load(path)["x"].astype(np.float32)
+    layer = rnnspec.Recurrent(
+        run.spec, run.layer.input_size, run.config.hidden, batch_first=True, return_all_states=True
+    )
+    layer.load_state_dict(run.layer.state_dict())
+    y, state, states = layer.infer(x)
+    np.testing.assert_array_equal(y, run.layer.infer(x)[0])
+    np.testing.assert_array_equal(states["c_l0"][:, -1], state[1][0])
+
+
 def test_an_input_that_the_cell_has_not_is_told(runs):
     with pytest.raises(TrainError, match="has no further input 'dt'; it has none"):
         load_run(runs / "supervised").predict(np.ones((1, 2, 2)), inputs={"dt": np.ones((1, 2))})

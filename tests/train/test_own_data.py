@@ -351,18 +351,21 @@ def test_what_can_not_be_read_leaves_nothing_behind(argv, message, command):
 
 def test_what_retain_sets_is_told_and_written_down(command):
     few = ("--task", "copy", "--length", "2", "--hidden", "4", "--steps", "1", "--threads", "1")
-    for cell, words, names in (
-        ("gru", "b_z begin so that gates keep a state for up to 40 steps", ["b_z"]),
-        ("rnn", "nothing is set for 40 steps: rnn has no gate that keeps a state", []),
+    for cell, words, names in (  # 12 steps: no longer than a sequence
+        ("gru", "b_z begins so that gates keep a state for up to 12 steps", ["b_z"]),
+        ("rnn", "nothing is set for 12 steps: rnn has no gate that keeps a state", []),
     ):
         code, _, err = command(cell, *few, "--out", cell)
         metrics = json.loads(Path(cell, "metrics.json").read_text())
-        assert code == 0 and words in err and metrics["retain"] == {"steps": 40, "set": names}
+        assert code == 0 and words in err and metrics["retain"] == {"steps": 12, "set": names}
     code, _, err = command("--from", "gru", "--steps", "1", "--out", "on", "--threads", "1")
     assert code == 0 and "retain  " not in err
     assert json.loads(Path("on/metrics.json").read_text())["retain"]["set"] == []
     code, _, err = command("--from", "gru", "--retain", "9")
     assert code == 2 and "--retain is about initial weights" in err
+    code, _, err = command("lstm", *few, "--retain", "50", "--out", "asked")
+    assert code == 0 and "b_f, b_i begin so that gates keep a state for up to 50 steps" in err
+    assert " parameters with embedding and head\n" in err
 
 
 def test_what_metrics_say_of_a_run(command):

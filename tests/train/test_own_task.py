@@ -145,6 +145,43 @@ def test_a_file_that_is_wrong_is_told_with_its_line(text, message, command):
     assert code == 2 and message in err and "Traceback" not in err
 
 
+OUTPUTS, ABOUT = "logits, _ = model.outputs(self.test.x)", '        return {"steps": self'
+FAILING = "        self.calls += 1 / (self.calls < 6)\n        steps, rows = "
+
+
+@pytest.mark.parametrize(
+    "old, new, message, trained",
+    [
+        (OUTPUTS, "logits = absent", "line 27: NameError: name 'absent'", False),
+        (OUTPUTS, "raise NotImplementedError", "line 27: NotImplementedError in score", False),
+        (OUTPUTS, "model.outputs(self.test.x[..., :1])", "line 27: ShapeError: ", False),
+        (OUTPUTS, "raise SystemExit(3)", "line 27: SystemExit: 3", False),
+        ("return SequenceModel(make", "return SequenceModel(absent=make", "line 24: TypeError: ", False),
+        ('return f"two pulses in {self', 'return f"two pulses in {absent', "line 34: NameError: name 'absent'", False),
+        ("    def draw(self", "    def drew(self", "Pulses has no method draw(rng, count), which Drawn calls", False),
+        (ABOUT, ABOUT.replace("self", "absent"), "line 31: NameError: name 'absent'", True),
+        ("        self.test = ", "        self.calls = 0\n        self.test = ", "line 17: ZeroDivisionError: ", True),
+    ],
+)
+def test_what_a_task_raises_while_it_runs_is_told_with_its_line(old, new, message, trained, command):
+    """And no run folder is left where nothing was trained."""
+    text = changed(old, new)
+    if "calls" in new:  # in a batch of the training, not when it is set up
+        text = text.replace("        steps, rows = ", FAILING)
+    Path("my_task.py").write_text(text)
+    code, _, err = command("rnn", "--task", "my_task.py", *SMALL)
+    assert code == 2 and message in err and f"{Path('my_task.py').absolute()}" in err and "Traceback" not in err
+    assert trained == bool(list(Path().glob("runs/*")))
+
+
+def test_what_rnnspec_raises_by_mistake_is_not_said_to_be_the_tasks(command, monkeypatch):
+    Path("my_task.py").write_text(TASK)
+    monkeypatch.setattr("rnnspec.train.loop.clip_global_norm", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        command("rnn", "--task", "my_task.py", *SMALL)
+    assert Path("runs/rnn-my_task/weights.npz").exists()  # as it was before the first step
+
+
 def test_a_task_that_is_neither_a_name_nor_a_file(command):
     code, _, err = command("rnn", "--task", "absent.py")
     assert code == 2 and "no file" in err and "absent.py" in err

@@ -57,7 +57,7 @@ class Stored(Plain):
 
     def batch(self, rows: np.ndarray) -> Batch:
         """The rows of these numbers."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no method batch(rows), which Stored calls")
 
 
 class Drawn(Plain):
@@ -75,7 +75,7 @@ class Drawn(Plain):
         return self.draw(np.random.default_rng([self.config.seed, 9]), count)
 
     def draw(self, rng: np.random.Generator, count: int) -> Batch:
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no method draw(rng, count), which Drawn calls")
 
 
 def predictions(model: SequenceModel, batches: Iterable[Batch]) -> tuple[np.ndarray, np.ndarray, float]:

@@ -35,6 +35,7 @@ class SupervisedProblem(Stored):
         self.config, self.data, self.main, self.digest = config, data, main, data.digest
         self.train, self.test = self._split()
         self.memory = {"shape": data.shape} | ({} if data.classes is None else {"classes": list(data.classes)})
+        self.memory |= {"inputs": list(data.inputs)} if data.inputs else {}
         self.order = Shuffled(data.lengths[self.train], config.batch, config.seed)
         used, tested = (self._counted(rows) for rows in (self.train, self.test))
         if not len(used) or not len(tested):
