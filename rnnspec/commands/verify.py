@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnspec.check.packs.adapters import TIMEOUT, json_program
-from rnnspec.check.packs.runner import find_adapter, required, untried
+from rnnspec.check.packs.runner import find_adapter, reasons, required, untried
 from rnnspec.check.packs.verify import verify
 from rnnspec.commands.output import say
 from rnnspec.errors import RnnspecError
@@ -26,13 +26,14 @@ def run(args: argparse.Namespace) -> int:
         require = required(args.require)
     except ValueError as error:
         raise RnnspecError(f"--require: {error}") from None
-    results = []
+    results: list[dict[str, Any]] = []
+    told: dict[tuple[str, ...], str] = {}
     with redirect_stdout(sys.stderr) if args.json else nullcontext():  # what an adapter prints is no part of the object
         dtypes = args.dtype or ("float32", "float64")
         for result in verify(Path(args.pack), _adapter(args), dtypes, require):
             results.append(result)
             if not args.json:
-                say("\n".join(_lines(result)))
+                say("\n".join(_lines(result, told)))
     failed, tried = sum(r["status"] == "FAILED" for r in results), sum(r["status"] != "not tried" for r in results)
     if args.json:
         say(json_text({"passed": tried > 0 and not failed, "required": require, "results": results}))
@@ -71,9 +72,8 @@ def _words(command: str) -> list[str]:
     return words
 
 
-def _lines(result: dict[str, Any]) -> list[str]:
+def _lines(result: dict[str, Any], told: dict[tuple[str, ...], str]) -> list[str]:
     largest = "" if result["largest"] is None else f"{result['largest']:.1e}"
     absent = f"not given: {', '.join(result['absent'])}" if result["absent"] and result["status"] != "not tried" else ""
     first = f"{result['status']:<10}{result['case']:<16}{result['dtype']:<9}{largest:<9}{absent}".rstrip()
-    more = [line for text in (*result["wrong"], result["traceback"]) for line in text.splitlines()]
-    return [first, *(f"          {line}" for line in more)]
+    return [first, *(f"          {line}" for line in reasons(result, told))]

@@ -15,6 +15,7 @@ from torch import Tensor
 from rnnspec.errors import BackendUnavailable, DtypeError, ShapeError
 from rnnspec.interop import torch_ops
 from rnnspec.interop.torch_config import Config, dtype_name
+from rnnspec.layers.arguments import check_leads, check_resets_shape
 
 LOW = (torch.bfloat16, torch.float16)
 
@@ -45,7 +46,22 @@ def inputs_of(config: Config, x: Any, batch_first: bool) -> tuple[dict[str, Tens
             + "."
         )
     alone = True in single
+    if batch_first and not alone and len(given) > 1 and _told(*given.values()):  # the operator sees them turned
+        check_leads({n: tuple(tensor.shape[1::-1]) for n, tensor in given.items()}, batch_first)
     return {n: time_first(given[n], alone, batch_first) for n in shapes if n in given}, alone
+
+
+def resets_of(resets: Tensor, inputs: Mapping[str, Tensor], single: bool, batch_first: bool) -> Tensor:
+    """Resets time first. inputs: by name, time first."""
+    turned, first = time_first(resets, single, batch_first), next(iter(inputs.values()))
+    if batch_first and not single and _told(turned, first):
+        check_resets_shape(tuple(turned.shape), first.shape[0], first.shape[1], batch_first)
+    return turned
+
+
+def _told(*tensors: Tensor) -> bool:
+    """Whether sizes are numbers, and comparing them is no part of a program that is being made."""
+    return not torch.compiler.is_compiling() and all(type(size) is int for t in tensors for size in t.shape)
 
 
 def by_name(value: Any, names: list[str], what: str, optional: Sequence[str] = ()) -> dict[str, Any]:

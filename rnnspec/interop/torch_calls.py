@@ -21,7 +21,7 @@ from rnnspec.interop.torch_arguments import (
     by_name,
     check_tensors,
     inputs_of,
-    time_first,
+    resets_of,
     weights_of,
 )
 from rnnspec.interop.torch_autograd import transformed
@@ -71,7 +71,7 @@ def recurrent(
         if found is not None:
             return found
     inputs, single = inputs_of(config, input, batch_first)
-    again = None if resets is None else time_first(_own(resets), single, batch_first)
+    again = None if resets is None else resets_of(_own(resets), inputs, single, batch_first)
     axes = single, batch_first
     states = states_of(config, hx, single)
     ends, seed = _lengths(lengths, single), seed_of(config, training)

@@ -76,8 +76,9 @@ class Cell(Weighted):
         self._emits = not set(layer.spec.outputs) <= set(layer.states)
 
     def extra_repr(self) -> str:
-        name, bias = self._settings["cells"][0], "" if self.bias else ", bias=False"
-        return f"{name!r}, {self.input_size}, {self.hidden_size}{bias}"
+        ((name,), chosen), bias = self._settings["shown"], "" if self.bias else ", bias=False"
+        settings = "".join(f", {n}={option!r}" for n, option in chosen.items())
+        return f"{name!r}, {self.input_size}, {self.hidden_size}{bias}{settings}"
 
     def forward(self, input: Any, hx: Any = None) -> Any:
         if self.training and self._once:

@@ -16,13 +16,15 @@ from torch._subclasses import FakeTensor
 from rnnspec.interop.torch_config import Config, config_of, dtype_name
 from rnnspec.language.meaning.extras import ZERO
 from rnnspec.layers.description import Layers
+from rnnspec.layers.layer import shown_cells
 from rnnspec.layers.stack import Stack
 
 
 def settings_of(layers: Layers, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a module remembers of its layers: the arguments by name; `cells`, by name; `peer`, the
-    attributes of the layer of torch.nn that the first cell is the same as, its name under "class",
-    empty without; `plain`, whether all weights start as torch's do."""
+    """What a module remembers of its layers: the arguments by name; `cells`, by name; `shown`, what
+    a repr tells of them, see `shown_cells`; `peer`, the attributes of the layer of torch.nn that
+    the first cell is the same as, its name under "class", empty without; `plain`, whether all
+    weights start as torch's do."""
     spec = layers.layers[0].spec
     claims = {name.rpartition(".")[2]: a for name, a in spec.same_as.items() if name.startswith("torch.nn.")}
     plain = (
@@ -38,6 +40,7 @@ def settings_of(layers: Layers, given: Mapping[str, Any]) -> dict[str, Any]:
     return dict(given) | {
         "num_layers": layers.num_layers,
         "cells": [layer.spec.name for layer in layers.layers],
+        "shown": shown_cells(layers.layers),
         "peer": next(({"class": name, **attributes} for name, attributes in claims.items()), {}),
         "plain": plain,
     }

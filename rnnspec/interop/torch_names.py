@@ -191,7 +191,7 @@ class Names(Weighted):
     # --- text and programs
 
     def extra_repr(self) -> str:
-        cells = self._settings["cells"]
+        cells, chosen = self._settings["shown"]
         shown = [repr(cells[0]) if len(set(cells)) == 1 else repr(cells), str(self.input_size), str(self.hidden_size)]
         usual = {
             "num_layers": 1 if len(set(cells)) == 1 else len(cells),
@@ -201,6 +201,7 @@ class Names(Weighted):
             "proj_size": 0,
         }
         shown += [f"{n}={self._settings[n]}" for n, value in usual.items() if self._settings[n] != value]
+        shown += [f"{n}={option!r}" for n, option in chosen.items()]
         options = json.loads(self.config.text)
         shown += [f"{n}={options[n]!r}" for n in OPTIONS if n in options] + ["batch_first=True"] * self.batch_first
         return ", ".join(shown)

@@ -209,7 +209,7 @@ def windows(
     steps, (total, rows) = check_window(layers, steps), first.shape[:2]
     ends = check_lengths(_numbers(lengths, single), total, rows)
     again = None if resets is None else time_first(torch.as_tensor(resets).clone(), single, batch_first)
-    check_resets(None if again is None else again.numpy(), total, rows)
+    check_resets(None if again is None else again.numpy(), total, rows, batch_first and not single)
     states, drawn = states_of(config, hx, single), None
     for start in range(0, total, steps):
         part = slice(start, min(start + steps, total))

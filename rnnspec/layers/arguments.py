@@ -56,8 +56,9 @@ def as_many(value: Any, names: list[str], what: str) -> tuple[Any, ...]:
     return given
 
 
-def check_inputs(layers: Layers, inputs: Mapping[str, Array]) -> tuple[int, int]:
-    """The steps and rows that inputs [T, B, ...] of the right shapes have in common.
+def check_inputs(layers: Layers, inputs: Mapping[str, Array], batch_first: bool = False) -> tuple[int, int]:
+    """The steps and rows that inputs [T, B, ...] of the right shapes have in common. batch_first:
+    whether the caller gave them as [B, T, ...], for messages.
 
     Raises ShapeError where one is missing, none is given, one can't be given, or they differ.
     """
@@ -68,11 +69,18 @@ def check_inputs(layers: Layers, inputs: Mapping[str, Array]) -> tuple[int, int]
             f" {', '.join(layers.inputs)}."
         )
     leads = {n: a.shape[:2] for n, a in inputs.items()}
-    if len(set(leads.values())) > 1:
-        each = ", ".join(f"{n} {s}" for n, s in leads.items())
-        raise ShapeError(f"inputs have different numbers of steps and rows (T, B): {each}.")
+    check_leads(leads, batch_first)
     steps, rows = next(iter(leads.values()))
     return steps, rows
+
+
+def check_leads(leads: Mapping[str, tuple[int, ...]], batch_first: bool) -> None:
+    """Raises ShapeError unless all inputs have the same (T, B). batch_first: whether the caller
+    gave them the other way round, as the message then says them."""
+    if len(set(leads.values())) > 1:
+        order, axes = ("rows and steps (B, T)", -1) if batch_first else ("steps and rows (T, B)", 1)
+        each = ", ".join(f"{n} {lead[::axes]}" for n, lead in leads.items())
+        raise ShapeError(f"inputs have different numbers of {order}: {each}.")
 
 
 def check_given(layers: Layers, inputs: Mapping[str, Array]) -> None:
@@ -177,26 +185,34 @@ def check_states(layers: Layers, state: Any, rows: int | None, what: str) -> tup
     return tuple(arrays)
 
 
-def check_resets(resets: Any, steps: int, rows: int) -> Array | None:
-    """Resets as booleans [T, B]; None where there are none."""
+def check_resets(resets: Any, steps: int, rows: int, batch_first: bool = False) -> Array | None:
+    """Resets as booleans [T, B]; None where there are none. batch_first: whether the caller gave
+    them as [B, T], for messages."""
     if resets is None:
         return None
     array = as_resets(resets)
-    if array.shape != (steps, rows):
-        raise ShapeError(f"resets must have shape ({steps}, {rows}) = [T, B], got {array.shape}.")
+    check_resets_shape(array.shape, steps, rows, batch_first)
     return array if array.any() else None
 
 
+def check_resets_shape(shape: tuple[int, ...], steps: int, rows: int, batch_first: bool) -> None:
+    """Raises ShapeError unless resets have the shape [T, B]. batch_first: as of `check_resets`."""
+    if shape != (steps, rows):
+        form = f"({rows}, {steps}) = [B, T]" if batch_first else f"({steps}, {rows}) = [T, B]"
+        raise ShapeError(f"resets must have shape {form}, got {shape[::-1] if batch_first else shape}.")
+
+
 def check_rows(
-    layers: Layers, lengths: Any, resets: Any, steps: int, rows: int
+    layers: Layers, lengths: Any, resets: Any, steps: int, rows: int, batch_first: bool = False
 ) -> tuple[Array | None, dict[bool, Pieces | None]]:
     """Lengths as int64 [B] (None: every row takes all steps), and by direction (False forward, True
     reverse) the parts of rows that run alone, None where rows run as they are.
 
     layers: have the directions. lengths: [B] integers, None for all steps. resets: [T, B]
-    booleans, None for none. steps, rows: T and B. Raises ShapeError, DtypeError, ValueError.
+    booleans, None for none. steps, rows: T and B. batch_first: as of `check_resets`. Raises
+    ShapeError, DtypeError, ValueError.
     """
-    ends, restarts = check_lengths(lengths, steps, rows), check_resets(resets, steps, rows)
+    ends, restarts = check_lengths(lengths, steps, rows), check_resets(resets, steps, rows, batch_first)
     pieces: dict[bool, Pieces | None] = {}
     for reverse in {d.reverse for d in layers.directions}:
         split = restarts is not None or (reverse and ends is not None)

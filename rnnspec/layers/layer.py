@@ -7,7 +7,7 @@ the Stack's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -134,3 +134,15 @@ class Layer:
     def init(self, seed: int) -> dict[str, Array]:
         """Initial weights, as the spec's `init` says."""
         return self.weights(initialise(self.spec, self.sizes, seed, self.kernel.dtype))
+
+
+def shown_cells(layers: Sequence[Layer]) -> tuple[list[str], dict[str, str]]:
+    """What a repr tells of the cells of layers: their names, and the choices that are not the first
+    options. Where layers are of different cells, or choose differently, these stand by the names,
+    as "rnn phi=relu".
+    """
+    specs = [layer.spec for layer in layers]
+    chosen = [{n: c.chosen for n, c in s.choices.items() if c.chosen != c.options[0]} for s in specs]
+    if all((s.name, c) == (specs[0].name, chosen[0]) for s, c in zip(specs, chosen)):
+        return [s.name for s in specs], chosen[0]
+    return [" ".join([s.name, *(f"{n}={v}" for n, v in c.items())]) for s, c in zip(specs, chosen)], {}

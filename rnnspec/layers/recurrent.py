@@ -33,6 +33,7 @@ from rnnspec.layers.arguments import (
 from rnnspec.layers.attributes import Attributes
 from rnnspec.layers.backward import backward
 from rnnspec.layers.description import Cell
+from rnnspec.layers.layer import shown_cells
 from rnnspec.layers.runs import StackCall, StackRun, Window, pins_of
 from rnnspec.layers.stack import Stack
 from rnnspec.layers.stream import StackStream
@@ -123,7 +124,7 @@ class Recurrent(Attributes):
 
     def __repr__(self) -> str:
         layers = self.stack.description
-        names = [layer.spec.name for layer in layers.layers]
+        names, chosen = shown_cells(layers.layers)
         cells = repr(names[0]) if len(set(names)) == 1 else repr(names)
         more = {
             "num_layers": (layers.num_layers, 1 if len(set(names)) == 1 else len(names)),
@@ -131,6 +132,7 @@ class Recurrent(Attributes):
             "bidirectional": (len(layers.directions) == 2, False),
         }
         shown = "".join(f", {name}={value!r}" for name, (value, usual) in more.items() if value != usual)
+        shown += "".join(f", {name}={option!r}" for name, option in chosen.items())
         return f"Recurrent({cells}, {layers.input_size}, {layers.hidden_size}{shown}, dtype={str(layers.dtype)!r})"
 
     def __getstate__(self) -> dict[str, Any]:
@@ -267,7 +269,7 @@ class Recurrent(Attributes):
         total, rows = next(iter(inputs.values())).shape[:2]
         ends = check_lengths(as_lengths(lengths, single), total, rows)
         # all of them are checked here: a window would take its part of too many
-        restarts = check_resets(self._resets(resets, single), total, rows)
+        restarts = check_resets(self._resets(resets, single), total, rows, self.batch_first and not single)
         first = None  # the seed of the first window
         with Pins(inputs.values()):
             for start in range(0, total, steps):
@@ -361,8 +363,9 @@ class Recurrent(Attributes):
         rows = next(iter(inputs.values())).shape[1] if inputs else 0
         before, counts = check_carried(layers, state, None if single else rows)
         restarts, weights = self._resets(resets, single), self.stack.weights(self.weights)
-        steps, rows = check_inputs(layers, inputs)
-        ends, pieces = check_rows(layers, as_lengths(lengths, single), restarts, steps, rows)
+        swapped = self.batch_first and not single
+        steps, rows = check_inputs(layers, inputs, swapped)
+        ends, pieces = check_rows(layers, as_lengths(lengths, single), restarts, steps, rows, swapped)
         numbers = seeds(seed)
         drawn, pins = numbers if training else None, pins_of(weights, inputs, before)
         return StackCall(weights, inputs, before, ends, pieces, steps, rows, drawn, counts, pins), single

@@ -344,6 +344,20 @@ def test_an_adapter_that_raises_is_shown_where(pack, capsys):
     assert lines[0].startswith("Traceback") and "1 / 0" in "".join(lines) and lines[-1].startswith("ZeroDivisionError")
 
 
+def test_what_fails_alike_in_all_cases_is_told_once(pack, capsys):
+    Path("my.py").write_text(STEP + "\n\ndef untried(case):\n    raise NotImplementedError('only on Sundays')\n")
+    assert main(["verify", str(pack), "--adapter", "my:fails"]) == 1
+    out = capsys.readouterr().out
+    assert out.count("KeyError: 'V'") == out.count("the adapter raised RuntimeError: no such") == 1
+    assert out.count("          the same as in plain (float32)\n") == 2 * len(PLANS) - 1
+    path = {"PYTHONPATH": os.pathsep.join([os.getcwd(), str(Path(rnnspec.__file__).parents[1])])}
+    for adapter, line in (("fails", "FAILED    plain"), ("untried", "not tried plain")):
+        command = [sys.executable, str(pack / "runner.py"), f"my:{adapter}"]
+        said = subprocess.run(command, capture_output=True, text=True, env=os.environ | path).stdout
+        assert said.startswith(f"{line}\n          ") and "0.0e+00" not in said  # which nothing was compared for
+        assert said.count("the same as in plain (float64)") == (len(PLANS) - 1) * (adapter == "fails")
+
+
 def test_a_long_traceback_is_cut(pack):
     def deep(case, n=50):
         return deep(case, n - 1) if n else case["nothing"]

@@ -202,6 +202,10 @@ def test_any_cell_with_its_own_names_and_several_inputs():
     for wrong in (inputs["x"], {"x": inputs["x"]}, (inputs["x"],) * 2):
         with pytest.raises(ShapeError, match="dict or a tuple of 3 tensors"):
             layer(wrong)
+    with pytest.raises(ShapeError, match=r"rows and steps \(B, T\): x \(2, 5\), z \(2, 5\), m \(5, 2\)"):
+        layer({**inputs, "m": inputs["m"].mT})
+    with pytest.raises(ShapeError, match=r"\(2, 5\) = \[B, T\], got \(5, 2\)"):
+        layer(inputs, resets=torch.zeros(5, 2, dtype=torch.bool))
     with pytest.raises(UnsupportedError, match="padded"):
         layer(pack_padded_sequence(inputs["x"], [5, 2], batch_first=True))
 

@@ -318,6 +318,14 @@ def test_a_cell_in_programs():
     assert "Cell" in repr(one) and "'gru', 4, 4" in repr(one)
 
 
+def test_the_repr_tells_what_was_chosen():
+    assert repr(Cell("rnn", 4, 5, phi="relu")) == "Cell('rnn', 4, 5, phi='relu')"
+    assert repr(Cell("rnn", 4, 5, phi="tanh")) == "Cell('rnn', 4, 5)"
+    assert repr(Recurrent("rnn", 4, 5, nonlinearity="relu")) == "Recurrent('rnn', 4, 5, phi='relu')"
+    both = [rnnspec.load("rnn", phi="relu"), "rnn"]
+    assert repr(Recurrent(both, 4, 5)) == "Recurrent(['rnn phi=relu', 'rnn'], 4, 5)"
+
+
 def test_what_a_cell_refuses():
     one = Cell("lstm", 4, 4)
     for call, error, words in (

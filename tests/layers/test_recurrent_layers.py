@@ -175,6 +175,28 @@ def test_every_layer_reads_the_inputs_after_the_first():
         layer({"x": X, "m": m[:4]})
 
 
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_what_does_not_fit_is_told_with_the_axes_as_they_were_given(batch_first):
+    layer = Recurrent(spec_of(TWO_INPUTS), 3, 4, dtype="float64", batch_first=batch_first)
+    axes, resets = ("rows and steps (B, T)", "[B, T]") if batch_first else ("steps and rows (T, B)", "[T, B]")
+    with pytest.raises(ShapeError, match=re.escape(f"numbers of {axes}: x (6, 2), m (2, 6)")):
+        layer((np.ones((6, 2, 3)), np.ones((2, 6))))
+    both, wrong = (np.ones((6, 2, 3)), np.ones((6, 2))), np.zeros((2, 6), bool)
+    for call in (lambda: layer(both, resets=wrong), lambda: next(layer.windows(both, 1, resets=wrong))):
+        with pytest.raises(ShapeError, match=re.escape(f"(6, 2) = {resets}, got (2, 6)")):
+            call()
+    with pytest.raises(ShapeError, match=re.escape("numbers of steps and rows (T, B): x (6, 1), m (2, 1)")):
+        layer((np.ones((6, 3)), np.ones(2)))
+
+
+def test_the_repr_tells_what_was_chosen():
+    relu, tanh = rnnspec.load("rnn", phi="relu"), rnnspec.load("rnn", phi="tanh")
+    assert repr(Recurrent("rnn", 4, 5, phi="tanh")) == "Recurrent('rnn', 4, 5, dtype='float32')"
+    assert repr(Recurrent("rnn", 4, 5, phi="relu")) == "Recurrent('rnn', 4, 5, phi='relu', dtype='float32')"
+    assert repr(Recurrent(relu, 4, 5, 2)) == "Recurrent('rnn', 4, 5, num_layers=2, phi='relu', dtype='float32')"
+    assert repr(Recurrent([relu, tanh], 4, 5)) == "Recurrent(['rnn phi=relu', 'rnn'], 4, 5, dtype='float32')"
+
+
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_a_layer_above_may_read_the_first_input_of_all_too(bidirectional):
     """Its gradient is the sum of both: that of the layer above was lost."""

@@ -105,6 +105,23 @@ def test_a_value_is_drawn_once() -> None:
     assert marks["x[t]"].kind == "input" and marks["u_0"].text == ("=",)
 
 
+@pytest.mark.parametrize(
+    ("value", "sign"),
+    [("r*r", "×"), ("r+r", "+"), ("r-r", "−"), ("r/r", "÷"), ("r*r + r*r*r", "+"), ("dot(r, r)", "dot")],
+)
+def test_a_value_that_is_read_twice_has_two_arrows(value: str, sign: str) -> None:
+    """r * r was a circle with one line, like a function of one value."""
+    equations = f"r[t] = tanh(u * x[t])\nh[t] = {value.replace('r', 'r[t]')}"
+    states = "{h: []}" if "dot" in value else "{h: [D]}"
+    spec = loads(cell(equations, inputs="{x: [D]}", states=states, parameters="{u: [D]}"))
+    marks = step(spec)
+    assert marks["h"].text == (sign,)
+    assert all(len(mark.reads) == 2 for mark in marks.values() if mark.text in (("×",), (sign,)) and mark.name != "r")
+    placed(marks)
+    assert len(marks["h"].reads) == 2
+    check_picture(svg(spec))
+
+
 def test_the_command_writes_the_picture(tmp_path, capsys):
     file = tmp_path / "lstm.svg"
     assert main(["show", "lstm", "--svg", str(file)]) == 0 and file.read_text() == svg(load("lstm"))

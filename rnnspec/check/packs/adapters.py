@@ -99,42 +99,51 @@ def _by_jax(step, case):
 
 def torch_module(make, layout):
     """An adapter of a module with the call of torch.nn.LSTM, GRU or RNN: make(sizes) -> module of
-    one layer and direction; layout: how the pack names it."""
+    one layer and direction, of sizes["D"] inputs and sizes["H"] units; layout: how the pack names
+    it. Where a case gives no states the module is called without, and once more with zeros for
+    their gradients."""
 
     def adapter(case):
-        import torch
-        from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
-
         if (case.get("lengths", np.ones(1)) == 0).any():
             raise NotImplementedError("PyTorch refuses rows of no steps")
         if len(part(case, "inputs")) != 1:
             raise NotImplementedError("a recurrent module of PyTorch reads one input")
-        module = make(case["sizes"]).to(getattr(torch, case["dtype"]))
-        module.load_state_dict({f"{n}_l0": torch.tensor(a) for n, a in part(case, f"packed/{layout}").items()})
-        ((x_name, x),) = ((n, torch.tensor(a, requires_grad=True)) for n, a in part(case, "inputs").items())
-        given = {n: torch.tensor(a, requires_grad=True) for n, a in part(case, "states").items()}
-        start = tuple(s[None] for s in given.values()) if given else None
-        sequence = (
-            pack_padded_sequence(x, torch.tensor(case["lengths"]), enforce_sorted=False) if "lengths" in case else x
-        )
-        y, last = module(sequence, start[0] if start and len(start) == 1 else start)
-        y = pad_packed_sequence(y, total_length=len(x))[0] if "lengths" in case else y
-        final = dict(zip(part(case, "d_final"), (s[0] for s in (last if isinstance(last, tuple) else (last,)))))
-        output, dy = next(iter(part(case, "d_outputs").items()))
-        loss = (y * torch.tensor(dy)).sum() + sum(
-            (final[n] * torch.tensor(d)).sum() for n, d in part(case, "d_final").items()
-        )
-        loss.backward()
-        found = {
-            f"outputs/{output}": y,
-            f"gradients/inputs/{x_name}": x.grad,
-            **{f"final/{n}": a for n, a in final.items()},
-        }
-        found.update({f"gradients/{layout}/{n.removesuffix('_l0')}": p.grad for n, p in module.named_parameters()})
-        found.update({f"gradients/states/{n}": a.grad for n, a in given.items()})
-        return {n: a.detach().numpy() for n, a in found.items()}
+        given = part(case, "states")
+        found = _by_torch(make, layout, case, given)
+        if not given:
+            of_zeros = _by_torch(make, layout, case, states_of(case))
+            found |= {n: a for n, a in of_zeros.items() if n.startswith("gradients/states/")}
+        return found
 
     return adapter
+
+
+def _by_torch(make, layout, case, states):
+    import torch
+    from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+    module = make(case["sizes"]).to(getattr(torch, case["dtype"]))
+    module.load_state_dict({f"{n}_l0": torch.tensor(a) for n, a in part(case, f"packed/{layout}").items()})
+    ((x_name, x),) = ((n, torch.tensor(a, requires_grad=True)) for n, a in part(case, "inputs").items())
+    given = {n: torch.tensor(a, requires_grad=True) for n, a in states.items()}
+    start = tuple(s[None] for s in given.values()) if given else None
+    sequence = pack_padded_sequence(x, torch.tensor(case["lengths"]), enforce_sorted=False) if "lengths" in case else x
+    y, last = module(sequence, start[0] if start and len(start) == 1 else start)
+    y = pad_packed_sequence(y, total_length=len(x))[0] if "lengths" in case else y
+    final = dict(zip(part(case, "d_final"), (s[0] for s in (last if isinstance(last, tuple) else (last,)))))
+    output, dy = next(iter(part(case, "d_outputs").items()))
+    loss = (y * torch.tensor(dy)).sum() + sum(
+        (final[n] * torch.tensor(d)).sum() for n, d in part(case, "d_final").items()
+    )
+    loss.backward()
+    found = {
+        f"outputs/{output}": y,
+        f"gradients/inputs/{x_name}": x.grad,
+        **{f"final/{n}": a for n, a in final.items()},
+    }
+    found.update({f"gradients/{layout}/{n.removesuffix('_l0')}": p.grad for n, p in module.named_parameters()})
+    found.update({f"gradients/states/{n}": a.grad for n, a in given.items()})
+    return {n: a.detach().numpy() for n, a in found.items()}
 
 
 def keras_layer(make, layout):

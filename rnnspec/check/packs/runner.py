@@ -159,6 +159,15 @@ def trace(error):
     return "\n".join(lines if len(lines) <= TRACED else ["...", *lines[-TRACED:]])
 
 
+def reasons(result, told):
+    """The lines of what is wrong in a result. Of an adapter that fails alike in many cases they are
+    given once: told, a dict, has where, and gets what is new."""
+    lines = [line for text in (*result["wrong"], result["traceback"]) for line in text.splitlines()]
+    where = f"{result['case']} ({result['dtype']})"
+    first = told.setdefault(tuple(lines), where)
+    return lines if first == where or len(lines) < 2 or result["largest"] is not None else [f"the same as in {first}"]
+
+
 def run(folder, adapter, dtype, text=text_of, arrays=arrays_of, require=()):
     """A dict for every case: "status" ok, FAILED or not tried, "largest" difference, "wrong": what
     differs, "absent": what was not given, "traceback": the last lines, of an adapter that raised.
@@ -203,6 +212,7 @@ if __name__ == "__main__":
     parser.add_argument("--dtype", default="float64", choices=["float32", "float64"])
     parser.add_argument("--require", default="", metavar="KIND,...", help=f"of {', '.join(KINDS)}")
     args, results = parser.parse_args(), []
+    told: dict = {}
     try:
         require = required(args.require)
     except ValueError as error:
@@ -214,10 +224,9 @@ if __name__ == "__main__":
     try:
         for result in run(Path(__file__).parent, adapter, args.dtype, require=require):
             results.append(result)
-            line = (
-                f"{result['status']:<10}{result['case']:<16}{result['largest'] or 0:.1e}  {'; '.join(result['wrong'])}"
-            )
-            print(visible("\n          ".join([line, *result["traceback"].splitlines()])))
+            largest = "" if result["largest"] is None else f"{result['largest']:.1e}"
+            line = f"{result['status']:<10}{result['case']:<16}{largest}".rstrip()
+            print(visible("\n          ".join([line, *reasons(result, told)])))
     except Exception as error:  # those of an adapter are results
         parser.error(visible(f"this pack is damaged: {type(error).__name__}: {error}"))
     if note := untried(results):

@@ -196,8 +196,19 @@ class _Work:
             flows = [self.drawn(f) if several or f.weighed else f for f in flows]
         else:
             flows = [self.drawn(f) for f in flows]
-        reads = {key: line for f in flows for key, line in f.reads}
-        return self.add(Mark("operation", (sign,), "", self.edge([e for f in flows for e in f.edge]), reads))
+        return self.add(
+            Mark("operation", (sign,), "", self.edge([e for f in flows for e in f.edge]), self.reads(flows))
+        )
+
+    def reads(self, flows: Sequence[Flow]) -> dict[str, Line]:
+        """The lines of flows into one mark: a value that is read more than once has a line for each
+        time, or r * r would look like a function of one value."""
+        reads: dict[str, Line] = {}
+        for flow in flows:
+            for key, line in dict(flow.reads).items():
+                again = key in reads and line != "once"
+                reads[self.add(Mark("", reads={key: line})).reads[0][0] if again else key] = line
+        return reads
 
     def gate(self, expr: Expr, function: str, inner: Flow) -> Flow:
         if not inner.flows:
@@ -216,8 +227,8 @@ class _Work:
         flows = [self.flow(a) for a in children(expr)]
         if not any(f.flows for f in flows):
             return self.constant(expr, flows)
-        reads = {key: line for f in flows for key, line in f.reads}
-        return self.add(Mark("operation", (function,), "", self.edge([e for f in flows for e in f.edge]), reads))
+        edge = self.edge([e for f in flows for e in f.edge])
+        return self.add(Mark("operation", (function,), "", edge, self.reads(flows)))
 
     def constant(self, expr: Expr, parts: Sequence[Flow]) -> Flow:
         """What no value flows into: a text at the edge."""
