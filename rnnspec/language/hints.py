@@ -106,8 +106,8 @@ def hints(spec: Spec) -> Iterator[Problem]:
 
 
 def _unread(spec: Spec) -> Iterator[Problem]:
-    """Equations whose value is no state and no output, and that no equation reads: most often a name
-    that was mistyped, or one that was meant to replace another."""
+    """Equations whose value is no state and no output, and that no equation reads: most often a
+    name that was mistyped, or one that was meant to replace another."""
     read = {*spec.outputs, *spec.states}.union(*(names_in(equation.value) for equation in spec.equations))
     for equation in spec.equations:
         if equation.target not in read:
