@@ -47,6 +47,8 @@ def _draw(args: argparse.Namespace, cell: str) -> int:
     from rnnspec.storage import atomic
 
     path = Path(args.svg)
+    if path.is_dir():
+        raise RnnspecError(f"'{path}': it is a folder, and a file was to be written: give FILE.svg.")
     if path.suffix.lower() != ".svg":
         raise RnnspecError(f"--svg writes SVG, and '{path}' does not end with .svg: give FILE.svg.")
     if not path.absolute().parent.is_dir():

@@ -245,7 +245,8 @@ def test_H74_windows_of_rows_that_end_and_restart_anywhere(batch_first):
     assert [w.steps for w in layer.windows(x[0], 8)] == ([slice(0, 8), slice(8, 11)] if batch_first else [slice(0, 4)])
     with pytest.raises(ValueError, match="at least 1"):
         next(layer.windows(x, 0))
-    with pytest.raises(ShapeError, match=r"resets must have shape \(11, 4\) = \[T, B\], got \(12, 4\)"):
+    said = r"\(4, 11\) = \[B, T\], got \(4, 12\)" if batch_first else r"\(11, 4\) = \[T, B\], got \(12, 4\)"
+    with pytest.raises(ShapeError, match=f"resets must have shape {said}"):
         next(layer.windows(x, 4, resets=np.zeros((4, 12) if batch_first else (12, 4), bool)))
     with pytest.raises(ValueError, match="runs forwards"):
         next(linear().windows(np.ones((3, 1, 1)), 2))

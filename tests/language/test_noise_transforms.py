@@ -222,7 +222,7 @@ def test_choices_and_constants_stay_those_of_the_file():
     assert "h_new[t] = relu(W @ x[t] + U @ h[t-1] + b)" in [e.text for e in made.equations]
     with pytest.raises(RnnspecError, match="has no choice or constant 'alpha'"):
         loads(text, alpha=0.1)
-    assert "apply" not in made.notes and made.name == "made" and made.title == load("rnn").title
+    assert "apply" not in made.notes and made.name == "made" and made.title == "after rnn"
 
 
 def test_what_is_extended_keeps_what_it_applies(tmp_path):
