@@ -9,18 +9,16 @@ Ctrl-C; 141 the reader of a pipe went away.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import io
 import os
 import sys
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
 from rnnspec.commands import check_arguments, completion, export_arguments, probe_arguments, train_arguments
 from rnnspec.commands.arguments import choice, natural, positive
-from rnnspec.commands.output import say
+from rnnspec.commands.output import hints_alone, say
 from rnnspec.commands.parser import Parser
 from rnnspec.errors import RnnspecError
 from rnnspec.show.drawing import VIEWS
@@ -50,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if args.command is None:
             parser.print_help()
-        with _hints_alone():
+        with hints_alone():
             code = run(args) if args.command else 0
         sys.stdout.flush()
         return code
@@ -70,21 +68,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (RnnspecError, OSError) as error:
         say(f"rnnspec {args.command}: {error}", error=True)
         return 2
-
-
-@contextlib.contextmanager
-def _hints_alone() -> Iterator[None]:
-    """Hints at a spec without the line of ours that read it; other warnings as they are."""
-    before = warnings.formatwarning
-
-    def as_text(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> str:
-        return f"hint: {message}\n" if category.__name__ == "SpecHint" else before(message, category, *place, **more)
-
-    warnings.formatwarning = as_text
-    try:
-        yield
-    finally:
-        warnings.formatwarning = before
 
 
 def make_parser() -> Parser:

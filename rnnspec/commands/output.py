@@ -3,8 +3,11 @@ nothing that would control a terminal goes out."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from rnnspec.errors import visible
 
@@ -28,3 +31,20 @@ def say_marked(text: str, styles: Mapping[str, str]) -> None:
     for word, style in styles.items():
         shown.highlight_regex(rf"\b{word}\b", style)
     get_console().print(shown, soft_wrap=True)  # the one on which a bar is drawn, so that it stands above it
+
+
+@contextlib.contextmanager
+def hints_alone() -> Iterator[None]:
+    """Hints at a spec without the line of ours that read it; other warnings as they are."""
+    before = warnings.formatwarning
+
+    def as_text(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> str:
+        from rnnspec.language.hints import SpecHint
+
+        return f"hint: {message}\n" if issubclass(category, SpecHint) else before(message, category, *place, **more)
+
+    warnings.formatwarning = as_text
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before

@@ -12,7 +12,7 @@ from numpy import ndarray as Array
 from rnnspec.backends.c.words import KEYWORDS
 from rnnspec.export.parts import Model, cell_part, layer_parts
 from rnnspec.export.selftest import selftest
-from rnnspec.export.text import Program
+from rnnspec.export.text import CProgram
 from rnnspec.language.spec import Spec
 from rnnspec.layers.recurrent import Recurrent
 from rnnspec.storage import atomic
@@ -35,7 +35,7 @@ class CSource:
 
     def selftest(self, seed: int = 0) -> str:
         """The text of a program that checks this one where it runs; see rnnspec.export.selftest."""
-        return selftest(Program(self.name, self.model), seed)
+        return selftest(CProgram(self.name, self.model), seed)
 
     def write(self, folder: str | Path = ".", selftest: bool = False) -> tuple[Path, ...]:
         """Writes NAME.c and NAME.h, and with `selftest` NAME_selftest.c, and returns their paths.
@@ -81,7 +81,7 @@ def c(
 
 def program(name: str, model: Model) -> CSource:
     """The texts of a model."""
-    made = Program(name, model)
+    made = CProgram(name, model)
     return CSource(name, "\n".join(made.source()) + "\n", "\n".join(made.header()), model)
 
 

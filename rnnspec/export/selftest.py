@@ -15,7 +15,7 @@ from rnnspec.check.properties.conditioning import rounding_spread
 from rnnspec.check.sampling import NoSampleError
 from rnnspec.check.tolerances import FREEDOM, KERNEL
 from rnnspec.export.parts import Model
-from rnnspec.export.text import PER_LINE, Program
+from rnnspec.export.text import PER_LINE, CProgram
 
 STEPS, DRAWS = 24, 40
 
@@ -31,7 +31,7 @@ class Case:
     allowed: Mapping[str, float]
 
 
-def selftest(program: Program, seed: int = 0) -> str:
+def selftest(program: CProgram, seed: int = 0) -> str:
     """The text of NAME_selftest.c: it runs NAME over some steps, prints the largest error of every
     output, and returns 1 if one is above what the tolerance of the kernels allows, else 0.
 
@@ -40,7 +40,7 @@ def selftest(program: Program, seed: int = 0) -> str:
     return "\n".join(_text(program, case_of(program, seed))) + "\n"
 
 
-def case_of(program: Program, seed: int) -> Case:
+def case_of(program: CProgram, seed: int) -> Case:
     """Inputs for which rounding alone stays below the tolerance."""
     model, dtype = program.model, program.real.name
     for attempt in range(DRAWS):
@@ -77,7 +77,7 @@ def run(model: Model, symbols: Array | None, inputs: Mapping[str, Array], number
     return {n: np.asarray(a).reshape(STEPS, -1) for n, a in outputs.items()}
 
 
-def _text(program: Program, case: Case) -> Iterator[str]:
+def _text(program: CProgram, case: Case) -> Iterator[str]:
     name, word = program.name, program.real.word
     yield f"/* Checks {name}.c: {STEPS} steps beside what the equations give in float64. */"
     yield from (f'#include "{name}.h"', "", "#include <math.h>", "#include <stdio.h>", "")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from abc import ABC
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -87,11 +87,15 @@ class Text(Lines, ABC):
         on."""
         return self.name(f"value {name} {item}", f"{name}_{item}") if item else self.name(f"value {name}")
 
+    def expressions(self, names: Mapping[str, str]) -> KernelWriter:
+        """The writer of expressions over values with these identifiers."""
+        return self.writer(names)
+
     def compute(self, nodes: Iterable[str], item: str = "") -> None:
         """Writes pointwise nodes, one equation a line; the values that they read have been read."""
         if item not in self.values:
             self.values[item] = {n: self.value(n, item) for n in self.graph.nodes}
-        writer = self.writer(self.values[item])
+        writer = self.expressions(self.values[item])
         for name in nodes:
             node = self.graph.nodes[name]
             assert isinstance(node, Pointwise)

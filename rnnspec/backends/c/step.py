@@ -27,9 +27,8 @@ class Step:
     """A step of a cell in C. body: the lines of the function. panels: the matrices it reads;
     vectors: parameter -> (identifier, numbers) of those that it reads element by element. states,
     inputs, outputs: name -> (identifier, numbers); scratch: identifier -> numbers. functions: the
-    primitives that are called. counts: whether the step's number is read."""
+    primitives that are called."""
 
-    name: str
     real: Real
     body: tuple[str, ...]
     panels: tuple[PackedPanel, ...]
@@ -39,7 +38,6 @@ class Step:
     outputs: Mapping[str, tuple[str, int]]
     scratch: Mapping[str, int]
     functions: frozenset[str]
-    counts: bool
 
 
 def step(program: Program, dtype: str, sizes: Mapping[str, int], noise: Collection[str] = ()) -> Step:
@@ -73,9 +71,7 @@ def step(program: Program, dtype: str, sizes: Mapping[str, int], noise: Collecti
         for n in text.graph.nodes
         if n in text.lasting
     }
-    reads = {node.kind for node in text.graph.nodes.values() if isinstance(node, Read)}
     return Step(
-        program.name,
         text.real,
         tuple(text.lines),
         tuple(text.panels),
@@ -85,7 +81,6 @@ def step(program: Program, dtype: str, sizes: Mapping[str, int], noise: Collecti
         outputs,
         scratch,
         frozenset(text.functions),
-        "step" in reads,
     )
 
 
@@ -178,9 +173,7 @@ def _pointwise(text: CText, stage: Stage) -> None:
             if any(name in taken(graph.nodes[n]) for n in nodes):
                 text.line(f"const real {text.value(name)} = {text.element(name, 'i')};")
         for name in nodes:
-            node = graph.nodes[name]
-            for line in text.equation(name, node.expr, node_text(node)):  # type: ignore[union-attr]
-                text.line(line)
+            text.compute([name])
             if name in text.lasting:
                 text.line(f"{text.array(name)}[{'0' if text.count(name) == 1 else 'i'}] = {text.value(name)};")
     text.line("}")

@@ -50,7 +50,6 @@ class CText(Text):
     arrays."""
 
     words = frozenset({*KEYWORDS, *MACROS, *OURS, *NAMES.values()})
-    writer = CWriter  # type: ignore[assignment]
 
     real: Real
     sizes: Mapping[str, int]
@@ -99,11 +98,8 @@ class CText(Text):
             return self.real.constant(self.number(node.source))
         return f"{self.array(name)}[{'0' if self.count(name) == 1 else index}]"
 
-    def loop(self, size: int, header: str = "i") -> str:
-        return f"for (int {header} = 0; {header} < {size}; {header}++) {{"
+    def loop(self, size: int, index: str = "i") -> str:
+        return f"for (int {index} = 0; {index} < {size}; {index}++) {{"
 
-    def equation(self, name: str, expr: object, comment: str) -> list[str]:
-        writer = CWriter({n: self.value(n) for n in self.graph.nodes}, self.real)
-        lines = writer.assign(self.value(name), expr, comment.replace("*/", "* /"))
-        self.functions |= writer.used
-        return lines
+    def expressions(self, names: Mapping[str, str]) -> CWriter:
+        return CWriter(names, self.real, self.functions)

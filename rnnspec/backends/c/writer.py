@@ -11,15 +11,14 @@ from rnnspec.symbolic.operations import Value
 
 
 class CWriter(KernelWriter):
-    """used: the primitives that the texts so far call."""
+    """used: gets the primitives that the texts call."""
 
     infix = {**KernelWriter.infix, "both": "&&", "either": "||"}
     inverse = "!"
 
-    def __init__(self, names: Mapping[str, str], real: Real):
+    def __init__(self, names: Mapping[str, str], real: Real, used: set[str]):
         super().__init__(names)
-        self.real = real
-        self.used: set[str] = set()
+        self.real, self.used = real, used
 
     def number(self, value: Value) -> str:
         text = self.real.constant(float(value))
@@ -42,4 +41,4 @@ class CWriter(KernelWriter):
         return f"({condition} ? {yes} : {no})"
 
     def assignment(self, target: str, text: str, comment: str) -> str:
-        return f"const real {target} = {text};" + (f"  /* {comment} */" if comment else "")
+        return f"const real {target} = {text};" + (f"  /* {comment.replace('*/', '* /')} */" if comment else "")

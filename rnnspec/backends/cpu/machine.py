@@ -40,6 +40,11 @@ ALL, WHERE_A, WHERE_B = 0, 1, 2
 JOB = 14
 
 
+def descriptor_fields(operands: int) -> int:
+    """How many fields the descriptor of a panel has (runtime/products.py says which)."""
+    return 48 + 4 * operands
+
+
 @cache
 def host() -> Processor:
     """The processor that `cpu()` names: this machine's."""

@@ -7,14 +7,10 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from rnnspec.backends.cpu.emit.emission import Emission, Target, bias_field
+from rnnspec.backends.cpu.machine import descriptor_fields
 from rnnspec.lowering.program import Accumulation, Panel, Stage
 from rnnspec.lowering.signature import bias_sources, panel_signature
 from rnnspec.symbolic.graph import size_of
-
-
-def descriptor_fields(operands: int) -> int:
-    """How many fields a panel's descriptor has."""
-    return 48 + 4 * operands
 
 
 def split(stage: Stage, target: Target) -> tuple[list[Panel], int]:

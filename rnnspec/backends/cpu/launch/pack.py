@@ -92,8 +92,7 @@ def _panels(
     code: CpuCode, sizes: Mapping[str, int], columns: int, arena: Arena
 ) -> tuple[dict[str, int], dict[str, int], list[Job]]:
     """Places for all panels, what is to be told of each, and the matrices in them. Panels of the
-    same
-    matrices are packed once: a step's, and those of its directions."""
+    same matrices are packed once: a step's, and those of its directions."""
     layout, item, lanes = code.layout, code.dtype.itemsize, code.layout["lanes"]
     named, counts, jobs, known = dict[str, int](), dict[str, int](), list[Job](), dict[str, int]()
     for number, panel in enumerate(layout["panels"]):

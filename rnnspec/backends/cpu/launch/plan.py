@@ -14,6 +14,7 @@ from rnnspec.backends.cpu.launch.code import CpuCode
 from rnnspec.backends.cpu.launch.memory import Arena, Memory, address, padded
 from rnnspec.backends.cpu.launch.pool import yield_address
 from rnnspec.backends.cpu.launch.rows import Block, columned
+from rnnspec.backends.cpu.machine import descriptor_fields
 from rnnspec.language.sizes import evaluate_size, full_shape
 
 BARRIER_BYTES = 192  # three cache lines, see `wait` in simd.py
@@ -194,7 +195,9 @@ def _own(own: CpuCode, columns: int) -> Region:
     """Memory of one part: descriptors, and scratch of the outer products."""
     arena = Arena()
     places = {
-        f"fields {number}": arena.add((48 + 4 * len(panel["operands"])) * (columns if panel.get("by_column") else 1), 8)
+        f"fields {number}": arena.add(
+            descriptor_fields(len(panel["operands"])) * (columns if panel.get("by_column") else 1), 8
+        )
         for number, panel in enumerate(own.layout["panels"])
     }
     if own.layout["gradients"]:
