@@ -21,6 +21,7 @@ H",) a sum of sizes."""
 
 
 STEP = "t"
+"""The step's number: in equations, and among the states of a cell that counts its steps."""
 TANGENT = "tangent of "
 
 
@@ -28,9 +29,6 @@ def tangent_of(name: str) -> str:
     """The name under which the direction of an input, state, parameter or output goes in and out of
     a cell's tangent."""
     return f"{TANGENT}{name}"
-
-
-"""The step's number: in equations, and among the states of a cell that counts its steps."""
 
 
 Default = float | None
