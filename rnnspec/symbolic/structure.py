@@ -7,8 +7,7 @@ zeros.
 
 Each node's derivative by a state is a sum of two parts. The first has only elements whose indices
 are equal along some axes: along all of them it is a diagonal. The second goes through some nodes,
-in
-whose place it would be a product of two thin matrices: its rank is at most their sizes together.
+in whose place it would be a product of two thin matrices: its rank is at most their sizes together.
 """
 
 from __future__ import annotations
