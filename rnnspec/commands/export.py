@@ -47,7 +47,7 @@ def _cell(args: argparse.Namespace, folder: Path) -> list[Path]:
     )
     if args.weights:
         layer.load(args.weights)
-    return list(c(layer, name=args.name or "").write(folder, args.selftest))
+    return list(c(layer, name=args.name or "", apart=args.apart).write(folder, args.selftest))
 
 
 def _run(args: argparse.Namespace, folder: Path) -> list[Path]:
@@ -60,13 +60,11 @@ def _run(args: argparse.Namespace, folder: Path) -> list[Path]:
     from rnnspec.train.data import Vocabulary
 
     trained, model = run_model(args.cell)
-    source: CSource = program(args.name or trained.spec.name, model)
+    source: CSource = program(args.name or trained.spec.name, model, args.apart)
     vocabulary = trained.vocabulary
     extra = {}
     if isinstance(vocabulary, Vocabulary):
-        classes = next(iter(model.parts[-1].made.outputs.values()))[1]
-        word = model.parts[0].made.real.word
-        extra[f"{source.name}_main.c"] = text_main(source.name, vocabulary, classes, word)
+        extra[f"{source.name}_main.c"] = text_main(source.program, vocabulary)
     written = list(source.write(folder, args.selftest))
     for file, text in extra.items():
         atomic.write(folder / file, text.encode())

@@ -24,6 +24,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--selftest", action="store_true", help="beside it NAME_selftest.c, which checks it where it runs"
     )
+    parser.add_argument(
+        "--apart",
+        action="store_true",
+        help="weights in a file of their own, NAME.weights, which NAME_init is given, not in the source",
+    )
     group = parser.add_argument_group("of a cell; a run has its own")
     group.add_argument("--hidden", type=count, metavar="H", help="units (32)")
     group.add_argument("--inputs", type=count, metavar="D", help="features of the input (16)")

@@ -23,28 +23,40 @@ NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 @dataclass(frozen=True, repr=False)
 class CSource:
     """What was written. name: of the functions and of the files; source, header: the texts; model:
-    what they are made of."""
+    what they are made of; apart: whether the weights are in NAME.weights instead of the source."""
 
     name: str
     source: str
     header: str
     model: Model
+    apart: bool = False
 
     def __repr__(self) -> str:
         return f"CSource({self.name!r}: {self.model.title}, {len(self.source)} letters)"
 
     def selftest(self, seed: int = 0) -> str:
         """The text of a program that checks this one where it runs; see rnnspec.export.selftest."""
-        return selftest(CProgram(self.name, self.model), seed)
+        return selftest(self.program, seed)
+
+    @property
+    def program(self) -> CProgram:
+        return CProgram(self.name, self.model, self.apart)
+
+    def weights(self) -> bytes:
+        """The bytes of a file of the weights, which NAME_init of this source reads, whether or not
+        it has weights of its own."""
+        return self.program.weights()
 
     def write(self, folder: str | Path = ".", selftest: bool = False) -> tuple[Path, ...]:
-        """Writes NAME.c and NAME.h, and with `selftest` NAME_selftest.c, and returns their paths.
-        Raises OSError, and what `selftest` raises, before anything is written."""
-        texts = {f"{self.name}.c": self.source, f"{self.name}.h": self.header}
-        texts |= {f"{self.name}_selftest.c": self.selftest()} if selftest else {}
-        for file, text in texts.items():
-            atomic.write(Path(folder) / file, text.encode())
-        return tuple(Path(folder) / file for file in texts)
+        """Writes NAME.c and NAME.h, NAME.weights if the weights are apart, and with `selftest`
+        NAME_selftest.c, and returns their paths. Raises OSError, and what `selftest` raises, before
+        anything is written."""
+        files = {f"{self.name}.c": self.source.encode(), f"{self.name}.h": self.header.encode()}
+        files |= {f"{self.name}_selftest.c": self.selftest().encode()} if selftest else {}
+        files |= {f"{self.name}.weights": self.weights()} if self.apart else {}
+        for file, data in files.items():
+            atomic.write(Path(folder) / file, data)
+        return tuple(Path(folder) / file for file in files)
 
 
 def c(
@@ -54,15 +66,19 @@ def c(
     sizes: Mapping[str, int] | None = None,
     dtype: str = "float32",
     name: str = "",
+    apart: bool = False,
 ) -> CSource:
     """One step of a cell, or of the layers of a `Recurrent`, as a file of C99 and its header.
 
     cell: a Spec with `params` (name -> array of its shape) and `sizes` (the number of every size),
     or a layer with its weights as they are now, which brings sizes and dtype. dtype: "float32" or
-    "float64", of all numbers there. name: of the functions, the cell's if not given.
+    "float64", of all numbers there. name: of the functions, the cell's if not given. apart: the
+    weights in a file of their own, NAME.weights, instead of in the source.
 
     The file needs no library but libm, allocates nothing and keeps nothing outside of NAME, a
-    struct of fixed size: `NAME_init(s, NULL)` begins, `NAME_step(s, x, ..., h)` makes one step of
+    struct of fixed size: `NAME_init(s, NULL, 0)` begins, with the weights in the source, and
+    `NAME_init(s, file, bytes)` with the bytes of a file of weights, which it looks at before any is
+    used and reads where they are; `NAME_step(s, x, ..., h)` makes one step of
     one row, `NAME_block(s, steps, x, ..., h)` several, `NAME_reset(s)` begins anew. It computes
     what `infer` does, with sums in another order; noise is what is expected of it.
 
@@ -72,17 +88,17 @@ def c(
     if isinstance(cell, Recurrent):
         if params is not None or sizes is not None:
             raise TypeError("a layer has weights and sizes of its own: give params and sizes with a Spec only.")
-        return program(_named(name, cell.spec.name), Model(_title(cell), tuple(layer_parts(cell))))
+        return program(_named(name, cell.spec.name), Model(_title(cell), tuple(layer_parts(cell))), apart)
     if params is None or sizes is None:
         raise TypeError("give params and sizes with a Spec: kernel.init(D=..., H=..., seed=0) makes params.")
     part = cell_part("cell", cell, params, sizes, dtype)
-    return program(_named(name, cell.name), Model(part.about[0].rstrip(":"), (part,)))
+    return program(_named(name, cell.name), Model(part.about[0].rstrip(":"), (part,)), apart)
 
 
-def program(name: str, model: Model) -> CSource:
+def program(name: str, model: Model, apart: bool = False) -> CSource:
     """The texts of a model."""
-    made = CProgram(name, model)
-    return CSource(name, "\n".join(made.source()) + "\n", "\n".join(made.header()), model)
+    made = CProgram(name, model, apart)
+    return CSource(name, "\n".join(made.source()) + "\n", "\n".join(made.header()), model, apart)
 
 
 def _title(layer: Recurrent) -> str:

@@ -18,7 +18,7 @@ from rnnspec.export.values import arrays, sources
 from rnnspec.language.load import digest
 from rnnspec.language.sizes import full_shape
 from rnnspec.language.spec import Spec
-from rnnspec.language.syntax.tree import to_text
+from rnnspec.language.syntax.tree import fresh, to_text
 from rnnspec.layers.recurrent import Recurrent
 from rnnspec.lowering.pipeline import stages
 from rnnspec.lowering.schedule import schedule
@@ -47,6 +47,24 @@ class Part:
     definition: Definition
     initial: Mapping[str, Array] = field(default_factory=dict)
     added: bool = False
+
+    @property
+    def initial_members(self) -> dict[str, str]:
+        """state -> the identifier, among the weights, of its numbers before the first step."""
+        found: dict[str, str] = {}
+        for state in self.initial:
+            found[state] = fresh(f"initial_{self.made.states[state][0]}", {*self.weights, *found.values()})
+        return found
+
+    @property
+    def numbers(self) -> dict[str, Array]:
+        """identifier -> numbers of all weights that the program keeps; one 0 where it has none, as
+        C has no struct without members."""
+        initial = {
+            member: np.asarray(self.initial[s], self.made.real.name) for s, member in self.initial_members.items()
+        }
+        found = {n: a for n, a in {**self.weights, **initial}.items() if a.size}
+        return found or {"none": np.zeros(1, self.made.real.name)}
 
 
 @dataclass(frozen=True)

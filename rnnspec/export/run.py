@@ -10,6 +10,8 @@ import numpy as np
 
 from rnnspec.errors import UnsupportedError
 from rnnspec.export.parts import Model, Part, layer_parts, linear_part
+from rnnspec.export.text import CProgram
+from rnnspec.export.weights import beginning
 from rnnspec.train.data import Vocabulary
 from rnnspec.train.model import SequenceModel
 from rnnspec.train.trained import TrainedRun, load_run
@@ -45,20 +47,22 @@ def run_model(folder: str | Path) -> tuple[TrainedRun, Model]:
     return run, Model(title, tuple(parts), table)
 
 
-def text_main(name: str, vocabulary: Vocabulary, classes: int, word: str) -> str:
+def text_main(program: CProgram, vocabulary: Vocabulary) -> str:
     """The text of NAME_main.c: it writes text, character by character."""
-    return "\n".join(_main(name, vocabulary, classes, word)) + "\n"
+    return "\n".join(_main(program, vocabulary)) + "\n"
 
 
-def _main(name: str, vocabulary: Vocabulary, classes: int, word: str) -> Iterator[str]:
+def _main(program: CProgram, vocabulary: Vocabulary) -> Iterator[str]:
+    name, word, classes = program.name, program.real.word, next(iter(program.outputs.values()))
     letters = ["", *vocabulary.decode(np.arange(1, classes))]
-    yield f"/* Writes text: {name}_main [LETTERS [TEMPERATURE [SEED]]] (500, 0.8, 1). */"
+    more, told = ("[WEIGHTS]", f", {name}.weights") if program.apart else ("", "")
+    yield f"/* Writes text: {name}_main [LETTERS [TEMPERATURE [SEED{' ' * bool(more)}{more}]]] (500, 0.8, 1{told}). */"
     yield from (f'#include "{name}.h"', "", "#include <math.h>", "#include <stdint.h>")
     yield from ("#include <stdio.h>", "#include <stdlib.h>", "")
     yield f"static const char *const letters[{classes}] = {{"
     quoted = [_quoted(letter) for letter in letters]
     yield from (f"    {', '.join(quoted[start : start + 16])}," for start in range(0, classes, 16))
-    yield from ("};", f"static {name} model;", "")
+    yield from ("};", "", *beginning(name, program.apart))
     yield from ("/* Uniform in [0, 1): Marsaglia's xorshift64* (2003, with Vigna's factor of 2014). */",)
     yield from ("static double uniform(uint64_t *state)", "{", "    *state ^= *state >> 12;")
     yield from ("    *state ^= *state << 25;", "    *state ^= *state >> 27;")
@@ -78,7 +82,8 @@ def _main(name: str, vocabulary: Vocabulary, classes: int, word: str) -> Iterato
     yield "    uint64_t state = count > 3 ? strtoull(given[3], NULL, 10) : 1;"
     yield from (f"    {word} logits[{classes}];", f"    size_t symbol = {int(vocabulary.encode(chr(10))[0])};")
     yield from ("    state = (state + 1) * 0x9E3779B97F4A7C15u;", "    state = state ? state : 1;")
-    yield from (f"    {name}_init(&model, NULL);", "    for (long n = 0; n < length; n++) {")
+    yield from (f'    if (begun(count > 4 ? given[4] : "{name}.weights"))', "        return 2;")
+    yield "    for (long n = 0; n < length; n++) {"
     yield f"        {name}_step(&model, symbol, logits);"
     yield from (
         "        symbol = drawn(logits, temperature, &state);",

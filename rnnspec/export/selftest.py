@@ -16,6 +16,7 @@ from rnnspec.check.sampling import NoSampleError
 from rnnspec.check.tolerances import FREEDOM, KERNEL
 from rnnspec.export.parts import Model
 from rnnspec.export.text import PER_LINE, CProgram
+from rnnspec.export.weights import beginning
 
 STEPS, DRAWS = 24, 40
 
@@ -33,7 +34,9 @@ class Case:
 
 def selftest(program: CProgram, seed: int = 0) -> str:
     """The text of NAME_selftest.c: it runs NAME over some steps, prints the largest error of every
-    output, and returns 1 if one is above what the tolerance of the kernels allows, else 0.
+    output, and returns 1 if one is above what the tolerance of the kernels allows, 2 if weights are
+    missing, else 0. Weights that are apart are read from the file that its argument names, and
+    NAME.weights if it has none.
 
     Raises NoSampleError where rounding alone moves the outputs of every draw by more than that.
     """
@@ -88,20 +91,24 @@ def _text(program: CProgram, case: Case) -> Iterator[str]:
     for n, array in case.outputs.items():
         yield from _array(f"static const double {n}_right", [repr(float(v)) for v in array.ravel()])
         yield f"static {word} {n}_found[{array.size}];"
-    yield f"static {name} model;"
-    yield from (
-        "",
-        f"static int compare(const char *name, const {word} *found, const double *right, int n, double most)",
-    )
+    yield from beginning(name, program.apart)
+    yield from (f"static int compare(const char *name, const {word} *found, const double *right, int n, double most)",)
     yield from ("{", "    double error = 0, gap;", "    for (int i = 0; i < n; i++) {")
     yield "        gap = fabs((double)found[i] - right[i]);"
     yield "        error = gap <= error ? error : gap; /* NaN too */"
     yield "    }"
     yield '    printf("%s: largest error %.2g, %.2g allowed\\n", name, error, most);'
-    yield from ("    return !(error <= most);", "}", "", "int main(void)", "{", "    int failed = 0;")
+    yield from (
+        "    return !(error <= most);",
+        "}",
+        "",
+        "int main(int count, char **given)",
+        "{",
+        "    int failed = 0;",
+    )
     given = [] if case.symbols is None else ["symbols"]
     given += [f"{n}_in" for n in case.inputs] + [f"{n}_found" for n in case.outputs]
-    yield f"    {name}_init(&model, NULL);"
+    yield from (f'    if (begun(count > 1 ? given[1] : "{name}.weights"))', "        return 2;")
     yield f"    {name}_block(&model, {STEPS}, {', '.join(given)});"
     for n, array in case.outputs.items():
         yield f'    failed |= compare("{n}", {n}_found, {n}_right, {array.size}, {case.allowed[n]!r});'

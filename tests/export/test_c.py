@@ -3,7 +3,6 @@ with sanitizers, with and without vectors of the compiler's."""
 
 from __future__ import annotations
 
-import ctypes
 import re
 import shutil
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from c_library import COMPILER, SANE, STRICT, Library, built
 from tiny import cell
 
 import rnnspec
@@ -22,10 +22,7 @@ from rnnspec.export import c
 from rnnspec.export.c import CSource
 from rnnspec.language.load import load, loads, spec_names
 
-COMPILER = shutil.which("gcc") or shutil.which("cc")
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler here")
-STRICT = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror"]
-SANE = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover"]
 # one stage, two, a matrix as state, inner loops, whole rows, spikes, noise, taps, several inputs
 KINDS = (
     *("lstm", "gru_reset_before", "fast_weights", "ltc", "ln_lstm_haste", "alif", "zoneout_lstm", "clockwork"),
@@ -37,18 +34,6 @@ def exported(name: str, dtype: str) -> CSource:
     spec = load(name)
     sizes = size_values(spec, (9, 13, 5))
     return c(spec, initialise(spec, sizes, 1, np.dtype(dtype)), sizes=sizes, dtype=dtype, name=f"a_{name}")
-
-
-def built(source: CSource, folder: Path, *flags: str, test: bool = True) -> Path:
-    """The program that checks a source, or its shared library."""
-    source.write(folder, selftest=test)
-    files, target = [f"{source.name}.c"], folder / source.name
-    files += [f"{source.name}_selftest.c"] if test else ["-shared", "-fPIC"]
-    made = subprocess.run(
-        [COMPILER, *STRICT, *flags, *files, "-o", target, "-lm"], cwd=folder, capture_output=True, text=True
-    )
-    assert made.returncode == 0, made.stderr
-    return target
 
 
 def assert_right(source: CSource, folder: Path, *flags: str) -> None:
@@ -86,7 +71,9 @@ def test_the_header_is_one_for_c_plus_plus_too(tmp_path):
     if not (compiler := shutil.which("g++")):
         pytest.skip("there is no C++ compiler here")
     exported("gru", "float32").write(tmp_path)
-    (tmp_path / "use.cpp").write_text('#include "a_gru.h"\nint main() { a_gru s; a_gru_init(&s, nullptr); }\n')
+    (tmp_path / "use.cpp").write_text(
+        '#include "a_gru.h"\nint main() { a_gru s; return a_gru_init(&s, nullptr, 0); }\n'
+    )
     subprocess.run([compiler, "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "use.cpp"], cwd=tmp_path, check=True)
 
 
@@ -109,27 +96,6 @@ def test_the_check_finds_what_is_wrong(wrong, tmp_path):
 
 
 # --- layers, as a library
-
-
-class Library:
-    """A program with one float32 input and output, to be called from here."""
-
-    def __init__(self, source: CSource, folder: Path):
-        self.name, self.library = source.name, ctypes.CDLL(str(built(source, folder, "-O1", test=False)))
-        self.memory = np.zeros(1 << 16)
-        self.call("init", None)
-
-    def call(self, name: str, *arguments):
-        pointers = [
-            a if a is None or isinstance(a, ctypes._SimpleCData) else a.ctypes.data_as(ctypes.c_void_p)
-            for a in arguments
-        ]
-        getattr(self.library, f"{self.name}_{name}")(self.memory.ctypes.data_as(ctypes.c_void_p), *pointers)
-
-    def block(self, x: np.ndarray, width: int) -> np.ndarray:
-        y = np.zeros((len(x), width), np.float32)
-        self.call("block", ctypes.c_size_t(len(x)), x, y)
-        return y
 
 
 def test_layers_compute_what_infer_does_step_by_step(tmp_path):
@@ -225,6 +191,12 @@ def test_a_trained_run_writes_text(tmp_path, capsys):
         subprocess.run(["./main", "50", "0.8", "7"], cwd=tmp_path, capture_output=True).stdout for _ in "12"
     )
     assert first == second and len(first.decode()) == 51 and set(first.decode()) <= set('a "b" ü?\n')
+    assert main([*export, "--name", "lm_apart", "--apart"]) == 0
+    files = ["lm_apart.c", "lm_apart_main.c", "-o", "apart", "-lm"]
+    subprocess.run([COMPILER, *STRICT, *files], cwd=tmp_path, check=True)
+    given = ["./apart", "50", "0.8", "7"]
+    assert subprocess.run(given, cwd=tmp_path, capture_output=True).stdout == first
+    assert subprocess.run([*given, "lm.c"], cwd=tmp_path, capture_output=True).returncode == 2
     capsys.readouterr()
     assert main([*export, "--hidden", "4"]) == 2
     assert "leave out --hidden" in capsys.readouterr().err
