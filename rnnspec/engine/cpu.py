@@ -13,6 +13,7 @@ from numpy import ndarray as Array
 from rnnspec.backends.cpu.emit.texts import text_of
 from rnnspec.backends.cpu.launch import pack, rows, segments
 from rnnspec.backends.cpu.launch.code import CpuCode, code
+from rnnspec.backends.cpu.launch.costs import costs
 from rnnspec.backends.cpu.launch.execute import execute
 from rnnspec.backends.cpu.launch.pack import Packed, PackPlan
 from rnnspec.backends.cpu.launch.plan import Plan, plan
@@ -40,6 +41,7 @@ from rnnspec.language.spec import TANGENT, Spec, tangent_of
 from rnnspec.lowering.pipeline import JVP, MODES
 from rnnspec.storage.locks import Lock, making
 
+LEAST_WORK = 500_000  # floating point operations of a call below which no second thread can pay
 TAPED = ("forward", "backward")  # kernels that share a tape, and so a plan
 
 
@@ -51,7 +53,7 @@ class CpuKernel(Kernel):
     steps.
     """
 
-    limits = Limits()
+    limits: Limits | None = None  # None: as measured
 
     def __init__(self, spec: Spec, dtype: np.dtype, threads: int | None = None, memory: str = "full"):
         super().__init__(spec, dtype)
@@ -301,10 +303,10 @@ class CpuKernel(Kernel):
         flops, places = rows.flops(layouts[0], sizes, steps * count, columns), None
         if pieces is not None:
             places, count, steps = pieces.places(count), len(pieces), int(pieces.length.max(initial=0))
-        summed = "backward" in modes
-        blocks = rows.block_count(count, flops, self.threads, self.limits)
+        summed, limits = "backward" in modes, self._limits(flops)
+        blocks = rows.block_count(count, flops, self.threads, limits)
         free = self.threads if summed else self.threads // blocks
-        parts = rows.part_count(layouts[0], sizes, steps, free, self.limits, columns) if blocks == count else 1
+        parts = rows.part_count(layouts[0], sizes, steps, free, limits, columns) if blocks == count else 1
         by_rows = summed and blocks >= parts
         if summed:  # what gradients are sums of does not depend on the threads
             parts, blocks = max(blocks, parts), max(1, -(-count // rows.MOST_ROWS))
@@ -313,12 +315,18 @@ class CpuKernel(Kernel):
             steps,
             lengths,
             blocks,
-            rows.chunk_rows(layouts, sizes, self.dtype.itemsize, self.limits, columns),
+            rows.chunk_rows(layouts, sizes, self.dtype.itemsize, limits, columns),
             segment_steps(steps) if self.memory == "low" and "backward" in modes else None,
             places,
         )
         direction = 0 if pieces is None else -1 if pieces.reverse else 1
         return [plan(c, sizes, row_blocks, parts, direction, by_rows, summed, columns) for c in codes]
+
+    def _limits(self, flops: float) -> Limits:
+        """From where on threads pay; flops: of the call. Little work asks for no measurement."""
+        if self.limits is not None or self.threads == 1 or flops < LEAST_WORK:
+            return self.limits or Limits(most_threads=1)
+        return costs().limits(self.threads)
 
     def _packed(self, mode: str, call: Call) -> Packed:
         key = (mode, call.sizes.items_key)

@@ -27,10 +27,12 @@ MOST_STEPS = 256  # of a chunk: where rows end within it, each of its steps is a
 
 @dataclass(frozen=True)
 class Limits:
-    """From where on splitting work up is worth its cost, as measured on some machines.
+    """From where on splitting work up is worth its cost; what is about threads is measured (see
+    costs.py).
 
     flops_per_thread: of a call; below this a second thread costs more than it brings.
     flops_per_barrier: of each thread in a step, where threads share a row.
+    most_threads: more bring nothing; None for any number.
     cache_bytes: scratch of one chunk: what stays in a core's cache between the phases.
     least_rows: of a chunk, where there are so many: shorter sums make the weight gradients wait for
         memory.
@@ -38,8 +40,13 @@ class Limits:
 
     flops_per_thread: int = 2_000_000
     flops_per_barrier: int = 100_000
+    most_threads: int | None = None
     cache_bytes: int = 1 << 20
     least_rows: int = 128
+
+    def of(self, threads: int) -> int:
+        """How many of so many threads there may be."""
+        return threads if self.most_threads is None else min(threads, self.most_threads)
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,7 @@ class Block:
 
 def block_count(rows: int, flops: float, threads: int, limits: Limits = Limits()) -> int:
     """How many threads are worth their cost."""
-    return max(1, min(threads, rows, int(flops // limits.flops_per_thread)))
+    return max(1, min(limits.of(threads), rows, int(flops // limits.flops_per_thread)))
 
 
 def part_count(
@@ -91,7 +98,7 @@ def part_count(
     if layout["barriers"]:
         step = 2.0 * (_work(layout["step"], sizes) + columns * _work(columned(layout, "step"), sizes))
         enough = min(enough, step // (limits.flops_per_barrier * layout["barriers"]))
-    return max(1, min(threads, int(enough)))
+    return max(1, min(limits.of(threads), int(enough)))
 
 
 def split_rows(

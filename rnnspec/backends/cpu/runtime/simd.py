@@ -18,7 +18,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from rnnspec.backends.cpu.machine import target
+from rnnspec.backends.cpu.meeting import meet
 from rnnspec.backends.cpu.runtime.vector_math import PRIMITIVES
 from rnnspec.backends.cpu.runtime.vectors import (
     I32,
@@ -332,44 +332,11 @@ def wait(tc, barrier, parts, yielding):
     many have come, and one and two cache lines on the number of the round and whether somebody
     never will; yielding: address of `void f(void)` that gives the processor away.
 
-    It spins, for the others come within a microsecond, but gives way early: they may be waiting for
-    this very processor.
+    See meeting.py.
     """
 
     def codegen(context, builder, sig, args):
-        start, parts, yielding = args
-        arrived, rounds, off = [builder.inttoptr(builder.add(start, I64(64 * i)), I64.as_pointer()) for i in range(3)]
-        this_round = builder.load_atomic(rounds, "seq_cst", 8)
-        before = builder.atomic_rmw("add", arrived, I64(1), "seq_cst")
-        spin, give_way, last, done = [builder.append_basic_block(name) for name in ("spin", "give_way", "last", "done")]
-        entry = builder.block
-        builder.cbranch(builder.icmp_signed("==", before, builder.sub(parts, I64(1))), last, spin)
-        builder.position_at_end(last)
-        builder.store_atomic(I64(0), arrived, "seq_cst", 8)
-        builder.atomic_rmw("add", rounds, I64(1), "seq_cst")
-        builder.branch(done)
-        builder.position_at_end(spin)
-        spins = builder.phi(I64)
-        if target().triple.startswith(("x86", "i386", "i686")):
-            builder.call(
-                cgutils.get_or_insert_function(
-                    builder.module, ir.FunctionType(ir.VoidType(), []), "llvm.x86.sse2.pause"
-                ),
-                [],
-            )
-        over = builder.or_(
-            builder.icmp_signed("!=", builder.load_atomic(rounds, "seq_cst", 8), this_round),
-            builder.icmp_signed("!=", builder.load_atomic(off, "seq_cst", 8), I64(0)),
-        )
-        following = builder.add(spins, I64(1))
-        builder.cbranch(over, done, give_way)
-        builder.position_at_end(give_way)
-        with builder.if_then(builder.icmp_signed("==", builder.and_(following, I64(127)), I64(0))):
-            builder.call(builder.inttoptr(yielding, ir.FunctionType(ir.VoidType(), []).as_pointer()), [])
-        spins.add_incoming(I64(0), entry)
-        spins.add_incoming(following, builder.block)
-        builder.branch(spin)
-        builder.position_at_end(done)
+        meet(builder, *args)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), codegen
