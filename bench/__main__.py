@@ -13,6 +13,7 @@ COMMANDS = {
     "build": "seconds to import, to build kernels, and to the first result",
     "scaling": "time against the number of steps and of rows",
     "layers": "a stack of layers in torch against its bare kernels and torch.nn",
+    "threads": "as many threads as rnnspec takes by itself, against one, and against all there are",
     "tiles": "products of the CPU runtime: share of the multiply-add peak, NumPy beside them",
     "cells": "speed of every cell in specs/, worst first",
     "drift": "cells beside the implementations of them in the packages that are installed",

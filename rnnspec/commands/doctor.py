@@ -9,6 +9,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Mapping
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,8 @@ def examined() -> dict[str, Any]:
 
 def processor() -> dict[str, Any]:
     """What kernels are made for. compiler_name: as LLVM calls it; lanes: numbers in a vector
-    register, by dtype."""
+    register, by dtype; costs: what threads bring and cost, see launch/costs.py."""
+    from rnnspec.backends.cpu.launch.costs import costs
     from rnnspec.backends.cpu.launch.pool import default_threads
     from rnnspec.backends.cpu.machine import brand, host
 
@@ -64,6 +66,7 @@ def processor() -> dict[str, Any]:
         "lanes": dict(machine.lanes),
         "vector_registers": machine.registers,
         "multiply_add": machine.fma,
+        "costs": asdict(costs()),
     }
 
 
@@ -106,6 +109,14 @@ def gpu() -> dict[str, Any]:
 # text
 
 
+def _threads(cpu: Mapping[str, Any]) -> str:
+    """What threads bring and cost."""
+    costs, many = cpu["costs"], cpu["threads"]
+    if many == 1 or not costs["measured"]:
+        return "one thread" if many == 1 else "what more threads bring is not measured while others use the cores"
+    return f"{many} threads do {costs['gain'][-1]:.1f} times the work of one; waking them takes {1e6 * costs['waking']:.0f} us"
+
+
 def text(found: Mapping[str, Any]) -> str:
     """For people, in 80 columns."""
     cpu, kept, gpu_found = found["processor"], found["cache"], found["gpu"]
@@ -117,6 +128,7 @@ def text(found: Mapping[str, Any]) -> str:
         ("system", found["system"]),
         ("processor", f"{cpu['name']} ({cpu['architecture']}; to the compiler {cpu['compiler_name']})"),
         ("", f"{cpu['cores']} cores, {cpu['threads']} threads used unless told otherwise"),
+        ("", _threads(cpu)),
         ("", f"vectors of {lanes}, {cpu['vector_registers']} of them, {fused} multiply-add"),
         ("cache", f"{kept['folder'] or 'none'}: {kept['files']:,} files, {size_text(kept['bytes'])}"),
     ]

@@ -34,8 +34,8 @@ def compile(
     backend: "cpu"; "cuda", an NVIDIA GPU (see rnnspec.engine.cuda); "auto", a GPU where there is
         one that will do and numba-cuda is installed, else the CPU, and the CPU too where `threads`
         or memory="low" ask for it.
-    threads: how many threads of the CPU a call may use; None for all processors this process may
-        use.
+    threads: how many threads of the CPU a call may use, where they pay, as measured on this
+        machine; None for RNNSPEC_THREADS or all processors this process may use.
     memory: what `forward` keeps for `backward`. "full": what it computed; "low": the states of some
         sqrt(T) steps, from which `backward` runs forward once more (a third more time, and inputs
         must not be changed in between).

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import time
 from dataclasses import asdict, dataclass
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from rnnspec.backends.cpu.launch.memory import LINE, address
 from rnnspec.backends.cpu.launch.plan import BARRIER_BYTES
-from rnnspec.backends.cpu.launch.pool import default_threads, run_blocks, yield_address
+from rnnspec.backends.cpu.launch.pool import VARIABLE, default_threads, run_blocks, yield_address
 from rnnspec.backends.cpu.launch.rows import Limits
 from rnnspec.backends.cpu.launch.trials import FIELDS, trials
 from rnnspec.backends.cpu.machine import brand
@@ -37,13 +38,15 @@ SHARE, SLEEPING, MARGIN, MEETING_MARGIN = 0.4, 0.5, 1.5, 8.0
 class Costs:
     """gain: the work that 1, 2, ... threads do at once over that of one. flops: of one thread in a
     second, multiply-adds in vectors counted twice. handover, waking: seconds to hand work to the
-    others while they linger, and when they sleep. meeting: seconds in which all meet."""
+    others while they linger, and when they sleep. meeting: seconds in which all meet. measured:
+    False of `usual`."""
 
     gain: tuple[float, ...]
     flops: float
     handover: float
     waking: float
     meeting: float
+    measured: bool = True
 
     def useful(self) -> int:
         """How many threads pay at all: each brings LEAST_GAIN of one at least."""
@@ -66,25 +69,27 @@ class Costs:
 
 def usual(threads: int) -> Costs:
     """What is taken where nothing can be measured: whole cores, which most machines have."""
-    return Costs(tuple(1 + 0.9 * n for n in range(threads)), 6e10, 5e-6, 5e-5, 3e-7)
+    return Costs(tuple(1 + 0.9 * n for n in range(threads)), 6e10, 5e-6, 5e-5, 3e-7, False)
 
 
 def costs() -> Costs:
     """Those of this machine and of the processors that this process may use, from the cache, or
-    measured now, some 20 ms. Where others keep the processors busy, nothing is measured: `usual` is
-    taken, and the next process tries again."""
-    return _costs(default_threads())
+    measured now, some 50 ms. Where others keep the processors busy nothing can be measured: `usual`
+    is taken, and the next process tries again. With RNNSPEC_THREADS somebody has decided: `usual`.
+    """
+    threads = default_threads()
+    return usual(threads) if os.environ.get(VARIABLE) else _costs(threads)
 
 
 _LOCK = Lock()
-_KNOWN: dict[int, Costs] = {}
+KNOWN: dict[int, Costs] = {}
 
 
 def _costs(threads: int) -> Costs:
     with _LOCK:
-        if threads not in _KNOWN:
-            _KNOWN[threads] = _recalled(threads)
-        return _KNOWN[threads]
+        if threads not in KNOWN:
+            KNOWN[threads] = _recalled(threads)
+        return KNOWN[threads]
 
 
 def _recalled(threads: int) -> Costs:
@@ -103,7 +108,7 @@ def _recalled(threads: int) -> Costs:
 def measure(threads: int) -> Costs | None:
     """The costs of 1 to `threads` threads, measured; None where others had the processors. All is
     tried in turns, so that what comes between does not meet one of them alone."""
-    bench, rounds = _Bench(threads), 1024
+    bench, rounds = Bench(threads), 1024
     while bench.seconds("work", 1, rounds) < WORK:
         rounds *= 2
     counts = sorted({*(2**i for i in range(threads.bit_length())), threads})
@@ -127,7 +132,7 @@ def measure(threads: int) -> Costs | None:
     )
 
 
-class _Bench:
+class Bench:
     """Times what `trials` has, on up to so many threads."""
 
     def __init__(self, threads: int):
