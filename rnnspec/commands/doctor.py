@@ -114,7 +114,8 @@ def _threads(cpu: Mapping[str, Any]) -> str:
     costs, many = cpu["costs"], cpu["threads"]
     if many == 1 or not costs["measured"]:
         return "one thread" if many == 1 else "what more threads bring is not measured while others use the cores"
-    return f"{many} threads do {costs['gain'][-1]:.1f} times the work of one; waking them takes {1e6 * costs['waking']:.0f} us"
+    waking = f"waking them takes {1e6 * costs['waking']:.0f} us"
+    return f"{many} threads do {costs['gain'][-1]:.1f} times the work of one; {waking}"
 
 
 def text(found: Mapping[str, Any]) -> str:

@@ -131,7 +131,7 @@ def test_little_work_measures_nothing(fresh):
 def test_kernels_follow_what_was_measured(monkeypatch, gain, blocks):
     monkeypatch.setattr("rnnspec.engine.cpu.costs", lambda: Costs(gain, **QUICK))
     seen = []
-    monkeypatch.setattr("rnnspec.engine.cpu.execute", lambda plan, *rest: seen.append(plan) or execute(plan, *rest))
+    monkeypatch.setattr("rnnspec.engine.cpu.execute", lambda plan, *r, **k: seen.append(plan) or execute(plan, *r, **k))
     kernel = rnnspec.compile("leaky_rnn", threads=2)
     kernel.infer(kernel.init(D=64, H=64, seed=0), {"x": np.zeros((100, 64, 64), np.float32)})
     assert [len(plan.blocks) for plan in seen] == [blocks]
