@@ -45,8 +45,8 @@ def text(found: cache.Contents) -> str:
     if found.trouble:
         lines.append(f"not used: {found.trouble}")
     lines.append(
-        f"what was not used for {cache.KEPT_DAYS} days goes by itself, and the longest unused beyond"
-        f" {size_text(cache.KEPT_BYTES)}"
+        f"what was not used for {cache.KEPT_DAYS} days goes by itself,\n"
+        f"and the longest unused beyond {size_text(cache.KEPT_BYTES)}"
     )
     return "\n".join(lines)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from rnnspec.check.report import CellReport, Report, cell_line, cell_lines
 from rnnspec.commands.output import say, say_marked
-from rnnspec.commands.progress import checking
+from rnnspec.commands.progress import counting
 from rnnspec.errors import Problem, RnnspecError, SpecError
 from rnnspec.language.load import load, spec_names
 
@@ -65,7 +65,7 @@ def _battery(args: argparse.Namespace, cells: Sequence[str]) -> int:
     reports: list[CellReport] = []
     last, stopped = None, False
     dtypes = () if args.quick else args.dtype or DTYPES
-    with checking() as progress:
+    with counting("checking") as progress:
         each = check_each(cells, progress, dtypes, properties=args.property, settings=dict(args.choice))
         try:
             for variant, results in each:
@@ -140,7 +140,7 @@ def _functions(args: argparse.Namespace) -> int:
 
 
 def _measured(args: argparse.Namespace, measure: Callable[[Any], Any]) -> int:
-    with checking() as progress:
+    with counting("measuring") as progress:
         report = measure(progress)
     say(report.to_json() if args.json else report.to_text())
     return 0 if getattr(report, "passed", True) else 1
@@ -149,7 +149,7 @@ def _measured(args: argparse.Namespace, measure: Callable[[Any], Any]) -> int:
 def _random(args: argparse.Namespace) -> int:
     from rnnspec.check.random.run import check_random
 
-    with checking() as progress:
+    with counting("checking random cells") as progress:
         report = check_random(args.random, args.compiled or 0, args.seed, progress)
     say(report.to_text())
     return 0 if report.passed else 1

@@ -12,6 +12,7 @@ import argparse
 import io
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
@@ -27,6 +28,7 @@ from rnnspec.show.tex import CONSTANTS, PARTS
 from rnnspec.storage.jsontext import ESCAPED
 
 DESCRIPTION = "Recurrent cells from their equations: fast kernels, and proof that they are right."
+WIDTH = 78  # columns of what help says in its own lines
 # NumPy's BLAS threads wait by spinning and take the cores from the kernels' own threads (two of
 # each on 2 cores: 3 times slower than one BLAS thread; NumPy 2.4, OpenBLAS). Set before NumPy is
 # loaded.
@@ -103,7 +105,7 @@ def _command(commands: Any, name: str, about: str, *examples: str) -> argparse.A
     return commands.add_parser(
         name,
         help=about,
-        description=about[0].upper() + about[1:] + ".",
+        description=textwrap.fill(f"{about[0].upper()}{about[1:]}.", WIDTH),
         epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -202,7 +204,7 @@ def _add_new(commands: Any, name: str) -> None:
 def _add_diff(commands: Any, name: str) -> None:
     about = "say whether two cells are the same function, and where they differ"
     parser = _command(commands, name, about, "gru gru_reset_before", "lstm my.yaml --json")
-    codes = "exit status: 0 the same (proved), 1 different, 3 no difference found (no proof), 2 bad use"
+    codes = "exit status: 0 the same (proved), 1 different, 2 bad use,\n3 no difference found (no proof)"
     parser.epilog = f"{parser.epilog}\n\n{codes}"
     for cell in ("a", "b"):
         parser.add_argument(cell, metavar=cell.upper(), help="a cell from `rnnspec list`, or a YAML file")
@@ -241,7 +243,7 @@ def _add_verify(commands: Any, name: str) -> None:
         name,
         about,
         "lstm_pack",
-        "lstm_pack --adapter my_module:my_lstm --dtype float32 --require gradients,steps",
+        "lstm_pack --adapter my_module:my_lstm --require gradients,steps",
         "lstm_pack --command './my_lstm --json' --timeout 10",
     )
     parser.add_argument("pack", metavar="PACK", help="a folder that `rnnspec pack` wrote")

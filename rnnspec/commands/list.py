@@ -4,14 +4,11 @@ sorts."""
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
-import sys
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from rnnspec.commands.output import say
+from rnnspec.commands.output import columns, say
 from rnnspec.errors import RnnspecError
 from rnnspec.language.load import load, spec_names
 from rnnspec.language.roles import gate_names
@@ -55,9 +52,8 @@ def run(args: argparse.Namespace) -> int:
             error=True,
         )
     else:
-        fits = sys.stdout.isatty() or "COLUMNS" in os.environ  # a pipe gets every column
         asked = [c for c in (args.sort, "stages" if args.stats else None) if c]
-        say(table(rows, shutil.get_terminal_size().columns if fits else None, asked))
+        say(table(rows, columns(), asked))
     return 0
 
 

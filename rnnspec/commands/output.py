@@ -4,18 +4,35 @@ nothing that would control a terminal goes out."""
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TextIO
 
 from rnnspec.errors import visible
+from rnnspec.show.wrapped import FURTHER, wrapped
 
 
 def say(text: object, *, error: bool = False) -> None:
     """Prints a text at once, on stderr where it is an error or news of the work. JSON stays what it
     is: what is written as \\u001b there means the same."""
     print(visible(str(text)), file=sys.stderr if error else sys.stdout, flush=True)
+
+
+def columns(stream: TextIO | None = None) -> int | None:
+    """How wide the screen is (stream: stdout), None where there is none: a pipe gets lines whole,
+    unless COLUMNS is set."""
+    there = (stream or sys.stdout).isatty() or "COLUMNS" in os.environ
+    return shutil.get_terminal_size().columns if there else None
+
+
+def say_wrapped(text: str, *, further: int = FURTHER, error: bool = False) -> None:
+    """As `say`, with lines cut where the screen ends; what goes on below stands `further` columns
+    to the right."""
+    width = columns(sys.stderr if error else sys.stdout)
+    say("\n".join(wrapped(visible(text).split("\n"), width, further)), error=error)
 
 
 def say_marked(text: str, styles: Mapping[str, str]) -> None:

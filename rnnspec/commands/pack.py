@@ -9,7 +9,7 @@ from pathlib import Path
 from rnnspec.check.packs.write import same_pack, write_pack
 from rnnspec.check.sampling import NoSampleError
 from rnnspec.commands.output import say
-from rnnspec.commands.progress import checking
+from rnnspec.commands.progress import counting
 from rnnspec.errors import RnnspecError
 from rnnspec.language.load import load, spec_names
 
@@ -47,7 +47,7 @@ def _write_all(parent: Path, seed: int) -> int:
     except OSError as error:
         raise RnnspecError(f"the folder '{parent}' can't be made: {error.strerror}.") from None
     names, start, results = spec_names(), time.monotonic(), list[str]()
-    with checking() as progress:
+    with counting("writing packs") as progress:
         for number, name in enumerate(names):
             progress(name, number, len(names))
             results.append(_write(name, parent / name, seed))

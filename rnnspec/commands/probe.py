@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable
 
-from rnnspec.commands.output import say
+from rnnspec.commands.output import say, say_wrapped
 from rnnspec.commands.probe_run import of_run
 from rnnspec.commands.progress import waiting
 from rnnspec.errors import RnnspecError
@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
         found = {"cells": [p.to_json() for p in probes]} | ({"failed": failed} if failed else {})
         say(json_text(finite(found), indent=None))
     elif probes:
-        say(table(probes))
+        say_wrapped(table(probes))
     if args.out and probes:
         try:
             paths = draw(probes, args.out)
@@ -92,8 +92,8 @@ def table(probes: Iterable[Probe]) -> str:
             "  gradient at lag " + ", ".join(f"{k}: {p.norms[k]:.2g}" for k in lags),
             _rate(p, last),
             (
-                f"  Jacobian of a step: spectral radius {p.radius.mean():.3f}, largest singular value"
-                f" {p.gain.mean():.3f} (means)"
+                f"  Jacobian of a step, means: spectral radius {p.radius.mean():.3f}, largest singular value"
+                f" {p.gain.mean():.3f}"
             ),
         ]
         lines += [
@@ -111,7 +111,7 @@ def _rate(p: Probe, last: int) -> str:
     if not p.norms[1] > 0:
         return "  nothing of the gradient is left at lag 1"
     if p.reach < last:
-        left = f"less than a hundredth of lag 1 is left beyond lag {p.reach}"
+        left = f"beyond lag {p.reach} less than a hundredth of lag 1 is left"
     else:
         left = f"{p.left:.2g} of lag 1 is left" if p.left <= 1 else f"{p.left:.2g} times lag 1"
         left += f" at lag {last}, the first step"

@@ -14,6 +14,7 @@ from rnnspec.train.loop import TrainingReport
 from rnnspec.train.problem import TrainingProblem
 
 RECENT = 50
+SAMPLE, LEAST = 40, 12  # letters of a sample beside a snapshot, and how many are worth showing
 
 
 @dataclass
@@ -45,8 +46,8 @@ class Pace:
         return (report.seconds - first.seconds) * (1 - report.fraction) / done if done > 0 else None
 
 
-def line(report: TrainingReport, pace: Pace, problem: TrainingProblem) -> str:
-    """One snapshot on one line."""
+def line(report: TrainingReport, pace: Pace, problem: TrainingProblem, width: int | None = None) -> str:
+    """One snapshot on one line; of its sample what has room in `width` columns."""
     loss, speed, left = pace.loss(), pace.speed(report), pace.left(report)
     parts = [f"step {report.step:>5}", f"loss {'  -  ' if loss is None else f'{loss:5.3f}'}"]
     metric = problem.metric
@@ -55,10 +56,12 @@ def line(report: TrainingReport, pace: Pace, problem: TrainingProblem) -> str:
         if report.scores is not None
         else " " * (15 + len(metric.unit))
     )
-    parts.append(f"{speed:>7,.0f} a second" if speed else " " * 16)
+    parts.append(f"{speed:>7,.0f}/s" if speed else " " * 9)
     parts.append(f"{clock(left)} left" if left is not None else " " * 9)
-    sample = visible(" ".join(report.sample.split())[:40])
-    return "  ".join(parts) + (f"  | {sample}" if sample else "")
+    told = "  ".join(parts)
+    room = SAMPLE if width is None else min(SAMPLE, width - len(told) - 4)
+    sample = visible(" ".join(report.sample.split())[:room]) if room >= LEAST else ""
+    return told + (f"  | {sample}" if sample else "")
 
 
 def clock(seconds: float) -> str:
@@ -102,7 +105,7 @@ def training(title: str, problem: TrainingProblem) -> Iterator[Callable[[Trainin
             if report.trouble:
                 console.print(Text(visible(f"step {report.step}: skipped, gradients not finite in {report.trouble}")))
             if report.scores is not None:
-                console.print(Text(line(report, pace, problem)), overflow="ellipsis", no_wrap=True, crop=True)
+                console.print(Text(line(report, pace, problem, console.width)), overflow="ellipsis", no_wrap=True, crop=True)
             loss, speed, left = pace.loss(), pace.speed(report), pace.left(report)
             status = (
                 "" if loss is None or speed is None else f"{loss:.3f}  {speed:,.0f} a second  {clock(left or 0)} left"
@@ -126,8 +129,8 @@ def waiting(text: str) -> Iterator[None]:
 
 
 @contextmanager
-def checking() -> Iterator[Callable[[str, int, int], None]]:
-    """Yields progress(what, done, total) for `rnnspec check`. What is said meanwhile stands above
+def counting(label: str) -> Iterator[Callable[[str, int, int], None]]:
+    """Yields progress(what, done, total). label: what is done with each. What is said meanwhile stands above
     the bar: it is drawn on stdout where that is a terminal, on stderr where that alone is one."""
     if not (sys.stdout.isatty() or sys.stderr.isatty()):
         yield lambda what, done, total: None
@@ -137,6 +140,7 @@ def checking() -> Iterator[Callable[[str, int, int], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     with Progress(
+        TextColumn(label, markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.description}", markup=False),

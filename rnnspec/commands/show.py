@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from rnnspec.commands.output import say
+from rnnspec.commands.output import columns, say
 from rnnspec.errors import RnnspecError
 from rnnspec.language.load import load
 from rnnspec.show.drawing import VIEWS
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
 
     more: dict[str, Any] = {"constants": args.constants} if args.constants else {}
     latex = part or part is not None
-    say(show(load(cell), stage=args.stage, latex=latex, as_json=args.json, **more))
+    say(show(load(cell), stage=args.stage, latex=latex, as_json=args.json, width=columns(), **more))
     return 0
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rnnspec.commands import progress
-from rnnspec.commands.output import say
+from rnnspec.commands.output import say, say_wrapped
 from rnnspec.commands.train_setup import Setup, nothing_to_keep, set_up, title_of
 from rnnspec.language.load import loads
 from rnnspec.show.figure import FORMATS
@@ -35,7 +35,7 @@ PARTS = {"embed": "embedding", "source": "embeddings", "target": "embeddings", "
 def run(args: argparse.Namespace) -> int:
     """Everything is checked before anything is written."""
     if args.tasks:
-        say(tasks_text())
+        say_wrapped(tasks_text(), further=12)
         return 0
     with told_of(args.task):
         return run_task(args)
@@ -194,11 +194,16 @@ def save(path: Path, run: TrainingRun) -> None:
 # what is printed
 
 
+def _row(text: str, error: bool = False) -> None:
+    """Lines that begin with what they are about, in twelve columns."""
+    say_wrapped(text, further=12, error=error)
+
+
 def announce(run: TrainingRun, folder: Path, retained: tuple[str, ...] | None) -> None:
     parameters, fixed = counted(run.model)
     layers = f"{run.config.layers} layers of " if run.config.layers > 1 else ""
     beside = f", {fixed:,} fixed numbers beside them" if fixed else ""
-    say(
+    _row(
         f"cell        {title_of(run.config)}, {layers}{run.config.hidden} units, {parameters:,} parameters"
         f"{around_text(run)}{beside}\n{run.config.task_name.ljust(11)} {run.problem.summary()}\n"
         f"{retain_text(run, retained)}results     {folder}{os.sep}",
@@ -232,22 +237,22 @@ def conclude(run: TrainingRun, folder: Path, final: dict[str, Any]) -> None:
         say(f"{final['sample']}\n{'-' * 72}")
     metric, baseline = run.problem.metric, run.problem.baseline
     known = f" ({baseline[0]} {shown(baseline[1])})" if baseline and metric.unit == run.problem.loss_unit else ""
-    say(f"held-out    {shown(final['score'])} {metric.unit}{known}")
+    _row(f"held-out    {shown(final['score'])} {metric.unit}{known}")
     others = [f"{name} {shown(score)}" for name, score in final["scores"].items() if name != metric.name]
     if others:
-        say(f"also        {', '.join(others)}")
+        _row(f"also        {', '.join(others)}")
     speed = final["tokens_per_second"] or 0
     early = (
         ", stopped early: the weights are those of step " + str(run.best.step) if run.best and exhausted(run) else ""
     )
-    say(
+    _row(
         f"steps       {run.step:,} in {run.seconds:.1f} s{early}, {speed:,.0f} steps of rows per second; compiling"
         f" {final['compile_seconds']:.1f} s"
     )
     if run.skipped:
-        say(f"skipped     {run.skipped} steps whose gradients were not finite")
+        _row(f"skipped     {run.skipped} steps whose gradients were not finite")
     alone = " (weights alone)" if final["weights_only"] else ""
-    say(f"written     {', '.join(str(folder / name) for name in final['files'])}{alone}")
+    _row(f"written     {', '.join(str(folder / name) for name in final['files'])}{alone}")
 
 
 def unfit(run: TrainingRun, final: dict[str, Any]) -> str:

@@ -121,7 +121,7 @@ class _Compare:
     def by_numbers(self, proof: Proof) -> Comparison:
         """A difference, or what was tried. Parameters without a counterpart are 0 first, then
         random."""
-        rest = [n for names in unmatched_parameters(self.pair, proof) for n in names]
+        rest = list(dict.fromkeys(n for names in unmatched_parameters(self.pair, proof) for n in names))
         for seed in [None, 1] if rest else [None]:
             trial = _Trial(self.pair, proof, seed)
             if (row := trial.run()) is not None:

@@ -22,12 +22,15 @@ _SPECIAL = str.maketrans({c: f"\\{c}" for c in "&%$#_{}"} | {"\\": r"\textbacksl
 @dataclass(frozen=True)
 class Source:
     """authors: surnames, or whole names; the last may be "others". venue: the journal or the
-    conference. note: which part of it is meant, and in whose form; a source that is given as one
-    text is that alone."""
+    conference, by its name alone; volume, number, pages: where in it. note: which part of the paper
+    is meant, and in whose form; a source that is given as one text is that alone."""
 
     authors: tuple[str, ...] = ()
     title: str = ""
     venue: str = ""
+    volume: str = ""
+    number: str = ""
+    pages: str = ""
     year: int | None = None
     doi: str = ""
     arxiv: str = ""
@@ -43,11 +46,16 @@ class Source:
             who = f"{', '.join(first)} et al."
         else:
             who = f"{', '.join(first)} & {last}" if first else last
-        numbers = [self.venue, self.doi and f"doi {self.doi}", self.arxiv and f"arXiv {self.arxiv}"]
+        numbers = [self._place(), self.doi and f"doi {self.doi}", self.arxiv and f"arXiv {self.arxiv}"]
         where = ", ".join(filter(None, numbers))
         head = " ".join(filter(None, [who, "" if self.year is None else str(self.year)]))
         paper = ", ".join(filter(None, [head, self.title]))
         return ", ".join(filter(None, [" ".join(filter(None, [paper, where and f"({where})"])), self.note]))
+
+    def _place(self) -> str:
+        """ "Electronics 13(16), 3204"."""
+        volume = self.volume + (f"({self.number})" if self.number else "")
+        return ", ".join(filter(None, [" ".join(filter(None, [self.venue, volume])), self.pages]))
 
     def given(self) -> dict[str, object]:
         """What is given, by its key in a file."""
@@ -69,6 +77,9 @@ class Source:
                 "author": " and ".join(escaped(a) for a in self.authors),
                 "title": f"{{{escaped(self.title or title)}}}",
                 "journal": escaped(self.venue),
+                "volume": escaped(self.volume),
+                "number": escaped(self.number),
+                "pages": escaped(self.pages),
                 "year": "" if self.year is None else str(self.year),
                 "doi": self.doi,
                 "eprint": self.arxiv,

@@ -11,9 +11,11 @@ from typing import Any
 from rnnspec.language.spec import Shape, Spec
 from rnnspec.show.equations import shape_text
 from rnnspec.show.stages import STAGE_TEXTS, STAGES
+from rnnspec.show.wrapped import paragraphs, wrapped
 from rnnspec.storage.jsontext import json_text
 
 STAGES_NOTE = "products that wait for one another in a step; 0 means elementwise recurrence"
+INDENT = 2  # columns of what stands below a title
 
 
 def show(
@@ -22,6 +24,7 @@ def show(
     latex: bool | str = False,
     as_json: bool = False,
     constants: str = "symbols",
+    width: int | None = None,
 ) -> str:
     """The page of a cell, or one of its stages: "spec", "graph", "adjoint", "program", "cpu" or
     "cuda".
@@ -29,7 +32,8 @@ def show(
     stage: that one alone. latex: True for align environments of the equations and the gradients,
     or "forward", "backward", "parameters", "document" for one of these; constants: whether it has
     the file's constants as "symbols" or as "numbers". as_json: the facts of the page, or the stage,
-    as JSON. Raises ValueError for another stage or part, UnsupportedError for a stage that this
+    as JSON. width: columns that the page is cut to (None: as wide as its lines are); stages, LaTeX
+    and JSON stay whole. Raises ValueError for another stage or part, UnsupportedError for a stage that this
     cell does not reach.
     """
     if stage is not None:
@@ -44,11 +48,11 @@ def show(
     from rnnspec.show.facts import facts
 
     known = facts(spec)
-    return json_text(known) if as_json else page(spec, known)
+    return json_text(known) if as_json else page(spec, known, width)
 
 
-def page(spec: Spec, known: Mapping[str, Any]) -> str:
-    """The default page of `rnnspec show`. known: the facts of the cell."""
+def page(spec: Spec, known: Mapping[str, Any], width: int | None = None) -> str:
+    """The default page of `rnnspec show`. known: the facts of the cell; width: its columns."""
     count, back = known["parameter_count"], known["backward"]
     number = f" ({count['count']:,} at {_at(count['at'])})" if count["at"] and count["count"] is not None else ""
     parts = [
@@ -94,9 +98,9 @@ def page(spec: Spec, known: Mapping[str, Any]) -> str:
             "claims to compute the same as",
             [f"{layer} {_attributes(values)}".rstrip() for layer, values in known["same_as"].items()],
         ),
-        _section("notes", known["notes"].splitlines()),
+        _section("notes", paragraphs(known["notes"], None if width is None else width - INDENT)),
     ]
-    return "\n\n".join("\n".join(part) for part in parts if part)
+    return "\n\n".join("\n".join(wrapped(part, width)) for part in parts if part)
 
 
 def _at(sizes: Mapping[str, int]) -> str:
@@ -138,7 +142,7 @@ def _program_sections(program: Mapping[str, Any]) -> list[list[str]]:
 
 
 def _section(title: str, lines: list[str]) -> list[str]:
-    return [title, *(f"  {line}".rstrip() for line in lines)] if lines else []
+    return [title, *(f"{'':{INDENT}}{line}".rstrip() for line in lines)] if lines else []
 
 
 def _size_line(name: str, size: Mapping[str, Any]) -> str:

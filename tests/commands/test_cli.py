@@ -271,8 +271,8 @@ def test_show_passes_on_what_was_asked(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "rnnspec.show.page", module)
     assert run("show", "lstm") == 0 and run("show", "gru", "--stage", "graph", "--latex", "--json") == 0
     assert asked == [
-        ("lstm", {"stage": None, "latex": False, "as_json": False}),
-        ("gru", {"stage": "graph", "latex": True, "as_json": True}),
+        ("lstm", {"stage": None, "latex": False, "as_json": False, "width": None}),
+        ("gru", {"stage": "graph", "latex": True, "as_json": True, "width": None}),
     ]
     assert capsys.readouterr().out == "text\ntext\n"
 

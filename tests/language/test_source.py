@@ -19,8 +19,9 @@ from rnnspec.language.source import SHAPES, Source
 from rnnspec.transform import to_yaml
 
 NO_PAPER = {"comfi_fastgrnn", "ctrnn"}  # what is known of them is a sentence
-PARTS = "{authors: [Gers, von Brecht, others], title: 'A, b', venue: J 9, year: 2000, doi: 10.1000/x_1, note: eq. 2}"
-WHOLE = Source(("Gers", "von Brecht", "others"), "A, b", "J 9", 2000, "10.1000/x_1", "", "eq. 2")
+PARTS = "{authors: [Gers, von Brecht, others], title: 'A, b', venue: J, volume: 9, year: 2000, doi: 10.1000/x_1, note: eq. 2}"
+AUTHORS = ("Gers", "von Brecht", "others")
+WHOLE = Source(AUTHORS, "A, b", venue="J", volume="9", year=2000, doi="10.1000/x_1", note="eq. 2")
 
 
 @cache
@@ -41,6 +42,7 @@ def test_every_cell_says_where_it_is_from(name: str) -> None:
     assert source.year is None or 1980 <= source.year <= 2030
     assert all("(" not in a and not re.search(r"\d|et al", a) for a in source.authors)
     assert " - " not in source.title and "arXiv" not in source.venue
+    assert not re.search(r"\d", source.venue), "volume, number and pages have keys of their own"
 
 
 @pytest.mark.parametrize("name", ["lstm", "leaky_esn", "modrelu_rnn", "variational_dropout_lstm", "ctrnn"])
@@ -55,8 +57,8 @@ def test_numbers_of_papers_are_of_one_paper() -> None:
         if source.title:
             papers.setdefault(source.title, set()).add((source.authors, source.year, source.doi, source.arxiv))
     assert all(len(those) == 1 for those in papers.values())
-    for number in (2, 3):
-        numbers = [next(iter(those))[number] for those in papers.values()]
+    for which in (2, 3):
+        numbers = [next(iter(those))[which] for those in papers.values()]
         numbers = [n for n in numbers if n and n != "1709.02755"]  # whose version 1 had another title
         assert len(numbers) == len(set(numbers))
 
@@ -65,6 +67,9 @@ def test_a_source_by_its_parts_and_as_a_text() -> None:
     assert from_source(PARTS) == WHOLE
     assert WHOLE.to_text() == "Gers, von Brecht et al. 2000, A, b (J 9, doi 10.1000/x_1), eq. 2"
     assert Source(("A", "B"), year=1999, arxiv="1406.1078").to_text() == "A & B 1999 (arXiv 1406.1078)"
+    parts = "{title: T, venue: Electronics, volume: 13, number: 16, pages: 3204-9, year: 2024}"
+    assert from_source(parts).to_text() == "2024, T (Electronics 13(16), 3204-9)"
+    assert "volume = {13},\n  number = {16},\n  pages = {3204-9}" in from_source(parts).to_bibtex("e", "E")
     assert from_source("Jordan 1986, Serial Order") == Source(note="Jordan 1986, Serial Order")
     assert from_source("Jordan 1986").to_text() == "Jordan 1986" and not from_source("")
     assert WHOLE.to_dict()["authors"] == ["Gers", "von Brecht", "others"] and "arxiv" not in WHOLE.to_dict()
@@ -113,7 +118,8 @@ def test_cite_a_cell(capsys: pytest.CaptureFixture[str]) -> None:
         "@article{gers2000learning,\n"
         "  author = {Gers and Schmidhuber and Cummins},\n"
         "  title = {{Learning to Forget: Continual Prediction with LSTM}},\n"
-        "  journal = {Neural Computation 12},\n"
+        "  journal = {Neural Computation},\n"
+        "  volume = {12},\n"
         "  year = {2000},\n"
         "  doi = {10.1162/089976600300015015}\n"
         "}\n"

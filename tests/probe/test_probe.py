@@ -117,7 +117,7 @@ def test_a_state_too_large_is_refused():
 @pytest.mark.parametrize(
     ("factor", "said"),
     [
-        (0.5, "0.5000 times per step back; less than a hundredth of lag 1 is left beyond lag 7"),
+        (0.5, "0.5000 times per step back; beyond lag 7 less than a hundredth of lag 1 is left"),
         (0.96, "0.9600 times per step back; 0.64 of lag 1 is left at lag 12, the first step"),
         (1.0, "1.0000 times per step back; 1 of lag 1 is left at lag 12, the first step"),
         (1.5, "1.5000 times per step back; 86 times lag 1 at lag 12, the first step"),
