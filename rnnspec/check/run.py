@@ -228,7 +228,7 @@ def variants(cell: str | os.PathLike[str] | Spec, settings: Mapping[str, object]
 
 
 def _name(spec: Spec, chosen: Mapping[str, object]) -> str:
-    chosen = chosen or {n: c.chosen for n, c in spec.choices.items() if c.chosen != c.options[0]}
+    chosen = chosen or spec.settings
     return spec.name + (f" ({', '.join(f'{n}={v}' for n, v in chosen.items())})" if chosen else "")
 
 

@@ -105,7 +105,9 @@ def training(title: str, problem: TrainingProblem) -> Iterator[Callable[[Trainin
             if report.trouble:
                 console.print(Text(visible(f"step {report.step}: skipped, gradients not finite in {report.trouble}")))
             if report.scores is not None:
-                console.print(Text(line(report, pace, problem, console.width)), overflow="ellipsis", no_wrap=True, crop=True)
+                console.print(
+                    Text(line(report, pace, problem, console.width)), overflow="ellipsis", no_wrap=True, crop=True
+                )
             loss, speed, left = pace.loss(), pace.speed(report), pace.left(report)
             status = (
                 "" if loss is None or speed is None else f"{loss:.3f}  {speed:,.0f} a second  {clock(left or 0)} left"
@@ -130,8 +132,9 @@ def waiting(text: str) -> Iterator[None]:
 
 @contextmanager
 def counting(label: str) -> Iterator[Callable[[str, int, int], None]]:
-    """Yields progress(what, done, total). label: what is done with each. What is said meanwhile stands above
-    the bar: it is drawn on stdout where that is a terminal, on stderr where that alone is one."""
+    """Yields progress(what, done, total). label: what is done with each. What is said meanwhile
+    stands above the bar: it is drawn on stdout where that is a terminal, on stderr where that alone
+    is one."""
     if not (sys.stdout.isatty() or sys.stderr.isatty()):
         yield lambda what, done, total: None
         return

@@ -23,6 +23,7 @@ from rnnspec.storage.atomic import held, sweep
 from rnnspec.train import checkpoint
 from rnnspec.train.errors import Diverged, TrainError
 from rnnspec.train.loop import TEMPERATURE, TrainingRun, exhausted, fraction, train
+from rnnspec.train.own_batches import told_of_batch
 from rnnspec.train.own_task import told_of
 from rnnspec.train.plots import shown
 from rnnspec.train.results import FILES, LOG, WEIGHTS, Ending, MetricsLog, counted, write_results
@@ -48,7 +49,9 @@ def run_task(args: argparse.Namespace) -> int:
     announce(this, folder, setup.retained if args.resume is None else None)
     with progress.waiting(f"compiling {title_of(this.config)}"):
         began = time.perf_counter()
-        this.model.warm_up(this.problem.next({})[0])
+        batch, _ = this.problem.next({})
+        with told_of_batch(this.problem):
+            this.model.warm_up(batch)
         compiled = time.perf_counter() - began
     make_folder(folder)
     with held(folder) as alone:

@@ -201,7 +201,7 @@ def make_run(
         )
     with checkpoint.told(saved.path) if saved else nullcontext():
         problem = task.make(config, memory)
-    if config.retain and args.retain is None and saved is None and is_of_another_size(task, config):
+    if config.retain and args.retain is None and saved is None:
         config = replace(config, retain=min(config.retain, longest(problem, config.retain)))
     epochs = args.epochs or (task.epochs if config.steps is None and config.seconds is None else 0)
     if epochs:
@@ -237,13 +237,6 @@ def make_run(
     elif saved:
         checkpoint.take(run.model, saved)
     return run
-
-
-def is_of_another_size(task: Task, config: TrainingConfig) -> bool:
-    """Whether sequences may be of another length than those that the task's own `retain` was
-    measured with."""
-    usual = task.config(config.cell)
-    return any(getattr(config, name) != getattr(usual, name) for name in ("length", "data", "options"))
 
 
 def longest(problem: TrainingProblem, most: int) -> int:

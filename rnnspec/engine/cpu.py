@@ -66,7 +66,7 @@ class CpuKernel(Kernel):
         self._recent: Recent[Weights] = Recent()
 
     def __repr__(self) -> str:
-        return f"Kernel({self.spec.name}, {self.dtype}, threads={self.threads})"
+        return f"Kernel({self.spec.label}, {self.dtype}, threads={self.threads})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (CpuKernel, (self.spec, self.dtype, self._threads, self.memory))

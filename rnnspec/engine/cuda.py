@@ -65,7 +65,7 @@ class CudaKernel(Kernel):
         self._codes = {mode: CudaCode(getattr(programs, mode), dtype, key) for mode in MODES}
 
     def __repr__(self) -> str:
-        return f"Kernel({self.spec.name}, {self.dtype}, backend='cuda')"
+        return f"Kernel({self.spec.label}, {self.dtype}, backend='cuda')"
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.launcher.stream:

@@ -111,6 +111,19 @@ class Spec:
     examples: tuple[Example, ...] = ()
     notes: str = ""
     file: str = "<text>"
+    changed: Mapping[str, Fraction] = field(default_factory=dict, compare=False)  # constants that `load` was given
+
+    @property
+    def settings(self) -> dict[str, str | float]:
+        """What is not as the file has it: options that are not the first, constants of other
+        values; `load` takes them."""
+        options: dict[str, str | float] = {n: c.chosen for n, c in self.choices.items() if c.chosen != c.options[0]}
+        return options | {n: int(v) if v.denominator == 1 else float(v) for n, v in self.changed.items()}
+
+    @property
+    def label(self) -> str:
+        """The name with its settings: "rnn phi=relu"."""
+        return " ".join([self.name, *(f"{n}={v}" for n, v in self.settings.items())])
 
     def __repr__(self) -> str:
         """Five lines: name and title, what it reads and carries, parameters, equations, file."""
@@ -118,7 +131,7 @@ class Spec:
         parameters = "; ".join(f"{', '.join(names)} [{', '.join(shape)}]" for shape, names in of.items())
         reads, states = ", ".join(self.inputs) or "none", ", ".join(self.states)
         lines = [
-            f"Spec({self.name}: {self.title}",
+            f"Spec({self.label}: {self.title}",
             f"  inputs: {reads}; states: {states}; outputs: {', '.join(self.outputs)}",
             f"  parameters: {parameters or 'none'}",
             f"  equations: {', '.join(e.target for e in self.equations)}",

@@ -136,13 +136,13 @@ class Layer:
         return self.weights(initialise(self.spec, self.sizes, seed, self.kernel.dtype))
 
 
-def shown_cells(layers: Sequence[Layer]) -> tuple[list[str], dict[str, str]]:
-    """What a repr tells of the cells of layers: their names, and the choices that are not the first
-    options. Where layers are of different cells, or choose differently, these stand by the names,
-    as "rnn phi=relu".
+def shown_cells(layers: Sequence[Layer]) -> tuple[list[str], dict[str, str | float]]:
+    """What a repr tells of the cells of layers: their names, and the choices and constants that are
+    not as their files have them. Where layers are of different cells, or choose differently, these
+    stand by the names, as "rnn phi=relu".
     """
     specs = [layer.spec for layer in layers]
-    chosen = [{n: c.chosen for n, c in s.choices.items() if c.chosen != c.options[0]} for s in specs]
-    if all((s.name, c) == (specs[0].name, chosen[0]) for s, c in zip(specs, chosen)):
-        return [s.name for s in specs], chosen[0]
-    return [" ".join([s.name, *(f"{n}={v}" for n, v in c.items())]) for s, c in zip(specs, chosen)], {}
+    first = specs[0]
+    if all((s.name, s.settings) == (first.name, first.settings) for s in specs):
+        return [s.name for s in specs], first.settings
+    return [s.label for s in specs], {}

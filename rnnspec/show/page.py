@@ -33,8 +33,8 @@ def show(
     or "forward", "backward", "parameters", "document" for one of these; constants: whether it has
     the file's constants as "symbols" or as "numbers". as_json: the facts of the page, or the stage,
     as JSON. width: columns that the page is cut to (None: as wide as its lines are); stages, LaTeX
-    and JSON stay whole. Raises ValueError for another stage or part, UnsupportedError for a stage that this
-    cell does not reach.
+    and JSON stay whole. Raises ValueError for another stage or part, UnsupportedError for a stage
+    that this cell does not reach.
     """
     if stage is not None:
         if stage not in STAGES:

@@ -22,6 +22,7 @@ from rnnspec.train.config import TrainingConfig
 from rnnspec.train.errors import Diverged, TrainError
 from rnnspec.train.model import Model, State
 from rnnspec.train.optimise import SGD, Adam, make_optimiser
+from rnnspec.train.own_batches import told_of_batch
 from rnnspec.train.problem import TrainingProblem
 from rnnspec.train.schedules import SCHEDULES, learning_rate
 
@@ -141,7 +142,8 @@ def train_step(run: TrainingRun, rate: float) -> tuple[float, float, str]:
     that are not finite."""
     batch = next_batch(run)
     run.model.at_step(run.step)
-    loss, grads, state = run.model.gradients(batch, run.state)
+    with told_of_batch(run.problem):
+        loss, grads, state = run.model.gradients(batch, run.state)
     if run.config.clip_value < math.inf:
         clip_value(grads, run.config.clip_value)
     norm, trouble = clip_global_norm(grads, run.config.clip), ""

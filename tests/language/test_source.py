@@ -19,7 +19,10 @@ from rnnspec.language.source import SHAPES, Source
 from rnnspec.transform import to_yaml
 
 NO_PAPER = {"comfi_fastgrnn", "ctrnn"}  # what is known of them is a sentence
-PARTS = "{authors: [Gers, von Brecht, others], title: 'A, b', venue: J, volume: 9, year: 2000, doi: 10.1000/x_1, note: eq. 2}"
+PARTS = (
+    "{authors: [Gers, von Brecht, others], title: 'A, b', venue: J, volume: 9, year: 2000, doi: 10.1000/x_1,"
+    " note: eq. 2}"
+)
 AUTHORS = ("Gers", "von Brecht", "others")
 WHOLE = Source(AUTHORS, "A, b", venue="J", volume="9", year=2000, doi="10.1000/x_1", note="eq. 2")
 

@@ -193,6 +193,11 @@ def test_the_repr_tells_what_was_chosen():
     relu, tanh = rnnspec.load("rnn", phi="relu"), rnnspec.load("rnn", phi="tanh")
     assert repr(Recurrent("rnn", 4, 5, phi="tanh")) == "Recurrent('rnn', 4, 5, dtype='float32')"
     assert repr(Recurrent("rnn", 4, 5, phi="relu")) == "Recurrent('rnn', 4, 5, phi='relu', dtype='float32')"
+    leaky = Recurrent("leaky_rnn", 4, 5, alpha=0.25)
+    assert repr(leaky) == "Recurrent('leaky_rnn', 4, 5, alpha=0.25, dtype='float32')"
+    assert "alpha" not in repr(Recurrent("leaky_rnn", 4, 5)) and repr(leaky.spec).startswith(
+        "Spec(leaky_rnn alpha=0.25: "
+    )
     assert repr(Recurrent(relu, 4, 5, 2)) == "Recurrent('rnn', 4, 5, num_layers=2, phi='relu', dtype='float32')"
     assert repr(Recurrent([relu, tanh], 4, 5)) == "Recurrent(['rnn phi=relu', 'rnn'], 4, 5, dtype='float32')"
 

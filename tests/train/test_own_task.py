@@ -174,6 +174,38 @@ def test_what_a_task_raises_while_it_runs_is_told_with_its_line(old, new, messag
     assert trained == bool(list(Path().glob("runs/*")))
 
 
+BATCH = "Batch(x.astype(np.float32), first)"
+
+
+@pytest.mark.parametrize(
+    "new, message",
+    [
+        ("Batch(x.astype(np.int64), first)", "input 'x' has dtype int64"),
+        ("Batch(x.astype(np.float32)[..., :1], first)", "input 'x' has 1 features, expected 2"),
+        ("Batch(x.astype(np.float32), first + 5)", "label 5 at [0] is out of range"),
+        ("Batch(x.astype(np.float32), first[:-1])", "one label for each place is wanted"),
+        ("Batch(x.astype(np.float32), first, lengths=np.full(count, 99))", "lengths[0] is 99"),
+    ],
+)
+def test_a_batch_that_nothing_can_be_made_of_is_told_with_the_line_of_its_maker(new, message, command):
+    """It came from inside rnnspec, and named no file."""
+    Path("my_task.py").write_text(changed(BATCH, new))
+    line = 1 + TASK[: TASK.index("    def draw(")].count("\n")
+    code, _, err = command("rnn", "--task", "my_task.py", *SMALL)
+    assert code == 2 and f"{Path('my_task.py').absolute()}, line {line}: a batch that `draw` gives" in err
+    assert message in err and not list(Path().glob("runs/*"))
+
+
+def test_a_batch_of_later_too(command):
+    Path("my_task.py").write_text(
+        changed("        self.test = ", "        self.calls = 0\n        self.test = ")
+        .replace("        steps, rows = ", "        self.calls += 1\n        steps, rows = ")
+        .replace(BATCH, "Batch(x.astype(np.float32), first + (self.calls > 6))")
+    )
+    code, _, err = command("rnn", "--task", "my_task.py", *SMALL)
+    assert code == 2 and "my_task.py, line 15: a batch that `draw` gives can't be trained on: label 2" in err
+
+
 def test_what_rnnspec_raises_by_mistake_is_not_said_to_be_the_tasks(command, monkeypatch):
     Path("my_task.py").write_text(TASK)
     monkeypatch.setattr("rnnspec.train.loop.clip_global_norm", lambda *_: 1 / 0)

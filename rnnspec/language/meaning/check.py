@@ -66,6 +66,7 @@ def check(document: Document, settings: Settings) -> Spec:
         choices=choices,
         same_as=library_layers(document, choices, settings.constants),
         examples=() if settings.chosen or settings.constants else tuple(e.value for e in document.examples),
+        changed=settings.constants,
     )
     check_layouts(document, spec, faults)
     check_examples(document, spec, faults)
