@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from rnnspec.storage import atomic
 
 FORMATS = ("png", "svg", "pdf")
 WIDE = 50  # from a ratio of losses from here on the axis is logarithmic
+LETTER = 5.6  # points that a letter of a label takes
 INK, QUIET, TRAIN, HELD_OUT = "#222222", "#8a8a8a", "#4c78a8", "#e4572e"
 
 
@@ -26,7 +28,8 @@ def dress(axes: Any, title: str, x: str, y: str) -> None:
     """Titles, grid and legend as all our plots have them."""
     axes.set_title(title, loc="left", color=INK, fontsize=11, pad=10)
     axes.set_xlabel(x, color=INK)
-    axes.set_ylabel(y, color=INK)
+    room = axes.get_position().height * axes.figure.get_figheight() * 72 / LETTER
+    axes.set_ylabel(textwrap.fill(y, max(12, int(room))), color=INK)
     axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(colors=INK, length=3)

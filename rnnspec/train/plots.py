@@ -14,6 +14,8 @@ from rnnspec.show.figure import HELD_OUT, INK, QUIET, TRAIN, WIDE, dress, new_fi
 from rnnspec.train.loop import History
 from rnnspec.train.problem import Metric, Predictions, TrainingProblem
 
+TALL = 3  # times what matters may be drawn, so that no loss is cut off
+
 
 def loss_curve(path: str | Path, history: History, problem: TrainingProblem, title: str) -> None:
     """Writes `loss_figure`, in the format of the file's extension."""
@@ -141,7 +143,8 @@ def _points(axes: Any, points: list[tuple[int, float]], metric: Metric) -> None:
 
 
 def _limits(axes: Any, loss: np.ndarray, baseline: list[float], held_out: list[float]) -> None:
-    """Losses of the first steps may be far above all that matters: they are cut off."""
+    """Losses of the first steps may be far above all that matters: then they are cut off, and it
+    says so."""
     finite = loss[np.isfinite(loss)]
     if finite.size and np.quantile(finite, 0.02) > 0 and np.quantile(finite, 0.9) > WIDE * np.quantile(finite, 0.02):
         axes.set_yscale("log")
@@ -149,8 +152,14 @@ def _limits(axes: Any, loss: np.ndarray, baseline: list[float], held_out: list[f
     settled = np.quantile(finite, 0.98) if finite.size else 0.0
     values = [*baseline, *held_out, *([float(settled)] if not held_out and finite.size else [])] or [1.0]
     values = [value for value in values if np.isfinite(value)] or [1.0]
-    low, high = min([*values, *finite]), max(values)
-    axes.set_ylim(max(0.0, low - 0.15 * (high - low)), high + 0.08 * (high - low) + 1e-9)
+    low, high, highest = min([*values, *finite]), max(values), max([*values, *finite])
+    if highest - low <= TALL * (high - low):
+        high = highest
+    top = high + 0.08 * (high - low) + 1e-9
+    axes.set_ylim(max(0.0, low - 0.15 * (high - low)), top)
+    if highest > top:
+        text = f"cut off: losses up to {shown(highest)}"
+        axes.text(0.5, 0.97, text, transform=axes.transAxes, color=QUIET, fontsize=8, ha="center", va="top")
 
 
 def shown(value: float) -> str:

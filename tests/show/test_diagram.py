@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from xml.etree import ElementTree
 
@@ -74,8 +75,8 @@ def test_a_lstm_looks_as_in_textbooks() -> None:
     marks = step(load("lstm"))
     assert [(marks[g].kind, marks[g].text, marks[g].edge) for g in "fg"] == [
         ("gate", ("σ",), ("W_f, U_f, b_f",)),
-        ("gate", ("tanh",), ("W_g, U_g, b_g",)),
-    ]
+        ("function", ("tanh",), ("W_g, U_g, b_g",)),
+    ], "tanh is no gate"
     assert marks["f"].reads == {"x[t]": "matrix", "h[t-1]": "matrix"}
     assert marks["c"].text == ("+",) and marks["h"].text == ("×",) and marks["h"].reads["o"] == "thin"
     assert sorted(m.text[0] for m in marks.values() if m.kind == "operation") == ["+", "×", "×", "×"]
@@ -98,6 +99,32 @@ def test_the_backward_view_runs_from_the_next_step_to_the_one_before() -> None:
         "d_h": "thin",
     }
     assert marks["d_a_f"].edge == ("→ W_f, U_f, b_f",) and marks["d_c_prev"].kind == "output"
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "edge", "lines"),
+    [
+        ("x[t] - u", "−", ("u",), {"thin"}),
+        ("u - x[t]", "u−", (), {"thin"}),
+        ("threshold - x[t]", "−", ("from threshold",), {"thin"}),
+        ("r[t] - x[t]", "−", (), {"thin", "minus"}),
+        ("u * x[t] - u * r[t]", "−", (), {"thin", "minus"}),
+        ("r[t] / x[t]", "÷", (), {"thin", "divisor"}),
+        ("x[t] / u", "÷", ("u",), {"thin"}),
+        ("r[t] - x[t] - u", "±", ("−u",), {"thin", "minus"}),
+    ],
+)
+def test_what_is_taken_away_and_what_divides_is_seen(value: str, text: str, edge: object, lines: set[str]) -> None:
+    """`ltc` had "−mu" beside a "−", and nothing told a - b from b - a."""
+    used = [name for name in ("u", "threshold") if name in re.findall(r"\w+", value)]
+    parameters = f"{{{''.join(f'{name}: [D], ' for name in used)}w: [D]}}"
+    equations = f"r[t] = tanh(w * x[t])\ns[t] = {value}\nh[t] = s[t] + r[t]"
+    spec = loads(cell(equations, inputs="{x: [D]}", states="{h: [D]}", parameters=parameters))
+    mark = step(spec)["s"]
+    assert (mark.text, mark.edge, set(mark.reads.values())) == ((text,), edge, lines)
+    drawn = svg(spec)
+    check_picture(drawn)
+    assert (drawn.count(">−<") + drawn.count(">÷<")) == len(lines) - 1 + (text in "−÷")
 
 
 def test_a_value_is_drawn_once() -> None:

@@ -10,7 +10,7 @@ import pytest
 from rnnspec.train import plots
 from rnnspec.train.loop import History
 from rnnspec.train.problem import Metric, Predictions
-from rnnspec.train.tasks import adding, forecast
+from rnnspec.train.tasks import adding, forecast, load_task
 
 STRINGS = Metric("strings", "of the strings right", less=False)
 
@@ -46,6 +46,26 @@ def test_labels_lie_inside_their_axes_and_steps_are_whole() -> None:
     assert list(points.get_ydata()) == [0.0, 0.0, 0.01, 0.03]
     for axes in (upper, lower):  # names of axes are not longer than the axes
         assert axes.yaxis.label.get_window_extent().height <= axes.get_window_extent().height
+
+
+def test_no_loss_is_cut_off_without_a_word() -> None:
+    """The curve of `adding` began above its axes; what is far above the rest is cut, and told."""
+    problem = load_task("adding").make(load_task("adding").config("gru"), {})
+    for losses, told in (([1.6, 1.3, 0.9, 0.5, 0.2, 0.17, 0.17], False), ([1.0] * 60 + [9.0, 0.9], True)):
+        run = History(losses, [{"step": 0, problem.metric.name: 1.0}])
+        axes = plots.loss_figure(run, problem, "gru").axes[0]
+        assert (axes.get_ylim()[1] < max(losses)) == told
+        assert any(text.get_text() == "cut off: losses up to 9.000" for text in axes.texts) == told
+
+
+def test_a_long_label_has_lines() -> None:
+    problem = load_task("forecast").make(load_task("forecast").config("gru"), {})
+    run = History([1.0, 0.5], [{"step": 0, problem.metric.name: 1.0}])
+    figure = plots.loss_figure(run, problem, "gru")
+    figure.canvas.draw()
+    for axes in figure.axes:
+        label, box = axes.yaxis.label.get_window_extent(), axes.get_window_extent()
+        assert box.y0 - 10 <= label.y0 and label.y1 <= box.y1 + 10
 
 
 def test_predictions_are_drawn_in_the_format_of_the_extension(tmp_path) -> None:

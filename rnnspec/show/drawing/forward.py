@@ -1,8 +1,9 @@
 """The data flow of one step, as textbooks draw it.
 
-In: a Spec. Out: marks. A gate is a circle with its function, into which go the lines of what it
-weighs, the weights at its edge; what is multiplied or added element by element is a circle with the
-sign. What has no such form (choices, powers, functions along features) is a box with its text.
+In: a Spec. Out: marks. A gate, or another function, is a circle with its name, into which go the
+lines of what it weighs, the weights at its edge; what is multiplied or added element by element is
+a circle with the sign. What has no such form (choices, powers, functions along features) is a box
+with its text.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from dataclasses import dataclass, field
 
 from rnnspec.language.features import FEATURES
 from rnnspec.language.functions import FUNCTIONS
+from rnnspec.language.roles import SIGMOIDS
 from rnnspec.language.spec import Spec
 from rnnspec.language.syntax.tree import Binary, Call, Equation, Expr, Ref, Unary, children, to_text, walk
-from rnnspec.show.drawing.marks import Line, Mark, text_lines, wrapped
+from rnnspec.show.drawing.marks import Kind, Line, Mark, text_lines, wrapped
 
 ROOM, EDGE = 26, 13  # letters in a line of a box, and of an edge
 LARGE, LINES = 100, 10  # names and signs of an equation that is drawn as one box; lines of a box
@@ -124,12 +126,12 @@ class _Work:
             case Binary("+" | "-", _, _):
                 return self.sum(expr)
             case Binary("/", left, right):
-                return self.operation("÷", [self.flow(left), self.flow(right)], expr)
+                return self.operation("÷", [self.flow(left), self.ending(self.flow(right), "divisor")], expr)
             case Unary("-", arg):
                 inner = self.flow(arg)
                 return self.operation("−", [inner], expr) if inner.flows else self.constant(expr, [inner])
             case Call(function, args) if function in FUNCTIONS and len(args) == 1:
-                return self.gate(expr, function, self.flow(args[0]))
+                return self.function(expr, function, self.flow(args[0]))
             case Call(function, args) if function in FEATURES and self.is_short(function, args):
                 return self.along_features(expr, function)
         return self.box(expr)
@@ -159,16 +161,24 @@ class _Work:
             if all(f.weighed or not f.flows for f in flows):
                 return Flow(tuple(r for f in flows for r in f.reads), tuple(e for f in flows for e in f.edge), True)
             return self.operation("+", flows, expr)
-        if len(flows) == 2 and not flows[0].flows and minus == [False, True]:  # 1 - z
-            return self.add(
-                Mark("operation", (f"{to_text(terms[0])}−",), "", (), dict(self.drawn(flows[1]).reads))
-                if len(to_text(terms[0])) < 4
-                else Mark("operation", ("−",), "", flows[0].edge, dict([*self.drawn(flows[1]).reads, *flows[0].reads]))
-            )
+        if len(flows) == 2 and not flows[0].flows:  # 1 - z
+            known = to_text(terms[0])
+            sign, edge = (f"{known}−", ()) if len(known) < 4 else ("−", (f"from {known}",))
+            return self.add(Mark("operation", (sign,), "", edge, dict([*self.drawn(flows[1]).reads, *flows[0].reads])))
+        if len(flows) == 2:  # the sign says what is done with a number or a parameter
+            return self.operation("−", [flows[0], self.ending(flows[1], "minus")], expr)
         signed = [
-            f if not m else Flow(f.reads, tuple(f"−{e}" for e in f.edge), f.weighed) for f, m in zip(flows, minus)
+            (self.ending(f, "minus") if f.flows else Flow(f.reads, tuple(f"−{e}" for e in f.edge))) if m else f
+            for f, m in zip(flows, minus)
         ]
-        return self.operation("±" if len(flows) > 2 else "−", signed, expr)
+        return self.operation("±", signed, expr)
+
+    def ending(self, flow: Flow, line: Line) -> Flow:
+        """A flow whose line says what is done with it; a number or a parameter as it is."""
+        if not flow.flows:
+            return flow
+        drawn = self.drawn(flow)
+        return Flow(tuple((key, line if way == "thin" else way) for key, way in drawn.reads), drawn.edge)
 
     def terms(self, expr: Expr) -> tuple[list[Expr], list[bool]]:
         if isinstance(expr, Binary) and expr.op in "+-":
@@ -210,13 +220,12 @@ class _Work:
                 reads[self.add(Mark("", reads={key: line})).reads[0][0] if again else key] = line
         return reads
 
-    def gate(self, expr: Expr, function: str, inner: Flow) -> Flow:
+    def function(self, expr: Expr, function: str, inner: Flow) -> Flow:
         if not inner.flows:
             return self.constant(expr, [inner])
         label = GLYPHS.get(FUNCTIONS[function].latex, function)
-        weighed = inner.weighed and any(line == "matrix" for _, line in inner.reads)
-        kind = "gate" if weighed or FUNCTIONS[function].range else "operation"
-        return self.add(Mark(kind, (label,), "", self.edge(inner.edge), dict(inner.reads)))  # type: ignore[arg-type]
+        kind: Kind = "gate" if function in SIGMOIDS else "function"
+        return self.add(Mark(kind, (label,), "", self.edge(inner.edge), dict(inner.reads)))
 
     @staticmethod
     def is_short(function: str, args: tuple[Expr, ...]) -> bool:

@@ -11,17 +11,18 @@ LETTER, SMALL = 7.0, 5.8  # widths of letters of 11 px and of 9.5 px, the widest
 ROUND, ROW, PAD = 17.0, 14.0, 8.0  # radius of a circle; height of a line of text; around text
 WAY = 12.0  # width of a line that passes a layer
 
-Kind = Literal["input", "state", "once", "gate", "operation", "box", "gradient", "output", ""]
-Line = Literal["thin", "matrix", "once"]
+Kind = Literal["input", "state", "once", "gate", "function", "operation", "box", "gradient", "output", ""]
+Line = Literal["thin", "matrix", "once", "minus", "divisor"]
 
 
 @dataclass
 class Mark:
-    """kind: what a step reads (input, state, once), a gate, an operation, a box with an expression,
-    a gradient, what a step leaves (output); "" is a line that passes its layer. text: what stands
-    in it. name: the name of its value, beside it. edge: what stands at its edge, parameters above
-    all, in lines. reads: what it reads, and by which line: matrix goes through a product with a
-    matrix, once comes from what is computed once per sequence.
+    """kind: what a step reads (input, state, once), a gate (values from 0 to 1), another function
+    of one value, an operation, a box with an expression, a gradient, what a step leaves (output);
+    "" is a line that passes its layer. text: what stands in it. name: the name of its value, beside
+    it. edge: what stands at its edge, parameters above all, in lines. reads: what it reads, and by
+    which line: matrix goes through a product with a matrix, once comes from what is computed once
+    per sequence, minus is taken away, divisor divides.
     """
 
     kind: Kind
@@ -37,7 +38,7 @@ class Mark:
 
     @property
     def is_round(self) -> bool:
-        return self.kind in ("gate", "operation")
+        return self.kind in ("gate", "function", "operation")
 
     @property
     def core(self) -> float:

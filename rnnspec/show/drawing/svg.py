@@ -24,21 +24,26 @@ COLOURS = {
     "state": "#dcfce7",
     "once": "#f3f4f6",
     "gate": "#fde68a",
+    "function": "#ddd6fe",
     "operation": "#fbcfe8",
     "box": "#ffffff",
     "gradient": "#ffffff",
     "output": "#fef3c7",
 }
 INK, QUIET, EDGE = "#1f2937", "#6b7280", "#1d4ed8"
+THIN = f'stroke="{QUIET}" stroke-width="1.2"'
 LINES: Mapping[Line, str] = {
-    "thin": f'stroke="{QUIET}" stroke-width="1.2"',
+    "thin": THIN,
+    "minus": THIN,
+    "divisor": THIN,
     "matrix": f'stroke="{EDGE}" stroke-width="2.2"',
     "once": f'stroke="{QUIET}" stroke-width="1" stroke-dasharray="3 3"',
 }
+HEADS: Mapping[Line, str] = {"minus": "−", "divisor": "÷"}  # signs at the ends of lines
 MARGIN = 17.0
 LEGENDS = {
-    "step": "blue: inputs; green: values of the step before; yellow circles: gates; pink: element by element; "
-    "blue text: parameters; a thick line goes through a matrix, as does a point",
+    "step": "blue: inputs; green: values of the step before; yellow circles: gates, from 0 to 1; violet: other "
+    "functions; pink: element by element; blue text: parameters; a thick line goes through a matrix, as does a point",
     "backward": "from the gradients of step t+1 (green) and of the outputs (blue) down to those of the step before and "
     "of the inputs (yellow); blue text: parameters whose gradients are summed from it",
 }
@@ -136,6 +141,8 @@ def _lines(mark: Mark, marks: Mapping[str, Mark]) -> Iterator[str]:
         yield f'<path d="{curve} {x:.1f} {mark.above - half:.1f} {x:.1f} {mark.above:.1f} V {y:.1f}" {style}/>'
         if mark.kind:
             yield f'<path d="M {x - 3.5:.1f} {y - 6:.1f} L {x:.1f} {y:.1f} L {x + 3.5:.1f} {y - 6:.1f}" {style}/>'
+        if mark.kind and line in HEADS:
+            yield text_at(x + (9 if x >= mark.x else -9), y, HEADS[line], size=13, fill=QUIET, bold=True)
     if not mark.kind:
         yield f'<path d="M {mark.x:.1f} {mark.above:.1f} V {mark.below:.1f}" {style}/>'
 

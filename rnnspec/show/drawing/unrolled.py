@@ -9,21 +9,22 @@ from collections.abc import Iterator
 from rnnspec.language.spec import Spec
 from rnnspec.language.syntax.tree import Ref, walk
 from rnnspec.show.drawing.forward import step
-from rnnspec.show.drawing.marks import LETTER, wrapped
+from rnnspec.show.drawing.marks import LETTER, Mark, wrapped
 
 STEPS = ("t-1", "t", "t+1")
-BOX, GAP, ROW = 166.0, 72.0, 16.0
+BOX, GAP, ROW = 166.0, 62.0, 16.0
 TOP, CIRCLE, PER_ROW, GATE = 62.0, 15.0, 4, 52.0  # gates in a row, and the height of a row
 LEGEND = (
     "one cell at three steps, with the same parameters; "
-    "green: what goes to the next step; blue: inputs; yellow: outputs"
+    "green: what goes to the next step; blue: inputs; yellow: outputs; circles: gates, from 0 to 1 (yellow), and other "
+    "functions (violet)"
 )
 
 
 def unrolled(spec: Spec) -> tuple[list[str], tuple[float, float], float, str]:
     """What is drawn, its span, its bottom, and the legend."""
-    gates = [(m.name, m.text[0]) for m in step(spec).values() if m.kind == "gate" and m.name]
-    named = {name for name, _ in gates}
+    gates = [m for m in step(spec).values() if m.name and _is_shown(m)]
+    named = {mark.name for mark in gates}
     values = wrapped([e.target for e in spec.equations if e.timed and e.target not in named], int((BOX - 20) / LETTER))
     weights = wrapped(list(spec.parameters), int((3 * BOX + 2 * GAP) / LETTER - 14))
     carried = _carried(spec)
@@ -48,6 +49,11 @@ def unrolled(spec: Spec) -> tuple[list[str], tuple[float, float], float, str]:
     return parts, (-GAP, 3 * BOX + 3 * GAP), bottom + len(weights) * ROW, LEGEND
 
 
+def _is_shown(mark: Mark) -> bool:
+    """Whether a mark is a gate, or a function of products with matrices as a gate is."""
+    return mark.kind == "gate" or (mark.kind == "function" and "matrix" in mark.reads.values())
+
+
 def _carried(spec: Spec) -> list[str]:
     """What a step hands to the next: states, and other values that are read at an earlier step."""
     earlier = [
@@ -59,23 +65,24 @@ def _carried(spec: Spec) -> list[str]:
     return list(dict.fromkeys([*spec.states, *earlier]))
 
 
-def _box(x: float, tall: float, title: str, values: tuple[str, ...], gates: list[tuple[str, str]]) -> Iterator[str]:
+def _box(x: float, tall: float, title: str, values: tuple[str, ...], gates: list[Mark]) -> Iterator[str]:
     yield (
         f'<rect x="{x:.1f}" y="{TOP:.1f}" width="{BOX:.1f}" height="{tall:.1f}" rx="10" fill="#ffffff"'
         ' stroke="#1f2937"/>'
     )
     yield _text(x + BOX / 2, TOP + 17, title, "#1f2937", bold=True)
-    for number, (name, function) in enumerate(gates):
+    for number, gate in enumerate(gates):
+        function, fill = gate.text[0], "#fde68a" if gate.kind == "gate" else "#ddd6fe"
         row = gates[number - number % PER_ROW :][:PER_ROW]
         at = x + BOX / 2 + (number % PER_ROW - (len(row) - 1) / 2) * BOX / PER_ROW
         y = TOP + 44 + GATE * (number // PER_ROW)
         wide = max(2 * CIRCLE, len(function) * 5.6 + 8)
         yield (
             f'<rect x="{at - wide / 2:.1f}" y="{y - CIRCLE:.1f}" width="{wide:.1f}" height="{2 * CIRCLE:.1f}"'
-            f' rx="{CIRCLE:.1f}" fill="#fde68a" stroke="#1f2937"/>'
+            f' rx="{CIRCLE:.1f}" fill="{fill}" stroke="#1f2937"/>'
         )
         yield _text(at, y + 3.5, function, "#1f2937", size=9)
-        yield _text(at, y + CIRCLE + 12, name, "#1f2937")
+        yield _text(at, y + CIRCLE + 12, gate.name, "#1f2937")
     for number, line in enumerate(values):
         yield _text(x + BOX / 2, TOP + 36 + GATE * -(-len(gates) // PER_ROW) + number * ROW, line, "#1f2937")
 
