@@ -360,6 +360,7 @@ def _add_export(commands: Any, name: str) -> None:
             "lstm --to c --inputs 1 --hidden 16 --selftest",
             "gru --to c --layers 2 --weights weights.npz --out plugin",
             "runs/lstm --to c --name writer",
+            "lstm --to onnx --layers 2 --bidirectional --lengths",
         )
     )
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from rnnspec.commands.export_layer import OF_A_CELL, OF_ONNX, layer_of, refuse
 from rnnspec.commands.output import say
 from rnnspec.errors import RnnspecError
 from rnnspec.export.c import CSource, c, program
-from rnnspec.language.load import load
-from rnnspec.layers.recurrent import Recurrent
 from rnnspec.storage import atomic
-
-OF_A_CELL = ("hidden", "inputs", "layers", "size", "choice", "weights", "seed", "dtype")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -20,6 +17,11 @@ def run(args: argparse.Namespace) -> int:
     if not folder.is_dir():
         raise RnnspecError(f"there is no folder '{folder}' to write to: make it first, or give another with --out.")
     try:
+        if args.to == "onnx":
+            from rnnspec.commands import export_onnx
+
+            return export_onnx.run(args, folder)
+        refuse(args, OF_ONNX, f"--to {args.to} makes one step of one row")
         written = _run(args, folder) if Path(args.cell).is_dir() else _cell(args, folder)
     except (ValueError, TypeError) as error:
         raise RnnspecError(str(error)) from error
@@ -36,26 +38,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _cell(args: argparse.Namespace, folder: Path) -> list[Path]:
-    layer = Recurrent(
-        load(args.cell, **dict(args.choice)),
-        args.inputs or 16,
-        args.hidden or 32,
-        num_layers=args.layers or 1,
-        sizes=dict(args.size),
-        dtype=args.dtype or "float32",
-        seed=args.seed or 0,
-    )
-    if args.weights:
-        layer.load(args.weights)
-    return list(c(layer, name=args.name or "", apart=args.apart).write(folder, args.selftest))
+    return list(c(layer_of(args), name=args.name or "", apart=args.apart).write(folder, args.selftest))
 
 
 def _run(args: argparse.Namespace, folder: Path) -> list[Path]:
-    given = [
-        n for n in ("hidden", "inputs", "layers", "size", "choice", "weights", "seed", "dtype") if getattr(args, n)
-    ]
-    if given:
-        raise RnnspecError(f"{args.cell} is a run, which has its own: leave out --{', --'.join(given)}.")
+    refuse(args, OF_A_CELL, f"{args.cell} is a run, which has its own")
     from rnnspec.export.run import run_model, text_main
     from rnnspec.train.data import Vocabulary
 

@@ -6,7 +6,7 @@ import argparse
 
 from rnnspec.commands.arguments import choice, count, name, natural, size
 
-TARGETS = ("c",)
+TARGETS = ("c", "onnx")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -17,7 +17,10 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="a cell from `rnnspec list`, a YAML file, or the folder of a run of `rnnspec train`",
     )
     parser.add_argument(
-        "--to", choices=TARGETS, required=True, help="c: one file of C99 and its header, for one step of one row"
+        "--to",
+        choices=TARGETS,
+        required=True,
+        help="c: one file of C99 and its header, for one step of one row; onnx: a model of ONNX, for whole sequences",
     )
     parser.add_argument("--out", type=name, default=".", metavar="FOLDER", help="where the files go (here)")
     parser.add_argument("--name", type=name, metavar="NAME", help="of the files and functions (the cell's)")
@@ -29,6 +32,19 @@ def add(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="weights in a file of their own, NAME.weights, which NAME_init is given, not in the source",
     )
+    _add_of_onnx(parser)
+    _add_of_a_cell(parser)
+
+
+def _add_of_onnx(parser: argparse.ArgumentParser) -> None:
+    more = parser.add_argument_group("with --to onnx")
+    more.add_argument("--lengths", action="store_true", help="the model reads how many steps each row has")
+    more.add_argument("--states", action="store_true", help="the model reads the states before the first step")
+    more.add_argument("--bidirectional", action="store_true", help="layers of two directions")
+    more.add_argument("--batch-first", action="store_true", help="arrays have the rows before the steps")
+
+
+def _add_of_a_cell(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("of a cell; a run has its own")
     group.add_argument("--hidden", type=count, metavar="H", help="units (32)")
     group.add_argument("--inputs", type=count, metavar="D", help="features of the input (16)")

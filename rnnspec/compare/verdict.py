@@ -56,6 +56,25 @@ def diff(a: Spec | str | os.PathLike[str], b: Spec | str | os.PathLike[str]) -> 
     return replace(found, notes=(*sizes, *found.notes))
 
 
+def parameters_alike(a: Spec, b: Spec) -> tuple[Proof, Pair]:
+    """Whether two cells are proved to be one function, and which parameters of one then are which
+    of the other; and both side by side, b with the names of a's sizes."""
+    second, _ = _with_sizes_of(a, b)
+    pair = Pair(a, second, build(a), build(second))
+    return (Proof(False) if pair.differences_declared() else _proof(pair)), pair
+
+
+def _proof(pair: Pair) -> Proof:
+    """A proof by the normal forms, or what was matched on the way."""
+    proof = prove_by_names(pair)
+    if not proof.proved:  # parameters of one name are one only where both cells call all of them alike
+        proof = prove(pair, frozenset(pair.shared))
+    if not proof.proved:
+        proof = match_the_rest(pair, proof)
+        proof = prove_matched(pair, proof.matches)
+    return proof
+
+
 def _order(spec: Spec) -> tuple[str, str]:
     return spec.name, to_yaml(spec)
 
@@ -94,12 +113,7 @@ class _Compare:
         pair = self.pair
         if differences := pair.differences_declared():
             return self.verdict(DIFFERENT, "by declaration", f"{differences}.", Proof(False))
-        proof = prove_by_names(pair)
-        if not proof.proved:  # parameters of one name are one only where both cells call all of them alike
-            proof = prove(pair, frozenset(pair.shared))
-        if not proof.proved:
-            proof = match_the_rest(pair, proof)
-            proof = prove_matched(pair, proof.matches)
+        proof = _proof(pair)
         if not proof.proved:
             return self.by_numbers(proof)
         how = "symbolically, for all real numbers: the normal forms of all states and outputs are equal"

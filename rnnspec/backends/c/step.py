@@ -15,11 +15,10 @@ from rnnspec.backends.c.numbers import REALS, Real
 from rnnspec.backends.c.rowwise import rowwise
 from rnnspec.backends.c.text import CText, PackedPanel
 from rnnspec.errors import UnsupportedError
+from rnnspec.lowering.needed import needed_of, taken
 from rnnspec.lowering.program import Panel, Program, Stage
 from rnnspec.lowering.signature import bias_sources, panel_signature
-from rnnspec.lowering.writer import expand
-from rnnspec.symbolic.expressions import names
-from rnnspec.symbolic.graph import Graph, Node, Pointwise, Read, node_text, operands
+from rnnspec.symbolic.graph import Read, node_text, operands
 
 
 @dataclass(frozen=True)
@@ -82,21 +81,6 @@ def step(program: Program, dtype: str, sizes: Mapping[str, int], noise: Collecti
         scratch,
         frozenset(text.functions),
     )
-
-
-def needed_of(graph: Graph) -> frozenset[str]:
-    """The nodes that results depend on: a derivative's surrogate is of no use here."""
-    found = {*graph.results()}
-    for name in reversed(list(graph.nodes)):
-        if name in found:
-            found.update(taken(graph.nodes[name]))
-    return frozenset(found)
-
-
-def taken(node: Node) -> tuple[str, ...]:
-    """The values that the text of a node reads: of a surrogate's operands not those that only its
-    derivative has."""
-    return names(expand(node.expr)) if isinstance(node, Pointwise) else operands(node)
 
 
 def lasting(program: Program) -> frozenset[str]:
