@@ -9,20 +9,19 @@ from typing import Any
 import numpy as np
 from numpy import ndarray as Array
 
-from rnnspec.engine import arrays as checked
-from rnnspec.engine.apart import apart, named_in
+from rnnspec.engine.apart import apart
 from rnnspec.engine.call import Call, Cell, parameters, parameters_with_noise, sequence
+from rnnspec.engine.derivatives import Derivatives
 from rnnspec.engine.derived import Derived
-from rnnspec.engine.directions import Directions, directions
 from rnnspec.engine.frozen import Frozen, Sizes
 from rnnspec.engine.initialise import initialise
 from rnnspec.engine.jacobian import Matrices, jacobian
 from rnnspec.engine.noise import Seed
-from rnnspec.engine.results import Gradients, Inference, Jvp, Run, State, Taped, taped_counts
+from rnnspec.engine.results import Inference, Run, State, Taped, taped_counts
 from rnnspec.engine.spans import Pieces
 from rnnspec.engine.stream import Stepper, Stream, all_sizes, whole_rows
 from rnnspec.engine.weights import Weights
-from rnnspec.errors import ShapeError, UnsupportedError
+from rnnspec.errors import ShapeError
 from rnnspec.language.lift import lifted
 from rnnspec.language.sizes import check_size_value, sizes_in, with_default_sizes
 from rnnspec.language.spec import STEP, Shape, Spec
@@ -30,7 +29,7 @@ from rnnspec.lowering.pipeline import MODES
 from rnnspec.storage.locks import once_only
 
 
-class Kernel(ABC):
+class Kernel(Derivatives, ABC):
     """The compiled kernels of one cell. Calls may come from several Python threads at once.
 
     Arrays are never written to and may have any strides; their dtype must be the kernel's. Past the
@@ -267,32 +266,6 @@ class Kernel(ABC):
     def run_infer(self, call: Call, out: Mapping[str, Array] | None = None) -> Inference:
         """`infer` of arguments that are ready; see `run_forward`."""
 
-    def jvp(
-        self,
-        params: Mapping[str, Any] | Weights,
-        inputs: Mapping[str, Any],
-        states: Mapping[str, Any] | None = None,
-        lengths: Any = None,
-        *,
-        tangent_params: Mapping[str, Any] | None = None,
-        tangent_inputs: Mapping[str, Any] | None = None,
-        tangent_states: Mapping[str, Any] | None = None,
-        noise: Seed | str | None = None,
-        steps: int | None = None,
-        rows: int | None = None,
-    ) -> Jvp:
-        """Runs a sequence, and its derivative along a direction of parameters, inputs and initial
-        states (forward mode): J v, for `backward`'s J.T u.
-
-        tangent_params, tangent_inputs, tangent_states: name -> the direction, of the shape of what
-            it is a direction of; zero where left out. With an axis of K before, of all of them,
-            they are K directions at once (jax.vmap's order), and so are the results.
-
-        All else is as for `forward`; kinks are as for `backward`. Raises UnsupportedError on a GPU.
-        """
-        call = self.call(params, inputs, states, lengths, noise=noise, steps=steps, rows=rows)
-        return self.run_jvp(call, directions(self.cell, call, tangent_params, tangent_inputs, tangent_states))
-
     def jacobian(
         self,
         params: Mapping[str, Any] | Weights,
@@ -307,46 +280,6 @@ class Kernel(ABC):
         step by one before it, [T, B, ...after, ...before]. Arguments and errors are `jvp`'s.
         """
         return jacobian(self, self.call(params, inputs, states, noise=noise, steps=steps, rows=rows))
-
-    def run_jvp(self, call: Call, along: Directions) -> Jvp:
-        """`jvp` of arguments that are ready; see `run_forward`."""
-        raise UnsupportedError(f"{self!r} has no jvp: compile the cell with backend='cpu'.")
-
-    def backward(
-        self,
-        run: Run,
-        outputs: Mapping[str, Any] | None = None,
-        *,
-        final: Mapping[str, Any] | None = None,
-        out: Mapping[str, Array] | None = None,
-    ) -> Gradients:
-        """Gradients from those of the outputs [T, B, ...] and of the final states [B, ...]; what is
-        left out counts as zero.
-
-        The tape is read, not consumed. Gradients are sums over batch and time. Of a run of pieces
-        those of states are [R, ...]. out: for gradients of inputs, as for `forward`.
-        """
-        if not isinstance(run, Run):
-            raise TypeError(
-                "backward needs the Run that kernel.forward(...) returned (infer keeps no tape); got"
-                f" {type(run).__name__}."
-            )
-        if run.owner is not self:
-            raise ValueError("this run was made by another kernel; call that kernel's backward.")
-        if out:
-            given = {"the gradient of output": outputs, "the gradient of final state": final}
-            checked.check_apart(out, {**named_in(given), **run.saved.read_again})
-        return self._backward(run, outputs, final, out)
-
-    @abstractmethod
-    def _backward(
-        self,
-        run: Run,
-        outputs: Mapping[str, Any] | None,
-        final: Mapping[str, Any] | None,
-        out: Mapping[str, Array] | None,
-    ) -> Gradients:
-        """`backward` of a run of this kernel; the other arguments are the caller's, unchecked."""
 
     # --- step by step
 
