@@ -16,18 +16,31 @@ from rnnspec.storage.locks import making
 if TYPE_CHECKING:
     from rnnspec.lowering.program import Program
     from rnnspec.symbolic.graph import Graph
+    from rnnspec.symbolic.once import Split
     from rnnspec.symbolic.structure import Jacobian
 
 
 MODES = ("forward", "backward", "infer")
-# of the step and its tangent, without a tape, and the kinds of reads that have no direction there:
-# what is not varied costs nothing
-JVP: Mapping[str, tuple[str, ...]] = {
-    "jvp": (),
-    "jvp_params": ("input",),
-    "jvp_inputs": ("parameter",),
-    "jvp_states": ("input", "parameter"),
+# what a program with directions has them of, and the kinds of reads that have none there: what is
+# not varied costs nothing
+STILL: Mapping[str, tuple[str, ...]] = {
+    "": (),
+    "_params": ("input",),
+    "_inputs": ("parameter",),
+    "_states": ("input", "parameter"),
 }
+# of the step and its tangent, without a tape
+JVP = {f"jvp{of}": still for of, still in STILL.items()}
+# of the step and its tangent, with a tape, and of the tangent of the adjoint, which reads it
+HVP = {(f"jvp{of}_taped", f"hvp{of}"): still for of, still in STILL.items()}
+VJP = "vjp"  # of the adjoint for each column of what flows into it; it reads the tape of "forward"
+ALL_MODES = (*MODES, *JVP, *(mode for pair in HVP for mode in pair), VJP)
+
+
+def made_together(mode: str) -> tuple[str, ...]:
+    """The modes whose programs are made with that of a mode: those that share a tape."""
+    pairs = {mode: pair for pair in HVP for mode in pair}
+    return MODES if mode in MODES else pairs.get(mode, (mode,))
 
 
 @dataclass(frozen=True)
@@ -65,13 +78,9 @@ def stages(spec: Spec) -> Stages:
     """Spec -> Graph -> adjoint -> Programs."""
     from rnnspec.lowering.schedule import schedule
     from rnnspec.lowering.tape import cut
-    from rnnspec.symbolic.adjoint import adjoint
-    from rnnspec.symbolic.once import split_once
-    from rnnspec.symbolic.simplify import split_sums
 
     graph, reverse = graphs(spec)
-    split = split_once(graph)
-    back = split_sums(adjoint(split.step, spec.no_gradient)) if split.once.outputs else reverse
+    split, back = _step_and_adjoint(spec)
     saved, reading_tape = cut(split.step, back)
     forward = schedule(split.step, saved=saved)
     return Stages(graph, reverse, split.once, forward, schedule(reading_tape, tape=forward), schedule(split.step))
@@ -79,24 +88,68 @@ def stages(spec: Spec) -> Stages:
 
 @making
 def programs(spec: Spec, modes: tuple[str, ...]) -> Mapping[str, Program]:
-    """The programs of some modes, all of MODES or some of JVP."""
+    """The programs of modes that are made together."""
     if modes == MODES:
         made = stages(spec)
         return {mode: getattr(made, mode) for mode in modes}
-    return {mode: _jvp(spec, mode) for mode in modes}
+    if modes in HVP:
+        return dict(zip(modes, _hvp(spec, HVP[modes]), strict=True))
+    return {mode: _vjp(spec) if mode == VJP else _jvp(spec, mode) for mode in modes}
 
 
 def _jvp(spec: Spec, mode: str) -> Program:
     """Spec -> Graph -> tangent -> Program."""
     from rnnspec.lowering.schedule import schedule
-    from rnnspec.symbolic.derive import varying
     from rnnspec.symbolic.once import split_once
     from rnnspec.symbolic.simplify import split_sums
     from rnnspec.symbolic.tangent import tangent
 
     split = split_once(graphs(spec)[0])
-    constant = set(split.once.outputs) - varying(split.once, spec.no_gradient)
-    return schedule(split_sums(tangent(split.step, {*spec.no_gradient, *constant}, JVP[mode])))
+    return schedule(split_sums(tangent(split.step, _constants(spec, split), JVP[mode])))
+
+
+def _constants(spec: Spec, split: Split) -> set[str]:
+    """What a step reads that has no direction."""
+    from rnnspec.symbolic.derive import varying
+
+    return {*spec.no_gradient, *(set(split.once.outputs) - varying(split.once, spec.no_gradient))}
+
+
+def _hvp(spec: Spec, still: tuple[str, ...]) -> tuple[Program, Program]:
+    """Spec -> Graph -> adjoint -> tangents of both -> Programs."""
+    from rnnspec.lowering.schedule import schedule
+    from rnnspec.lowering.tape import cut
+    from rnnspec.symbolic.second import second
+
+    split, back = _step_and_adjoint(spec)
+    ahead, reverse = second(split.step, back, _constants(spec, split), still)
+    saved, reading_tape = cut(ahead, reverse)
+    forward = schedule(ahead, saved=saved)
+    return forward, schedule(reading_tape, tape=forward)
+
+
+def _vjp(spec: Spec) -> Program:
+    """Spec -> Graph -> adjoint, for each column -> Program."""
+    from rnnspec.lowering.schedule import schedule
+    from rnnspec.lowering.tape import cut, cut_at
+    from rnnspec.symbolic.second import second
+
+    split, back = _step_and_adjoint(spec)
+    saved, _ = cut(split.step, back)
+    still = ("input", "parameter", "history")
+    reverse = second(split.step, back, _constants(spec, split), still, alone=True)[1]
+    return schedule(cut_at(split.step, reverse, saved), tape=schedule(split.step, saved=saved))
+
+
+def _step_and_adjoint(spec: Spec) -> tuple[Split, Graph]:
+    """The step, what is computed once per sequence apart, and its adjoint."""
+    from rnnspec.symbolic.adjoint import adjoint
+    from rnnspec.symbolic.once import split_once
+    from rnnspec.symbolic.simplify import split_sums
+
+    graph, reverse = graphs(spec)
+    split = split_once(graph)
+    return split, split_sums(adjoint(split.step, spec.no_gradient)) if split.once.outputs else reverse
 
 
 @making

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from typing import Literal
 
 from rnnspec.language.syntax.tree import fresh
@@ -81,7 +82,7 @@ class Layout:
         else:
             place = self.tape.places[node.source]
         source = self.tape.buffers[place.buffer]
-        self.buffers[place.buffer] = Buffer(place.buffer, source.size, source.kind, taped=True)
+        self.buffers[place.buffer] = replace(source, saved=False, taped=True)
         return place
 
     def place_values(self, drafts: dict[Key, StageDraft]) -> None:
@@ -95,8 +96,10 @@ class Layout:
         for key, draft in drafts.items():
             wanted |= {t.operand for part in draft.accumulations for t in part.terms}
             wanted |= {o for n in draft.rowwise for o in operands(graph.nodes[n])}
-            read = {o for n in draft.nodes for o in operands(graph.nodes[n])} | {value for _, value in draft.sums}
+            summed = {value for _, value in draft.sums}
+            read = {o for n in draft.nodes for o in operands(graph.nodes[n])} | summed
             wanted |= {name for name in read if made.get(name, key) != key}
+            wanted |= summed & phases.columned  # summed column after column, once all are there
         for node in graph.nodes.values():
             if isinstance(node, Outer):
                 wanted |= {node.left, node.right}

@@ -162,6 +162,9 @@ class Program:
     def is_columned(self, place: BufferPlace) -> bool:
         return self.buffers[place.buffer].columned
 
+    def is_columned_sum(self, outer: OuterSum) -> bool:
+        return outer.left in self.columned or outer.right in self.columned
+
     def has_matrices_by_column(self, panel: Panel) -> bool:
         """Whether a panel's matrices are others for each column; else columns are as many rows."""
         return any(t.matrix in self.columned for a in panel.accumulations for t in a.terms)

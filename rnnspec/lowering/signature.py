@@ -30,7 +30,7 @@ class Signature:
     which part of it. flops: pairs of sizes whose products, doubled, are the work for one row; step:
     those of the products in the loop. barriers: how often in a step parts of a block wait. columns:
     the names of what there is of for each column, by kind ("buffers", "inputs", "outputs",
-    "states", "parameters"), and the "flops" and "step" of one; empty where there is nothing.
+    "states", "parameters", "gradients"), and the "flops" and "step" of one; empty where there is nothing.
     """
 
     reverse: bool
@@ -113,6 +113,13 @@ def _gradients(program: Program) -> dict[str, Names]:
     return shapes
 
 
+def _gradients_by_column(program: Program) -> Names:
+    graph, columned = program.graph, program.columned
+    outers = [o.parameter for o in program.outers if program.is_columned_sum(o)]
+    sums = [name for stage in program.after for name, value in gradient_sums(graph, stage) if value in columned]
+    return tuple(dict.fromkeys([*outers, *sums]))
+
+
 def _columns(program: Program) -> dict[str, Any]:
     graph, columned = program.graph, program.columned
     histories = {s.name: BufferPlace(s.buffer) for s in program.states}
@@ -122,6 +129,7 @@ def _columns(program: Program) -> dict[str, Any]:
         "outputs": tuple(o for o, value in program.outputs.items() if value in columned),
         "states": tuple(s for s, place in histories.items() if program.is_columned(place)),
         "parameters": tuple(s for s, n in graph.reads("parameter").items() if n in columned),
+        "gradients": _gradients_by_column(program),
         "flops": _products(program, program.stages(), columned=True),
         "step": _products(program, program.loop, columned=True),
     }

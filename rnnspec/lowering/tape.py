@@ -6,6 +6,7 @@ in their history anyway. What a few multiplications or selects rebuild from thos
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from rnnspec.symbolic.expressions import is_cheap
@@ -30,11 +31,18 @@ def cut(forward: Graph, adjoint: Graph) -> tuple[frozenset[str], Graph]:
             saved.add(name)
         elif _can_rebuild(node, free | saved):
             free.add(name)
-    nodes = {n: _cut_node(n, node, forward, saved, after_step) for n, node in adjoint.nodes.items()}
-    graph = drop_dead(replace(adjoint, nodes=nodes))
-    graph.verify()
+    graph = cut_at(forward, adjoint, saved)
     taped = {node.source for node in graph.nodes.values() if isinstance(node, Read) and node.kind == "tape"}
     return frozenset(taped - after_step), graph
+
+
+def cut_at(forward: Graph, adjoint: Graph, saved: Collection[str]) -> Graph:
+    """The adjoint that reads from the tape what was saved, and the states after a step."""
+    after_step, columned = set(forward.states.values()), forward.columned()
+    nodes = {n: _cut_node(n, node, forward, saved, after_step, n in columned) for n, node in adjoint.nodes.items()}
+    graph = drop_dead(replace(adjoint, nodes=nodes))
+    graph.verify()
+    return graph
 
 
 def _can_rebuild(node: Node, available: set[str]) -> bool:
@@ -46,10 +54,12 @@ def _can_rebuild(node: Node, available: set[str]) -> bool:
     )
 
 
-def _cut_node(name: str, node: Node, forward: Graph, saved: set[str], after_step: set[str]) -> Node:
+def _cut_node(
+    name: str, node: Node, forward: Graph, saved: Collection[str], after_step: set[str], columned: bool
+) -> Node:
     in_forward = name in forward.nodes
     if in_forward and (name in saved or (name in after_step and not _is_state_read(forward.nodes[name]))):
-        return Read("tape", name)
+        return Read("tape", name, columned)
     return node
 
 

@@ -26,12 +26,25 @@ from rnnspec.symbolic.operations import (
 )
 
 
-def partial(expr: Value, own: str, arg: str) -> Value:
+def partial(expr: Value, own: str, arg: str, *, linear: bool = False) -> Value:
     """d expr / d arg for the node `own` = expr, written with the node's value where the function's
-    row does so."""
+    row does so. linear: whether arg is what flows in an adjoint, in which all is linear: then that
+    a term is kept 0 where arg is 0 (`backward_term`) is no branch, and its slope there is that
+    anywhere."""
     if not expr.args:
         return sympy.S.One
+    if linear:
+        expr = _unkept(expr, symbol(arg))
     return derivative(expr, symbol(arg)).xreplace({expr: symbol(own)})
+
+
+def _unkept(expr: Value, flowing: Value) -> Value:
+    """The expression without the selects that keep a product with what flows 0 where that is 0."""
+    if not expr.args:
+        return expr
+    if isinstance(expr, select) and expr.args[0] == equal(flowing, 0) and expr.args[1] == 0:
+        return _unkept(expr.args[2], flowing)
+    return expr.func(*(_unkept(a, flowing) for a in expr.args))
 
 
 def derivative(expr: Value, variable: Value) -> Value:
@@ -188,7 +201,8 @@ def varying(graph: Graph, constants: Collection[str], still: Collection[str] = (
 def _is_variable(graph: Graph, node: Node, constants: Collection[str], still: Collection[str]) -> bool:
     if not isinstance(node, Read) or node.kind in still:
         return False
-    return node.kind == "state" or (node.kind in ("input", "parameter") and whole(graph, node.source) not in constants)
+    before = node.kind in ("state", "history")
+    return before or (node.kind in ("input", "parameter") and whole(graph, node.source) not in constants)
 
 
 def whole(graph: Graph, source: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from rnnspec.language.spec import TANGENT
 from rnnspec.symbolic.adjoint import gradient_of
 from rnnspec.symbolic.expressions import names
 from rnnspec.symbolic.graph import Graph, Node, Outer, Pointwise, Product, Read, operands
@@ -31,13 +32,13 @@ Side = Literal["left", "right"]
 def left_out(graph: Graph) -> dict[str, Side]:
     """The Products (of a matrix, left, and a vector) and Outers of an adjoint that leave out what
     their other factor meets with a 0 of this one."""
-    flowing = _flowing(graph)
-    given = set(graph.reads("input").values()) & flowing  # gradients of outputs: 0 where a caller has none
+    flows = flowing(graph)
+    given = set(graph.reads("input").values()) & flows  # gradients of outputs: 0 where a caller has none
     zeros: set[str] = set()
     while True:
         before = len(zeros)
         for name, node in graph.nodes.items():
-            if name in flowing and _may_be_zero(node, graph, flowing, zeros, given):
+            if name in flows and _may_be_zero(node, graph, flows, zeros, given):
                 zeros.add(name)
         if len(zeros) == before:
             break
@@ -50,12 +51,17 @@ def left_out(graph: Graph) -> dict[str, Side]:
     return found
 
 
-def _flowing(graph: Graph) -> set[str]:
+def is_upstream(source: str) -> bool:
+    """Whether an input of an adjoint is the gradient of an output, or a direction of that."""
+    return source.removeprefix(TANGENT).startswith(gradient_of(""))
+
+
+def flowing(graph: Graph) -> set[str]:
     """The nodes that depend on a gradient: of a state after the step, or of an output."""
     found: set[str] = set()
     for name, node in graph.nodes.items():
         if isinstance(node, Read):
-            if node.kind == "state" or (node.kind == "input" and node.source.startswith(gradient_of(""))):
+            if node.kind == "state" or (node.kind == "input" and is_upstream(node.source)):
                 found.add(name)
         elif any(o in found for o in operands(node)):
             found.add(name)

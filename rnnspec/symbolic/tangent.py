@@ -12,11 +12,12 @@ At a kink, and at 0 * infinity, a direction is what the first derivative is (der
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import sympy
 
+from rnnspec.language.slices import Piece
 from rnnspec.language.spec import tangent_of
 from rnnspec.symbolic.derive import backward_term, partial, varying
 from rnnspec.symbolic.draft import Draft
@@ -46,19 +47,10 @@ def tangent(forward: Graph, constants: Collection[str] = (), still: Collection[s
     constants: inputs and parameters that have no direction. still: the kinds of reads, "input" and
     "parameter", none of which has one.
     """
-    work = _Tangent(forward)
-    active = varying(forward, constants, still)
-    for name, node in forward.nodes.items():
-        moves = isinstance(node, Read) or any(o in work.dots for o in operands(node))
-        if name in active and moves and (direction := work.direction(name, node)):
-            work.dots[name] = direction
-    states = dict(forward.states) | {tangent_of(s): work.dot(n) for s, n in forward.states.items()}
-    outputs = dict(forward.outputs) | {tangent_of(o): work.dot(n) for o, n in forward.outputs.items()}
-    pieces = {
-        tangent_of(name): replace(piece, parameter=tangent_of(piece.parameter))
-        for name, piece in forward.pieces.items()
-    }
-    graph = tidy(
+    work = Moving(forward)
+    work.move(forward.nodes, varying(forward, constants, still))
+    states, outputs = work.both(forward.states), work.both(forward.outputs)
+    return settled(
         Graph(
             f"{forward.name} tangent",
             work.draft.nodes,
@@ -66,21 +58,48 @@ def tangent(forward: Graph, constants: Collection[str] = (), still: Collection[s
             states,
             outputs,
             {},
-            {**forward.pieces, **pieces},
+            with_directions(forward.pieces),
         )
     )
-    graph = tidy(joined_sums(graph, graph.columned()))
+
+
+def settled(graph: Graph, but: Collection[str] = ()) -> Graph:
+    """A tangent without what is not needed, sums of sums of directions made one. but: the nodes
+    that stay as they are."""
+    graph = tidy(graph)
+    graph = tidy(joined_sums(graph, graph.columned().difference(but)))
     graph.verify()
     return graph
 
 
-class _Tangent:
-    """A tangent while it is made; `dots`: forward node -> the node of its direction, of those that
-    have one that is not 0."""
+def with_directions(pieces: Mapping[str, Piece]) -> dict[str, Piece]:
+    """Pieces of parameters, and those of their directions."""
+    moving = {
+        tangent_of(name): replace(piece, parameter=tangent_of(piece.parameter)) for name, piece in pieces.items()
+    }
+    return {**pieces, **moving}
 
-    def __init__(self, forward: Graph):
-        self.draft = Draft.of(forward)
+
+class Moving:
+    """A graph to which the directions of its nodes are added; `dots`: node -> the node of its
+    direction, of those that have one that is not 0. linear: the nodes in which all is linear, those
+    that flow in an adjoint."""
+
+    def __init__(self, graph: Graph, linear: Collection[str] = ()):
+        self.draft = Draft.of(graph)
         self.dots: dict[str, str] = {}
+        self.linear = linear
+
+    def move(self, nodes: Mapping[str, Node], active: Collection[str]) -> None:
+        """Adds the directions of nodes, of which `active` can vary."""
+        for name, node in nodes.items():
+            moves = isinstance(node, Read) or any(o in self.dots for o in operands(node))
+            if name in active and moves and (direction := self.direction(name, node)):
+                self.dots[name] = direction
+
+    def both(self, results: Mapping[str, str]) -> dict[str, str]:
+        """Results by name, and their directions."""
+        return dict(results) | {tangent_of(s): self.dot(n) for s, n in results.items()}
 
     def total(self, name: str, terms: list[Value]) -> str:
         return self.draft.new(f"dot_{name}", Pointwise(total(*terms)), self.draft.shapes[name])
@@ -97,18 +116,10 @@ class _Tangent:
                 return self.draft.new(f"dot_{name}", Read(kind, tangent_of(source), True), shapes[name])
             case Pointwise(expr):
                 moving = [a for a in names(expr) if a in dots]
-                terms = [backward_term(symbol(dots[a]), expr, partial(expr, name, a)) for a in moving]
+                terms = [self.term(name, expr, a) for a in moving]
                 return self.total(name, terms) if total(*terms) != 0 else None
-            case Product(matrix, vector, transposed):
-                pairs = [(matrix, dots.get(vector)), (dots.get(matrix), vector)]
-                parts = [
-                    self.draft.new(f"{name}_part", Product(a, b, transposed), shapes[name]) for a, b in pairs if a and b
-                ]
-                return self.total(name, [symbol(p) for p in parts])
-            case Outer(left, right):
-                pairs = [(left, dots.get(right)), (dots.get(left), right)]
-                parts = [self.draft.new(f"{name}_part", Outer(a, b), shapes[name]) for a, b in pairs if a and b]
-                return self.total(name, [symbol(p) for p in parts])
+            case Product() | Outer():
+                return self.total(name, [symbol(p) for p in self.parts(name, node)])
             case Reduce("max", arg):
                 return self.largest(name, arg)
             case Reduce(op, arg):
@@ -122,6 +133,19 @@ class _Tangent:
             case Concat(args):
                 return self.draft.new(f"dot_{name}", Concat(tuple(self.dot(a) for a in args)), shapes[name])
         raise TypeError(f"not a node: {node!r}")
+
+    def parts(self, name: str, node: Product | Outer) -> tuple[str, ...]:
+        """The nodes whose sum is the direction of a product: one for each factor that has one."""
+        first, second = operands(node)
+        pairs = [(first, self.dots.get(second)), (self.dots.get(first), second)]
+        made = [replace(node, matrix=a, vector=b) if isinstance(node, Product) else Outer(a, b) for a, b in pairs if a and b]
+        return tuple(self.draft.new(f"{name}_part", part, self.draft.shapes[name]) for part in made)
+
+    def term(self, name: str, expr: Value, arg: str) -> Value:
+        """What the direction of an operand adds to that of a node."""
+        linear = arg in self.linear
+        slope = partial(expr, name, arg, linear=linear)
+        return backward_term(symbol(self.dots[arg]), expr, slope, left_out=linear and expr.has(select))
 
     def largest(self, name: str, arg: str) -> str:
         """The direction of max(arg): the mean of the directions of those that attain it."""

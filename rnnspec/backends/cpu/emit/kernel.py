@@ -224,12 +224,23 @@ def _outer(work: Emission, outer: OuterSum) -> None:
     program, parameter, left, right = work.program, outer.parameter, outer.left, outer.right
     kept = {None: "", "left": f", {WHERE_A}", "right": f", {WHERE_B}"}[program.kept(outer)]
     function = work.get("kept outer") if kept else "outer"
-    height, width = size_of(program.graph, left), size_of(program.graph, right)
-    a, b = work.address(program.places[left]), work.address(program.places[right])
-    units = work.name(f"size {height}")
+    height, width = work.pad(size_of(program.graph, left)), work.pad(size_of(program.graph, right))
+    units, columned = work.name(f"size {size_of(program.graph, left)}"), program.is_columned_sum(outer)
     work.line(f"first, end = {units} * part // parts, {units} * (part + 1) // parts")
-    work.line(
-        f"invoke({function}, {a} + first * item, {work.pad(height)}, {b}, {work.pad(width)}, rows, end - first,"
-        f" {work.pad(width)}, {work.get(f'gradient {parameter}')} + first * {work.pad(width)} * item,"
-        f" {work.pad(width)}, scratch{kept})  # d_{parameter} += {left} {right}^T"
-    )
+    (a, a_row), (b, b_row) = (_operand(work, program.places[o]) for o in (left, right))
+    total = work.get(f"gradient {parameter}") + (f" + column * {units} * {width} * item" if columned else "")
+    with work.columns(columned):
+        work.line(
+            f"invoke({function}, {a} + first * item, {a_row}, {b}, {b_row}, rows, end - first,"
+            f" {width}, {total} + first * {width} * item,"
+            f" {width}, scratch{kept})  # d_{parameter} += {left} {right}^T"
+        )
+
+
+def _operand(work: Emission, place: BufferPlace) -> tuple[str, str]:
+    """Where the rows of a value begin, those of the column at hand where it has some, and how far
+    apart they lie."""
+    address = work.address(place)
+    if not work.program.is_columned(place):
+        return address, work.row(place)
+    return f"{address} + column * {work.pad(work.program.buffers[place.buffer].size)} * item", work.row(place)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rnnspec.backends.cpu.emit.emission import Emission
 from rnnspec.backends.cpu.emit.panels import column_descriptor, descriptor, split
 from rnnspec.backends.cpu.emit.rowwise import rowwise
@@ -117,31 +119,56 @@ def _products(work: Emission, stage: Stage, number: int) -> int:
 
 def _unit_block(work: Emission, stage: Stage) -> None:
     """The pointwise work of one block of units, over the rows."""
-    padded, sums = work.pad(stage.size), gradient_sums(work.graph, stage)
+    padded, columned = work.pad(stage.size), work.program.columned
+    found = gradient_sums(work.graph, stage)
+    sums, by_column = [s for s in found if s[1] not in columned], [s for s in found if s[1] in columned]
     inner, hoisted = _loads(work, stage)
     for text in hoisted:
         work.line(text)
-    if not sums:
+
+    def compute() -> None:
+        work.line(f"offset = row * {padded} + p")
+        _compute(work, stage, inner)
+
+    if not sums and (stage.nodes or stage.stores):
         with work.block("for row in range(first, first + count):"):
-            work.line(f"offset = row * {padded} + p")
-            _compute(work, stage, inner)
-        return
+            compute()
+    elif sums:
+        _summed(work, sums, "p", compute)
+    if by_column:
+        _sum_columns(work, stage, by_column)
+
+
+def _sum_columns(work: Emission, stage: Stage, sums: list[tuple[str, str]]) -> None:
+    """Adds values of each column that are there already to the sums of that column."""
+
+    def compute() -> None:
+        work.line(f"at_column = (row * columns + column) * {work.pad(stage.size)} + p")
+        for value in dict.fromkeys(v for _, v in sums):
+            work.line(f"{work.value(value)} = load({work.rows(work.program.places[value])}, at_column)")
+
+    with work.columns(True):
+        _summed(work, sums, f"column * {work.pad(stage.size)} + p", compute)
+
+
+def _summed(work: Emission, sums: list[tuple[str, str]], place: str, compute: Callable[[], None]) -> None:
+    """Adds values of the rows to gradients, in sums of sums. place: of a vector in a gradient;
+    compute: writes what has the values of a row."""
     parameters = [parameter for parameter, _ in sums]
     for parameter in parameters:
-        work.line(f"{_sum(work, parameter, 'total')} = load({gradient(work, parameter)}, p)")
+        work.line(f"{_sum(work, parameter, 'total')} = load({gradient(work, parameter)}, {place})")
     with work.block(f"for leaf in range(first, first + count, {LEAF}):"):
         _clear(work, parameters, "leaf")
         with work.block(f"for few in range(leaf, min(leaf + {LEAF}, first + count), {PIECE}):"):
             _clear(work, parameters, "piece")
             with work.block(f"for row in range(few, min(few + {PIECE}, first + count)):"):
-                work.line(f"offset = row * {padded} + p")
-                _compute(work, stage, inner)
+                compute()
                 for parameter, value in sums:
                     work.line(f"{_sum(work, parameter)} = {_sum(work, parameter)} + {work.value(value)}")
             _add(work, parameters, "leaf", "piece")
         _add(work, parameters, "total", "leaf")
     for parameter in parameters:
-        work.line(f"store({gradient(work, parameter)}, p, {_sum(work, parameter, 'total')})")
+        work.line(f"store({gradient(work, parameter)}, {place}, {_sum(work, parameter, 'total')})")
 
 
 def _sum(work: Emission, parameter: str, of: str = "piece") -> str:

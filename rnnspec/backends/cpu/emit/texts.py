@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rnnspec.language.load import digest
 from rnnspec.language.spec import Spec
-from rnnspec.lowering.pipeline import MODES, Keyed, programs
+from rnnspec.lowering.pipeline import MODES, Keyed, made_together, programs
 from rnnspec.storage.locks import making
 
 
@@ -29,7 +29,7 @@ def texts(spec: Spec, dtype: str) -> Mapping[str, str]:
 def text_of(spec: Spec, dtype: str, mode: str) -> str:
     """The text of the kernel of one mode."""
     with making:
-        return _texts(Keyed(spec, digest(spec)), dtype, MODES if mode in MODES else (mode,))[mode]
+        return _texts(Keyed(spec, digest(spec)), dtype, made_together(mode))[mode]
 
 
 @lru_cache(maxsize=256)

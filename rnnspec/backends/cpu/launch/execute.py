@@ -18,7 +18,7 @@ from numpy import ndarray as Array
 
 from rnnspec.backends.cpu.launch.memory import Memory, address, padded
 from rnnspec.backends.cpu.launch.pack import NOTHING, Packed
-from rnnspec.backends.cpu.launch.plan import BARRIER_BYTES, Plan, Region, region, stored_shape
+from rnnspec.backends.cpu.launch.plan import BARRIER_BYTES, Plan, Region, region, sum_shapes
 from rnnspec.backends.cpu.launch.pool import run_blocks
 from rnnspec.backends.cpu.launch.rows import columned
 from rnnspec.backends.cpu.launch.tape import Tape
@@ -192,12 +192,12 @@ class Bound:
         """Where the gradient of a parameter is summed, in each block level by level, and its
         shape."""
         own, found = self.plan, {}
+        shapes = sum_shapes(own.code, own.sizes, own.columns)
         for name, shape in own.code.layout["gradients"].items():
-            full = full_shape(shape, own.sizes)
-            stored, cut = (
-                stored_shape(shape, own.sizes, own.code.layout["lanes"]),
-                tuple(slice(0, n) for n in full or (1,)),
-            )
+            stored, full = shapes[name], full_shape(shape, own.sizes)
+            each = stored[:1] if name in columned(own.code.layout, "gradients") else ()
+            cut = (*[slice(None)] * len(each), *(slice(0, n) for n in full or (1,)))
+            full = (*each, *full)
             parts = [
                 memory.view(r.named[f"gradient {name}"] + level * own.level_bytes, stored, own.code.dtype)[cut]
                 for r, memory in zip(own.scratch, self.memories)
@@ -264,7 +264,7 @@ def execute(
     [B, width] or [B, columns, width] before the first step; tape: what a
     forward kernel writes and a backward kernel reads, if anything; counts: the number of each row's
     first step, int64 [B], None where all is 0. Returns the states after the last step [B, width],
-    and the gradients of parameters that the kernel sums.
+    and the gradients of parameters that the kernel sums, [columns, ...] of each column.
     """
     bound = _IDLE.pop(own.number, None) or Bound(own)
     bound.use(packed, tape)

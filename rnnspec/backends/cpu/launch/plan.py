@@ -89,7 +89,7 @@ def plan(
     own: the kernel; sizes: the value of every size; pieces, by_rows, summed, columns: see Plan."""
     layout = own.layout
     levels = 1 + max((int(block.chunks[:, 5].max(initial=0)) for block in blocks), default=0)
-    level_bytes = _level_bytes(own, sizes)
+    level_bytes = _level_bytes(own, sizes, columns)
     static = _static_fields(own, sizes) | {"parts": parts, "yielding": yield_address(), "by_rows": int(by_rows)}
     static |= {"sums size": level_bytes // own.dtype.itemsize, "columns": columns}
     tables = []
@@ -102,7 +102,7 @@ def plan(
             )
         )
     scratch, zeroed = zip(*(_scratch(own, sizes, block, levels, columns) for block in blocks))
-    tape, size = _tape(own, sizes, blocks)
+    tape, size = _tape(own, sizes, blocks, columns)
     widths = {s: evaluate_size(w, sizes) for s, w in layout["states"].items()}
     return Plan(
         own,
@@ -152,17 +152,25 @@ def _width(own: CpuCode, size: str, sizes: Mapping[str, int]) -> int:
     return padded(evaluate_size(size, sizes), own.layout["lanes"])
 
 
-def _gradients(own: CpuCode, sizes: Mapping[str, int], arena: Arena) -> dict[str, int]:
+def sum_shapes(own: CpuCode, sizes: Mapping[str, int], columns: int) -> dict[str, tuple[int, ...]]:
+    """The shape in which each gradient is summed, with an axis of columns before where each has its
+    own."""
+    layout, each = own.layout, columned(own.layout, "gradients")
+    stored = {n: stored_shape(shape, sizes, layout["lanes"]) for n, shape in layout["gradients"].items()}
+    return {n: (columns, *shape) if n in each else shape for n, shape in stored.items()}
+
+
+def _gradients(own: CpuCode, sizes: Mapping[str, int], arena: Arena, columns: int) -> dict[str, int]:
     """The places of the gradients' sums, one after another."""
-    shapes = {n: stored_shape(shape, sizes, own.layout["lanes"]) for n, shape in own.layout["gradients"].items()}
+    shapes = sum_shapes(own, sizes, columns)
     return {f"gradient {n}": arena.add(int(np.prod(shape)), own.dtype.itemsize) for n, shape in shapes.items()}
 
 
-def _level_bytes(own: CpuCode, sizes: Mapping[str, int]) -> int:
+def _level_bytes(own: CpuCode, sizes: Mapping[str, int], columns: int) -> int:
     """How far apart two levels of the gradients' sums lie."""
     arena = Arena()
     start = arena.size
-    _gradients(own, sizes, arena)
+    _gradients(own, sizes, arena, columns)
     return arena.size - start
 
 
@@ -171,8 +179,8 @@ def _scratch(own: CpuCode, sizes: Mapping[str, int], block: Block, levels: int, 
     carries."""
     layout, item = own.layout, own.dtype.itemsize
     arena = Arena()
-    places = {"sums": arena.size} | _gradients(own, sizes, arena)
-    arena.size += (levels - 1) * _level_bytes(own, sizes)
+    places = {"sums": arena.size} | _gradients(own, sizes, arena, columns)
+    arena.size += (levels - 1) * _level_bytes(own, sizes, columns)
     widest = max(
         (_width(own, f.removeprefix("size "), sizes) for f in layout["fields"] if f.startswith("size ")),
         default=layout["lanes"],
@@ -211,7 +219,9 @@ def stored_shape(shape: tuple[str, ...], sizes: Mapping[str, int], lanes: int) -
     return (*full[:-1], padded(full[-1], lanes)) if full else (lanes,)
 
 
-def _tape(own: CpuCode, sizes: Mapping[str, int], blocks: tuple[Block, ...]) -> tuple[tuple[Region, ...], int]:
+def _tape(
+    own: CpuCode, sizes: Mapping[str, int], blocks: tuple[Block, ...], columns: int
+) -> tuple[tuple[Region, ...], int]:
     """Where each block's part of the tape lies: of the kernel that writes it."""
     arena, found = Arena(), []
     for block in blocks:
@@ -219,6 +229,7 @@ def _tape(own: CpuCode, sizes: Mapping[str, int], blocks: tuple[Block, ...]) -> 
         for name, (size, kind, life) in own.layout["buffers"].items():
             if life == "saved":
                 rows = block.history_rows if kind == "history" else block.rows
+                rows *= columns if name in columned(own.layout, "buffers") else 1
                 places[f"buffer {name}"] = arena.add(rows * _width(own, size, sizes), own.dtype.itemsize)
         found.append(places)
     return tuple(region(own.layout, places, arena.size) for places in found), arena.size
