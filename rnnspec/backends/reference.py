@@ -19,7 +19,7 @@ from rnnspec.backends.brief import brief_repr
 from rnnspec.backends.numbers import FLOAT64, Arrays, Numbers, compiled
 from rnnspec.language.sizes import evaluate_size, full_shape
 from rnnspec.language.slices import Piece
-from rnnspec.language.spec import STEP
+from rnnspec.language.spec import STEP, tangent_of
 from rnnspec.symbolic.adjoint import gradient_of
 from rnnspec.symbolic.expressions import names
 from rnnspec.symbolic.graph import (
@@ -315,15 +315,22 @@ def once(graph: Graph, params: Arrays, sizes: Mapping[str, int], numbers: Number
 
 
 def once_gradients(
-    reverse: Graph, params: Arrays, gradients: Arrays, sizes: Mapping[str, int], numbers: Numbers = FLOAT64
+    reverse: Graph,
+    params: Arrays,
+    gradients: Arrays,
+    sizes: Mapping[str, int],
+    numbers: Numbers = FLOAT64,
+    along: Arrays | None = None,
 ) -> dict[str, Array]:
     """What the gradients of those values, summed over batch and time by the step, add to the
     gradients of the parameters that they depend on.
 
     reverse: the adjoint of the `once` graph; params: [...]; gradients: [...], by the names of those
-    values; sizes: the value of every size; numbers: what the arithmetic is done in.
+    values; sizes: the value of every size; numbers: what the arithmetic is done in. along: the
+    directions of these gradients, for the tangent of that adjoint; then params has directions too.
     """
     given = {gradient_of(name): numbers.array(gradient)[None] for name, gradient in gradients.items()}
+    given |= {tangent_of(gradient_of(name)): numbers.array(d)[None] for name, d in (along or {}).items()}
     values = evaluate(reverse, Step(given, {}, params, {}, 0), numbers, sizes, left_out(reverse))
     wholes = dict.fromkeys(reverse.pieces[p].parameter if p in reverse.pieces else p for p in reverse.sums)
     sums = {p: numbers.array(np.zeros(np.shape(params[p]))) for p in wholes}

@@ -25,20 +25,21 @@ from rnnspec.backends.cpu.native import load_text
 from rnnspec.backends.pins import Pins
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.call import Call, Named, gradients, parameters, single_step
-from rnnspec.engine.cpu_runs import CpuSaved, CpuStepper
+from rnnspec.engine.cpu_along import Along
+from rnnspec.engine.cpu_runs import CpuSaved, CpuStepper, final_states, new_outputs, shaped
 from rnnspec.engine.derived import Derived
 from rnnspec.engine.directions import Directions, parameter_directions
 from rnnspec.engine.frozen import Sizes
 from rnnspec.engine.kernel import Kernel
 from rnnspec.engine.memo import Memo
 from rnnspec.engine.recent import Recent
-from rnnspec.engine.results import Gradients, Inference, Jvp, Run, State, Taped
+from rnnspec.engine.results import Gradients, Hvp, Inference, Jvp, Run, State, Taped
 from rnnspec.engine.settings import known_memory, whole_threads
 from rnnspec.engine.spans import Pieces
 from rnnspec.engine.stream import step_arrays
 from rnnspec.engine.weights import Weights
-from rnnspec.language.spec import TANGENT, Spec, tangent_of
-from rnnspec.lowering.pipeline import JVP, MODES
+from rnnspec.language.spec import Spec
+from rnnspec.lowering.pipeline import ALL_MODES, VJP
 from rnnspec.storage.locks import Lock, making
 
 LEAST_WORK = 500_000  # floating point operations of a call below which no second thread can pay
@@ -86,8 +87,8 @@ class CpuKernel(Kernel):
         return other
 
     def source(self, mode: str = "forward") -> str:
-        if mode not in (*MODES, *JVP):
-            raise ValueError(f"mode must be one of {', '.join(map(repr, (*MODES, *JVP)))}; got {mode!r}.")
+        if mode not in ALL_MODES:
+            raise ValueError(f"mode must be one of {', '.join(map(repr, ALL_MODES))}; got {mode!r}.")
         return text_of(self.lifted.spec, self.dtype.name, mode)
 
     def layout(self, mode: str) -> Mapping[str, Any]:
@@ -139,53 +140,43 @@ class CpuKernel(Kernel):
     def run_infer(self, call: Call, out: Mapping[str, Array] | None = None) -> Inference:
         call = self._settled(call)
         (infer,) = self._plans(("infer",), call)
-        outputs = self._outputs(call, out)
+        outputs = new_outputs(self.cell, call, out)
         packed = self._packed("infer", call)
         final, _ = execute(infer, packed, call.inputs, outputs, call.states, counts=call.counts)
-        return Inference(checked.as_given(outputs, out), self._final(final, call))
+        return Inference(checked.as_given(outputs, out), final_states(self.cell, final, call))
 
     def run_jvp(self, call: Call, along: Directions) -> Jvp:
-        call = self._settled(call)
-        (planned,) = self._plans((along.mode,), call, along.columns)
-        each = planned.code.layout["columns"]
-        outputs, moved = self._outputs(call, None), {}
-        for name in self.spec.outputs:
-            columns = (along.columns,) if tangent_of(name) in each["outputs"] else ()
-            moved[tangent_of(name)] = self._outputs(call, None, columns)[name]
-        inputs = {**call.inputs, **{tangent_of(n): a for n, a in along.inputs.items()}}
-        states = {**call.states, **{tangent_of(n): np.moveaxis(a, 0, 1) for n, a in along.states.items()}}
-        packed = self._packed_along(call, along)
-        final, _ = execute(planned, packed, inputs, {**outputs, **moved}, states, counts=call.counts)
-        moving = {n.removeprefix(TANGENT): (n in each["states"], a) for n, a in final.items() if n.startswith(TANGENT)}
-        return Jvp(
-            outputs,
-            self._final({n: a for n, a in final.items() if not n.startswith(TANGENT)}, call),
-            {n: along.given(moved[tangent_of(n)], tangent_of(n) in each["outputs"]) for n in self.spec.outputs},
-            self._shaped_along(moving, call.sizes, along),
-        )
+        return self._along(call, along, (along.mode,))[0].ahead()[0]
 
-    def _shaped_along(self, states: Mapping[str, tuple[bool, Array]], sizes: Sizes, along: Directions) -> Named:
-        """The directions of states as a caller has them; states: whether each has columns, and
-        [B, columns, width] or [B, width]."""
-        found = {}
-        for name, (columned, array) in states.items():
-            array = np.moveaxis(array, 1, 0) if columned else array
-            shape = (*array.shape[:-1], *sizes.full(self.states[name]))
-            found[name] = along.given(np.ascontiguousarray(array).reshape(shape), columned)
-        return found
+    def run_hvp(self, call: Call, along: Directions, outputs: Named, final: Named) -> Hvp:
+        ahead, back = self._along(call, along, along.taped_modes)
+        run, tape = ahead.ahead(self.memory == "low")
+        gradients, moved = back.back(tape, self.derived, outputs, final)
+        assert gradients is not None, "a kernel with gradients of its own"
+        return Hvp(**vars(run), gradients=gradients, tangent_gradients=moved)
+
+    def run_vjp(self, call: Call, along: Directions) -> Gradients:
+        ahead, back = self._along(call, along, ("forward", VJP))
+        return back.back(ahead.ahead(self.memory == "low")[1], self.derived, {}, {})[1]
+
+    def _along(self, call: Call, along: Directions, modes: tuple[str, ...]) -> list[Along]:
+        """A call along directions by the kernels of some modes, which share a tape."""
+        call = self._settled(call)
+        plans = self._plans(modes, call, along.columns)
+        return [Along(self.cell, call, along, p, self._packed_along(m, call, along)) for m, p in zip(modes, plans)]
 
     def _taped(
         self, call: Call, forward: Plan, out: Mapping[str, Array] | None, *, watch: bool
     ) -> tuple[Named, Named, Tape | Segments]:
         """Outputs, final states and the tape of a call. watch: see Segments."""
-        outputs, packed = self._outputs(call, out), self._packed("forward", call)
+        outputs, packed = new_outputs(self.cell, call, out), self._packed("forward", call)
         if self.memory == "low":
             low = Segments(forward, packed, call.inputs, call.counts)
-            carried = self._final(low.forward(outputs, call.states, watch), call)
+            carried = final_states(self.cell, low.forward(outputs, call.states, watch), call)
             return checked.as_given(outputs, out), carried, low
         tape = new_tape(forward, call.counts)
         final, _ = execute(forward, packed, call.inputs, outputs, call.states, tape, call.counts)
-        return checked.as_given(outputs, out), self._final(final, call), tape
+        return checked.as_given(outputs, out), final_states(self.cell, final, call), tape
 
     def _run(self, call: Call, backward: Plan, outputs: Named, final: Named, tape: Tape | Segments) -> Run:
         saved = CpuSaved(
@@ -234,7 +225,7 @@ class CpuKernel(Kernel):
                 before, sums = saved.tape.backward(backward, saved.packed, read, dx, dfinal)
             else:
                 before, sums = execute(backward, saved.packed, read, dx, dfinal, saved.tape, saved.counts)
-        params, states = self.derived.gradients(sums, saved.params, run.sizes), self._shaped(before, run.sizes)
+        params, states = self.derived.gradients(sums, saved.params, run.sizes), shaped(self.cell, before, run.sizes)
         return Gradients(params, checked.as_given(dx, out), states)
 
     def step(
@@ -254,7 +245,9 @@ class CpuKernel(Kernel):
         for name, array in stepper.inputs.items():
             array[...] = call.inputs[name][0]
         stepper.run(0)
-        state = State.of(self._final(stepper.states(), call), {o: a.copy() for o, a in stepper.outputs.items()})
+        state = State.of(
+            final_states(self.cell, stepper.states(), call), {o: a.copy() for o, a in stepper.outputs.items()}
+        )
         weights.idle.give_back(key, stepper)
         return state
 
@@ -303,7 +296,8 @@ class CpuKernel(Kernel):
         flops, places = rows.flops(layouts[0], sizes, steps * count, columns), None
         if pieces is not None:
             places, count, steps = pieces.places(count), len(pieces), int(pieces.length.max(initial=0))
-        summed, limits = "backward" in modes, self._limits(flops)
+        # the second of two kernels that share a tape sums gradients
+        summed, limits = len(modes) > 1, self._limits(flops)
         blocks = rows.block_count(count, flops, self.threads, limits)
         free = self.threads if summed else self.threads // blocks
         parts = rows.part_count(layouts[0], sizes, steps, free, limits, columns) if blocks == count else 1
@@ -316,7 +310,7 @@ class CpuKernel(Kernel):
             lengths,
             blocks,
             rows.chunk_rows(layouts, sizes, self.dtype.itemsize, limits, columns),
-            segment_steps(steps) if self.memory == "low" and "backward" in modes else None,
+            segment_steps(steps) if self.memory == "low" and summed else None,
             places,
         )
         direction = 0 if pieces is None else -1 if pieces.reverse else 1
@@ -342,10 +336,10 @@ class CpuKernel(Kernel):
             packing = self._packings.keep(key, pack.pack_plan(self._code(mode), sizes, widths))
         return pack.pack(packing, read)
 
-    def _packed_along(self, call: Call, along: Directions) -> Packed:
+    def _packed_along(self, mode: str, call: Call, along: Directions) -> Packed:
         """The weights of a kernel with directions, and those of the parameters, packed."""
-        mode, sizes = along.mode, call.sizes
-        if not along.params:
+        sizes = call.sizes
+        if not along.params or "columns" not in self._code(mode).layout:
             return self._packed(mode, call)
         params, layout = call.params.held if isinstance(call.params, Weights) else call.params, self._code(mode).layout
         derived = Derived(self.lifted, self.dtype, [layout])
@@ -357,19 +351,3 @@ class CpuKernel(Kernel):
             widths = {n: a.size for n, a in read.items()} | {n: math.prod(a.shape[1:]) for n, a in moving.items()}
             packing = self._packings.keep(key, pack.pack_plan(self._code(mode), sizes, widths, along.columns))
         return pack.pack(packing, {**read, **moving})
-
-    def _outputs(self, call: Call, out: Mapping[str, Array] | None, columns: tuple[int, ...] = ()) -> Named:
-        """The arrays that outputs are written to, with an axis of columns where there are some;
-        zero where a row may end early, for nothing is written past its end."""
-        spec, sizes = self.spec, call.sizes
-        full = {o: (*columns, call.steps, call.rows, *sizes.full(spec.shapes[o])) for o in spec.outputs}
-        short = call.lengths is not None and int(call.lengths.sum()) < call.steps * call.rows
-        return checked.ready(full, out, self.dtype, zero=short, numbered=call.pieces is not None)
-
-    def _final(self, states: Named, call: Call) -> Named:
-        """What a call carries on: the states, and the count of steps where there is one."""
-        final = self._shaped(states, call.sizes)
-        return final if call.counts is None else final | call.counted()
-
-    def _shaped(self, states: Named, sizes: Sizes) -> Named:
-        return {s: a.reshape(a.shape[0], *sizes.full(self.states[s])) for s, a in states.items()}

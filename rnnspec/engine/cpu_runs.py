@@ -14,7 +14,8 @@ from rnnspec.backends.cpu.launch.pack import Packed
 from rnnspec.backends.cpu.launch.plan import Plan
 from rnnspec.backends.cpu.launch.segments import Segments
 from rnnspec.backends.cpu.launch.tape import Tape
-from rnnspec.engine.call import Named
+from rnnspec.engine import arrays as checked
+from rnnspec.engine.call import Call, Cell, Named
 from rnnspec.engine.frozen import Frozen, Sizes
 from rnnspec.engine.spans import Pieces
 
@@ -48,6 +49,26 @@ class CpuSaved:
 
     def histories(self, steps: int, rows: int) -> Named:
         return self.tape.histories(steps, rows)
+
+
+def new_outputs(cell: Cell, call: Call, out: Mapping[str, Array] | None, columns: tuple[int, ...] = ()) -> Named:
+    """The arrays that outputs are written to, with an axis of columns where there are some; zero
+    where a row may end early, for nothing is written past its end."""
+    spec, sizes = cell.spec, call.sizes
+    full = {o: (*columns, call.steps, call.rows, *sizes.full(spec.shapes[o])) for o in spec.outputs}
+    short = call.lengths is not None and int(call.lengths.sum()) < call.steps * call.rows
+    return checked.ready(full, out, cell.dtype, zero=short, numbered=call.pieces is not None)
+
+
+def final_states(cell: Cell, states: Named, call: Call) -> Named:
+    """What a call carries on: the states, and the count of steps where there is one."""
+    final = shaped(cell, states, call.sizes)
+    return final if call.counts is None else final | call.counted()
+
+
+def shaped(cell: Cell, states: Named, sizes: Sizes) -> Named:
+    """States [B, width] in their own shapes."""
+    return {s: a.reshape(a.shape[0], *sizes.full(cell.states[s])) for s, a in states.items()}
 
 
 class CpuStepper:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from numpy import ndarray as Array
 
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.apart import named_in
-from rnnspec.engine.call import Call, Cell
-from rnnspec.engine.directions import Directions, directions
+from rnnspec.engine.call import Call, Cell, Named, gradients
+from rnnspec.engine.directions import Directions, diagonal, directions
 from rnnspec.engine.noise import Seed
-from rnnspec.engine.results import Gradients, Jvp, Run
+from rnnspec.engine.results import Ggn, Gradients, Hvp, Jvp, Run
+from rnnspec.engine.spans import Pieces
 from rnnspec.engine.weights import Weights
 from rnnspec.errors import UnsupportedError
+
+Curvature = Callable[[Jvp], tuple[Mapping[str, Any], Mapping[str, Any]]]
 
 
 class Derivatives(ABC):
@@ -35,6 +38,7 @@ class Derivatives(ABC):
         lengths: Any = None,
         *,
         noise: Seed | str | None = None,
+        pieces: Pieces | None = None,
         steps: int | None = None,
         rows: int | None = None,
     ) -> Call: ...
@@ -64,6 +68,90 @@ class Derivatives(ABC):
         """
         call = self.call(params, inputs, states, lengths, noise=noise, steps=steps, rows=rows)
         return self.run_jvp(call, directions(self.cell, call, tangent_params, tangent_inputs, tangent_states))
+
+    def hvp(
+        self,
+        params: Mapping[str, Any] | Weights,
+        inputs: Mapping[str, Any],
+        states: Mapping[str, Any] | None = None,
+        lengths: Any = None,
+        *,
+        outputs: Mapping[str, Any] | None = None,
+        final: Mapping[str, Any] | None = None,
+        tangent_params: Mapping[str, Any] | None = None,
+        tangent_inputs: Mapping[str, Any] | None = None,
+        tangent_states: Mapping[str, Any] | None = None,
+        tangent_outputs: Mapping[str, Any] | None = None,
+        tangent_final: Mapping[str, Any] | None = None,
+        noise: Seed | str | None = None,
+        pieces: Pieces | None = None,
+        steps: int | None = None,
+        rows: int | None = None,
+    ) -> Hvp:
+        """Runs a sequence, its gradients, and the derivatives of both along a direction: Hessians
+        times vectors.
+
+        outputs, final: the gradients of the outputs [T, B, ...] and of the final states [B, ...],
+            as for `backward`.
+        tangent_params, tangent_inputs, tangent_states: the direction, or K of them, as for `jvp`.
+        tangent_outputs, tangent_final: how outputs and final move along it: of a loss L(y) they
+            are its Hessian times `jvp`'s directions of y; zero where left out, as for a loss that
+            is linear in y.
+
+        The tangent of the gradient J.T u is (dJ.T v) u + J.T du. At a kink it is that of the branch
+        taken; a function whose derivative is meant to be another than that of its value
+        (`straight_through`) is differentiated by that one again, and `stop_gradient` has none. All
+        else is as for `forward`. Raises UnsupportedError on a GPU.
+        """
+        call = self.call(params, inputs, states, lengths, noise=noise, pieces=pieces, steps=steps, rows=rows)
+        moved = (tangent_params, tangent_inputs, tangent_states, tangent_outputs, tangent_final)
+        starts = call.rows if pieces is None else len(pieces)
+        dy, dfinal = gradients(self.cell, call.sizes, outputs, final, (call.steps, call.rows), starts)
+        return self.run_hvp(call, directions(self.cell, call, *moved), dy, dfinal)
+
+    def run_hvp(self, call: Call, along: Directions, outputs: Named, final: Named) -> Hvp:
+        """`hvp` of arguments that are ready; see `run_forward`."""
+        raise UnsupportedError(f"{self!r} has no hvp: compile the cell with backend='cpu'.")
+
+    def ggn(
+        self,
+        params: Mapping[str, Any] | Weights,
+        inputs: Mapping[str, Any],
+        states: Mapping[str, Any] | None = None,
+        lengths: Any = None,
+        *,
+        curvature: Mapping[str, Any] | Curvature,
+        tangent_params: Mapping[str, Any] | None = None,
+        tangent_inputs: Mapping[str, Any] | None = None,
+        tangent_states: Mapping[str, Any] | None = None,
+        noise: Seed | str | None = None,
+        steps: int | None = None,
+        rows: int | None = None,
+    ) -> Ggn:
+        """Runs a sequence and multiplies a direction by its Gauss-Newton matrix, J.T C J v
+        (Schraudolph 2002), C being the Hessian of a loss by outputs and final states.
+
+        curvature: name of an output -> the diagonal of C, [T, B, ...]; or a function that is given
+            the Jvp, whose `tangent_outputs` and `tangent_final` are J v, and gives C J v: two
+            dicts, of outputs and of final states, in their shapes.
+        tangent_params, tangent_inputs, tangent_states: the direction, or K of them, as for `jvp`.
+
+        All else is as for `jvp`. Raises UnsupportedError on a GPU.
+        """
+        call = self.call(params, inputs, states, lengths, noise=noise, steps=steps, rows=rows)
+        along = directions(self.cell, call, tangent_params, tangent_inputs, tangent_states)
+        run = self.run_jvp(call, along)
+        if callable(curvature):
+            outputs, final = curvature(run)
+        else:
+            outputs, final = diagonal(self.cell, call, curvature, run), {}
+        back = directions(self.cell, call, None, None, None, outputs, final)
+        return Ggn(**vars(run), products=self.run_vjp(call, back))
+
+    def run_vjp(self, call: Call, along: Directions) -> Gradients:
+        """The gradients from each column of those of outputs and final states in `along`, [K, ...]:
+        J.T u for each of them, in one run."""
+        raise UnsupportedError(f"{self!r} has no vjp: compile the cell with backend='cpu'.")
 
     def run_jvp(self, call: Call, along: Directions) -> Jvp:
         """`jvp` of arguments that are ready; see `run_forward`."""

@@ -9,7 +9,7 @@ kernel, are carried on to the parameters.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy import ndarray as Array
@@ -17,7 +17,11 @@ from numpy import ndarray as Array
 from rnnspec.language.lift import Lifted
 from rnnspec.language.sizes import full_shape
 from rnnspec.language.slices import Piece
+from rnnspec.language.spec import TANGENT, tangent_of
 from rnnspec.storage.locks import making
+
+if TYPE_CHECKING:
+    from rnnspec.symbolic.graph import Graph
 
 
 class Derived:
@@ -55,6 +59,75 @@ class Derived:
         self, sums: Mapping[str, Array], params: Mapping[str, Array], sizes: Mapping[str, int]
     ) -> dict[str, Array]:
         """The gradients of all parameters, from what a backward kernel summed."""
+        whole = self._direct(sums, sizes)
+        if self.once:
+            with making:
+                from rnnspec.backends import reference
+                from rnnspec.lowering.pipeline import once
+
+            graph, reverse = once(self.spec)
+            more = reference.once_gradients(
+                reverse, {**params, **self.constants}, self._of_once(graph, sums, sizes), sizes
+            )
+            whole |= {name: (whole[name] + array).astype(self.dtype) for name, array in more.items() if name in whole}
+        return whole
+
+    def gradient_directions(
+        self,
+        sums: Mapping[str, Array],
+        params: Mapping[str, Array],
+        along: Mapping[str, Array],
+        sizes: Mapping[str, int],
+        columns: int,
+    ) -> dict[str, Array]:
+        """The directions [K, ...] of the gradients of all parameters, from what the kernel of an
+        adjoint's tangent summed.
+
+        params: [...]; along: their directions [K, ...], zero where left out; columns: K.
+        """
+        moved = {n.removeprefix(TANGENT): array for n, array in sums.items() if n.startswith(TANGENT)}
+        found: dict[str, list[Array]] = {name: [] for name in self.spec.trained}
+        for k in range(columns):
+            whole = self._direct(own := {n: array[k] for n, array in moved.items()}, sizes)
+            if self.once:
+                given = (params, {n: a[k] for n, a in along.items()}, sums, own, sizes)
+                whole |= {n: (whole[n] + a).astype(self.dtype) for n, a in self._once_along(*given).items()}
+            for name, array in whole.items():
+                found[name].append(array)
+        shapes = {name: full_shape(shape, sizes) for name, shape in self.spec.trained.items()}
+        return {
+            name: np.stack(arrays) if arrays else np.zeros((0, *shapes[name]), self.dtype)
+            for name, arrays in found.items()
+        }
+
+    def _once_along(
+        self,
+        params: Mapping[str, Array],
+        along: Mapping[str, Array],
+        sums: Mapping[str, Array],
+        moved: Mapping[str, Array],
+        sizes: Mapping[str, int],
+    ) -> dict[str, Array]:
+        """What the gradients of the values computed once per sequence, and their direction `moved`,
+        add to the direction of the parameters' gradients."""
+        with making:
+            from rnnspec.backends import reference
+            from rnnspec.lowering.pipeline import once, once_second
+
+        graph, reverse = once(self.spec)[0], once_second(self.spec)
+        still = {n: np.zeros(full_shape(shape, sizes), self.dtype) for n, shape in self.spec.parameters.items()}
+        held = {**params, **self.constants, **{tangent_of(n): a for n, a in {**still, **along}.items()}}
+        directions = self._of_once(graph, moved, sizes)
+        found = reference.once_gradients(reverse, held, self._of_once(graph, sums, sizes), sizes, along=directions)
+        return {n.removeprefix(TANGENT): a for n, a in found.items() if n.removeprefix(TANGENT) in self.spec.trained}
+
+    def _of_once(self, graph: Graph, sums: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Array]:
+        """The gradients of the values computed once per sequence, zero where none were summed."""
+        shapes = {name: full_shape(graph.shapes[node], sizes) for name, node in graph.outputs.items()}
+        return {name: _total(sums, name, shape, self.dtype) for name, shape in shapes.items()}
+
+    def _direct(self, sums: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Array]:
+        """The gradients of all parameters, without what values computed once per sequence add."""
         whole = {}
         for name, shape in self.spec.trained.items():
             alone = sums.get(name) if f"{name} flat" not in sums else None
@@ -63,17 +136,6 @@ class Derived:
             if piece.parameter in whole:
                 part = piece.of(whole[piece.parameter], sizes)
                 part += _total(sums, name, part.shape, self.dtype)
-        if self.once:
-            with making:
-                from rnnspec.backends import reference
-                from rnnspec.lowering.pipeline import once
-
-            graph, reverse = once(self.spec)
-            given = {}
-            for name in graph.outputs:
-                given[name] = _total(sums, name, full_shape(graph.shapes[graph.outputs[name]], sizes), self.dtype)
-            more = reference.once_gradients(reverse, {**params, **self.constants}, given, sizes)
-            whole |= {name: (whole[name] + array).astype(self.dtype) for name, array in more.items() if name in whole}
         return whole
 
 
@@ -89,9 +151,12 @@ def _read(layout: Mapping[str, Any]) -> set[str]:
     matrices = {name for panel in layout["panels"] for terms in panel["matrices"] for name, _ in terms}
     summed = {name.removesuffix(" flat") for name in layout["gradients"]}
     read = matrices | {n for names in layout["biases"].values() for n in names} | set(layout["vectors"]) | summed
-    return read - set(_directions(layout))
+    return read - _directions(layout)
 
 
-def _directions(layout: Mapping[str, Any]) -> tuple[str, ...]:
-    """The directions of parameters that a tangent's kernel reads beside them (directions.py)."""
-    return tuple(layout.get("columns", {}).get("parameters", ()))
+def _directions(layout: Mapping[str, Any]) -> set[str]:
+    """The directions of parameters that a kernel reads beside them (directions.py), and of
+    gradients that it sums."""
+    columns = layout.get("columns", {})
+    summed = [name.removesuffix(" flat") for name in columns.get("gradients", ())]
+    return {*columns.get("parameters", ()), *summed}

@@ -1,5 +1,4 @@
-"""The directions of a forward-mode call, checked; and those of what kernels read in place of
-parameters.
+"""The directions of a call, checked; and those of what kernels read in place of parameters.
 
 In: a Cell, a Call, and what the caller gave. Out: arrays whose shapes fit those of the call, with
 an axis of columns before them. No backend is known here.
@@ -19,6 +18,7 @@ from rnnspec.engine import arrays as checked
 from rnnspec.engine.call import Call, Cell, Named
 from rnnspec.engine.derived import Derived
 from rnnspec.engine.frozen import Sizes
+from rnnspec.engine.results import Jvp
 from rnnspec.errors import ShapeError
 from rnnspec.language.slices import Piece
 from rnnspec.language.spec import TANGENT, Shape, tangent_of
@@ -27,23 +27,37 @@ from rnnspec.storage.locks import making
 
 @dataclass(frozen=True)
 class Directions:
-    """params: name -> [K, ...]; inputs: name -> [K, T, B, ...]; states: name -> [K, B, ...]; zero
-    where left out. columns: K. single: whether the caller gave one direction, without an axis for
-    it. pins: of the caller's arrays."""
+    """params: name -> [K, ...]; inputs: name -> [K, T, B, ...]; states: name -> [K, B, ...];
+    outputs, final: directions of their gradients, [K, T, B, ...] and [K, B, ...]; zero where left
+    out. columns: K. single: whether the caller gave one direction, without an axis for it. pins: of
+    the caller's arrays."""
 
     params: Named
     inputs: Named
     states: Named
+    outputs: Named
+    final: Named
     columns: int
     single: bool
     pins: References | None
 
     @property
-    def mode(self) -> str:
-        """The program that has these directions, and no more (rnnspec.lowering.pipeline.JVP)."""
+    def moved(self) -> str:
+        """What there are directions of, in the names of programs (STILL,
+        rnnspec/lowering/pipeline.py)."""
         if self.params:
-            return "jvp" if self.inputs else "jvp_params"
-        return "jvp_inputs" if self.inputs else "jvp_states"
+            return "" if self.inputs else "_params"
+        return "_inputs" if self.inputs else "_states"
+
+    @property
+    def mode(self) -> str:
+        """The program that has these directions, and no more."""
+        return f"jvp{self.moved}"
+
+    @property
+    def taped_modes(self) -> tuple[str, str]:
+        """The programs of the step, and of its adjoint, that have these directions."""
+        return f"jvp{self.moved}_taped", f"hvp{self.moved}"
 
     def given(self, array: Array, columned: bool) -> Array:
         """A result with an axis of columns where the caller gave one; columned: whether it has
@@ -59,10 +73,13 @@ def directions(
     params: Mapping[str, Any] | None,
     inputs: Mapping[str, Any] | None,
     states: Mapping[str, Any] | None,
+    outputs: Mapping[str, Any] | None = None,
+    final: Mapping[str, Any] | None = None,
 ) -> Directions:
     """The directions of a call.
 
-    params, inputs, states: as `Kernel.jvp` takes them. Raises ShapeError and DtypeError for those
+    params, inputs, states: as `Kernel.jvp` takes them; outputs, final: those of their gradients, as
+    `Kernel.hvp` takes them. Raises ShapeError and DtypeError for those
     that do not fit the call, and for those of what has no derivative.
     """
     spec = cell.spec
@@ -72,21 +89,43 @@ def directions(
             f"{', '.join(map(repr, still))} of '{spec.name}' has no derivative (no_gradient), and so no direction:"
             " leave it out."
         )
-    groups = (("parameter", params, spec.parameters), ("input", inputs, spec.inputs), ("state", states, cell.states))
+    starts = call.rows if call.pieces is None else len(call.pieces)
+    groups = (
+        ("parameter", params, spec.parameters, ()),
+        ("input", inputs, spec.inputs, (call.steps, call.rows)),
+        ("state", states, cell.states, (starts,)),
+        ("output gradient", outputs, {o: spec.shapes[o] for o in spec.outputs}, (call.steps, call.rows)),
+        ("final state gradient", final, cell.states, (starts,)),
+    )
     found = [
-        checked.named(f"direction of {kind}", given, known, cell.dtype, required=False) for kind, given, known in groups
+        checked.named(f"direction of {kind}", given, known, cell.dtype, required=False)
+        for kind, given, known, _ in groups
     ]
-    leads: tuple[tuple[int, ...], ...] = ((), (call.steps, call.rows), (call.rows,))
     expected = [
         (f"the direction of {kind} '{n}'", (*lead, *call.sizes.full(known[n])), array)
-        for (kind, _, known), lead, group in zip(groups, leads, found)
+        for (kind, _, known, lead), group in zip(groups, found)
         for n, array in group.items()
     ]
     columns = _columns(expected)
     single, pins = columns is None, pinned([a for group in found for a in group.values()])
     if single:
         found = [{n: a[None] for n, a in group.items()} for group in found]
-    return Directions(found[0], found[1], found[2], 1 if columns is None else columns, single, pins)
+    of_params, of_inputs, of_states, of_outputs, of_final = found
+    given = 1 if columns is None else columns
+    return Directions(of_params, of_inputs, of_states, of_outputs, of_final, given, single, pins)
+
+
+def diagonal(cell: Cell, call: Call, curvature: Mapping[str, Any], run: Jvp) -> Named:
+    """What a diagonal Hessian by outputs makes of their directions.
+
+    curvature: name -> [T, B, ...]; run: along the directions. Raises ShapeError and DtypeError.
+    """
+    shapes = {o: cell.spec.shapes[o] for o in cell.spec.outputs}
+    given = checked.named("curvature of output", curvature, shapes, cell.dtype, required=False)
+    for name, array in given.items():
+        if array.shape != (full := (call.steps, call.rows, *call.sizes.full(shapes[name]))):
+            raise ShapeError(f"the curvature of output '{name}' has shape {array.shape}, expected {full}.")
+    return {n: array * run.tangent_outputs[n] for n, array in given.items()}
 
 
 def _columns(expected: list[tuple[str, tuple[int, ...], Array]]) -> int | None:

@@ -120,6 +120,24 @@ class Jvp(Inference):
     tangent_final: dict[str, Array]
 
 
+@dataclass(frozen=True)
+class Hvp(Jvp):
+    """A run, its gradients, and the derivatives of all of them along directions.
+    tangent_gradients: as gradients; of K directions at once params [K, ...], inputs [K, T, B, ...],
+    states [K, B, ...]."""
+
+    gradients: Gradients
+    tangent_gradients: Gradients
+
+
+@dataclass(frozen=True)
+class Ggn(Jvp):
+    """A run along directions, and what a Gauss-Newton matrix makes of them. products: as gradients;
+    of K directions at once params [K, ...], inputs [K, T, B, ...], states [K, B, ...]."""
+
+    products: Gradients
+
+
 def taped_counts(tape: object, rows: int) -> Array | None:
     """The count of steps before a run, int64 [rows], which stands at the end of its tape; None
     where that can be no tape."""

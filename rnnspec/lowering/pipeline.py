@@ -174,6 +174,19 @@ def once_tangent(spec: Spec) -> Graph:
 
 
 @lru_cache(maxsize=256)
+def _once_second(keyed: Keyed) -> Graph:
+    from rnnspec.symbolic.second import second
+
+    return second(*_once(keyed), keyed.spec.no_gradient)[1]
+
+
+@making
+def once_second(spec: Spec) -> Graph:
+    """The tangent of the adjoint of what is computed once per sequence."""
+    return _once_second(Keyed(spec, digest(spec)))
+
+
+@lru_cache(maxsize=256)
 def _once(keyed: Keyed) -> tuple[Graph, Graph]:
     from rnnspec.symbolic.adjoint import adjoint
     from rnnspec.symbolic.build import build

@@ -95,9 +95,9 @@ def _summed(work: Moving, name: str) -> tuple[str, ...]:
 
 def _still(graph: Graph, kinds: Collection[str]) -> set[str]:
     """The inputs and parameters of these kinds, but for what flows into an adjoint."""
-    return {
-        source for kind in kinds for source in graph.reads(kind) if not is_upstream(source)
-    } | {piece.parameter for piece in graph.pieces.values() if "parameter" in kinds}
+    return {source for kind in kinds for source in graph.reads(kind) if not is_upstream(source)} | {
+        piece.parameter for piece in graph.pieces.values() if "parameter" in kinds
+    }
 
 
 def _as_history(node: Node) -> Node:

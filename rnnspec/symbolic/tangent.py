@@ -74,9 +74,7 @@ def settled(graph: Graph, but: Collection[str] = ()) -> Graph:
 
 def with_directions(pieces: Mapping[str, Piece]) -> dict[str, Piece]:
     """Pieces of parameters, and those of their directions."""
-    moving = {
-        tangent_of(name): replace(piece, parameter=tangent_of(piece.parameter)) for name, piece in pieces.items()
-    }
+    moving = {tangent_of(name): replace(piece, parameter=tangent_of(piece.parameter)) for name, piece in pieces.items()}
     return {**pieces, **moving}
 
 
@@ -138,7 +136,9 @@ class Moving:
         """The nodes whose sum is the direction of a product: one for each factor that has one."""
         first, second = operands(node)
         pairs = [(first, self.dots.get(second)), (self.dots.get(first), second)]
-        made = [replace(node, matrix=a, vector=b) if isinstance(node, Product) else Outer(a, b) for a, b in pairs if a and b]
+        made = [
+            replace(node, matrix=a, vector=b) if isinstance(node, Product) else Outer(a, b) for a, b in pairs if a and b
+        ]
         return tuple(self.draft.new(f"{name}_part", part, self.draft.shapes[name]) for part in made)
 
     def term(self, name: str, expr: Value, arg: str) -> Value:

@@ -224,8 +224,8 @@ def _outer(work: Emission, outer: OuterSum) -> None:
     program, parameter, left, right = work.program, outer.parameter, outer.left, outer.right
     kept = {None: "", "left": f", {WHERE_A}", "right": f", {WHERE_B}"}[program.kept(outer)]
     function = work.get("kept outer") if kept else "outer"
-    height, width = work.pad(size_of(program.graph, left)), work.pad(size_of(program.graph, right))
-    units, columned = work.name(f"size {size_of(program.graph, left)}"), program.is_columned_sum(outer)
+    width, units = work.pad(size_of(program.graph, right)), work.name(f"size {size_of(program.graph, left)}")
+    columned = program.is_columned_sum(outer)
     work.line(f"first, end = {units} * part // parts, {units} * (part + 1) // parts")
     (a, a_row), (b, b_row) = (_operand(work, program.places[o]) for o in (left, right))
     total = work.get(f"gradient {parameter}") + (f" + column * {units} * {width} * item" if columned else "")
