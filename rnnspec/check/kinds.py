@@ -23,6 +23,9 @@ class ArrayKind(Enum):
     STATE_GRADIENT = "gradient of initial"  # [B, ...]
     OUTPUT_TANGENT = "direction of output"  # [K, T, B, ...]
     FINAL_TANGENT = "direction of final"  # [K, B, ...]
+    PARAM_HVP = "direction of the gradient of"  # [K, ...]
+    INPUT_HVP = "direction of the gradient of input"  # [K, T, B, ...]
+    STATE_HVP = "direction of the gradient of initial"  # [K, B, ...]
     JACOBIAN = "Jacobian of"  # [T, B, ...after, ...before]
     # what a run is given, by the names that a Case has for it
     PARAM = "params"
@@ -37,6 +40,7 @@ class ArrayKind(Enum):
 
 
 GRADIENTS = frozenset({ArrayKind.PARAM_GRADIENT, ArrayKind.INPUT_GRADIENT, ArrayKind.STATE_GRADIENT})
+GRADIENTS |= {ArrayKind.PARAM_HVP, ArrayKind.INPUT_HVP, ArrayKind.STATE_HVP}
 GRADIENTS |= {ArrayKind.OUTPUT_TANGENT, ArrayKind.FINAL_TANGENT, ArrayKind.JACOBIAN}
 GIVEN = (ArrayKind.PARAM, ArrayKind.INPUT, ArrayKind.INITIAL, ArrayKind.OUTPUT_WEIGHT, ArrayKind.FINAL_WEIGHT)
 PER_ROW = (ArrayKind.OUTPUT, ArrayKind.FINAL, ArrayKind.INPUT_GRADIENT, ArrayKind.STATE_GRADIENT)

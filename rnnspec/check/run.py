@@ -23,6 +23,13 @@ from rnnspec.check.properties.invariants import (
     split_sequence,
     thread_independence,
 )
+from rnnspec.check.properties.second import (
+    gauss_newton,
+    hessian_complex_step,
+    hessian_differences,
+    hessian_of_kernel,
+    hessian_symmetry,
+)
 from rnnspec.check.properties.tangents import (
     claimed_structure,
     directions_of_kernel,
@@ -77,6 +84,9 @@ PROPERTIES = (
     Property("adjoint, complex step", complex_step, False),
     Property("adjoint, dot product", dot_product, False),
     Property("tangent, complex step", tangent_complex_step, False),
+    Property("Hessian, symmetry", hessian_symmetry, False),
+    Property("Hessian, complex step", hessian_complex_step, False),
+    Property("Hessian, 50 digits", hessian_differences, False),
     Property("structure", claimed_structure, False),
     Property("as written", kept_as_written, False),
     Property("compiles", _compiles, True),
@@ -87,6 +97,8 @@ PROPERTIES = (
     Property("central differences", differences, True),
     Property("directions", directions_of_kernel, True),
     Property("Jacobians", jacobians, True),
+    Property("Hessian", hessian_of_kernel, True),
+    Property("Gauss-Newton", gauss_newton, True),
     Property("split sequence", split_sequence, True),
     Property("rows alone", rows_alone, True),
     Property("batch permutation", permutation, True),

@@ -17,9 +17,11 @@ from rnnspec.check.tolerances import REFERENCE
 from rnnspec.engine.compile import compile
 from rnnspec.engine.kernel import Kernel
 from rnnspec.language.spec import Spec
+from rnnspec.storage.locks import once_only
 from rnnspec.symbolic.adjoint import adjoint
 from rnnspec.symbolic.build import build
 from rnnspec.symbolic.graph import Graph
+from rnnspec.symbolic.second import second
 from rnnspec.symbolic.tangent import tangent
 
 Origin = tuple[str, Mapping[str, object]]  # the arguments of `load`: a name or path, and settings
@@ -41,6 +43,11 @@ class Subject:
     kernel: Kernel | None = None
     seed: int = 0
     origin: Origin | None = None
+
+    @once_only
+    def second_order(self) -> tuple[Graph, Graph]:
+        """The step with its directions, and the adjoint with its own."""
+        return second(self.graph, self.reverse, self.spec.no_gradient)
 
     def draw(self, shapes: Shapes, what: str, margin: float = 0.0) -> Case:
         """Arrays for one property, in this subject's dtype; the same for the same seed and

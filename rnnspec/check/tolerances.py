@@ -46,6 +46,15 @@ some hundred operations."""
 DOT_PRODUCT = 1e-12
 """<ybar, J v> and <J^T ybar, v> are the same sum in another order."""
 
+SYMMETRY = 1e-12
+"""u'Hv and v'Hu are one number in two orders: float64 rounding over twice the operations of a
+gradient."""
+
+FIFTY_DIGITS = 1e-12
+STEP_50 = 1e-15
+"""Second differences in 50 digits with a step of 1e-15: truncation 1e-30, rounding 1e-50 / 1e-30 =
+1e-20. What is left is the float64 of the Hessian that is compared with them."""
+
 RANK = 1e-12
 """Singular values beyond the rank that a structure claims, relative to the largest: float64
 rounding over a product of two thin matrices."""

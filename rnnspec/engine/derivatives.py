@@ -8,6 +8,7 @@ from typing import Any
 
 from numpy import ndarray as Array
 
+from rnnspec.backends.pins import Pins
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.apart import named_in
 from rnnspec.engine.call import Call, Cell, Named, gradients
@@ -107,7 +108,8 @@ class Derivatives(ABC):
         moved = (tangent_params, tangent_inputs, tangent_states, tangent_outputs, tangent_final)
         starts = call.rows if pieces is None else len(pieces)
         dy, dfinal = gradients(self.cell, call.sizes, outputs, final, (call.steps, call.rows), starts)
-        return self.run_hvp(call, directions(self.cell, call, *moved), dy, dfinal)
+        with Pins([*dy.values(), *dfinal.values()]):
+            return self.run_hvp(call, directions(self.cell, call, *moved), dy, dfinal)
 
     def run_hvp(self, call: Call, along: Directions, outputs: Named, final: Named) -> Hvp:
         """`hvp` of arguments that are ready; see `run_forward`."""
@@ -140,11 +142,12 @@ class Derivatives(ABC):
         """
         call = self.call(params, inputs, states, lengths, noise=noise, steps=steps, rows=rows)
         along = directions(self.cell, call, tangent_params, tangent_inputs, tangent_states)
-        run = self.run_jvp(call, along)
+        by_output = {} if callable(curvature) else diagonal(self.cell, call, curvature)
+        with Pins(by_output.values()):
+            run = self.run_jvp(call, along)
+            outputs, final = {n: a * run.tangent_outputs[n] for n, a in by_output.items()}, dict[str, Any]()
         if callable(curvature):
-            outputs, final = curvature(run)
-        else:
-            outputs, final = diagonal(self.cell, call, curvature, run), {}
+            outputs, final = map(dict, curvature(run))
         back = directions(self.cell, call, None, None, None, outputs, final)
         return Ggn(**vars(run), products=self.run_vjp(call, back))
 

@@ -18,7 +18,6 @@ from rnnspec.engine import arrays as checked
 from rnnspec.engine.call import Call, Cell, Named
 from rnnspec.engine.derived import Derived
 from rnnspec.engine.frozen import Sizes
-from rnnspec.engine.results import Jvp
 from rnnspec.errors import ShapeError
 from rnnspec.language.slices import Piece
 from rnnspec.language.spec import TANGENT, Shape, tangent_of
@@ -115,17 +114,15 @@ def directions(
     return Directions(of_params, of_inputs, of_states, of_outputs, of_final, given, single, pins)
 
 
-def diagonal(cell: Cell, call: Call, curvature: Mapping[str, Any], run: Jvp) -> Named:
-    """What a diagonal Hessian by outputs makes of their directions.
-
-    curvature: name -> [T, B, ...]; run: along the directions. Raises ShapeError and DtypeError.
-    """
+def diagonal(cell: Cell, call: Call, curvature: Mapping[str, Any]) -> Named:
+    """A diagonal Hessian by outputs, name -> [T, B, ...], checked. Raises ShapeError and
+    DtypeError."""
     shapes = {o: cell.spec.shapes[o] for o in cell.spec.outputs}
     given = checked.named("curvature of output", curvature, shapes, cell.dtype, required=False)
     for name, array in given.items():
         if array.shape != (full := (call.steps, call.rows, *call.sizes.full(shapes[name]))):
             raise ShapeError(f"the curvature of output '{name}' has shape {array.shape}, expected {full}.")
-    return {n: array * run.tangent_outputs[n] for n, array in given.items()}
+    return given
 
 
 def _columns(expected: list[tuple[str, tuple[int, ...], Array]]) -> int | None:

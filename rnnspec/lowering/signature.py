@@ -30,7 +30,8 @@ class Signature:
     which part of it. flops: pairs of sizes whose products, doubled, are the work for one row; step:
     those of the products in the loop. barriers: how often in a step parts of a block wait. columns:
     the names of what there is of for each column, by kind ("buffers", "inputs", "outputs",
-    "states", "parameters", "gradients"), and the "flops" and "step" of one; empty where there is nothing.
+    "states", "parameters", "gradients"), and the "flops" and "step" of one; empty where there is
+    nothing.
     """
 
     reverse: bool

@@ -119,6 +119,21 @@ def _jvp(kernel):
     return run
 
 
+def _hvp(kernel):
+    def run(given, meanwhile):
+        found = kernel.hvp(**given)
+        return flat([vars(found.gradients), vars(found.tangent_gradients), found.tangent_outputs])
+
+    return run
+
+
+def _ggn(kernel):
+    def run(given, meanwhile):
+        return flat([vars(kernel.ggn(**given).products)])
+
+    return run
+
+
 def _jacobian(kernel):
     def run(given, meanwhile):
         return flat([kernel.jacobian(**given)])
@@ -178,6 +193,10 @@ def _kernel_rows(memory: str) -> list[Row]:
         "tangent_inputs": {"x": _random(2, *X.shape)},
         "tangent_states": {"h": _random(2, B, H)},
     }
+    upstream = backward | {"tangent_outputs": {"h": _random(2, *DY.shape)}, "tangent_final": {"h": _random(2, B, H)}}
+    of_pieces = {"h": _random(2, len(pieces), H)}
+    moved_apart = directions | {"tangent_states": of_pieces, "tangent_final": of_pieces, "outputs": {"h": DY}}
+    moved_apart |= {"final": {"h": states["h"]}, "tangent_outputs": {"h": _random(2, *DY.shape)}}
     steps = {n: whole[n] for n in ("params", "inputs", "states")}
     rows = []
     for name, make in {"forward": _forward, "infer": _infer, "record": _record}.items():
@@ -192,6 +211,9 @@ def _kernel_rows(memory: str) -> list[Row]:
         Row("backward", type(kernel).backward, backward | dx, _backward(kernel), ("out",)),
         Row("jvp", type(kernel).jvp, whole | directions, _jvp(kernel)),
         Row("jacobian", type(kernel).jacobian, steps, _jacobian(kernel)),
+        Row("hvp", type(kernel).hvp, whole | directions | upstream, _hvp(kernel)),
+        Row("hvp of pieces", type(kernel).hvp, apart | moved_apart, _hvp(kernel)),
+        Row("ggn", type(kernel).ggn, whole | directions | {"curvature": {"h": DY}}, _ggn(kernel)),
     ]
     return [Row(f"{r.name} ({memory})", r.takes, r.given, r.run, r.out) for r in rows]
 
