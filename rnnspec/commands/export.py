@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
 
 from rnnspec.commands.export_layer import OF_A_CELL, OF_ONNX, layer_of, refuse
@@ -22,38 +23,65 @@ def run(args: argparse.Namespace) -> int:
 
             return export_onnx.run(args, folder)
         refuse(args, OF_ONNX, f"--to {args.to} makes one step of one row")
-        written = _run(args, folder) if Path(args.cell).is_dir() else _cell(args, folder)
+        source, texts = _run(args) if Path(args.cell).is_dir() else (_cell(args), {})
+        written = WRITERS[args.to](source, folder, args.selftest)
     except (ValueError, TypeError) as error:
         raise RnnspecError(str(error)) from error
+    for file, text in texts.items() if args.to == "c" else ():
+        atomic.write(folder / file, text.encode())
+        written.append(folder / file)
     for path in written:
         say(f"{path}: {path.stat().st_size:,} bytes")
-    sources = " ".join(str(p) for p in written if p.suffix == ".c" and not p.stem.endswith("_selftest"))
-    whole = any(p.stem.endswith("_main") for p in written)
-    stem = written[0].stem
-    say(f"compile with: cc -O3 -march=native {sources} {f'-o {stem} -lm' if whole else '-c'}")
-    if args.selftest:
-        checked = [str(p) for p in written if p.suffix == ".c" and not p.stem.endswith("_main")]
-        say(f"check with: cc -O3 -march=native {' '.join(checked)} -o {stem}_selftest -lm && ./{stem}_selftest")
+    for line in HINTS[args.to](folder / source.name, bool(texts), args.selftest):
+        say(line)
     return 0
 
 
-def _cell(args: argparse.Namespace, folder: Path) -> list[Path]:
-    return list(c(layer_of(args), name=args.name or "", apart=args.apart).write(folder, args.selftest))
+def _c(source: CSource, folder: Path, selftest: bool) -> list[Path]:
+    return list(source.write(folder, selftest))
 
 
-def _run(args: argparse.Namespace, folder: Path) -> list[Path]:
+def _wasm(source: CSource, folder: Path, selftest: bool) -> list[Path]:
+    from rnnspec.export.wasm import wasm
+
+    return list(wasm(source).write(folder, selftest))
+
+
+def _compiling(path: Path, whole: bool, selftest: bool) -> Iterator[str]:
+    """How the C is compiled. whole: whether there is a program that writes text."""
+    name = path.name
+    files = f"{path}.c {path}_main.c -o {name} -lm" if whole else f"{path}.c -c"
+    yield f"compile with: cc -O3 -march=native {files}"
+    if selftest:
+        yield (
+            f"check with: cc -O3 -march=native {path}.c {path}_selftest.c -o {name}_selftest -lm && ./{name}_selftest"
+        )
+
+
+def _importing(path: Path, whole: bool, selftest: bool) -> Iterator[str]:
+    """How the ES module is used."""
+    yield f'use with: import {{ Cell }} from "./{path.name}.mjs"'
+    if selftest:
+        yield f"check with: node {path}_selftest.mjs"
+
+
+WRITERS = {"c": _c, "wasm": _wasm}
+HINTS = {"c": _compiling, "wasm": _importing}
+
+
+def _cell(args: argparse.Namespace) -> CSource:
+    return c(layer_of(args), name=args.name or "", apart=args.apart)
+
+
+def _run(args: argparse.Namespace) -> tuple[CSource, dict[str, str]]:
+    """A run, and the program around it where it is one of text: file -> text."""
     refuse(args, OF_A_CELL, f"{args.cell} is a run, which has its own")
     from rnnspec.export.run import run_model, text_main
     from rnnspec.train.data import Vocabulary
 
     trained, model = run_model(args.cell)
-    source: CSource = program(args.name or trained.spec.name, model, args.apart)
+    source = program(args.name or trained.spec.name, model, args.apart)
     vocabulary = trained.vocabulary
-    extra = {}
-    if isinstance(vocabulary, Vocabulary):
-        extra[f"{source.name}_main.c"] = text_main(source.program, vocabulary)
-    written = list(source.write(folder, args.selftest))
-    for file, text in extra.items():
-        atomic.write(folder / file, text.encode())
-        written.append(folder / file)
-    return written
+    if not isinstance(vocabulary, Vocabulary):
+        return source, {}
+    return source, {f"{source.name}_main.c": text_main(source.program, vocabulary)}

@@ -6,7 +6,7 @@ import argparse
 
 from rnnspec.commands.arguments import choice, count, name, natural, size
 
-TARGETS = ("c", "onnx")
+TARGETS = ("c", "wasm", "onnx")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -20,12 +20,15 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--to",
         choices=TARGETS,
         required=True,
-        help="c: one file of C99 and its header, for one step of one row; onnx: a model of ONNX, for whole sequences",
+        help=(
+            "c: one file of C99 and its header, for one step of one row; wasm: WebAssembly of that, in an ES module;"
+            " onnx: a model of ONNX, for whole sequences"
+        ),
     )
     parser.add_argument("--out", type=name, default=".", metavar="FOLDER", help="where the files go (here)")
     parser.add_argument("--name", type=name, metavar="NAME", help="of the files and functions (the cell's)")
     parser.add_argument(
-        "--selftest", action="store_true", help="beside it NAME_selftest.c, which checks it where it runs"
+        "--selftest", action="store_true", help="beside it NAME_selftest, which checks it where it runs"
     )
     parser.add_argument(
         "--apart",

@@ -1,7 +1,8 @@
 """Cells and layers as programs that need no Python: `c` makes one file of C99 and its header,
-`onnx` a model of ONNX."""
+`wasm` WebAssembly of that, `onnx` a model of ONNX."""
 
 from rnnspec.export.c import CSource, c
 from rnnspec.export.onnx import OnnxModel, onnx
+from rnnspec.export.wasm import WasmModule, wasm
 
-__all__ = ["CSource", "OnnxModel", "c", "onnx"]
+__all__ = ["CSource", "OnnxModel", "WasmModule", "c", "onnx", "wasm"]

@@ -10,13 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from c_library import COMPILER, SANE, STRICT, Library, built
+from c_library import COMPILER, SANE, STRICT, Library, built, exported
 from tiny import cell
 
 import rnnspec
-from rnnspec.check.sampling import size_values
 from rnnspec.commands.cli import main
-from rnnspec.engine.initialise import initialise
 from rnnspec.errors import RnnspecError, UnsupportedError
 from rnnspec.export import c
 from rnnspec.export.c import CSource
@@ -28,12 +26,6 @@ KINDS = (
     *("lstm", "gru_reset_before", "fast_weights", "ltc", "ln_lstm_haste", "alif", "zoneout_lstm", "clockwork"),
     *("indrnn", "t_lstm", "phased_lstm"),
 )
-
-
-def exported(name: str, dtype: str) -> CSource:
-    spec = load(name)
-    sizes = size_values(spec, (9, 13, 5))
-    return c(spec, initialise(spec, sizes, 1, np.dtype(dtype)), sizes=sizes, dtype=dtype, name=f"a_{name}")
 
 
 def assert_right(source: CSource, folder: Path, *flags: str) -> None:

@@ -9,11 +9,22 @@ from pathlib import Path
 
 import numpy as np
 
+from rnnspec.check.sampling import size_values
+from rnnspec.engine.initialise import initialise
+from rnnspec.export import c
 from rnnspec.export.c import CSource
+from rnnspec.language.load import load
 
 COMPILER = shutil.which("gcc") or shutil.which("cc")
 STRICT = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror"]
 SANE = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover"]
+
+
+def exported(name: str, dtype: str) -> CSource:
+    """A cell with initial weights, of awkward sizes."""
+    spec = load(name)
+    sizes = size_values(spec, (9, 13, 5))
+    return c(spec, initialise(spec, sizes, 1, np.dtype(dtype)), sizes=sizes, dtype=dtype, name=f"a_{name}")
 
 
 def built(source: CSource, folder: Path, *flags: str, test: bool = True) -> Path:
