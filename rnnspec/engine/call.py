@@ -17,6 +17,7 @@ from numpy import ndarray as Array
 from rnnspec.backends.pins import References, pinned
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.frozen import Sizes
+from rnnspec.engine.groups import Groups, check_rows_of, first_of, groups_of, refuse_groups
 from rnnspec.engine.memo import Memo
 from rnnspec.engine.noise import Seed, draw, mean
 from rnnspec.engine.spans import Pieces, own_pieces
@@ -40,6 +41,7 @@ class Cell:
     """A cell as its calls are checked against it.
 
     states: every value that is carried from step to step, name -> shape. dtype: of all arrays.
+    grouped: whether its kernel takes weights by row (groups.py).
     extents: what the shapes of earlier calls told, for they come again; fitting: those of gradients
     that fitted their run.
     """
@@ -47,6 +49,7 @@ class Cell:
     spec: Spec
     states: Mapping[str, Shape]
     dtype: np.dtype
+    grouped: bool = False
     extents: Memo[tuple[Any, ...], Extent] = field(default_factory=lambda: Memo(256), compare=False, repr=False)
     fitting: Memo[tuple[Any, ...], bool] = field(default_factory=lambda: Memo(256), compare=False, repr=False)
 
@@ -61,7 +64,7 @@ class Call(NamedTuple):
     sizes: the value of every size of the cell. steps, rows: T and B. pieces: the parts of rows that
     run alone; the rows of inputs then lie one after another, step after step. counts: int64 [B],
     with pieces [R], how many steps each has taken before; None for a cell that does not count them.
-    pins: of the caller's arrays.
+    pins: of the caller's arrays. groups: of weights by row, then some of params are [G, ...].
     """
 
     params: Mapping[str, Any] | Weights
@@ -74,6 +77,7 @@ class Call(NamedTuple):
     pieces: Pieces | None = None
     counts: Array | None = None
     pins: References | None = None
+    groups: Groups | None = None
 
     def counted(self) -> Named:
         """The count after the last step, to be carried with the states; nothing for a cell that
@@ -99,21 +103,29 @@ def sequence(
     rows, as it takes them.
     """
     pieces = None if pieces is None else own_pieces(pieces)
-    arrays = named(cell, params, inputs, states)
+    arrays = given = named(cell, params, inputs, states)
+    groups = params.groups if isinstance(params, Weights) else groups_of(arrays[0], cell.spec.parameters)
+    if groups is not None:
+        if not cell.grouped:
+            refuse_groups(groups, f"the kernel of '{cell.spec.name}'", "compile it with backend='cpu'")
+        arrays = (first_of(arrays[0], groups), *arrays[1:])
     starts = "B" if pieces is None else str(len(pieces))
     told = _told(told, arrays, lengths)
     if cell.spec.noise:
         arrays = with_noise(cell, arrays, noise, starts, told, packed=isinstance(params, Weights))
     sizes, steps, rows = extent(cell, arrays, ("T", "B"), starts, told)
+    check_rows_of(groups, rows)
     p, x, s = arrays
-    pins = _pins(params, arrays)
+    p = p if groups is None else {**p, **given[0]}
+    pins = _pins(params, (p, x, s))
     ends = ends_of_rows(lengths, pieces, steps, rows)
     counts = counts_of(cell, states, rows if pieces is None else len(pieces))
     if cell.spec.defaults:
         x = checked.with_defaults(cell.spec, x, (steps, rows), sizes, cell.dtype, counts, pieces)
     if pieces is not None:
         x = {name: checked.numbered(array) for name, array in x.items()}
-    return Call(params if isinstance(params, Weights) else p, x, s, ends, sizes, steps, rows, pieces, counts, pins)
+    held = params if isinstance(params, Weights) else p
+    return Call(held, x, s, ends, sizes, steps, rows, pieces, counts, pins, groups)
 
 
 def single_step(
@@ -127,6 +139,8 @@ def single_step(
     it. rows: as the caller named them, or None."""
     spec = cell.spec
     arrays = named(cell, params, inputs, states)
+    groups = params.groups if isinstance(params, Weights) else groups_of(arrays[0], spec.parameters)
+    refuse_groups(groups, "a step", "call infer with one step")
     told = _told((None, rows), arrays, None)
     if missing := _missing_noise(spec, arrays):
         expected = mean(spec, *_extent(cell, arrays, ("B",), "B", told), cell.dtype, missing)
@@ -192,7 +206,8 @@ def parameters(cell: Cell, params: Mapping[str, Any] | Weights) -> Mapping[str, 
 def parameters_with_noise(cell: Cell, params: Mapping[str, Any], noise: Seed | str) -> dict[str, Array]:
     """All parameters of a cell, with the noise among them that was not given."""
     arrays, spec = parameters(cell, params), cell.spec
-    sizes = sizes_of(cell, (arrays, {}, {}), ("T", "B"), "B")
+    groups = groups_of(arrays, spec.parameters)
+    sizes = sizes_of(cell, (first_of(arrays, groups), {}, {}), ("T", "B"), "B")
     missing = [n for n in spec.noise if n in spec.parameters and n not in arrays]
     return {**arrays, **_noise(cell, missing, noise, sizes, 0, 0)}
 

@@ -5,28 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.backends.cpu.emit.texts import text_of
-from rnnspec.backends.cpu.launch import pack, rows, segments
+from rnnspec.backends.cpu.launch import pack, segments
 from rnnspec.backends.cpu.launch.code import CpuCode, code
-from rnnspec.backends.cpu.launch.costs import costs
 from rnnspec.backends.cpu.launch.execute import execute
 from rnnspec.backends.cpu.launch.pack import Packed, PackPlan
-from rnnspec.backends.cpu.launch.plan import Plan, plan
+from rnnspec.backends.cpu.launch.plan import Plan
 from rnnspec.backends.cpu.launch.pool import default_threads
+from rnnspec.backends.cpu.launch.row_sums import packed_like, plan_like, row_sums
 from rnnspec.backends.cpu.launch.rows import Limits
-from rnnspec.backends.cpu.launch.segments import Segments, segment_steps
+from rnnspec.backends.cpu.launch.segments import Segments
 from rnnspec.backends.cpu.launch.tape import Tape, new_tape, restored
 from rnnspec.backends.cpu.native import load_text
 from rnnspec.backends.pins import Pins
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.call import Call, Named, gradients, parameters, single_step
 from rnnspec.engine.cpu_along import Along
-from rnnspec.engine.cpu_runs import CpuSaved, CpuStepper, final_states, new_outputs, shaped
+from rnnspec.engine.cpu_plans import Work, new_plans
+from rnnspec.engine.cpu_runs import CpuRows, CpuSaved, CpuStepper, final_states, new_outputs, shaped
 from rnnspec.engine.derived import Derived
 from rnnspec.engine.directions import Directions, parameter_directions
 from rnnspec.engine.frozen import Sizes
@@ -35,14 +37,12 @@ from rnnspec.engine.memo import Memo
 from rnnspec.engine.recent import Recent
 from rnnspec.engine.results import Gradients, Hvp, Inference, Jvp, Run, State, Taped
 from rnnspec.engine.settings import known_memory, whole_threads
-from rnnspec.engine.spans import Pieces
 from rnnspec.engine.stream import step_arrays
 from rnnspec.engine.weights import Weights
 from rnnspec.language.spec import Spec
-from rnnspec.lowering.pipeline import ALL_MODES, VJP
+from rnnspec.lowering.pipeline import ALL_MODES, BY_ROW, VJP
 from rnnspec.storage.locks import Lock, making
 
-LEAST_WORK = 500_000  # floating point operations of a call below which no second thread can pay
 TAPED = ("forward", "backward")  # kernels that share a tape, and so a plan
 
 
@@ -54,6 +54,7 @@ class CpuKernel(Kernel):
     steps.
     """
 
+    takes_groups = True
     limits: Limits | None = None  # None: as measured
 
     def __init__(self, spec: Spec, dtype: np.dtype, threads: int | None = None, memory: str = "full"):
@@ -187,6 +188,7 @@ class CpuKernel(Kernel):
             inputs={name: array.shape for name, array in call.inputs.items()},
             pieces=call.pieces,
             counts=call.counts,
+            groups=call.groups,
         )
         return Run(
             outputs=outputs,
@@ -212,21 +214,59 @@ class CpuKernel(Kernel):
     ) -> Gradients:
         saved = run.saved
         assert isinstance(saved, CpuSaved), "a run of this kernel"
+        before, sums, dx = self._reversed(run, saved, outputs, final, out, {})
+        params = self._gradients(sums, saved, run.sizes)
+        return Gradients(params, dx, shaped(self.cell, before, run.sizes))
+
+    def _gradients(self, sums: Named, saved: CpuSaved, sizes: Sizes) -> Named:
+        """The gradients of all parameters, of those with an axis of weights [G, ...]."""
+        groups = saved.groups
+        if groups is None:
+            return self.derived.gradients(sums, saved.params, sizes)
+        each = self.derived.gradients_of_rows(sums, saved.params_of, sizes, groups.count)
+        return {n: a if n in groups.names else checked.row_sum(a) for n, a in each.items()}
+
+    def _backward_rows(
+        self,
+        run: Run,
+        outputs: Mapping[str, Any] | None,
+        final: Mapping[str, Any] | None,
+        out: Mapping[str, Array] | None,
+    ) -> tuple[CpuRows, Gradients]:
+        saved, own, backward = run.saved, self._code(BY_ROW), self._code("backward")
+        assert isinstance(saved, CpuSaved), "a run of this kernel"
+        planned = plan_like(own, saved.plan)
+        sums = row_sums(planned, backward.layout["gradients"], run.steps, run.rows)
+        other = replace(saved, plan=planned, packed=packed_like(own, saved.packed, backward))
+        before, _, dx = self._reversed(run, other, outputs, final, out, sums.outputs())
+        made = CpuRows(sums=sums, derived=self.derived, saved=other, sizes=run.sizes)
+        return made, Gradients({}, dx, shaped(self.cell, before, run.sizes))
+
+    def _reversed(
+        self,
+        run: Run,
+        saved: CpuSaved,
+        outputs: Mapping[str, Any] | None,
+        final: Mapping[str, Any] | None,
+        out: Mapping[str, Array] | None,
+        beside: Mapping[str, Array],
+    ) -> tuple[Named, Named, Named]:
+        """A run of the reversed kernel of `saved`: the gradients of states as they lie, what the
+        kernel sums, and the gradients of inputs. beside: arrays for its other outputs."""
         pieces, backward = saved.pieces, saved.plan
         starts = run.rows if pieces is None else len(pieces)
         dy, dfinal = gradients(self.cell, run.sizes, outputs, final, (run.steps, run.rows), starts)
         read = {f"gradient of {o}": a if pieces is None else checked.numbered(a) for o, a in dy.items()}
         # nothing is written behind a row's end: where rows may end before T, arrays start as zeros
         may_end_early = pieces is not None or any(block.lengths is not None for block in backward.blocks)
-        shapes = {name: saved.inputs[name] for name in backward.code.layout["outputs"]}
+        shapes = {name: saved.inputs[name] for name in backward.code.layout["outputs"] if name not in beside}
         dx = checked.ready(shapes, out, self.dtype, zero=may_end_early, numbered=pieces is not None)
         with Pins([*read.values(), *dfinal.values(), *dx.values()]):
             if isinstance(saved.tape, Segments):
-                before, sums = saved.tape.backward(backward, saved.packed, read, dx, dfinal)
+                before, sums = saved.tape.backward(backward, saved.packed, read, {**dx, **beside}, dfinal)
             else:
-                before, sums = execute(backward, saved.packed, read, dx, dfinal, saved.tape, saved.counts)
-        params, states = self.derived.gradients(sums, saved.params, run.sizes), shaped(self.cell, before, run.sizes)
-        return Gradients(params, checked.as_given(dx, out), states)
+                before, sums = execute(backward, saved.packed, read, {**dx, **beside}, dfinal, saved.tape, saved.counts)
+        return before, sums, checked.as_given(dx, out)
 
     def step(
         self,
@@ -261,7 +301,7 @@ class CpuKernel(Kernel):
         return self._recent.find(arrays, self._weights) or self.pack(arrays)
 
     def stepper(self, weights: Weights, rows: int, sizes: Sizes) -> CpuStepper:
-        (infer,) = self._new_plans(("infer",), sizes, 1, rows, None, None)
+        (infer,) = self._new_plans(("infer",), Work(sizes, 1, rows, None, None))
         stepper = CpuStepper(infer, sizes, *step_arrays(self.cell, sizes, rows))
         self.refresh(stepper, weights)
         return stepper
@@ -274,67 +314,34 @@ class CpuKernel(Kernel):
     def _plans(self, modes: tuple[str, ...], call: Call, columns: int = 1) -> list[Plan]:
         """Plans of kernels that share a tape, from the last calls of the same sizes where there
         were such."""
-        key = (modes, columns, call.steps, call.rows, call.sizes.items_key)
+        groups = 0 if call.groups is None else call.groups.count
+        key = (modes, columns, call.steps, call.rows, groups, call.sizes.items_key)
         planned = self._planned.get(key) if call.lengths is None else None
         if planned is not None:
             return planned
-        plans = self._new_plans(modes, call.sizes, call.steps, call.rows, call.lengths, call.pieces, columns)
+        work = Work(call.sizes, call.steps, call.rows, call.lengths, call.pieces, columns, groups)
+        plans = self._new_plans(modes, work)
         return plans if call.lengths is not None else self._planned.keep(key, plans)
 
-    def _new_plans(
-        self,
-        modes: tuple[str, ...],
-        sizes: Mapping[str, int],
-        steps: int,
-        count: int,
-        lengths: Array | None,
-        pieces: Pieces | None,
-        columns: int = 1,
-    ) -> list[Plan]:
-        codes = [self._code(m) for m in modes]
-        layouts = [c.layout for c in codes]
-        flops, places = rows.flops(layouts[0], sizes, steps * count, columns), None
-        if pieces is not None:
-            places, count, steps = pieces.places(count), len(pieces), int(pieces.length.max(initial=0))
-        # the second of two kernels that share a tape sums gradients
-        summed, limits = len(modes) > 1, self._limits(flops)
-        blocks = rows.block_count(count, flops, self.threads, limits)
-        free = self.threads if summed else self.threads // blocks
-        parts = rows.part_count(layouts[0], sizes, steps, free, limits, columns) if blocks == count else 1
-        by_rows = summed and blocks >= parts
-        if summed:  # what gradients are sums of does not depend on the threads
-            parts, blocks = max(blocks, parts), max(1, -(-count // rows.MOST_ROWS))
-        row_blocks = rows.split_rows(
-            count,
-            steps,
-            lengths,
-            blocks,
-            rows.chunk_rows(layouts, sizes, self.dtype.itemsize, limits, columns),
-            segment_steps(steps) if self.memory == "low" and summed else None,
-            places,
-        )
-        direction = 0 if pieces is None else -1 if pieces.reverse else 1
-        return [plan(c, sizes, row_blocks, parts, direction, by_rows, summed, columns) for c in codes]
-
-    def _limits(self, flops: float) -> Limits:
-        """From where on threads pay; flops: of the call. Little work asks for no measurement."""
-        if self.limits is not None or self.threads == 1 or flops < LEAST_WORK:
-            return self.limits or Limits(most_threads=1)
-        return costs().limits(self.threads)
+    def _new_plans(self, modes: tuple[str, ...], work: Work) -> list[Plan]:
+        codes, summed = [self._code(m) for m in modes], len(modes) > 1
+        return new_plans(codes, work, self.threads, self.limits, summed=summed, low=summed and self.memory == "low")
 
     def _packed(self, mode: str, call: Call) -> Packed:
         key = (mode, call.sizes.items_key)
         if isinstance(call.params, Weights):
-            return call.params.packed(key, lambda params: self._pack(key, mode, call.sizes, params))
-        return self._pack(key, mode, call.sizes, call.params)
+            return call.params.packed(key, lambda params: self._pack(key, mode, call, params))
+        return self._pack(key, mode, call, call.params)
 
-    def _pack(self, key: tuple[Any, ...], mode: str, sizes: Sizes, params: Mapping[str, Array]) -> Packed:
-        read = self.derived.values(params, sizes)
+    def _pack(self, key: tuple[Any, ...], mode: str, call: Call, params: Mapping[str, Array]) -> Packed:
+        read, count, by_row = self.derived.values(params, call.sizes, call.groups), 0, set[str]()
+        if call.groups is not None:  # what is made of parameters is [G, ...] too
+            count, by_row = call.groups.count, {n for n in read if n in call.groups.names or n not in params}
         packing = self._packings.get(key)
         if packing is None:
-            widths = {name: array.size for name, array in read.items()}
-            packing = self._packings.keep(key, pack.pack_plan(self._code(mode), sizes, widths))
-        return pack.pack(packing, read)
+            widths = {n: a.size // count if n in by_row else a.size for n, a in read.items()}
+            packing = self._packings.keep(key, pack.pack_plan(self._code(mode), call.sizes, widths))
+        return pack.pack(packing, read, count, by_row)
 
     def _packed_along(self, mode: str, call: Call, along: Directions) -> Packed:
         """The weights of a kernel with directions, and those of the parameters, packed."""

@@ -3,6 +3,7 @@ step."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,13 +11,18 @@ import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.backends.cpu.launch.execute import Bound
-from rnnspec.backends.cpu.launch.pack import Packed
+from rnnspec.backends.cpu.launch.memory import address
+from rnnspec.backends.cpu.launch.pack import Packed, c_function
 from rnnspec.backends.cpu.launch.plan import Plan
+from rnnspec.backends.cpu.launch.row_sums import RowSums
 from rnnspec.backends.cpu.launch.segments import Segments
 from rnnspec.backends.cpu.launch.tape import Tape
+from rnnspec.backends.cpu.runtime.addresses import steps
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.call import Call, Cell, Named
+from rnnspec.engine.derived import Derived
 from rnnspec.engine.frozen import Frozen, Sizes
+from rnnspec.engine.groups import Groups
 from rnnspec.engine.spans import Pieces
 
 
@@ -25,8 +31,8 @@ class CpuSaved:
     """What a forward run on the CPU leaves for its backward run.
 
     plan, packed: of the backward kernel. params: copies of the parameters, where something is
-    computed of them once per sequence. inputs: the shapes of all inputs. pieces, counts: of the
-    call.
+    computed of them once per sequence. inputs: the shapes of all inputs. pieces, counts, groups: of
+    the call.
     """
 
     tape: Tape | Segments
@@ -36,6 +42,11 @@ class CpuSaved:
     inputs: Mapping[str, tuple[int, ...]]
     pieces: Pieces | None
     counts: Array | None
+    groups: Groups | None
+
+    def params_of(self, group: int) -> Mapping[str, Array]:
+        """The `params` of one group of rows."""
+        return self.params if self.groups is None else self.groups.of(self.params, group)
 
     @property
     def tape_bytes(self) -> int:
@@ -69,6 +80,44 @@ def final_states(cell: Cell, states: Named, call: Call) -> Named:
 def shaped(cell: Cell, states: Named, sizes: Sizes) -> Named:
     """States [B, width] in their own shapes."""
     return {s: a.reshape(a.shape[0], *sizes.full(cell.states[s])) for s, a in states.items()}
+
+
+MOST_BYTES = 1 << 20  # of gradients by row that are held at once for their norms
+
+
+@dataclass(frozen=True, kw_only=True)
+class CpuRows:
+    """The gradients of every row of a batch, before they are made.
+
+    sums: what they are sums of; derived, saved, sizes: what makes gradients of parameters of these.
+    """
+
+    sums: RowSums
+    derived: Derived
+    saved: CpuSaved
+    sizes: Sizes
+
+    @property
+    def threads(self) -> int:
+        return self.saved.plan.parts * max(1, self.saved.plan.at_once)
+
+    def gradients(self, first: int, end: int) -> Named:
+        sums, groups = self.sums.gradients(first, end, self.threads), self.saved.groups
+        many = 1 if groups is None else max(1, len(self.sums.ends) // groups.count)  # rows of the same weights
+        return self.derived.gradients_of_rows(
+            sums, lambda row: self.saved.params_of((first + row) // many), self.sizes, end - first
+        )
+
+    def squared_norms(self, rows: int) -> Named:
+        trained, dtype = self.derived.spec.trained, self.derived.dtype
+        found = {name: np.zeros(rows) for name in trained}
+        size = sum(math.prod(self.sizes.full(shape)) for shape in trained.values()) * dtype.itemsize
+        many, squares = max(self.threads, MOST_BYTES // max(1, size)), c_function(steps(dtype.name).squares, 3)
+        for first in range(0, rows, many):
+            for name, array in self.gradients(first, min(rows, first + many)).items():
+                for row, numbers in enumerate(np.ascontiguousarray(array), first):
+                    squares(address(found[name]) + 8 * row, address(numbers), numbers.size)
+        return found
 
 
 class CpuStepper:

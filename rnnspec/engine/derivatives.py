@@ -14,7 +14,7 @@ from rnnspec.engine.apart import named_in
 from rnnspec.engine.call import Call, Cell, Named, gradients
 from rnnspec.engine.directions import Directions, diagonal, directions
 from rnnspec.engine.noise import Seed
-from rnnspec.engine.results import Ggn, Gradients, Hvp, Jvp, Run
+from rnnspec.engine.results import Ggn, Gradients, Hvp, Jvp, RowGradients, Run
 from rnnspec.engine.spans import Pieces
 from rnnspec.engine.weights import Weights
 from rnnspec.errors import UnsupportedError
@@ -167,13 +167,49 @@ class Derivatives(ABC):
         *,
         final: Mapping[str, Any] | None = None,
         out: Mapping[str, Array] | None = None,
+        per_row: bool = False,
     ) -> Gradients:
         """Gradients from those of the outputs [T, B, ...] and of the final states [B, ...]; what is
         left out counts as zero.
 
         The tape is read, not consumed. Gradients are sums over batch and time. Of a run of pieces
-        those of states are [R, ...]. out: for gradients of inputs, as for `forward`.
+        those of states are [R, ...]. out: for gradients of inputs, as for `forward`. per_row: have
+        gradients of parameters for every row of the batch, [B, ...], which are sums over time
+        alone: of a loss that is a sum of one for each row, those of each. Raises UnsupportedError
+        for that on a GPU.
         """
+        self._check_backward(run, outputs, final, out)
+        if not per_row:
+            return self._backward(run, outputs, final, out)
+        rows, grad = self._backward_rows(run, outputs, final, out)
+        return Gradients(rows.gradients(0, run.rows), grad.inputs, grad.states)
+
+    def row_norms(
+        self,
+        run: Run,
+        outputs: Mapping[str, Any] | None = None,
+        *,
+        final: Mapping[str, Any] | None = None,
+        out: Mapping[str, Array] | None = None,
+    ) -> Gradients:
+        """`backward`, with squared norms of each row's gradients in place of gradients of
+        parameters: name -> float64 [B], the sum of squares of what `per_row=True` has there.
+
+        The gradients themselves are made for a few rows at a time, and not kept. A sum of gradients
+        that are weighed by row, as private training clips them, is a `backward` from `outputs` and
+        `final` that are weighed so. Arguments and errors are those of `backward`.
+        """
+        self._check_backward(run, outputs, final, out)
+        rows, grad = self._backward_rows(run, outputs, final, out)
+        return Gradients(rows.squared_norms(run.rows), grad.inputs, grad.states)
+
+    def _check_backward(
+        self,
+        run: Run,
+        outputs: Mapping[str, Any] | None,
+        final: Mapping[str, Any] | None,
+        out: Mapping[str, Array] | None,
+    ) -> None:
         if not isinstance(run, Run):
             raise TypeError(
                 "backward needs the Run that kernel.forward(...) returned (infer keeps no tape); got"
@@ -184,7 +220,6 @@ class Derivatives(ABC):
         if out:
             given = {"the gradient of output": outputs, "the gradient of final state": final}
             checked.check_apart(out, {**named_in(given), **run.saved.read_again})
-        return self._backward(run, outputs, final, out)
 
     @abstractmethod
     def _backward(
@@ -195,3 +230,14 @@ class Derivatives(ABC):
         out: Mapping[str, Array] | None,
     ) -> Gradients:
         """`backward` of a run of this kernel; the other arguments are the caller's, unchecked."""
+
+    def _backward_rows(
+        self,
+        run: Run,
+        outputs: Mapping[str, Any] | None,
+        final: Mapping[str, Any] | None,
+        out: Mapping[str, Array] | None,
+    ) -> tuple[RowGradients, Gradients]:
+        """`_backward`, with what gradients of rows are made of in place of gradients of
+        parameters."""
+        raise UnsupportedError(f"{self!r} has no gradients by row: compile the cell with backend='cpu'.")

@@ -8,12 +8,13 @@ kernel, are carried on to the parameters.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy import ndarray as Array
 
+from rnnspec.engine.groups import Groups
 from rnnspec.language.lift import Lifted
 from rnnspec.language.sizes import full_shape
 from rnnspec.language.slices import Piece
@@ -40,8 +41,14 @@ class Derived:
         read = {name for layout in layouts for name in _read(layout)}
         self.once = tuple(sorted(read - set(self.pieces) - set(self.spec.parameters)))
 
-    def values(self, params: Mapping[str, Array], sizes: Mapping[str, int]) -> Mapping[str, Array]:
-        """Everything that kernels read as a parameter."""
+    def values(
+        self, params: Mapping[str, Array], sizes: Mapping[str, int], groups: Groups | None = None
+    ) -> Mapping[str, Array]:
+        """Everything that kernels read as a parameter; groups: of weights by row, then it is
+        [G, ...], but for parameters that are the same for all rows."""
+        if groups is not None and (self.pieces or self.once or self.constants):
+            each = [self.values(groups.of(params, g), sizes) for g in range(groups.count)]
+            return {n: params[n] if n in params else np.stack([e[n] for e in each]) for n in each[0]}
         if not self.pieces and not self.once and not self.constants:
             return params
         params = {**params, **self.constants}
@@ -137,6 +144,22 @@ class Derived:
                 part = piece.of(whole[piece.parameter], sizes)
                 part += _total(sums, name, part.shape, self.dtype)
         return whole
+
+    def gradients_of_rows(
+        self,
+        sums: Mapping[str, Array],
+        params: Callable[[int], Mapping[str, Array]],
+        sizes: Mapping[str, int],
+        rows: int,
+    ) -> dict[str, Array]:
+        """`gradients`, of sums [B, ...] for each row; rows: B; params: those of a row."""
+        if not self.pieces and not self.once and all(n in sums and f"{n} flat" not in sums for n in self.spec.trained):
+            return {n: sums[n] for n in self.spec.trained}
+        each = [self.gradients({n: a[row] for n, a in sums.items()}, params(row), sizes) for row in range(rows)]
+        return {
+            n: np.stack([g[n] for g in each]) if each else np.zeros((0, *full_shape(shape, sizes)), self.dtype)
+            for n, shape in self.spec.trained.items()
+        }
 
 
 def _total(sums: Mapping[str, Array], name: str, shape: tuple[int, ...], dtype: np.dtype) -> Array:

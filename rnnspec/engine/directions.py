@@ -18,6 +18,7 @@ from rnnspec.engine import arrays as checked
 from rnnspec.engine.call import Call, Cell, Named
 from rnnspec.engine.derived import Derived
 from rnnspec.engine.frozen import Sizes
+from rnnspec.engine.groups import refuse_groups
 from rnnspec.errors import ShapeError
 from rnnspec.language.slices import Piece
 from rnnspec.language.spec import TANGENT, Shape, tangent_of
@@ -82,6 +83,7 @@ def directions(
     that do not fit the call, and for those of what has no derivative.
     """
     spec = cell.spec
+    refuse_groups(call.groups, "a derivative along a direction", "call it with the weights and rows of each group")
     still = [n for given in (params, inputs) if isinstance(given, Mapping) for n in given if n in spec.no_gradient]
     if still:
         raise ShapeError(

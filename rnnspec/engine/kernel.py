@@ -39,6 +39,8 @@ class Kernel(Derivatives, ABC):
     methods.
     """
 
+    takes_groups = False  # weights by row
+
     def __init__(self, spec: Spec, dtype: np.dtype):
         self.spec, self.dtype = spec, dtype
         self.lifted = lifted(spec)  # what is compiled: constants are values of a call
@@ -85,7 +87,7 @@ class Kernel(Derivatives, ABC):
     @once_only
     def cell(self) -> Cell:
         """What calls are checked against."""
-        return Cell(self.spec, self.states, self.dtype)
+        return Cell(self.spec, self.states, self.dtype, self.takes_groups)
 
     @once_only
     def derived(self) -> Derived:
@@ -159,7 +161,9 @@ class Kernel(Derivatives, ABC):
     ) -> Run:
         """Runs a sequence and keeps the tape for `backward`.
 
-        params: name -> array of the parameter's shape, or what `pack` made of them.
+        params: name -> array of the parameter's shape, or what `pack` made of them. Those with an
+            axis of G before their own are weights by row: of B rows, a multiple of G, the first
+            B / G have the first of them, and so on. Their gradients are [G, ...] too.
         inputs: name -> [T, B, ...]; those with a default may be left out.
         states: name -> [B, ...] before the first step, zero where left out. Of a cell that counts
             its steps "t" is one too: [B] integers, the steps that each row has taken before, or one

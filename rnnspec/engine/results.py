@@ -76,14 +76,24 @@ class Run:
 
 @dataclass(frozen=True)
 class Gradients:
-    """Gradients by name: params [...] summed over batch and time, inputs [T, B, ...], states [B,
-    ...] before the first step."""
+    """Gradients by name: params [...] summed over batch and time (by row [B, ...], over time),
+    inputs [T, B, ...], states [B, ...] before the first step."""
 
     params: dict[str, Array]
     inputs: dict[str, Array]
     states: dict[str, Array]
 
     __repr__ = brief_repr
+
+
+class RowGradients(Protocol):
+    """The gradients of parameters of every row of a batch, before they are made."""
+
+    def gradients(self, first: int, end: int) -> dict[str, Array]:
+        """Those of the rows from `first` to before `end`, name -> [end - first, ...]."""
+
+    def squared_norms(self, rows: int) -> dict[str, Array]:
+        """Their sums of squares, name -> float64 [rows]; few gradients are held at once."""
 
 
 @dataclass(frozen=True)

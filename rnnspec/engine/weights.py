@@ -10,6 +10,7 @@ from numpy import ndarray as Array
 
 from rnnspec.engine.arrays import named
 from rnnspec.engine.frozen import Frozen
+from rnnspec.engine.groups import groups_of
 from rnnspec.language.spec import Spec
 
 T = TypeVar("T")
@@ -60,7 +61,8 @@ class Weights:
 
     held: name -> array, copies that can't be written to, for the kernels; `params` are the same
     numbers for others. So later changes of the arrays that were given are not seen, and a call with
-    Weights never packs again what an earlier one has packed. idle: what single steps work in.
+    Weights never packs again what an earlier one has packed. groups: of weights by row, None where
+    all rows have the same. idle: what single steps work in.
     Raises ShapeError for parameters that are missing or unknown, DtypeError for arrays of another
     dtype.
     """
@@ -71,7 +73,7 @@ class Weights:
         copies = {name: array.copy() for name, array in given.items()}
         for array in copies.values():
             array.flags.writeable = False
-        self.held = Held(spec, copies)
+        self.held, self.groups = Held(spec, copies), groups_of(copies, spec.parameters)
         self._packed: dict[Key, Any] = {}
         self.idle = Idle()
 

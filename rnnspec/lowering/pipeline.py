@@ -33,8 +33,9 @@ STILL: Mapping[str, tuple[str, ...]] = {
 JVP = {f"jvp{of}": still for of, still in STILL.items()}
 # of the step and its tangent, with a tape, and of the tangent of the adjoint, which reads it
 HVP = {(f"jvp{of}_taped", f"hvp{of}"): still for of, still in STILL.items()}
+BY_ROW = "backward_rows"  # the backward program that leaves the sums over a row's steps to its caller
 VJP = "vjp"  # of the adjoint for each column of what flows into it; it reads the tape of "forward"
-ALL_MODES = (*MODES, *JVP, *(mode for pair in HVP for mode in pair), VJP)
+ALL_MODES = (*MODES, BY_ROW, *JVP, *(mode for pair in HVP for mode in pair), VJP)
 
 
 def made_together(mode: str) -> tuple[str, ...]:
@@ -94,7 +95,15 @@ def programs(spec: Spec, modes: tuple[str, ...]) -> Mapping[str, Program]:
         return {mode: getattr(made, mode) for mode in modes}
     if modes in HVP:
         return dict(zip(modes, _hvp(spec, HVP[modes]), strict=True))
+    if modes == (BY_ROW,):
+        return {BY_ROW: _by_row(spec)}
     return {mode: _vjp(spec) if mode == VJP else _jvp(spec, mode) for mode in modes}
+
+
+def _by_row(spec: Spec) -> Program:
+    from rnnspec.lowering.by_row import by_row
+
+    return by_row(stages(spec).backward)
 
 
 def _jvp(spec: Spec, mode: str) -> Program:

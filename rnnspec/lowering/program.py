@@ -108,6 +108,17 @@ class OuterSum:
 
 
 @dataclass(frozen=True)
+class RowSum:
+    """gradient of a row += sum over its steps of left value^T; without left, of value. kept: which
+    factor's zeros leave the other out."""
+
+    gradient: str
+    value: str
+    left: str | None = None
+    kept: Side | None = None
+
+
+@dataclass(frozen=True)
 class CarriedState:
     """A state of the cell, or of an adjoint the gradient that flows to it, and its history."""
 
@@ -122,7 +133,8 @@ class Program:
 
     inputs: source -> buffer, filled at the start of a chunk; outputs: name -> value, taken at its
     end; places: value -> where it lies. Parameters that are read as vectors or numbers are read
-    where they lie."""
+    where they lie. row_sums: what the gradients of each row are, in a program that sums nothing
+    itself (by_row.py): its output "row VALUE" is what they name VALUE."""
 
     name: str
     graph: Graph
@@ -136,6 +148,7 @@ class Program:
     loop: tuple[Stage, ...]
     after: tuple[Stage, ...]
     outers: tuple[OuterSum, ...]
+    row_sums: tuple[RowSum, ...] = ()
 
     def stages(self) -> Iterator[Stage]:
         yield from self.before
@@ -268,6 +281,8 @@ class Program:
                 lines.append(f"    stage {number} of size {stage.size}")
                 lines += [f"      {line}" for line in self._stage_lines(stage)]
         lines += [f"    d {o.parameter} += {o.left} {o.right}^T" for o in self.outers]
+        for s in self.row_sums:
+            lines.append(f"    d {s.gradient} of a row += {s.value if s.left is None else f'{s.left} {s.value}^T'}")
         return "\n".join(lines)
 
     def _stage_lines(self, stage: Stage) -> Iterator[str]:

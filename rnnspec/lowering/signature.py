@@ -32,6 +32,7 @@ class Signature:
     the names of what there is of for each column, by kind ("buffers", "inputs", "outputs",
     "states", "parameters", "gradients"), and the "flops" and "step" of one; empty where there is
     nothing.
+    row_sums: (gradient, left or "", value, the kept side or "") of a program that has some.
     """
 
     reverse: bool
@@ -48,6 +49,7 @@ class Signature:
     step: Pairs
     barriers: int
     columns: dict[str, Any]
+    row_sums: tuple[tuple[str, str, str, str], ...]
 
 
 def signature(program: Program) -> Signature:
@@ -74,6 +76,7 @@ def signature(program: Program) -> Signature:
         step=_products(program, program.loop),
         barriers=barriers(program),
         columns=_columns(program) if program.columned else {},
+        row_sums=tuple((s.gradient, s.left or "", s.value, s.kept or "") for s in program.row_sums),
     )
 
 

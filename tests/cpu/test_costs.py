@@ -129,7 +129,7 @@ def test_little_work_measures_nothing(fresh):
 
 @pytest.mark.parametrize(("gain", "blocks"), [((1.0, 1.0), 1), ((1.0, 2.0), 2)])
 def test_kernels_follow_what_was_measured(monkeypatch, gain, blocks):
-    monkeypatch.setattr("rnnspec.engine.cpu.costs", lambda: Costs(gain, **QUICK))
+    monkeypatch.setattr("rnnspec.engine.cpu_plans.costs", lambda: Costs(gain, **QUICK))
     seen = []
     monkeypatch.setattr("rnnspec.engine.cpu.execute", lambda plan, *r, **k: seen.append(plan) or execute(plan, *r, **k))
     kernel = rnnspec.compile("leaky_rnn", threads=2)

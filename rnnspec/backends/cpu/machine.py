@@ -38,6 +38,8 @@ ALL, WHERE_A, WHERE_B = 0, 1, 2
 # numbers that tell `pack` (runtime/moves.py) of one matrix or vector: its address and two strides,
 # and what depends on sizes alone
 JOB = 14
+# and that tell `row_sums` (runtime/products.py) of one outer product
+ROW_JOB = 13
 
 
 def descriptor_fields(operands: int) -> int:

@@ -217,8 +217,8 @@ class Emission(Text):
         known = vars(signature(self.program))
         biases = {bias_field(names): list(names) for names in known["biases"].values()}
         head = {"fields": tuple(self.fields), "reverse": known["reverse"], "lanes": self.target.lanes}
-        if not known["columns"]:
-            known = {key: value for key, value in known.items() if key != "columns"}
+        rare = ("columns", "row_sums")
+        known = {key: value for key, value in known.items() if value or key not in rare}
         return {**head, **known, "panels": tuple(self.panels), "biases": biases}
 
 

@@ -98,9 +98,10 @@ class Bound:
         """Sets the weights and the tape; gradients start again at zero."""
         regions = [] if tape is None or tape is self.tape else self._tape_regions(tape.plan)
         for i, tables in enumerate(self.tables):
+            group = self.plan.groups[i] if self.plan.groups else 0
             for table in tables:
                 if packed is not self.packed:
-                    packed.fill(table)
+                    packed.fill(table, group)
                 if regions and tape is not None:
                     regions[i].fill(table, tape.memory)
             self.zeroed[i].fill(0)
@@ -182,11 +183,17 @@ class Bound:
         return found
 
     def gradients(self) -> dict[str, Array]:
-        """The sums over all rows and steps since `use`, parameter by parameter."""
-        return {
-            name: (parts[0].copy() if len(parts) == 1 else _total(parts)).reshape(full)
-            for name, (parts, full) in self.sums.items()
-        }
+        """The sums over all rows and steps since `use`, parameter by parameter; where rows have
+        weights of their own, [groups, ...] of the rows of each."""
+        found = {}
+        for name, (parts, full) in self.sums.items():
+            if self.plan.groups:
+                levels = self.plan.levels
+                each = [_total(parts[i * levels : (i + 1) * levels]) for i in range(len(self.plan.groups))]
+                found[name] = _by_group(each, self.plan.groups).reshape(-1, *full)
+            else:
+                found[name] = (parts[0].copy() if len(parts) == 1 else _total(parts)).reshape(full)
+        return found
 
     def _sums(self) -> dict[str, tuple[list[Array], tuple[int, ...]]]:
         """Where the gradient of a parameter is summed, in each block level by level, and its
@@ -218,8 +225,8 @@ class Bound:
         if self.plan.parts > 1:
             for barrier in self.barriers:  # an interrupted run leaves it open
                 barrier[:] = 0
-        kernel, at_once = self.plan.code.text.kernel, self.plan.parts if self.plan.summed else len(self.addresses)
-        if len(self.addresses) == at_once:
+        kernel, at_once = self.plan.code.text.kernel, self.plan.parts * (self.plan.at_once or len(self.plan.blocks))
+        if len(self.addresses) <= at_once:
             run_blocks(kernel, self.addresses, (self, keep), self.release)
             return
         for first in range(0, len(self.addresses), at_once):
@@ -238,6 +245,11 @@ def _total(parts: Sequence[Array]) -> Array:
         return parts[0]
     middle = len(parts) // 2
     return _total(parts[:middle]) + _total(parts[middle:])
+
+
+def _by_group(parts: Sequence[Array], groups: Sequence[int]) -> Array:
+    """The sum of the arrays of each group, [groups, ...]."""
+    return np.stack([_total([a for a, g in zip(parts, groups) if g == n]) for n in range(groups[-1] + 1)])
 
 
 def forget_idle() -> None:

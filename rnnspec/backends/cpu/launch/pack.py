@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -26,14 +26,14 @@ Job = tuple[tuple[str, int], bool, tuple[int, ...]]
 @dataclass(frozen=True)
 class Packed:
     """Packed weights, and what a kernel's table must hold to find them: values [n] in the places
-    `fields` [n]."""
+    `fields` [n]; [groups, n] where rows have weights of their own."""
 
     fields: Array
     values: Array
     memory: Memory | None
 
-    def fill(self, table: Array) -> None:
-        table[self.fields] = self.values
+    def fill(self, table: Array, group: int = 0) -> None:
+        table[self.fields] = self.values[group] if self.values.ndim > 1 else self.values
 
 
 NOTHING = Packed(np.empty(0, np.int64), np.empty(0, np.int64), None)
@@ -132,34 +132,43 @@ def _places(
     return fields, values, moved
 
 
-def pack(plan: PackPlan, params: Mapping[str, Array]) -> Packed:
-    """Packs the weights: a copy, so later changes of `params` are not seen."""
-    memory, item, jobs = Memory(plan.size), plan.code.dtype.itemsize, plan.jobs.copy()
-    where: dict[tuple[str, int, bool], tuple[int, int, int]] = {}
+def pack(plan: PackPlan, params: Mapping[str, Array], groups: int = 0, grouped: Collection[str] = ()) -> Packed:
+    """Packs the weights: a copy, so later changes of `params` are not seen.
+
+    groups: how many weights there are, where rows have weights of their own: of those of params
+    that are `grouped` [groups, ...]. All of a group lies together, what is shared too.
+    """
+    count, item = max(1, groups), plan.code.dtype.itemsize
+    memory, jobs = Memory(plan.size * count), np.repeat(plan.jobs[None], count, axis=0)
+    where: dict[tuple[str, int, bool], tuple[int, int, int, int]] = {}
     heads, flattened = [], list[Array]()
     for (name, column), transposed, flat in zip(plan.sources, plan.transposed, plan.flat):
         if (name, column, flat) not in where:
-            array = params[name] if column < 0 else params[name][column, ...]
-            if flat and array.ndim > 1:  # a matrix that is read element by element
-                array = np.ascontiguousarray(array).reshape(-1)
+            array, lead = params[name] if column < 0 else params[name][column, ...], int(name in grouped)
+            if flat and array.ndim > 1 + lead:  # a matrix that is read element by element
+                array = np.ascontiguousarray(array).reshape(*array.shape[:lead], -1)
                 flattened.append(array)  # lives until it is packed
-            rows, columns = (*array.strides, 0, 0)[:2]
-            where[name, column, flat] = address(array), rows // item, columns // item
-        start, rows, columns = where[name, column, flat]
-        heads.append((start, columns, rows) if transposed else (start, rows, columns))
+            rows, columns = (*array.strides[lead:], 0, 0)[:2]
+            apart = array.strides[0] if lead else 0
+            where[name, column, flat] = address(array), rows // item, columns // item, apart
+        start, rows, columns, apart = where[name, column, flat]
+        heads.append((start, columns, rows, apart) if transposed else (start, rows, columns, apart))
+    starts = memory.start + plan.size * np.arange(count)
     if heads:
-        jobs[:, :3] = heads
-        jobs[:, 5] += memory.start
-        _function(plan.code.runtime.pack, 2)(address(jobs), len(heads))
+        head = np.array(heads, np.int64)
+        jobs[..., :3] = head[:, :3]
+        jobs[..., 0] += np.arange(count)[:, None] * head[:, 3]
+        jobs[..., 5] += starts[:, None]
+        c_function(plan.code.runtime.pack, 2)(address(jobs), len(heads) * count)
     for offset, width, more in plan.sums:
-        view = memory.view(offset, (width,), plan.code.dtype)
+        view = np.ndarray((count, width), plan.code.dtype, memory.bytes, memory.offset + offset, (plan.size, item))
         for name in more:
-            view += params[name].reshape(-1)
-    fields, values = plan.fields, plan.values + plan.moved * memory.start
+            view += params[name].reshape(count if name in grouped else 1, -1)
+    fields, values = plan.fields, plan.values + plan.moved * starts[:, None]
     if "kept product" in plan.code.layout["fields"]:
         fields = np.append(fields, plan.code.layout["fields"].index("kept product"))
-        values = np.append(values, _kept_product(plan, params))
-    return Packed(fields, values, memory)
+        values = np.append(values, np.full((count, 1), _kept_product(plan, params)), axis=1)
+    return Packed(fields, values if groups else values[0], memory)
 
 
 def _kept_product(plan: PackPlan, params: Mapping[str, Array]) -> int:
@@ -170,6 +179,6 @@ def _kept_product(plan: PackPlan, params: Mapping[str, Array]) -> int:
 
 
 @lru_cache(maxsize=16)
-def _function(at: int, arguments: int) -> Callable[..., Any]:
+def c_function(at: int, arguments: int) -> Callable[..., Any]:
     """A function of the runtime as a Python callable; it runs without the GIL."""
     return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * arguments)(at)

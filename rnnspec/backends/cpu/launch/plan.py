@@ -47,8 +47,10 @@ class Plan:
     after each chunk, where each sums the gradients of a part of the units. tables: per block and
     part, complete but for addresses; scratch: per block; own: what each part has for itself.
     pieces: 0 where rows are those of a batch; else they are parts of them that may start anywhere
-    (see rnnspec/engine/spans.py), and steps lead on (1) or back (-1). summed: whether blocks are
-    what gradients are summed of, one after another, and not one for each thread. columns: how many
+    (see rnnspec/engine/spans.py), and steps lead on (1) or back (-1). at_once: how many
+    blocks are worked on at a time, 0 for all: one where blocks are what gradients are summed of.
+    groups: of each block the number of the weights that it has, where rows have weights of their
+    own; empty where all have the same. columns: how many
     there are of what there is of for each column."""
 
     code: CpuCode
@@ -66,8 +68,9 @@ class Plan:
     level_bytes: int
     pieces: int = 0
     by_rows: bool = False
-    summed: bool = False
+    at_once: int = 0
     columns: int = 1
+    groups: tuple[int, ...] = ()
     number: int = field(default_factory=itertools.count().__next__)  # no other plan has it
 
     @property
@@ -82,11 +85,12 @@ def plan(
     parts: int = 1,
     pieces: int = 0,
     by_rows: bool = False,
-    summed: bool = False,
+    at_once: int = 0,
     columns: int = 1,
+    groups: tuple[int, ...] = (),
 ) -> Plan:
     """The plan of a kernel for sizes and blocks of rows, each of them shared by `parts` threads.
-    own: the kernel; sizes: the value of every size; pieces, by_rows, summed, columns: see Plan."""
+    own: the kernel; sizes: the value of every size; the others: see Plan."""
     layout = own.layout
     levels = 1 + max((int(block.chunks[:, 5].max(initial=0)) for block in blocks), default=0)
     level_bytes = _level_bytes(own, sizes, columns)
@@ -120,8 +124,9 @@ def plan(
         level_bytes,
         pieces,
         by_rows,
-        summed,
+        at_once,
         columns,
+        groups,
     )
 
 

@@ -133,6 +133,30 @@ def split_rows(
     )
 
 
+def split_groups(
+    cuts: Sequence[int],
+    steps: int,
+    lengths: Array | None,
+    chunk_rows: int,
+    segment: int | None = None,
+    places: Array | None = None,
+) -> tuple[tuple[Block, ...], tuple[int, ...]]:
+    """A block, or some, for the rows of each group, and the group of each block.
+
+    cuts: the first row of each group, and how many rows there are. The others are as for
+    `split_rows`.
+    """
+    blocks, groups, segment = list[Block](), list[int](), max(1, steps if segment is None else segment)
+    for group, (first, end) in enumerate(pairwise(cuts)):
+        rows = np.arange(first, end, dtype=np.int64)
+        if lengths is not None:
+            rows = rows[np.argsort(-lengths[first:end], kind="stable")]
+        for own in np.array_split(rows, max(1, -(-len(rows) // MOST_ROWS))):
+            blocks.append(_block(np.ascontiguousarray(own), lengths, steps, chunk_rows, segment, places))
+            groups.append(group)
+    return tuple(blocks), tuple(groups)
+
+
 def _block(
     order: Array, lengths: Array | None, steps: int, chunk_rows: int, segment: int, places: Array | None = None
 ) -> Block:

@@ -41,6 +41,11 @@ class Runtime:
         return _addresses(self.dtype, ("kept_outer",))[0]
 
     @property
+    def row_sums(self) -> int:
+        """`outer` over the rows of a batch, each with a sum of its own."""
+        return _addresses(self.dtype, ("row_sums",))[0]
+
+    @property
     def kept_product(self) -> int:
         """`product` without the terms whose factor from A is 0: compiled apart, for only weights
         that are not finite need it."""

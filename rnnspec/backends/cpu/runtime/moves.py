@@ -182,9 +182,9 @@ def source(dtype: str, functions: Sequence[str]) -> str:
     header = f'''"""The CPU runtime for {dtype}: functions of rnnspec.backends.cpu.runtime.products and moves."""
 from numba import njit
 from rnnspec.backends.cpu.runtime.moves import JOB, copy_steps, transpose
-from rnnspec.backends.cpu.runtime.simd import at, copy, erase, get, load, max, min, pointer_int, store
+from rnnspec.backends.cpu.runtime.simd import at, copy, erase, get, invoke, load, max, min, pointer_int, store
 from rnnspec.backends.cpu.runtime.simd import pointer{bits} as pointer
-from rnnspec.backends.cpu.machine import ALL, APART, BLOCK_K, BLOCK_M, BLOCK_N, WHERE_A, WHERE_B
+from rnnspec.backends.cpu.machine import ALL, APART, BLOCK_K, BLOCK_M, BLOCK_N, ROW_JOB, WHERE_A, WHERE_B
 from rnnspec.backends.cpu.processor import VECTORS
 from rnnspec.backends.cpu.runtime.outer_tile import copy_vectors, kept_outer_tiles, not_finite
 from rnnspec.backends.cpu.runtime.outer_tile import outer_columns, outer_tiles

@@ -11,10 +11,10 @@ pointers.
 
 from __future__ import annotations
 
-from rnnspec.backends.cpu.machine import ALL, APART, BLOCK_K, BLOCK_M, BLOCK_N, host
+from rnnspec.backends.cpu.machine import ALL, APART, BLOCK_K, BLOCK_M, BLOCK_N, ROW_JOB, host
 from rnnspec.backends.cpu.processor import VECTORS
 from rnnspec.backends.cpu.runtime.outer_tile import copy_vectors, outer_columns, outer_tiles, rows_ahead
-from rnnspec.backends.cpu.runtime.simd import at, get, min, pointer_int
+from rnnspec.backends.cpu.runtime.simd import at, get, invoke, min, pointer_int
 from rnnspec.backends.cpu.runtime.simd import pointer32 as pointer
 from rnnspec.backends.cpu.runtime.tile import most_groups, most_rows, product_tiles
 
@@ -115,6 +115,28 @@ def outer(a, a_row, b, b_row, rows, M, N, c, c_row, scratch):
                         found, most, vectors, copied, most, step, panel, K, to, c_row, live - first, ahead, a_row, turn
                     )
                     turn += (live - first + most - 1) // most
+
+
+def row_sums(table):
+    """For each row of a batch the outer products of some jobs: C[row] += the sum over its steps.
+
+    table: how many jobs, their address, the first row and that behind the last, scratch, and the
+    address of each row's steps. jobs: ROW_JOB int64 each: A, bytes from row to row, elements from
+    step to step, the same of B, M, N, C, bytes from row to row, its row stride, the address of
+    `outer` or of `kept_outer`, and what that is told.
+    """
+    fields = pointer_int(table)
+    for row in range(get(fields, 2), get(fields, 3)):
+        steps = get(pointer_int(get(fields, 5)), row)
+        for number in range(get(fields, 0)):
+            job = at(pointer_int(get(fields, 1)), number * ROW_JOB)
+            a, b = get(job, 0) + row * get(job, 1), get(job, 3) + row * get(job, 4)
+            a_row, b_row, M, N = get(job, 2), get(job, 5), get(job, 6), get(job, 7)
+            c, c_row, scratch = get(job, 8) + row * get(job, 9), get(job, 10), get(fields, 4)
+            if get(job, 12) == ALL:
+                invoke(get(job, 11), a, a_row, b, b_row, steps, M, N, c, c_row, scratch)
+            else:
+                invoke(get(job, 11), a, a_row, b, b_row, steps, M, N, c, c_row, scratch, get(job, 12))
 
 
 # `outer` with one more argument, kept: which terms count, ALL, WHERE_A or WHERE_B. Where all others

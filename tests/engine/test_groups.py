@@ -1,0 +1,147 @@
+"""Weights by row: every group of rows as a call of its own with its weights; mixes, lengths,
+pieces, memory, threads, packed weights, gradients by row; what does not fit is told, and what is
+not offered refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cells import case, kernel
+from emulated import gpu
+from test_by_row import PIECES
+from tolerances import REFERENCE, assert_close, assert_same
+
+import rnnspec
+from rnnspec.backends.cpu.launch.rows import Limits
+from rnnspec.engine.spans import cut
+from rnnspec.errors import ShapeError, UnsupportedError
+
+
+def grouped(one, count, names=None):
+    """The parameters of a case for so many groups: others for each, or of some names alone."""
+    rng = np.random.default_rng(7)
+    chosen = one.params if names is None else names
+    return {
+        n: np.stack([a + 0.1 * rng.standard_normal(a.shape).astype(a.dtype) for _ in range(count)])
+        if n in chosen
+        else a
+        for n, a in one.params.items()
+    }
+
+
+def part(one, params, names, group, count):
+    """The case of a group's rows, with its weights."""
+    size = next(iter(one.dy.values())).shape[1] // count
+    rows = slice(group * size, (group + 1) * size)
+    own = {n: a[group] if n in names else a for n, a in params.items()}
+    timed = ({n: a[:, rows] for n, a in arrays.items()} for arrays in (one.inputs, one.dy))
+    single = ({n: a[rows] for n, a in arrays.items()} for arrays in (one.states, one.dfinal))
+    (inputs, dy), (states, dfinal) = timed, single
+    return own, inputs, states, None if one.lengths is None else one.lengths[rows], dy, dfinal
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(
+    "name, dtype, count, rows, names, lengths",
+    [
+        ("lstm", "float64", 3, 3, None, None),
+        ("lstm", "float32", 2, 6, None, [5, 0, 3, 5, 5, 1]),
+        ("lstm", "float64", 2, 4, ("U_f", "b_i"), None),
+        (PIECES, "float64", 3, 6, None, [5, 2, 5, 0, 0, 4]),
+        (PIECES, "float64", 2, 2, ("u",), None),
+        ("gru_reset_before", "float64", 1, 2, None, None),
+    ],
+)
+def test_each_group_is_a_call_of_its_own(name, dtype, count, rows, names, lengths, threads):
+    one = case(kernel(name, dtype), steps=5, rows=rows, lengths=lengths)
+    own = one.kernel.like(threads=threads)
+    own.limits = Limits(flops_per_thread=1, cache_bytes=1 << 10, least_rows=2)
+    params, by_row = grouped(one, count, names), set(one.params if names is None else names)
+    for low in (own, own.like(memory="low")):
+        run = low.forward(params, one.inputs, one.states, one.lengths)
+        back = low.backward(run, one.dy, final=one.dfinal)
+        each = low.backward(run, one.dy, final=one.dfinal, per_row=True)
+        infer = low.infer(params, one.inputs, one.states, one.lengths)
+        sums = dict.fromkeys(back.params, 0.0)
+        for group in range(count):
+            own_params, inputs, states, ends, dy, dfinal = part(one, params, by_row, group, count)
+            size = rows // count
+            mine = slice(group * size, (group + 1) * size)
+            alone = own.forward(own_params, inputs, states, ends)
+            expected = own.backward(alone, dy, final=dfinal)
+            for found in (run, infer):
+                assert_same({n: a[:, mine] for n, a in found.outputs.items()}, alone.outputs)
+                assert_same({n: a[mine] for n, a in found.final.items()}, alone.final)
+            assert_same({n: a[:, mine] for n, a in back.inputs.items()}, expected.inputs)
+            assert_same({n: a[mine] for n, a in back.states.items()}, expected.states)
+            for n, array in expected.params.items():
+                assert_close(each.params[n][mine].sum(0), array, REFERENCE[dtype])
+                if n in by_row:
+                    assert_close(back.params[n][group], array, REFERENCE[dtype])
+                sums[n] = sums[n] + array
+        for n, array in sums.items():
+            if n not in by_row:
+                assert_close(back.params[n], array, REFERENCE[dtype])
+
+
+def test_packed_weights_and_pieces():
+    one = case(kernel("lstm"), steps=6, rows=4)
+    params = grouped(one, 2)
+    packed = one.kernel.pack(params)
+    resets = np.zeros((6, 4), bool)
+    resets[2, 1] = resets[4, 3] = True
+    parts = cut(6, 4, None, resets, reverse=True)
+    found = one.kernel.forward(packed, one.inputs, pieces=parts)
+    back = one.kernel.backward(found, one.dy)
+    for group in range(2):
+        own_params, inputs, *_, dy, _ = part(one, params, set(params), group, 2)
+        own = cut(6, 2, None, resets[:, 2 * group : 2 * group + 2], reverse=True)
+        alone = one.kernel.forward(own_params, inputs, pieces=own)
+        assert_same(found.outputs["h"][:, 2 * group : 2 * group + 2], alone.outputs["h"])
+        for n, array in one.kernel.backward(alone, dy).params.items():
+            assert_close(back.params[n][group], array, REFERENCE["float64"])
+
+
+def test_calls_of_equal_sizes_with_other_weights():
+    """Nothing of the weights of one call is left for the next, with groups or without."""
+    one = case(kernel("gru"), steps=3, rows=4)
+    first, second = grouped(one, 2), {n: 2 * a for n, a in grouped(one, 4).items()}
+    plain = one.kernel.infer(one.params, one.inputs).outputs["h"]
+    for params in (first, second, first, second):
+        found = one.kernel.infer(params, one.inputs).outputs["h"]
+        count = params["U_z"].shape[0]
+        for group in range(count):
+            rows = slice(group * 4 // count, (group + 1) * 4 // count)
+            alone = one.kernel.infer({n: a[group] for n, a in params.items()}, {"x": one.inputs["x"][:, rows]})
+            assert_same(found[:, rows], alone.outputs["h"])
+        assert_same(one.kernel.infer(one.params, one.inputs).outputs["h"], plain)
+
+
+def test_what_does_not_fit_is_told():
+    one = case(kernel("lstm"), steps=2, rows=4)
+    with pytest.raises(ShapeError, match=r"3 groups of rows .* and 4 rows can't"):
+        one.forward(params=grouped(one, 3))
+    with pytest.raises(ShapeError, match="must have as many, at least 1: there are of 'U_f' 2, 'b_f' 4"):
+        one.forward(params={**grouped(one, 2, ["U_f"]), "b_f": np.zeros((4, 5))})
+    with pytest.raises(ShapeError, match="at least 1"):
+        one.forward(params={n: np.zeros((0, *a.shape)) for n, a in one.params.items()})
+    with pytest.raises(ShapeError, match="parameter 'U_f' has shape"):
+        one.forward(params={**one.params, "U_f": np.zeros((4, 5, 6))})
+
+
+def test_what_is_not_offered_is_refused_by_name():
+    one = case(kernel("lstm"), steps=2, rows=4)
+    params = grouped(one, 2)
+    calls = (
+        (lambda: one.kernel.jvp(params, one.inputs, tangent_inputs=one.inputs), "group"),
+        (lambda: one.kernel.step(params, {"x": one.inputs["x"][0]}), "infer with one step"),
+        (lambda: one.kernel.stream(params, rows=4), "infer"),
+    )
+    for call, instead in calls:
+        with pytest.raises(UnsupportedError, match=f"(?s)weights by row.*{instead}"):
+            call()
+    with gpu():
+        own = rnnspec.compile("rnn", backend="cuda")
+        many = {n: np.stack([a, a]) for n, a in own.init(D=3, H=4).items()}
+        with pytest.raises(UnsupportedError, match="backend='cpu'"):
+            own.infer(many, {"x": np.ones((2, 2, 3), np.float32)})
