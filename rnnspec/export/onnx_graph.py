@@ -311,7 +311,9 @@ class _Graph(Ops):
     def _values(self, cell: Cell, made: Function) -> dict[str, str]:
         """What a step reads as parameters; of noise what is expected of it, as in `infer`."""
         spec = cell.spec
-        expected = {n: a[(0, 0) if n in spec.inputs else ...] for n, a in noise.mean(spec, cell.sizes, 1, 1).items()}
+        expected = {
+            n: a[(0, 0) if n in spec.inputs else ...] for n, a in noise.mean(spec, cell.sizes, 1, 1, np.float64).items()
+        }
         params = {**cell.params, **{n: a for n, a in expected.items() if n in spec.parameters}}
         known = {**sources(spec, stages(spec).infer.graph, params, cell.sizes), **expected}
         return {n: self.weight(f"{n}{cell.suffix}", known[n]) for kind, n in made.reads if kind == "parameter"}

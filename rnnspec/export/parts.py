@@ -83,7 +83,7 @@ def cell_part(name: str, spec: Spec, params: Mapping[str, Array], sizes: Mapping
         if value < 1:
             raise ValueError(f"size {size} is {value}: C has no arrays without elements. Give at least 1.")
     program = stages(spec).infer
-    expected = {n: a[(0, 0) if n in spec.inputs else ...] for n, a in noise.mean(spec, sizes, 1, 1).items()}
+    expected = {n: a[(0, 0) if n in spec.inputs else ...] for n, a in noise.mean(spec, sizes, 1, 1, np.float64).items()}
     made = step(program, dtype, sizes, [n for n in spec.noise if n in spec.inputs])
     params = {**params, **{n: a for n, a in expected.items() if n in spec.parameters}}
     read = {**sources(spec, program.graph, params, sizes), **expected}

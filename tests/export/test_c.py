@@ -14,10 +14,13 @@ from c_library import COMPILER, SANE, STRICT, Library, built, exported
 from tiny import cell
 
 import rnnspec
+from rnnspec.check.sampling import size_values
 from rnnspec.commands.cli import main
+from rnnspec.engine.initialise import initialise
 from rnnspec.errors import RnnspecError, UnsupportedError
 from rnnspec.export import c
 from rnnspec.export.c import CSource
+from rnnspec.export.parts import cell_part
 from rnnspec.language.load import load, loads, spec_names
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler here")
@@ -202,3 +205,13 @@ def test_a_file_depends_on_nothing_but_what_it_is_made_of():
 
 def test_errors_are_of_the_package():
     assert issubclass(UnsupportedError, RnnspecError)
+
+
+def test_what_is_expected_of_noise_has_all_its_digits():
+    """It was rounded to float32 in a file of float64, and the file's own check with it."""
+    spec = load("zoneout_lstm")
+    sizes = size_values(spec, (2, 3, 2))
+    part = cell_part("l0", spec, initialise(spec, sizes, 1, np.dtype("float64")), sizes, "float64")
+    means = {draw.mean for draw in spec.noise.values()}
+    assert any(float(np.float32(mean)) != mean for mean in means)
+    assert means <= {float(v) for array in part.weights.values() for v in array.ravel()}

@@ -22,7 +22,7 @@ from onnx_text import ALPHA, BETA, FUNCTIONS, GATES, draw, evaluate, node_of  # 
 from rnnspec.check import peers  # noqa: E402
 from rnnspec.engine.results import Inference  # noqa: E402
 from rnnspec.engine.spans import Pieces  # noqa: E402
-from rnnspec.interop import onnx as interop  # noqa: E402
+from rnnspec.interop import onnx_nodes as interop  # noqa: E402
 from rnnspec.interop.onnx import NodeError, cells, run  # noqa: E402
 from rnnspec.interop.onnx_cells import ACTIVATIONS, OPERATORS, Form  # noqa: E402
 
