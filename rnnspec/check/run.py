@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 
 from rnnspec.check.outcome import Outcome, Sized
-from rnnspec.check.properties.by_row import gradients_by_row
+from rnnspec.check.properties.by_row import gradients_by_row, weights_by_row
 from rnnspec.check.properties.claims import same_as
 from rnnspec.check.properties.derivatives import complex_step, differences, dot_product
 from rnnspec.check.properties.invariants import (
@@ -97,6 +97,7 @@ PROPERTIES = (
     Property("every state", every_state, True),
     Property("central differences", differences, True),
     Property("gradients by row", gradients_by_row, True),
+    Property("weights by row", weights_by_row, True),
     Property("directions", directions_of_kernel, True),
     Property("Jacobians", jacobians, True),
     Property("Hessian", hessian_of_kernel, True),

@@ -614,7 +614,25 @@ def without_a_step(plain: Any) -> Any:
     return row_sums
 
 
+def exchanged_weights(plain: Any) -> Any:
+    """The rows of each group have the weights of another."""
+
+    def split_groups(*args: Any) -> Any:
+        blocks, groups = plain(*args)
+        return blocks[::-1], groups
+
+    return split_groups
+
+
 CALLS = (
+    Mutant(
+        "the weights of another group",
+        "weights by row",
+        "rnn",
+        "weights by row",
+        kernel_of("rnn"),
+        patched(rows, "split_groups", exchanged_weights),
+    ),
     Mutant(
         "a step of a row left out of its gradients",
         "gradients by row",

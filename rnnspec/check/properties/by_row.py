@@ -1,15 +1,18 @@
-"""Properties of what each row of a batch has of its own: gradients of parameters by row."""
+"""Properties of what rows of a batch have of their own: gradients of parameters, and weights."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+from numpy import ndarray as Array
 
 from rnnspec.check.difference import worst
-from rnnspec.check.kinds import ArrayKind
+from rnnspec.check.kinds import ArrayKind, per_row, summed
 from rnnspec.check.outcome import Outcome, at_sizes, largest
-from rnnspec.check.parts import rows
+from rnnspec.check.parts import of_rows, rows
 from rnnspec.check.sampling import Shapes
-from rnnspec.check.subject import Subject
+from rnnspec.check.subject import Subject, run_kernel
 from rnnspec.check.tolerances import EXACT, REORDERED
 
 
@@ -44,3 +47,32 @@ def gradients_by_row(known: Subject, shapes: Shapes) -> Outcome:
         gap = worst(ours, theirs)
         found.append(Outcome(gap.error, EXACT, f"{gap.text} beside gradients by row, at {case.about()}"))
     return largest(found)
+
+
+@at_sizes(lambda known: (Shapes(6, 4, (known.lanes() + 1, 3, 2), ragged=True), Shapes(3, 2, (2, 5, known.lanes()))))
+def weights_by_row(known: Subject, shapes: Shapes) -> Outcome:
+    """Two groups of rows with weights of their own, all or every other, are as calls of their own:
+    rows bit for bit, gradients of parameters but for their order."""
+    kernel, case = known.compiled(), known.draw(shapes, f"weights by row {shapes.number}")
+    other = known.draw(shapes, f"other weights {shapes.number}").params
+    own = list(case.params)[:: shapes.number + 1]
+    if not own:
+        return Outcome(detail="the cell has no parameters")
+    many = {n: np.stack([a, other[n]]) if n in own else a for n, a in case.params.items()}
+    both, half, outcomes, sums = (
+        run_kernel(kernel, replace(case, params=many)),
+        case.rows // 2,
+        list[Outcome](),
+        dict[str, list[Array]](),
+    )
+    for group in range(2):
+        mine = slice(group * half, (group + 1) * half)
+        params = {n: a[group] if n in own else a for n, a in many.items()}
+        alone = run_kernel(kernel, replace(rows(case, mine), params=params))
+        gap = worst(of_rows(both, mine), per_row(alone))
+        outcomes.append(Outcome(gap.error, EXACT, f"{gap.text} of group {group}, at {case.about()}"))
+        for n, array in alone[ArrayKind.PARAM_GRADIENT].items():
+            sums.setdefault(n, []).append(array)
+    expected = {n: np.stack(each) if n in own else each[0] + each[1] for n, each in sums.items()}
+    gap = worst(summed(both), {ArrayKind.PARAM_GRADIENT: expected})
+    return largest([*outcomes, Outcome(gap.error, REORDERED[known.dtype], f"{gap.text}, at {case.about()}")])
