@@ -26,7 +26,7 @@ from rnnspec.backends.cpu.native import load_text
 from rnnspec.backends.pins import Pins
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.call import Call, Named, gradients, parameters, single_step
-from rnnspec.engine.cpu_along import Along
+from rnnspec.engine.cpu_along import Along, CpuLinear
 from rnnspec.engine.cpu_plans import Work, new_plans
 from rnnspec.engine.cpu_runs import CpuRows, CpuSaved, CpuStepper, final_states, new_outputs, shaped
 from rnnspec.engine.derived import Derived
@@ -35,7 +35,7 @@ from rnnspec.engine.frozen import Sizes
 from rnnspec.engine.kernel import Kernel
 from rnnspec.engine.memo import Memo
 from rnnspec.engine.recent import Recent
-from rnnspec.engine.results import Gradients, Hvp, Inference, Jvp, Run, State, Taped
+from rnnspec.engine.results import Gradients, Inference, Jvp, Run, State, Taped
 from rnnspec.engine.settings import known_memory, whole_threads
 from rnnspec.engine.stream import step_arrays
 from rnnspec.engine.weights import Weights
@@ -149,16 +149,13 @@ class CpuKernel(Kernel):
     def run_jvp(self, call: Call, along: Directions) -> Jvp:
         return self._along(call, along, (along.mode,))[0].ahead()[0]
 
-    def run_hvp(self, call: Call, along: Directions, outputs: Named, final: Named) -> Hvp:
+    def run_linear(self, call: Call, along: Directions) -> CpuLinear:
         ahead, back = self._along(call, along, along.taped_modes)
-        run, tape = ahead.ahead(self.memory == "low")
-        gradients, moved = back.back(tape, self.derived, outputs, final)
-        assert gradients is not None, "a kernel with gradients of its own"
-        return Hvp(**vars(run), gradients=gradients, tangent_gradients=moved)
+        return CpuLinear(*ahead.ahead(self.memory == "low"), back, self.derived)
 
     def run_vjp(self, call: Call, along: Directions) -> Gradients:
         ahead, back = self._along(call, along, ("forward", VJP))
-        return back.back(ahead.ahead(self.memory == "low")[1], self.derived, {}, {})[1]
+        return CpuLinear(*ahead.ahead(self.memory == "low"), back, self.derived).along({}, {}, along)[1]
 
     def _along(self, call: Call, along: Directions, modes: tuple[str, ...]) -> list[Along]:
         """A call along directions by the kernels of some modes, which share a tape."""

@@ -7,7 +7,7 @@ in the shapes that a caller has them in.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy import ndarray as Array
@@ -119,3 +119,23 @@ class Along:
             shape = (*array.shape[:-1], *self.call.sizes.full(self.cell.states[name]))
             found[name] = self.along.given(np.ascontiguousarray(array).reshape(shape), has)
         return found
+
+
+@dataclass(frozen=True)
+class CpuLinear:
+    """A run along directions that can be gone back (`Linear`, results.py). run: what it gave; tape:
+    what it left; back: the same call, of the kernel that goes back."""
+
+    run: Jvp
+    tape: Tape | Segments | None
+    back: Along
+    derived: Derived
+
+    def backward(self, outputs: Named, final: Named, along: Directions) -> tuple[Gradients, Gradients]:
+        gradients, moved = self.along(outputs, final, along)
+        assert gradients is not None, "a kernel with gradients of its own"
+        return gradients, moved
+
+    def along(self, outputs: Named, final: Named, along: Directions) -> tuple[Gradients | None, Gradients]:
+        """As `backward`; None in place of gradients that the kernel has not."""
+        return replace(self.back, along=along).back(self.tape, self.derived, outputs, final)

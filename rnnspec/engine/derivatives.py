@@ -11,10 +11,10 @@ from numpy import ndarray as Array
 from rnnspec.backends.pins import Pins
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.apart import named_in
-from rnnspec.engine.call import Call, Cell, Named, gradients
+from rnnspec.engine.call import Call, Cell, gradients
 from rnnspec.engine.directions import Directions, diagonal, directions
 from rnnspec.engine.noise import Seed
-from rnnspec.engine.results import Ggn, Gradients, Hvp, Jvp, RowGradients, Run
+from rnnspec.engine.results import Ggn, Gradients, Hvp, Jvp, Linear, RowGradients, Run
 from rnnspec.engine.spans import Pieces
 from rnnspec.engine.weights import Weights
 from rnnspec.errors import UnsupportedError
@@ -109,10 +109,13 @@ class Derivatives(ABC):
         starts = call.rows if pieces is None else len(pieces)
         dy, dfinal = gradients(self.cell, call.sizes, outputs, final, (call.steps, call.rows), starts)
         with Pins([*dy.values(), *dfinal.values()]):
-            return self.run_hvp(call, directions(self.cell, call, *moved), dy, dfinal)
+            linear = self.run_linear(call, along := directions(self.cell, call, *moved))
+            own, of_direction = linear.backward(dy, dfinal, along)
+        return Hvp(**vars(linear.run), gradients=own, tangent_gradients=of_direction)
 
-    def run_hvp(self, call: Call, along: Directions, outputs: Named, final: Named) -> Hvp:
-        """`hvp` of arguments that are ready; see `run_forward`."""
+    def run_linear(self, call: Call, along: Directions) -> Linear:
+        """The first half of `hvp`, of arguments that are ready; see `run_forward`. What flows back
+        and its directions are given to the second half."""
         raise UnsupportedError(f"{self!r} has no hvp: compile the cell with backend='cpu'.")
 
     def ggn(

@@ -130,6 +130,19 @@ class Jvp(Inference):
     tangent_final: dict[str, Array]
 
 
+class Linear(Protocol):
+    """A run along directions that can be gone back."""
+
+    @property
+    def run(self) -> Jvp:
+        """What it gave."""
+
+    def backward(self, outputs: dict[str, Array], final: dict[str, Array], along: Any) -> tuple[Gradients, Gradients]:
+        """Gradients, and their directions. outputs, final: gradients from outside; along: the
+        directions of the call, and those of outputs and final
+        (rnnspec.engine.directions.Directions)."""
+
+
 @dataclass(frozen=True)
 class Hvp(Jvp):
     """A run, its gradients, and the derivatives of all of them along directions.

@@ -16,6 +16,7 @@ from rnnspec.errors import DtypeError, ShapeError
 from rnnspec.language.spec import STEP
 from rnnspec.language.syntax.faults import did_you_mean
 from rnnspec.layers.description import Layers
+from rnnspec.layers.runs import StackWeights
 
 
 def check_weights(layers: Layers, params: Mapping[str, Any], what: str) -> dict[str, Array]:
@@ -223,3 +224,24 @@ def check_rows(
 def as_lengths(lengths: Any, single: bool) -> Any:
     """Lengths as a Stack takes them: of one row without a batch axis a plain number will do."""
     return [lengths] if single and isinstance(lengths, int | np.integer) and not isinstance(lengths, bool) else lengths
+
+
+def check_packed(layers: Layers, weights: StackWeights) -> None:
+    """Raises unless weights that were packed for other layers, or come from a file, are those of
+    layers of these cells and sizes: kernels trust what they are told."""
+    if len(weights.cells) != len(layers.places):
+        raise ShapeError(f"these weights are of {len(weights.cells)} cells, and the layers have {len(layers.places)}.")
+    wrong: list[str] = []
+    for (depth, d), cell, initial in zip(layers.places, weights.cells, weights.initial):
+        layer, end = layers.layers[depth], layers.suffix(depth, d)
+        shapes = {n: layer.full(s) for n, s in layer.spec.parameters.items()}
+        shapes |= {f"initial_{n}": s for n, s in layer.states.items()} if layers.learn_initial else {}
+        arrays = {**layer.kernel.pack(cell).held, **{f"initial_{n}": a for n, a in initial.items()}}
+        wrong += [f"missing {n + end!r}" for n in shapes if n not in arrays]
+        wrong += [
+            f"{n + end!r} has shape {arrays[n].shape}, expected {shape}"
+            for n, shape in shapes.items()
+            if n in arrays and arrays[n].shape != shape
+        ]
+    if wrong:
+        raise ShapeError(f"packed weights: {'; '.join(wrong)}.")

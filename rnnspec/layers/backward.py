@@ -6,7 +6,7 @@ forward pass.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy import ndarray as Array
@@ -20,23 +20,40 @@ from rnnspec.layers.description import Layers
 from rnnspec.layers.layer import Layer
 from rnnspec.layers.runs import Named, StackGradients, StackRun
 
+# goes back through the cell of one direction of a layer: layers, the run, the numbers of the layer
+# and the direction, the gradients of its outputs and of its final states
+BackCell = Callable[[Layers, StackRun, int, int, Named, Named], Gradients]
+
+
+def run_backward(layers: Layers, run: StackRun, depth: int, d: int, outputs: Named, final: Named) -> Gradients:
+    """Goes back through a layer's cell by its tape."""
+    cell_run = run.layers[depth].runs[d]
+    if not isinstance(cell_run, Run):
+        raise TypeError("what `record` returns is for `resume`; give backward the run that this returns.")
+    return layers.layers[depth].kernel.backward(cell_run, outputs, final=final)
+
 
 def backward(
-    layers: Layers, run: StackRun, outputs: Named, final: tuple[Array | None, ...], steps: Named
+    layers: Layers,
+    run: StackRun,
+    outputs: Named,
+    final: tuple[Array | None, ...],
+    steps: Named,
+    back: BackCell = run_backward,
 ) -> StackGradients:
     """Gradients of weights, inputs and initial states of a run of `forward`.
 
     layers: those that ran; run: of `forward`, with its tapes; outputs: gradients of outputs by
     name, [T, B, ...]; final: of the states after the last step, one for each of `Layers.states`;
-    steps: of recorded values by name. What is left out counts as zero. Raises TypeError for a run
-    that keeps its tapes as bytes.
+    steps: of recorded values by name. What is left out counts as zero. back: goes back through one
+    cell. Raises TypeError for a run that keeps its tapes as bytes.
     """
     with Pins([*outputs.values(), *(a for a in final if a is not None), *steps.values()]):
-        return _backward(layers, run, outputs, final, steps)
+        return _backward(layers, run, outputs, final, steps, back)
 
 
 def _backward(
-    layers: Layers, run: StackRun, outputs: Named, final: tuple[Array | None, ...], steps: Named
+    layers: Layers, run: StackRun, outputs: Named, final: tuple[Array | None, ...], steps: Named, back: BackCell
 ) -> StackGradients:
     params: Named = {}
     inputs: Named = {}
@@ -47,7 +64,7 @@ def _backward(
         total: Named = {}
         for d in range(len(layers.directions)):
             given = _output_gradients(layers, run, depth, d, dy, steps)
-            gradients = _one_direction(layers, run, depth, d, given, final)
+            gradients = _one_direction(layers, run, depth, d, given, final, back)
             for name, array in gradients.inputs.items():
                 _add(total, name, array)
             end = layers.weight_suffix(depth, d)
@@ -73,17 +90,20 @@ def _backward(
 
 
 def _one_direction(
-    layers: Layers, run: StackRun, depth: int, d: int, outputs: Named, final: tuple[Array | None, ...]
+    layers: Layers,
+    run: StackRun,
+    depth: int,
+    d: int,
+    outputs: Named,
+    final: tuple[Array | None, ...],
+    back: BackCell,
 ) -> Gradients:
     """The gradients of a layer in one direction; those of inputs by step, from the first to the
     last."""
     layer, turn = layers.layers[depth], turns(layers, run.pieces, d)
-    cell_run = run.layers[depth].runs[d]
-    if not isinstance(cell_run, Run):
-        raise TypeError("what `record` returns is for `resume`; give backward the run that this returns.")
     pieces = run.pieces[layers.directions[d].reverse]
     after = _final(layer, states_of(layers, final, depth, d), pieces)
-    gradients = layer.kernel.backward(cell_run, turned(outputs, turn), final=after)
+    gradients = back(layers, run, depth, d, turned(outputs, turn), after)
     return Gradients(gradients.params, turned(gradients.inputs, turn), gradients.states) if turn else gradients
 
 

@@ -62,6 +62,28 @@ def cell_call(layers: Layers, call: StackCall, depth: int, d: int, inputs: Named
     counts = _counts_before(call, place, pieces) if spec.counts else None
     if spec.defaults:  # before a direction turns: they go by step and not by the order of steps
         inputs = with_defaults(spec, inputs, (call.steps, call.rows), layer.sizes, layers.dtype, counts, pieces)
+    return _placed(layers, call, depth, d, params, inputs, counts)
+
+
+def direction_call(layers: Layers, along: StackCall, depth: int, d: int, inputs: Named) -> Call:
+    """The directions of the Call of one direction of one of the layers: of what has none nothing is
+    drawn or filled in. along: those of the arguments of all layers."""
+    return _placed(layers, along, depth, d, along.weights.cells[layers.place(depth, d)], inputs, None)
+
+
+def _placed(
+    layers: Layers,
+    call: StackCall,
+    depth: int,
+    d: int,
+    params: Mapping[str, Array] | Weights,
+    inputs: Named,
+    counts: Array | None,
+) -> Call:
+    """The Call of parameters and inputs that are complete: with the states before the first steps,
+    and read in the order of its steps."""
+    layer, place = layers.layers[depth], layers.place(depth, d)
+    pieces = call.pieces[layers.directions[d].reverse]
     states = _before(layer, states_of(layers, call.state, depth, d), call.weights.initial[place], pieces, call.rows)
     if pieces is None:
         lengths, inputs = call.lengths, turned(inputs, turns(layers, call.pieces, d))

@@ -20,6 +20,7 @@ from rnnspec.layers.layer import Layer
 from rnnspec.layers.runs import LayerRun, Named, StackCall, StackRun
 
 RunCell = Callable[[Layer, Call, Named], Run | Inference]
+MakeCall = Callable[[Layers, StackCall, int, int, Named], Call]
 
 
 def run_forward(layer: Layer, call: Call, out: Named) -> Run:
@@ -39,10 +40,10 @@ def run_infer(layer: Layer, call: Call, out: Named) -> Inference:
     return layer.kernel.run_infer(call, out)
 
 
-def forward(layers: Layers, call: StackCall, run: RunCell) -> StackRun:
+def forward(layers: Layers, call: StackCall, run: RunCell, made: MakeCall = cell_call) -> StackRun:
     """Runs all layers over a sequence. run: runs the cell of one direction of a layer, writing its
-    outputs to the arrays that it is handed; what it keeps is in the StackRun. main: what a layer
-    reads; below: the same before dropout, for the residual."""
+    outputs to the arrays that it is handed; what it keeps is in the StackRun; made: makes the Call
+    that it runs. main: what a layer reads; below: the same before dropout, for the residual."""
     final = tuple(np.empty((shape[0], call.rows, *shape[1:]), layers.dtype) for shape in layers.states.values())
     layer_runs, recorded, outputs = list[LayerRun](), Named(), Named()
     main = call.inputs.get(layers.layers[0].main)
@@ -53,7 +54,8 @@ def forward(layers: Layers, call: StackCall, run: RunCell) -> StackRun:
         inputs = inputs_of(layer, main, call.inputs)
         merged, targets = _targets(layers, depth, call.steps, call.rows)
         for d, target in enumerate(targets):
-            result = _one_direction(layers, call, depth, d, inputs, target, run)
+            out = turned(target, turns(layers, call.pieces, d))
+            result = run(layer, made(layers, call, depth, d, inputs), out)
             _file_final(layers, call, depth, d, result.final, final)
             if isinstance(result, Run | Taped):
                 layer_run.runs.append(result)
@@ -89,14 +91,6 @@ def dropout_mask(seed: tuple[int, ...], depth: int, shape: tuple[int, ...], rate
     """
     how = Draw("dropout", rate, "step") if rate < 1 else Draw("bernoulli", 0.0, "step")
     return noise.draw_one(how, "dropout between layers", shape[:2], shape[2:], (*seed, depth), dtype)
-
-
-def _one_direction(
-    layers: Layers, call: StackCall, depth: int, d: int, inputs: Named, target: Named, run: RunCell
-) -> Run | Inference:
-    """Runs a layer in one direction, which writes its outputs to `target`."""
-    out = turned(target, turns(layers, call.pieces, d))
-    return run(layers.layers[depth], cell_call(layers, call, depth, d, inputs), out)
 
 
 def _file_final(layers: Layers, call: StackCall, depth: int, d: int, states: Named, final: tuple[Array, ...]) -> None:

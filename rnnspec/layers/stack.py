@@ -20,9 +20,11 @@ from rnnspec.engine.noise import Seed, seeds
 from rnnspec.engine.recent import Recent
 from rnnspec.engine.weights import Weights
 from rnnspec.errors import ShapeError
+from rnnspec.layers.along import StackHvp, StackUpstream, hvp, jvp
 from rnnspec.layers.arguments import (
     check_carried,
     check_inputs,
+    check_packed,
     check_rows,
     check_states,
     check_steps,
@@ -30,7 +32,7 @@ from rnnspec.layers.arguments import (
 )
 from rnnspec.layers.attributes import Attributes
 from rnnspec.layers.backward import backward
-from rnnspec.layers.description import Cell, Layers, check_dropout_of, describe_layers
+from rnnspec.layers.description import Cell, check_dropout_of, describe_layers
 from rnnspec.layers.forward import forward, run_forward, run_infer, run_record
 from rnnspec.layers.layer import Full, Layer
 from rnnspec.layers.runs import Direction, StackCall, StackGradients, StackRun, StackWeights, checked_weights, pins_of
@@ -177,7 +179,7 @@ class Stack(Attributes):
         layers = self.description
         if isinstance(params, StackWeights):
             if params.layers is not layers or not params.checked:
-                _check_packed(layers, params)
+                check_packed(layers, params)
             return params
         arrays = check_weights(layers, params, "params")
         with Pins(arrays.values()):
@@ -320,34 +322,75 @@ class Stack(Attributes):
         """
         if not isinstance(run, StackRun) or not run.layers:
             raise TypeError("backward needs the run that forward(...) returned; infer keeps no tape.")
-        layers, lead = self.description, (run.steps_taken, run.rows)
+        return backward(self.description, run, *self._flowing(dy, dstate, dsteps, run.steps_taken, run.rows))
+
+    def jvp(
+        self,
+        call: StackCall,
+        tangent_params: Mapping[str, Any] | None = None,
+        tangent_x: Any = None,
+        tangent_state: Any = None,
+    ) -> StackRun:
+        """The directions of the outputs, final states and recorded values of a run.
+
+        call: of `call`. tangent_params, tangent_x, tangent_state: the direction, as the arguments
+        of `call` are, any of them; what is left out counts as zero. Raises ShapeError, DtypeError,
+        and UnsupportedError for merge="product".
+        """
+        return jvp(self.description, call, self._along(call, tangent_params, tangent_x, tangent_state))
+
+    def hvp(
+        self,
+        call: StackCall,
+        dy: Any = None,
+        dstate: Any = None,
+        dsteps: Mapping[str, Any] | None = None,
+        *,
+        tangent_params: Mapping[str, Any] | None = None,
+        tangent_x: Any = None,
+        tangent_state: Any = None,
+        tangent_dy: Any = None,
+        tangent_dstate: Any = None,
+        tangent_dsteps: Mapping[str, Any] | None = None,
+    ) -> StackHvp:
+        """Gradients of a run, and their directions: Hessians times vectors (`Kernel.hvp`).
+
+        dy, dstate, dsteps: as for `backward`; tangent_dy, tangent_dstate, tangent_dsteps: their
+        directions; all else as for `jvp`.
+        """
+        upstream, moved = (
+            StackUpstream(*self._flowing(*given, call.steps, call.rows))
+            for given in ((dy, dstate, dsteps), (tangent_dy, tangent_dstate, tangent_dsteps))
+        )
+        along = self._along(call, tangent_params, tangent_x, tangent_state)
+        return hvp(self.description, call, along, upstream, moved)
+
+    def _flowing(
+        self, dy: Any, dstate: Any, dsteps: Mapping[str, Any] | None, taken: int, rows: int
+    ) -> tuple[dict[str, Array], tuple[Array | None, ...], dict[str, Array]]:
+        """Gradients from outside, checked."""
+        layers, lead = self.description, (taken, rows)
         outputs = check_steps(layers, "gradient of output", dy, layers.outputs, lead)
         steps = check_steps(layers, "gradient of step value", dict(dsteps or {}), layers.steps, lead)
-        final = check_states(layers, dstate, run.rows, "gradient of final state")
-        return backward(layers, run, outputs, final, steps)
+        return outputs, check_states(layers, dstate, rows, "gradient of final state"), steps
+
+    def _along(self, call: StackCall, params: Mapping[str, Any] | None, x: Any, state: Any) -> StackCall:
+        """The directions of a call's arrays, in their places."""
+        layers, lead = self.description, (call.steps, call.rows)
+        nothing: tuple[Mapping[str, Array], ...] = ({},) * len(layers.places)
+        weights = checked_weights(nothing, nothing, layers)
+        if params is not None:
+            zeros = {n: np.zeros(shape, layers.dtype) for n, shape in layers.shapes.items()}
+            weights = self._views(check_weights(layers, {**zeros, **params}, "directions of params"))
+        inputs = check_steps(layers, "direction of input", x, layers.inputs, lead)
+        given = check_states(layers, state, call.rows, "direction of state")
+        if missing := [n for n, s, g in zip(layers.states, call.state, given) if s is None and g is not None]:
+            raise ShapeError(f"state {', '.join(map(repr, missing))} has a direction, and the call was not given it.")
+        before = tuple(None if s is None else np.zeros_like(s) if g is None else g for s, g in zip(call.state, given))
+        pins = pins_of(weights, inputs, before)
+        return replace(call, weights=weights, inputs=inputs, state=before, counts=None, pins=pins)
 
 
 def _seed_of(seed: int, depth: int, d: int) -> int:
     """The seed of a direction of a layer's initial weights."""
     return int(numpy_part("random").SeedSequence([int(seed), depth, d]).generate_state(1, np.uint64)[0])
-
-
-def _check_packed(layers: Layers, weights: StackWeights) -> None:
-    """Raises unless weights that were packed for other layers, or come from a file, are those of
-    layers of these cells and sizes: kernels trust what they are told."""
-    if len(weights.cells) != len(layers.places):
-        raise ShapeError(f"these weights are of {len(weights.cells)} cells, and the layers have {len(layers.places)}.")
-    wrong: list[str] = []
-    for (depth, d), cell, initial in zip(layers.places, weights.cells, weights.initial):
-        layer, end = layers.layers[depth], layers.suffix(depth, d)
-        shapes = {n: layer.full(s) for n, s in layer.spec.parameters.items()}
-        shapes |= {f"initial_{n}": s for n, s in layer.states.items()} if layers.learn_initial else {}
-        arrays = {**layer.kernel.pack(cell).held, **{f"initial_{n}": a for n, a in initial.items()}}
-        wrong += [f"missing {n + end!r}" for n in shapes if n not in arrays]
-        wrong += [
-            f"{n + end!r} has shape {arrays[n].shape}, expected {shape}"
-            for n, shape in shapes.items()
-            if n in arrays and arrays[n].shape != shape
-        ]
-    if wrong:
-        raise ShapeError(f"packed weights: {'; '.join(wrong)}.")

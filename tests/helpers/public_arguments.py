@@ -27,7 +27,7 @@ READY |= {
     "CpuKernel.stepper",
     "CpuKernel.refresh",
     "Stack.known",
-    "CpuKernel.run_hvp",
+    "CpuKernel.run_linear",
     "CpuKernel.run_jvp",
     "CpuKernel.run_vjp",
     "Weights.packed",
