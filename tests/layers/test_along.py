@@ -1,4 +1,5 @@
-"""Layers along directions: `Stack.jvp` and `Stack.hvp` against differences of runs and gradients."""
+"""Layers along directions: `Stack.jvp` and `Stack.hvp` against differences of runs and of
+gradients."""
 
 from __future__ import annotations
 
