@@ -10,6 +10,7 @@ from rnnspec.commands.export_layer import OF_A_CELL, OF_ONNX, layer_of, refuse
 from rnnspec.commands.output import say
 from rnnspec.errors import RnnspecError
 from rnnspec.export.c import CSource, c, program
+from rnnspec.export.learn import Learner, learner
 from rnnspec.storage import atomic
 
 
@@ -23,8 +24,13 @@ def run(args: argparse.Namespace) -> int:
 
             return export_onnx.run(args, folder)
         refuse(args, OF_ONNX, f"--to {args.to} makes one step of one row")
+        backward = getattr(args, "with")
+        if backward and (args.to != "c" or Path(args.cell).is_dir()):
+            raise RnnspecError("--with backward is for --to c of a cell: a run and WebAssembly have no backward pass.")
         source, texts = _run(args) if Path(args.cell).is_dir() else (_cell(args), {})
+        more = [_learner(args)] if backward else []
         written = WRITERS[args.to](source, folder, args.selftest)
+        written += [path for made in more for path in made.write(folder, args.selftest)]
     except (ValueError, TypeError) as error:
         raise RnnspecError(str(error)) from error
     for file, text in texts.items() if args.to == "c" else ():
@@ -67,6 +73,11 @@ def _importing(path: Path, whole: bool, selftest: bool) -> Iterator[str]:
 
 WRITERS = {"c": _c, "wasm": _wasm}
 HINTS = {"c": _compiling, "wasm": _importing}
+
+
+def _learner(args: argparse.Namespace) -> Learner:
+    layer = layer_of(args)
+    return learner(layer, name=f"{args.name or layer.spec.name}_learn")
 
 
 def _cell(args: argparse.Namespace) -> CSource:

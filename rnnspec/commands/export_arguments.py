@@ -31,6 +31,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--selftest", action="store_true", help="beside it NAME_selftest, which checks it where it runs"
     )
     parser.add_argument(
+        "--with",
+        dest="with",
+        choices=("backward",),
+        help="of one cell, beside it NAME_learn.c and its header: forward with a tape, and backward",
+    )
+    parser.add_argument(
         "--apart",
         action="store_true",
         help="weights in a file of their own, NAME.weights, which NAME_init is given, not in the source",

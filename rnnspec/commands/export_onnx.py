@@ -11,7 +11,7 @@ from rnnspec.export.onnx import OPSET, OnnxModel, onnx, onnx_model
 
 
 def run(args: argparse.Namespace, folder: Path) -> int:
-    refuse(args, ("selftest", "apart"), "a model is run in ONNX Runtime before it is written, and is one file")
+    refuse(args, ("selftest", "apart", "with"), "a model is run in ONNX Runtime before it is written, and is one file")
     made = _made(args)
     path = made.write(folder / f"{made.name}.onnx")
     say(f"{path}: {path.stat().st_size:,} bytes, opset {OPSET}")

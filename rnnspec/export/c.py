@@ -88,11 +88,11 @@ def c(
     if isinstance(cell, Recurrent):
         if params is not None or sizes is not None:
             raise TypeError("a layer has weights and sizes of its own: give params and sizes with a Spec only.")
-        return program(_named(name, cell.spec.name), Model(_title(cell), tuple(layer_parts(cell))), apart)
+        return program(named(name, cell.spec.name), Model(_title(cell), tuple(layer_parts(cell))), apart)
     if params is None or sizes is None:
         raise TypeError("give params and sizes with a Spec: kernel.init(D=..., H=..., seed=0) makes params.")
     part = cell_part("cell", cell, params, sizes, dtype)
-    return program(_named(name, cell.name), Model(part.about[0].rstrip(":"), (part,)), apart)
+    return program(named(name, cell.name), Model(part.about[0].rstrip(":"), (part,)), apart)
 
 
 def program(name: str, model: Model, apart: bool = False) -> CSource:
@@ -105,7 +105,7 @@ def _title(layer: Recurrent) -> str:
     return f"{layer!r}"
 
 
-def _named(name: str, otherwise: str) -> str:
+def named(name: str, otherwise: str) -> str:
     """The name of the functions. Raises ValueError for what can't be one of C's."""
     name = name or otherwise
     if not NAME.fullmatch(name) or name in KEYWORDS:

@@ -87,25 +87,13 @@ def _text(program: CProgram, case: Case) -> Iterator[str]:
     if case.symbols is not None:
         yield f"static const size_t symbols[] = {{{', '.join(map(str, case.symbols.tolist()))}}};"
     for n, array in case.inputs.items():
-        yield from _array(f"static const {word} {n}_in", [program.real.constant(v) for v in array.ravel().tolist()])
+        yield from constants(f"static const {word} {n}_in", [program.real.constant(v) for v in array.ravel().tolist()])
     for n, array in case.outputs.items():
-        yield from _array(f"static const double {n}_right", [repr(float(v)) for v in array.ravel()])
+        yield from constants(f"static const double {n}_right", [repr(float(v)) for v in array.ravel()])
         yield f"static {word} {n}_found[{array.size}];"
     yield from beginning(name, program.apart)
-    yield from (f"static int compare(const char *name, const {word} *found, const double *right, int n, double most)",)
-    yield from ("{", "    double error = 0, gap;", "    for (int i = 0; i < n; i++) {")
-    yield "        gap = fabs((double)found[i] - right[i]);"
-    yield "        error = gap <= error ? error : gap; /* NaN too */"
-    yield "    }"
-    yield '    printf("%s: largest error %.2g, %.2g allowed\\n", name, error, most);'
-    yield from (
-        "    return !(error <= most);",
-        "}",
-        "",
-        "int main(int count, char **given)",
-        "{",
-        "    int failed = 0;",
-    )
+    yield from comparing(word)
+    yield from ("int main(int count, char **given)", "{", "    int failed = 0;")
     given = [] if case.symbols is None else ["symbols"]
     given += [f"{n}_in" for n in case.inputs] + [f"{n}_found" for n in case.outputs]
     yield from (f'    if (begun(count > 1 ? given[1] : "{name}.weights"))', "        return 2;")
@@ -115,7 +103,18 @@ def _text(program: CProgram, case: Case) -> Iterator[str]:
     yield from ("    return failed;", "}")
 
 
-def _array(head: str, numbers: list[str]) -> Iterator[str]:
+def comparing(word: str) -> Iterator[str]:
+    """The C function `compare`, which prints the largest error of an array."""
+    yield f"static int compare(const char *name, const {word} *found, const double *right, int n, double most)"
+    yield from ("{", "    double error = 0, gap;", "    for (int i = 0; i < n; i++) {")
+    yield "        gap = fabs((double)found[i] - right[i]);"
+    yield "        error = gap <= error ? error : gap; /* NaN too */"
+    yield "    }"
+    yield '    printf("%s: largest error %.2g, %.2g allowed\\n", name, error, most);'
+    yield from ("    return !(error <= most);", "}", "")
+
+
+def constants(head: str, numbers: list[str]) -> Iterator[str]:
     yield f"{head}[] = {{"
     for start in range(0, len(numbers), PER_LINE):
         yield f"    {', '.join(numbers[start : start + PER_LINE])},"

@@ -8,6 +8,7 @@ from numpy import ndarray as Array
 
 from rnnspec.backends.c.numbers import Real
 from rnnspec.backends.c.preamble import preamble
+from rnnspec.backends.c.step import Step
 from rnnspec.backends.c.words import KEYWORDS
 from rnnspec.export import weights
 from rnnspec.export.parts import Model, Part
@@ -50,17 +51,17 @@ class CProgram:
         yield from ("#include <stddef.h>", "", "#ifdef __cplusplus", 'extern "C" {', "#endif", "")
         yield "/* Weights, packed as the steps read them. */"
         for part in self.parts:
-            yield from self._struct(f"{name}_{part.name}_weights", self._weights_of(part))
+            yield from struct(f"{name}_{part.name}_weights", self._weights_of(part))
         word, table = self.real.word, self.model.table
         extra = [] if table is None else [f"{word} table[{table.size}]"]
         members = [f"{name}_{part.name}_weights {part.name}" for part in self.parts]
-        yield from self._struct(f"{name}_weights", members + extra)
+        yield from struct(f"{name}_weights", members + extra)
         yield from ("", "/* States, which may be read and written between steps; the step's number; scratch. */")
         for part in self.parts:
-            yield from self._cell(part)
+            yield from cell_struct(f"{name}_{part.name}", part.made)
         between = [f"{word} {member}[{count}]" for member, count in self._between()]
         cells = [f"{name}_{part.name} {part.name}" for part in self.parts]
-        yield from self._struct(name, [f"const {name}_weights *weights", *cells, *between])
+        yield from struct(name, [f"const {name}_weights *weights", *cells, *between])
         yield from ("", *weights.declared(name))
         own = "" if self.apart else " NULL and 0: those of this program."
         yield f"/* Begins, with the bytes of a file of weights, which stay where they are.{own}"
@@ -78,27 +79,10 @@ class CProgram:
         yield from ("", "#ifdef __cplusplus", "}", "#endif", "", "#endif", "")
 
     def _sizes(self, arrays: Mapping[str, int]) -> list[str]:
-        return [f"{_plain(n)} [{count}]" for n, count in arrays.items()]
-
-    def _struct(self, name: str, members: list[str]) -> Iterator[str]:
-        yield f"typedef struct {name} {{"
-        yield from (f"    {member};" for member in members)
-        yield f"}} {name};"
+        return [f"{plain(n)} [{count}]" for n, count in arrays.items()]
 
     def _weights_of(self, part: Part) -> list[str]:
         return [f"{self.real.word} {identifier}[{array.size}]" for identifier, array in part.numbers.items()]
-
-    def _cell(self, part: Part) -> Iterator[str]:
-        """The struct of a part."""
-        made, word = part.made, self.real.word
-        yield f"typedef struct {self.name}_{part.name} {{"
-        yield "    unsigned long t;"
-        for struct, members in (("state", made.states.values()), ("value", made.scratch.items())):
-            if members:
-                yield "    struct {"
-                yield from (f"        {word} {identifier}[{count}];" for identifier, count in members)
-                yield f"    }} {struct};"
-        yield f"}} {self.name}_{part.name};"
 
     def _between(self) -> Iterator[tuple[str, int]]:
         """What lies between two parts, and where outputs go that nobody reads."""
@@ -110,8 +94,8 @@ class CProgram:
         word = self.real.word
         if self.model.table is not None:
             yield f"const size_t *{symbol}" if many else f"size_t {symbol}"
-        yield from (f"const {word} *{_plain(n)}" for n in self.inputs)
-        yield from (f"{word} *{_plain(n)}_out" for n in self.outputs)
+        yield from (f"const {word} *{plain(n)}" for n in self.inputs)
+        yield from (f"{word} *{plain(n)}_out" for n in self.outputs)
 
     # --- the source
 
@@ -133,18 +117,11 @@ class CProgram:
         for part in self.parts:
             yield f"    {{  /* {part.name} */"
             for identifier, array in part.numbers.items():
-                yield from self._array(f"{part.name}.{identifier}", array)
+                yield from array_lines(self.real, f"{part.name}.{identifier}", array)
             yield "    },"
         if self.model.table is not None:
-            yield from self._array("table", self.model.table)
+            yield from array_lines(self.real, "table", self.model.table)
         yield "};"
-
-    def _array(self, name: str, array: Array) -> Iterator[str]:
-        numbers = [self.real.constant(v) for v in array.ravel().tolist()]
-        yield f"    {{  /* {name} */"
-        for start in range(0, len(numbers), PER_LINE):
-            yield f"        {', '.join(numbers[start : start + PER_LINE])},"
-        yield "    },"
 
     def _step_of(self, part: Part) -> Iterator[str]:
         made, own = part.made, f"{self.name}_{part.name}"
@@ -181,9 +158,9 @@ class CProgram:
         first, table = self.parts[0], self.model.table
         main = "" if table is None else f"s->weights->table + symbol * {table.shape[1]}"
         for part in self.parts:
-            given = [main if n == part.main and main else _plain(n) for n in part.made.inputs]
+            given = [main if n == part.main and main else plain(n) for n in part.made.inputs]
             last = part is self.parts[-1]
-            made = [f"{_plain(o)}_out" if last else f"s->{part.name}_{o}" for o in part.made.outputs]
+            made = [f"{plain(o)}_out" if last else f"s->{part.name}_{o}" for o in part.made.outputs]
             own = f"&s->{part.name}", f"&s->weights->{part.name}"
             yield f"    {part.name}_step({', '.join([*own, *given, *made])});"
             if part.added and part is not first:
@@ -197,12 +174,40 @@ class CProgram:
         arguments = ", ".join(self._arguments("symbols", many=True))
         yield f"void {self.name}_block({self.name} *s, size_t steps, {arguments})"
         given = [] if self.model.table is None else ["symbols[n]"]
-        given += [f"{_plain(i)} + n * {count}" for i, count in self.inputs.items()]
-        given += [f"{_plain(o)}_out + n * {count}" for o, count in self.outputs.items()]
+        given += [f"{plain(i)} + n * {count}" for i, count in self.inputs.items()]
+        given += [f"{plain(o)}_out + n * {count}" for o, count in self.outputs.items()]
         yield from ("{", "    for (size_t n = 0; n < steps; n++)")
         yield from (f"        {self.name}_step({', '.join(['s', *given])});", "}")
 
 
-def _plain(name: str) -> str:
+def struct(name: str, members: list[str]) -> Iterator[str]:
+    yield f"typedef struct {name} {{"
+    yield from (f"    {member};" for member in members)
+    yield f"}} {name};"
+
+
+def cell_struct(name: str, made: Step) -> Iterator[str]:
+    """The struct of what a step keeps and works in."""
+    word = made.real.word
+    yield f"typedef struct {name} {{"
+    yield "    unsigned long t;"
+    for kind, members in (("state", made.states.values()), ("value", made.scratch.items())):
+        if members:
+            yield "    struct {"
+            yield from (f"        {word} {identifier}[{count}];" for identifier, count in members)
+            yield f"    }} {kind};"
+    yield f"}} {name};"
+
+
+def array_lines(real: Real, name: str, array: Array) -> Iterator[str]:
+    """The numbers of a member, of a struct's constants."""
+    numbers = [real.constant(v) for v in array.ravel().tolist()]
+    yield f"    {{  /* {name} */"
+    for start in range(0, len(numbers), PER_LINE):
+        yield f"        {', '.join(numbers[start : start + PER_LINE])},"
+    yield "    },"
+
+
+def plain(name: str) -> str:
     """The name of an argument: that of the cell's input or output, if C can have it."""
     return f"{name}_" if name in KEYWORDS or name in ("s", "n", "i", "steps", "symbol", "symbols") else name

@@ -31,8 +31,12 @@ def rowwise(text: CText, name: str) -> None:
         case Part(arg, first, _):
             _each(text, name, text.count(name), "i", f"{text.array(arg)}[{text.number(first)} + i]")
         case Outer(left, right):
-            width = text.count(right)
-            _table(text, name, f"{text.element(left, 'i')} * {text.element(right, 'j')}", text.count(left), width)
+            width, side = text.count(right), text.program.left.get(name)
+            factors = text.element(left, "i"), text.element(right, "j")
+            product = f"{factors[0]} * {factors[1]}"
+            if side:  # what a branch not taken multiplies leaves no trace
+                product = f"{factors[side == 'right']} == 0 ? {text.real.constant(0.0)} : {product}"
+            _table(text, name, product, text.count(left), width)
         case Transpose(arg):
             height, width = (text.number(s) for s in graph.shapes[name])
             _table(text, name, f"{text.array(arg)}[j * {height} + i]", height, width)
@@ -91,7 +95,10 @@ def _product(text: CText, name: str, matrix: str, right: str, transposed: bool) 
         text.line("}")
         if inner:
             with text.block(text.loop(inner, "k")), text.block(text.loop(width, "j")):
-                text.line(f"{text.array(name)}[i * {width} + j] += {factor} * {text.array(right)}[k * {width} + j];")
+                other = f"{text.array(right)}[k * {width} + j]"
+                if side := text.program.left.get(name):
+                    text.line(f"if ({factor if side == 'left' else other} != 0)")
+                text.line(f"{'    ' * bool(side)}{text.array(name)}[i * {width} + j] += {factor} * {other};")
             text.line("    }")
             text.line("}")
     text.line("}")

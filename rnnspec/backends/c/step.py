@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from rnnspec.backends.c.learn import Shapes, after, before, outers, saved_values, sums
 from rnnspec.backends.c.numbers import REALS, Real
 from rnnspec.backends.c.rowwise import rowwise
 from rnnspec.backends.c.text import CText, PackedPanel
@@ -39,16 +40,22 @@ class Step:
     functions: frozenset[str]
 
 
-def step(program: Program, dtype: str, sizes: Mapping[str, int], noise: Collection[str] = ()) -> Step:
+def step(
+    program: Program,
+    dtype: str,
+    sizes: Mapping[str, int],
+    noise: Collection[str] = (),
+    tape: Mapping[str, str] | None = None,
+    shapes: Shapes | None = None,
+) -> Step:
     """The step of a cell for one row. sizes: the number of every size of the cell; noise: the
-    inputs that are noise, which are read from the weights.
+    inputs that are noise, which are read from the weights; tape: buffer -> identifier, of what the
+    forward program writes and the adjoint reads; shapes: of an adjoint's parameters.
 
-    Raises UnsupportedError for names that C can't have, and for programs that run backwards.
+    Raises UnsupportedError for names that C can't have.
     """
-    if program.reverse:
-        raise UnsupportedError(f"{program.name}: only the forward step is written in C")
-    needed = needed_of(program.graph)
-    text = CText(program, REALS[dtype], sizes, lasting(program) & needed, needed, frozenset(noise))
+    needed = needed_of(program.graph, saved_values(program))
+    text = CText(program, REALS[dtype], sizes, lasting(program) & needed, needed, frozenset(noise), tape or {})
     for name in text.graph.nodes:
         if not text.value(name).isascii():
             raise UnsupportedError(f"{program.name}: {name!r} has letters that C knows only since 2011. Rename it.")
@@ -59,28 +66,28 @@ def step(program: Program, dtype: str, sizes: Mapping[str, int], noise: Collecti
         if isinstance(node, Read) and node.kind == "input" and node.source not in text.noise
     }
     outputs = {
-        name: (text.name(f"output {name}", f"{name}_out"), text.count(value)) for name, value in program.outputs.items()
+        name: (text.name(f"output {name}", f"d_{name}" if program.reverse else f"{name}_out"), text.count(value))
+        for name, value in program.outputs.items()
     }
-    for stage in program.stages():
-        _stage(text, stage)
-    _ending(text, outputs)
+    _body(text, outputs, shapes or {})
     # a product writes whole vectors
     scratch = {
         text.value(n): -(-text.count(n) // text.real.lanes) * text.real.lanes
         for n in text.graph.nodes
         if n in text.lasting
     }
-    return Step(
-        text.real,
-        tuple(text.lines),
-        tuple(text.panels),
-        text.vectors,
-        states,
-        inputs,
-        outputs,
-        scratch,
-        frozenset(text.functions),
-    )
+    panels, functions = tuple(text.panels), frozenset(text.functions)
+    return Step(text.real, tuple(text.lines), panels, text.vectors, states, inputs, outputs, scratch, functions)
+
+
+def _body(text: CText, outputs: Mapping[str, tuple[str, int]], shapes: Shapes) -> None:
+    before(text)
+    for stage in text.program.stages():
+        _stage(text, stage)
+        sums(text, stage, shapes)
+    outers(text, shapes)
+    after(text)
+    _ending(text, outputs)
 
 
 def lasting(program: Program) -> frozenset[str]:
@@ -92,7 +99,9 @@ def lasting(program: Program) -> frozenset[str]:
         found |= {o for panel in stage.panels for o in panel.operands}
         found |= {o for name in stage.rowwise for o in operands(graph.nodes[name])} | {*stage.reads(graph)}
         found |= {value for value, _ in stage.stores}
-    found |= {*graph.states.values(), *program.outputs.values()}
+    found |= {*graph.states.values(), *program.outputs.values(), *saved_values(program)}
+    found |= {v for o in program.outers for v in (o.left, o.right)}
+    found |= {value for stage in program.stages() for _, value in stage.sums}
     return frozenset(n for n in found if not isinstance(graph.nodes[n], Read))
 
 
@@ -142,6 +151,9 @@ def _block(text: CText, panel: Panel, packed: PackedPanel) -> None:
     for operand, inner in zip(panel.operands, packed.inner, strict=True):
         with text.block(f"for (int k = 0; k < {inner}; k++, panel += {count}) {{"):
             text.line(f"const real factor = {text.element(operand, 'k')};")
+            if text.program.is_kept(panel):  # what a branch not taken multiplies leaves no trace
+                text.line("if (factor == 0)")
+                text.line("    continue;")
             for n, value in enumerate(values):
                 text.line(f"ADD_PRODUCT({text.value(value)}, panel[{n}], factor);")
         text.line("}")
@@ -180,4 +192,5 @@ def _ending(text: CText, outputs: Mapping[str, tuple[str, int]]) -> None:
         if text.count(value):
             source = text.name(f"moved {state}") if state in moved else text.array(value)
             text.line(f"memcpy(s->state.{text.member('state', state)}, {source}, {text.count(value)} * sizeof(real));")
-    text.line("s->t++;")
+    if not text.program.reverse:
+        text.line("s->t++;")

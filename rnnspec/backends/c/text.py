@@ -47,7 +47,7 @@ class PackedPanel:
 @dataclass
 class CText(Text):
     """The body of the function. sizes: the number of every size; lasting: the values that are
-    arrays."""
+    arrays; tape: buffer -> the identifier of its numbers in the tape of a step."""
 
     words = frozenset({*KEYWORDS, *MACROS, *OURS, *NAMES.values()})
 
@@ -56,6 +56,7 @@ class CText(Text):
     lasting: frozenset[str]
     needed: frozenset[str]
     noise: frozenset[str]
+    tape: Mapping[str, str] = field(default_factory=dict)
     members: dict[str, dict[str, str]] = field(default_factory=dict, init=False)  # struct -> wanted -> identifier
     panels: list[PackedPanel] = field(default_factory=list, init=False)
     vectors: dict[str, tuple[str, int]] = field(default_factory=dict, init=False)
@@ -79,6 +80,9 @@ class CText(Text):
             return f"w->{self.vectors[node.source][0]}"
         if node.kind == "state":
             return f"s->state.{self.member('state', node.source)}"
+        if node.kind in ("tape", "history"):
+            place = self.program.places[name]
+            return f"{'t[1].' if place.shift else 't->'}{self.tape[place.buffer]}"
         assert node.kind == "input", node
         return self.name(f"input {node.source}", node.source)
 
@@ -93,7 +97,7 @@ class CText(Text):
         """The text of one number of a value."""
         node = self.graph.nodes[name]
         if isinstance(node, Read) and node.kind == "step":
-            return "(real)s->t"
+            return "(real)t->step" if self.program.reverse else "(real)s->t"
         if isinstance(node, Read) and node.kind == "size":
             return self.real.constant(self.number(node.source))
         return f"{self.array(name)}[{'0' if self.count(name) == 1 else index}]"

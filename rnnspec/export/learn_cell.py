@@ -1,0 +1,84 @@
+"""What a cell that learns in C is made of: its parameters, and the steps forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy import ndarray as Array
+
+from rnnspec.backends.brief import brief_repr
+from rnnspec.backends.c.step import Step, step
+from rnnspec.backends.c.words import KEYWORDS
+from rnnspec.errors import UnsupportedError
+from rnnspec.export.text import plain
+from rnnspec.language.sizes import evaluate_size, full_shape
+from rnnspec.language.spec import Spec
+from rnnspec.language.syntax.tree import fresh
+from rnnspec.lowering.pipeline import graphs
+from rnnspec.lowering.program import Program
+from rnnspec.lowering.schedule import schedule
+from rnnspec.lowering.tape import cut
+
+
+@dataclass(frozen=True, repr=False)
+class LearningCell:
+    """A cell that learns. params: name -> numbers, [...]; tape: buffer -> identifier and numbers,
+    of one step; forward, backward: the steps."""
+
+    name: str
+    spec: Spec
+    params: Mapping[str, Array]
+    sizes: Mapping[str, int]
+    dtype: str
+    tape: Mapping[str, tuple[str, int]]
+    programs: tuple[Program, Program]
+    forward: Step
+    backward: Step
+
+    __repr__ = brief_repr
+
+    @property
+    def members(self) -> dict[str, str]:
+        """parameter -> the identifier of its numbers, and of their gradient."""
+        found: dict[str, str] = {}
+        for name in self.params:
+            found[name] = fresh(plain(name), {*found.values(), *KEYWORDS})
+        return found
+
+
+def learning_cell(
+    spec: Spec, params: Mapping[str, Array], sizes: Mapping[str, int], dtype: str, name: str
+) -> LearningCell:
+    """See `rnnspec.export.learner`."""
+    if spec.noise:
+        raise UnsupportedError(
+            f"{spec.name} has noise ({', '.join(spec.noise)}), which a cell that learns would have to draw, and C draws"
+            " none: set it to 0 by a choice or constant of the cell if it has one, or learn with rnnspec."
+        )
+    for size, value in sizes.items():
+        if value < 1:
+            raise ValueError(f"size {size} is {value}: C has no arrays without elements. Give at least 1.")
+    graph, adjoint = graphs(spec)
+    saved, reading = cut(graph, adjoint)
+    forward = schedule(graph, saved=saved)
+    backward = schedule(reading, tape=forward)
+    shapes = {p: full_shape(spec.shapes[p], sizes) for p in spec.parameters}
+    kept = {n: np.asarray(params[n], dtype) for n in spec.parameters}
+    tape = _tape(forward, sizes)
+    members = {b: identifier for b, (identifier, _) in tape.items()}
+    ahead = step(forward, dtype, sizes, (), members)
+    back = step(backward, dtype, sizes, (), members, shapes)
+    return LearningCell(name, spec, kept, dict(sizes), dtype, tape, (forward, backward), ahead, back)
+
+
+def _tape(forward: Program, sizes: Mapping[str, int]) -> dict[str, tuple[str, int]]:
+    """buffer -> the identifier of its numbers in the tape of a step, and how many there are."""
+    found: dict[str, tuple[str, int]] = {}
+    for buffer in forward.buffers.values():
+        if buffer.saved:
+            taken = {identifier for identifier, _ in found.values()} | KEYWORDS | {"step"}
+            spelled = "".join(c if c.isalnum() or c == "_" else "_" for c in buffer.name)
+            found[buffer.name] = fresh(spelled, taken), evaluate_size(buffer.size, sizes)
+    return found
