@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from numpy import ndarray as Array
 
 from rnnspec.errors import ShapeError, UnsupportedError
-from rnnspec.language.spec import Shape
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class Groups:
         return {n: a[group] if n in self.names else a for n, a in params.items()}
 
 
-def groups_of(params: Mapping[str, Array], shapes: Mapping[str, Shape]) -> Groups | None:
+def groups_of(params: Mapping[str, Array], shapes: Mapping[str, tuple[object, ...]]) -> Groups | None:
     """The groups of parameters, None where no parameter has an axis before its own. Raises
     ShapeError where they differ in its length, or it is 0."""
     counts = {n: a.shape[0] for n, a in params.items() if a.ndim == len(shapes[n]) + 1}

@@ -19,9 +19,10 @@ from rnnspec.layers.description import Layers
 from rnnspec.layers.runs import StackWeights
 
 
-def check_weights(layers: Layers, params: Mapping[str, Any], what: str) -> dict[str, Array]:
-    """The weights of layers as arrays. Raises ShapeError naming every missing, unexpected and
-    misshapen one, DtypeError for another dtype."""
+def check_weights(layers: Layers, params: Mapping[str, Any], what: str, *, several: bool = False) -> dict[str, Array]:
+    """The weights of layers as arrays. several: whether they may have an axis before their own.
+    Raises ShapeError naming every missing, unexpected and misshapen one, DtypeError for another
+    dtype."""
     if not isinstance(params, Mapping):
         raise DtypeError(f"{what} must be a dict of arrays by name; got {type(params).__name__}.")
     shapes = layers.shapes
@@ -30,7 +31,11 @@ def check_weights(layers: Layers, params: Mapping[str, Any], what: str) -> dict[
     wrong = [f"missing {n!r}" for n in shapes if n not in params]
     wrong += [f"unexpected {n!r}{did_you_mean(n, shapes)}" for n in params if n not in shapes]
     arrays = {n: own_view(f"weight {n!r}", params[n], layers.dtype) for n in shapes if n in params}
-    wrong += [f"{n!r} has shape {a.shape}, expected {shapes[n]}" for n, a in arrays.items() if a.shape != shapes[n]]
+    wrong += [
+        f"{n!r} has shape {a.shape}, expected {shapes[n]}"
+        for n, a in arrays.items()
+        if a.shape != shapes[n] and not (several and a.shape[1:] == shapes[n])
+    ]
     if wrong:
         raise ShapeError(f"{what}: {'; '.join(wrong)}.")
     return arrays

@@ -27,10 +27,19 @@ BackCell = Callable[[Layers, StackRun, int, int, Named, Named], Gradients]
 
 def run_backward(layers: Layers, run: StackRun, depth: int, d: int, outputs: Named, final: Named) -> Gradients:
     """Goes back through a layer's cell by its tape."""
+    return layers.layers[depth].kernel.backward(_tape_of(run, depth, d), outputs, final=final)
+
+
+def run_backward_rows(layers: Layers, run: StackRun, depth: int, d: int, outputs: Named, final: Named) -> Gradients:
+    """Goes back through a layer's cell by its tape; the gradients of parameters are of each row."""
+    return layers.layers[depth].kernel.backward(_tape_of(run, depth, d), outputs, final=final, per_row=True)
+
+
+def _tape_of(run: StackRun, depth: int, d: int) -> Run:
     cell_run = run.layers[depth].runs[d]
     if not isinstance(cell_run, Run):
         raise TypeError("what `record` returns is for `resume`; give backward the run that this returns.")
-    return layers.layers[depth].kernel.backward(cell_run, outputs, final=final)
+    return cell_run
 
 
 def backward(
@@ -46,7 +55,8 @@ def backward(
     layers: those that ran; run: of `forward`, with its tapes; outputs: gradients of outputs by
     name, [T, B, ...]; final: of the states after the last step, one for each of `Layers.states`;
     steps: of recorded values by name. What is left out counts as zero. back: goes back through one
-    cell. Raises TypeError for a run that keeps its tapes as bytes.
+    cell; with run_backward_rows gradients of weights are of each row, [B, ...]. Raises TypeError
+    for a run that keeps its tapes as bytes.
     """
     with Pins([*outputs.values(), *(a for a in final if a is not None), *steps.values()]):
         return _backward(layers, run, outputs, final, steps, back)
@@ -68,9 +78,9 @@ def _backward(
             for name, array in gradients.inputs.items():
                 _add(total, name, array)
             end = layers.weight_suffix(depth, d)
-            for name, array in layer.weights(gradients.params, gradients=True).items():
+            for name, array in _weights(layer, gradients.params).items():
                 _add(params, f"{name}{end}", array)
-            _file_states(layers, run, depth, d, gradients.states, params, states)
+            _file_states(layers, run, depth, d, gradients.states, params, states, back is run_backward_rows)
         below = total.pop(layer.main, None)
         for name, array in total.items():
             _add(inputs, name, array)
@@ -105,6 +115,17 @@ def _one_direction(
     after = _final(layer, states_of(layers, final, depth, d), pieces)
     gradients = back(layers, run, depth, d, turned(outputs, turn), after)
     return Gradients(gradients.params, turned(gradients.inputs, turn), gradients.states) if turn else gradients
+
+
+def _weights(layer: Layer, found: Named) -> Named:
+    """The gradients of a layer's weights from those of its cell's parameters; of each row, or of
+    each of several weights, [N, ...] of [N, ...]."""
+    several = {a.shape[0] for n, a in found.items() if a.ndim > len(layer.spec.parameters[n])}
+    if not several:
+        return layer.weights(found, gradients=True)
+    each = [layer.weights({n: a[i] for n, a in found.items()}, gradients=True) for i in range(max(several))]
+    names = layer.weights({n: np.zeros(a.shape[1:], a.dtype) for n, a in found.items()}, gradients=True)
+    return {n: np.stack([w[n] for w in each]) if each else np.zeros((0, *a.shape), a.dtype) for n, a in names.items()}
 
 
 def _add(sums: Named, name: str, array: Array) -> None:
@@ -155,6 +176,7 @@ def _file_states(
     gradients: Mapping[str, Array],
     params: Named,
     states: tuple[Array, ...],
+    per_row: bool,
 ) -> None:
     """Files the gradients of the states before the first steps: with what each row began with, and
     with the learned initial state."""
@@ -163,13 +185,18 @@ def _file_states(
         index, at = places[name]
         if pieces is None:
             states[index][at] = array
-            learned = array[:0] if run.states[index] else array
+            rows = np.arange(0 if run.states[index] else run.rows)
+            learned = array[rows]
         else:
             fresh = pieces.fresh.copy()
             restarted = fresh[pieces.first].reshape(-1, *(1,) * (array.ndim - 1))
             states[index][at] = np.where(restarted, 0, array[pieces.first])
             if not run.states[index]:
                 fresh[pieces.first] = True
-            learned = array[fresh]
-        if layers.learn_initial:
-            params[f"initial_{name}{layers.suffix(depth, d)}"] = row_sum(learned)
+            rows, learned = pieces.row[fresh], array[fresh]
+        place = f"initial_{name}{layers.suffix(depth, d)}"
+        if layers.learn_initial and per_row:
+            params[place] = np.zeros((run.rows, *array.shape[1:]), array.dtype)
+            np.add.at(params[place], rows, learned)
+        elif layers.learn_initial:
+            params[place] = row_sum(learned)

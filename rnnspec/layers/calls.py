@@ -16,6 +16,7 @@ from numpy import ndarray as Array
 from rnnspec.engine import noise
 from rnnspec.engine.arrays import numbered, with_defaults
 from rnnspec.engine.call import Call
+from rnnspec.engine.groups import check_rows_of, groups_of
 from rnnspec.engine.spans import Pieces
 from rnnspec.engine.weights import Weights
 from rnnspec.layers.description import Layers
@@ -89,7 +90,16 @@ def _placed(
         lengths, inputs = call.lengths, turned(inputs, turns(layers, call.pieces, d))
     else:
         lengths, inputs = pieces.length, {name: numbered(array) for name, array in inputs.items()}
-    return Call(params, inputs, states, lengths, layer.sizes, call.steps, call.rows, pieces, counts)
+    whole = Call(params, inputs, states, lengths, layer.sizes, call.steps, call.rows, pieces, counts)
+    return _by_row(whole, layer) if call.weights.groups else whole
+
+
+def _by_row(call: Call, layer: Layer) -> Call:
+    """A call whose rows have weights of their own."""
+    assert not isinstance(call.params, Weights), "Stack.pack takes the same weights for all rows"
+    groups = groups_of(call.params, layer.spec.parameters)
+    check_rows_of(groups, call.rows)
+    return call._replace(groups=groups)
 
 
 def counts_after(layers: Layers, call: StackCall) -> tuple[Array, ...]:

@@ -33,13 +33,15 @@ class StackWeights:
     each cell, `initial` its learned initial states.
 
     Those that `Stack.pack` makes are packed for the kernels, and go where params go. layers: the
-    Layers that they were made for. checked: whether `checked_weights` made them; others are checked
-    in every call. idle: what single steps with packed weights work in.
+    Layers that they were made for. groups: of weights by row, 0 where all rows have the same.
+    checked: whether `checked_weights` made them; others are checked in every call. idle: what
+    single steps with packed weights work in.
     """
 
     cells: tuple[Mapping[str, Array] | Weights, ...]
     initial: tuple[Mapping[str, Array], ...]
     layers: object = field(repr=False, compare=False)
+    groups: int = 0
     checked: bool = field(init=False, default=False, repr=False, compare=False)
     idle: Idle = field(init=False, default_factory=Idle, repr=False, compare=False)
 
@@ -47,12 +49,15 @@ class StackWeights:
 
 
 def checked_weights(
-    cells: tuple[Mapping[str, Array] | Weights, ...], initial: tuple[Mapping[str, Array], ...], layers: object
+    cells: tuple[Mapping[str, Array] | Weights, ...],
+    initial: tuple[Mapping[str, Array], ...],
+    layers: object,
+    groups: int = 0,
 ) -> StackWeights:
     """The StackWeights of arrays that are known to fit the layers, in dicts that stay as they
     are."""
     held = tuple(c if isinstance(c, Weights) else Frozen(c) for c in cells)
-    weights = StackWeights(held, tuple(Frozen(arrays) for arrays in initial), layers)
+    weights = StackWeights(held, tuple(Frozen(arrays) for arrays in initial), layers, groups)
     object.__setattr__(weights, "checked", True)
     return weights
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.backends.pins import Pins
+from rnnspec.engine.groups import groups_of
 from rnnspec.engine.noise import Seed, seeds
 from rnnspec.engine.recent import Recent
 from rnnspec.engine.weights import Weights
@@ -31,7 +32,7 @@ from rnnspec.layers.arguments import (
     check_weights,
 )
 from rnnspec.layers.attributes import Attributes
-from rnnspec.layers.backward import backward
+from rnnspec.layers.backward import backward, run_backward, run_backward_rows
 from rnnspec.layers.description import Cell, check_dropout_of, describe_layers
 from rnnspec.layers.forward import forward, run_forward, run_infer, run_record
 from rnnspec.layers.layer import Full, Layer
@@ -39,6 +40,7 @@ from rnnspec.layers.runs import Direction, StackCall, StackGradients, StackRun, 
 from rnnspec.layers.steps import one_step
 from rnnspec.layers.stream import StackStream
 from rnnspec.layers.tapes import from_bytes, to_bytes
+from rnnspec.layers.views import refuse_several, views, views_by_row
 from rnnspec.storage.locks import numpy_part
 
 
@@ -181,37 +183,27 @@ class Stack(Attributes):
             if params.layers is not layers or not params.checked:
                 check_packed(layers, params)
             return params
-        arrays = check_weights(layers, params, "params")
+        arrays = check_weights(layers, params, "params", several=True)
+        groups = groups_of(arrays, layers.shapes)
+        if groups is not None:
+            return views_by_row(self.description, arrays, groups)
         with Pins(arrays.values()):
             packed = self.known(arrays)
-        return self._views(arrays) if packed is None else packed
+        return views(self.description, arrays) if packed is None else packed
 
     def known(self, arrays: Mapping[str, Array]) -> StackWeights | None:
         """Packed weights that equal these arrays, of the right names, order, shapes and dtype,
         where the last calls had such; else None."""
         if not all(layer.kernel.repeats for layer in self.description.layers):
             return None
-        return self._recent.find(arrays, lambda kept: self._packed(self._views(kept)))
-
-    def _views(self, arrays: Mapping[str, Array]) -> StackWeights:
-        layers = self.description
-        cells: list[Mapping[str, Array]] = []
-        initial: list[Mapping[str, Array]] = []
-        for depth, d in layers.places:
-            layer, end = layers.layers[depth], layers.suffix(depth, d)
-            if layers.share_directions and d:
-                cells.append(cells[-1])
-            else:
-                cells.append(layer.parameters({n: arrays[f"{n}{end}"] for n in layer.shapes}))
-            initial.append({n: arrays[f"initial_{n}{end}"] for n in layer.states} if layers.learn_initial else {})
-        return checked_weights(tuple(cells), tuple(initial), layers)
+        return self._recent.find(arrays, lambda kept: self._packed(views(self.description, kept)))
 
     def pack(self, params: Mapping[str, Any]) -> StackWeights:
         """Copies of the weights, packed for the kernels once: go in place of params to calls that
         use the same ones again."""
         if isinstance(params, StackWeights):
             return self._packed(self.weights(params))
-        return self._packed(self._views(check_weights(self.description, params, "params")))
+        return self._packed(views(self.description, check_weights(self.description, params, "params")))
 
     def _packed(self, views: StackWeights) -> StackWeights:
         layers = self.description
@@ -251,7 +243,8 @@ class Stack(Attributes):
 
     def run_infer(self, call: StackCall) -> StackRun:
         """Runs a sequence without tapes: the StackRun that comes back is not for `backward`."""
-        return one_step(self.description, call) or forward(self.description, call, run_infer)
+        alike = call.weights.groups == 0
+        return (one_step(self.description, call) if alike else None) or forward(self.description, call, run_infer)
 
     def run_record(self, call: StackCall) -> tuple[StackRun, list[Array]]:
         """Runs a sequence for a caller that keeps what backward needs: rows of bytes, uint8 [n],
@@ -282,7 +275,8 @@ class Stack(Attributes):
     ) -> StackRun:
         """Runs a sequence and keeps the tapes.
 
-        params: name -> array, or what `pack` made of them. x: [T, B, ...], or name -> array where
+        params: name -> array, or what `pack` made of them; with an axis of G before their own they
+        are weights by row, as of a Kernel. x: [T, B, ...], or name -> array where
         the cells read more than one. state: the arrays of `carried`, each with the rows as axis 1
         ([L * D, B, ...]), None where zero (or the learned one). lengths: [B] integers, the steps of
         each row. resets: [T, B] booleans, whether a row restarts at the initial state before that
@@ -312,17 +306,25 @@ class Stack(Attributes):
         return StackStream(self.description, self.pack, lambda: params, state, rows)
 
     def backward(
-        self, run: StackRun, dy: Any = None, dstate: Any = None, dsteps: Mapping[str, Any] | None = None
+        self,
+        run: StackRun,
+        dy: Any = None,
+        dstate: Any = None,
+        dsteps: Mapping[str, Any] | None = None,
+        *,
+        per_row: bool = False,
     ) -> StackGradients:
         """Gradients from those of the outputs, of the final state and of recorded steps; what is
         left out counts as zero.
 
-        dy: [T, B, ...], or name -> array where there is more than one output. The tapes are read,
-        not consumed.
+        dy: [T, B, ...], or name -> array where there is more than one output. per_row: have those
+        of weights for every row of the batch, [B, ...]. Where rows have weights of their own those
+        of all weights are [G, ...]. The tapes are read, not consumed.
         """
         if not isinstance(run, StackRun) or not run.layers:
             raise TypeError("backward needs the run that forward(...) returned; infer keeps no tape.")
-        return backward(self.description, run, *self._flowing(dy, dstate, dsteps, run.steps_taken, run.rows))
+        flowing = self._flowing(dy, dstate, dsteps, run.steps_taken, run.rows)
+        return backward(self.description, run, *flowing, run_backward_rows if per_row else run_backward)
 
     def jvp(
         self,
@@ -377,11 +379,12 @@ class Stack(Attributes):
     def _along(self, call: StackCall, params: Mapping[str, Any] | None, x: Any, state: Any) -> StackCall:
         """The directions of a call's arrays, in their places."""
         layers, lead = self.description, (call.steps, call.rows)
+        refuse_several(call.weights, "a derivative along a direction")
         nothing: tuple[Mapping[str, Array], ...] = ({},) * len(layers.places)
         weights = checked_weights(nothing, nothing, layers)
         if params is not None:
             zeros = {n: np.zeros(shape, layers.dtype) for n, shape in layers.shapes.items()}
-            weights = self._views(check_weights(layers, {**zeros, **params}, "directions of params"))
+            weights = views(self.description, check_weights(layers, {**zeros, **params}, "directions of params"))
         inputs = check_steps(layers, "direction of input", x, layers.inputs, lead)
         given = check_states(layers, state, call.rows, "direction of state")
         if missing := [n for n, s, g in zip(layers.states, call.state, given) if s is None and g is not None]:
