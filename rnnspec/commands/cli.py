@@ -17,10 +17,17 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from rnnspec.commands import check_arguments, completion, export_arguments, probe_arguments, train_arguments
+from rnnspec.commands import (
+    check_arguments,
+    completion,
+    convert_arguments,
+    export_arguments,
+    probe_arguments,
+    train_arguments,
+)
 from rnnspec.commands.arguments import choice, natural, positive
 from rnnspec.commands.output import hints_alone, say
-from rnnspec.commands.parser import Parser
+from rnnspec.commands.parser import Parser, Version
 from rnnspec.errors import RnnspecError
 from rnnspec.show.drawing import VIEWS
 from rnnspec.show.stages import STAGES
@@ -88,16 +95,6 @@ def run(args: argparse.Namespace) -> int:
     if args.command in ONE_BLAS_THREAD:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     return int(import_module(f"rnnspec.commands.{args.command}").run(args))
-
-
-class Version(argparse.Action):
-    """Looks the version up only when it is asked for."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from rnnspec.storage.version import version_of
-
-        say(f"rnnspec {version_of('rnnspec') or '(not installed)'}")
-        parser.exit()
 
 
 def _command(commands: Any, name: str, about: str, *examples: str) -> argparse.ArgumentParser:
@@ -365,6 +362,16 @@ def _add_export(commands: Any, name: str) -> None:
     )
 
 
+def _add_convert(commands: Any, name: str) -> None:
+    about = "carry weights over from the file of another library, or into one"
+    examples = (
+        "weights.keras --cell gru out.npz",
+        "model.pt - --cell lstm",
+        "out.npz --cell gru params.msgpack --json",
+    )
+    convert_arguments.add(_command(commands, name, about, *examples))
+
+
 COMMANDS: Mapping[str, Callable[[Any, str], None]] = {
     "list": _add_list,
     "show": _add_show,
@@ -376,6 +383,7 @@ COMMANDS: Mapping[str, Callable[[Any, str], None]] = {
     "pack": _add_pack,
     "verify": _add_verify,
     "export": _add_export,
+    "convert": _add_convert,
     "help": _add_help,
     "cite": _add_cite,
     "completion": _add_completion,

@@ -11,6 +11,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+from rnnspec.commands.output import say
 from rnnspec.errors import visible
 from rnnspec.language.syntax.faults import did_you_mean, listed, nearest
 
@@ -73,3 +74,13 @@ def _command_meant(word: str, commands: Sequence[str]) -> str:
     if word in ("language", "functions"):
         return f" Did you mean 'rnnspec help {word}'?"
     return f"{did_you_mean(word, commands)} The commands are: {listed(commands, 99)}."
+
+
+class Version(argparse.Action):
+    """Looks the version up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from rnnspec.storage.version import version_of
+
+        say(f"rnnspec {version_of('rnnspec') or '(not installed)'}")
+        parser.exit()

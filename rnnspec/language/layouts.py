@@ -83,6 +83,11 @@ def unpack(spec: Spec, layout: str, blocks: Mapping[str, ArrayLike]) -> dict[str
     return {name: found[name] for name in spec.weights}
 
 
+def blocks_of(spec: Spec, layout: str) -> list[str]:
+    """The names of the library's arrays, in the layout's order."""
+    return list(dict.fromkeys(_library_name(block)[0] for block in _blocks(spec, layout)))
+
+
 def _blocks(spec: Spec, layout: str) -> Mapping[str, tuple[str, ...]]:
     if layout not in spec.layouts:
         near = did_you_mean(layout, spec.layouts)

@@ -57,13 +57,26 @@ def arrays(path: str | os.PathLike[str], most: int = MOST_BYTES) -> dict[str, Ar
             return found
 
 
+def member(path: str | os.PathLike[str], name: str, most: int = MOST_BYTES) -> bytes:
+    """The content of one member of a zip archive, of a size that may be in a file of its size."""
+    with opened(path, most) as file, told(path):
+        size = os.fstat(file.fileno()).st_size
+        _check_directory(path, file, size)
+        with zipfile.ZipFile(file) as archive:
+            members = [m for m in archive.infolist() if m.filename == name]
+            if len(members) != 1:
+                raise Refused(path, f"it has no member {name!a}, or several")
+            _check_members(path, members, min(most, max(UNPACKED, RATIO * size)))
+            return archive.read(members[0])
+
+
 def _check_directory(path: str | os.PathLike[str], file: IO[bytes], size: int) -> None:
     """zipfile reads the whole list of members at once, so its length is looked at first."""
     file.seek(max(0, size - 22 - 2**16 - 20))
     tail = file.read()
     at = tail.rfind(b"PK\5\6")
     if at < 0 or at + 22 > len(tail):
-        raise Refused(path, "it is no .npz file, or its end is missing")
+        raise Refused(path, "it is no archive (.npz and the like), or its end is missing")
     length = struct.unpack_from("<L", tail, at + 12)[0]
     if at >= 20 and tail[at - 20 : at - 16] == b"PK\6\7":
         file.seek(min(size, struct.unpack_from("<Q", tail, at - 12)[0]))

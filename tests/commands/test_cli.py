@@ -233,7 +233,7 @@ def test_list_as_json(capsys):
         "flop": (
             8 * 2 * 128 * 128 + 17 * 128
         ),  # eight products, two sums and a function in each of four gates, and five operations
-        "libraries": ["keras.LSTM", "onnx.LSTM", "torch.LSTM"],
+        "libraries": ["flax.LSTMCell", "keras.LSTM", "onnx.LSTM", "torch.LSTM"],
         "outputs": ["h"],
         "source": load("lstm").source.to_dict(),
     }
