@@ -140,7 +140,8 @@ def _operator(groups: list[list[Tensor]], training: bool) -> Any:
     has none, though its weights require gradients."""
     if torch._C._are_functorch_transforms_active():
         return transformed  # whatever requires a gradient: wrapped tensors do not say so
-    torch_ops.refuse_duals(*groups)
+    if torch_ops.has_duals(*groups):
+        return transformed
     tracing = torch.jit.is_tracing()  # which checks what it traced under no_grad, and wants the same
     wanted = any(t.requires_grad for group in groups for t in group) and (tracing or torch.is_grad_enabled())
     # before torch 2.7 an exported program keeps a tape that nobody reads

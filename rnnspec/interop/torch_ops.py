@@ -32,7 +32,7 @@ from rnnspec.errors import ShapeError, UnsupportedError
 from rnnspec.language.load import loads
 from rnnspec.layers import tapes
 from rnnspec.layers.description import Layers
-from rnnspec.layers.runs import StackCall
+from rnnspec.layers.runs import StackCall, StackGradients
 from rnnspec.layers.stack import Stack
 
 DEVICES = (
@@ -45,8 +45,8 @@ ARGUMENTS = (
     " resets, Tensor? seed"
 )
 FORWARDS = (
-    "rnnspec has no forward-mode derivatives (jvp, dual tensors) in torch: use reverse mode (torch.func.grad, vjp,"
-    " backward)."
+    "dual tensors of forward mode reached an operator of rnnspec itself, which takes none: call the layer, or use"
+    " torch.func.jvp."
 )
 
 
@@ -101,12 +101,17 @@ def _span(array: Array) -> int:
     return array.itemsize + sum((n - 1) * stride for n, stride in zip(array.shape, array.strides))
 
 
-def refuse_duals(*groups: Sequence[Tensor]) -> None:
-    """Raises UnsupportedError for dual tensors of forward-mode differentiation: their tangents
-    would be lost where nothing requires a gradient, for torch asks for a derivative only then."""
+def has_duals(*groups: Sequence[Tensor]) -> bool:
+    """Whether there are dual tensors of forward-mode differentiation."""
     if getattr(forward_ad, "_current_level", 0) < 0:  # outside of a dual level, which is cheap to see
-        return
-    if any(forward_ad.unpack_dual(tensor).tangent is not None for group in groups for tensor in group):
+        return False
+    return any(forward_ad.unpack_dual(tensor).tangent is not None for group in groups for tensor in group)
+
+
+def refuse_duals(*groups: Sequence[Tensor]) -> None:
+    """Raises UnsupportedError for dual tensors: an operator would drop their tangents without a
+    word, for torch asks one for a derivative only where something requires a gradient."""
+    if has_duals(*groups):
         raise UnsupportedError(FORWARDS)
 
 
@@ -136,7 +141,7 @@ def split(tensors: Sequence[Any], counts: Sequence[int]) -> list[list[Any]]:
     return [list(tensors[a:b]) for a, b in zip([0, *ends], ends)]
 
 
-def _call(
+def call_of(
     stack: Stack,
     params: Sequence[Tensor],
     inputs: Sequence[Tensor],
@@ -178,7 +183,7 @@ def forward(config, params, inputs, states, fed, given, lengths, resets, seed, t
     """
     threads = threads or torch.get_num_threads()
     stack = stack_for(config, params, inputs, threads)
-    call = _call(stack, params, inputs, states, fed, given, lengths, resets, seed)
+    call = call_of(stack, params, inputs, states, fed, given, lengths, resets, seed)
     run, rows = stack.run_record(call)
     return tensors_of([*run.outputs.values(), *run.final, *run.steps.values(), np.array([threads], np.int64), *rows])
 
@@ -189,7 +194,7 @@ def forward(config, params, inputs, states, fed, given, lengths, resets, seed, t
 def infer(config, params, inputs, states, fed, given, lengths, resets, seed, threads):  # type: ignore[no-untyped-def]
     """Outputs, final states, recorded values. Arguments are those of `forward`."""
     stack = stack_for(config, params, inputs, threads or torch.get_num_threads())
-    run = stack.run_infer(_call(stack, params, inputs, states, fed, given, lengths, resets, seed))
+    run = stack.run_infer(call_of(stack, params, inputs, states, fed, given, lengths, resets, seed))
     return tensors_of([*run.outputs.values(), *run.final, *run.steps.values()])
 
 
@@ -207,22 +212,44 @@ def backward(  # type: ignore[no-untyped-def]
     `which` is set, the others count as zero. The other arguments are those of `forward`."""
     refuse_duals(grads)
     stack = stack_for(config, params, inputs, int(kept[0]))
-    call = _call(stack, params, inputs, states, fed, given, lengths, resets, seed)
+    call = call_of(stack, params, inputs, states, fed, given, lengths, resets, seed)
     run = stack.run_resume(call, [array_of(k) for k in kept[1:]])
     outputs, states_, steps = list(stack.outputs), list(stack.carried), list(stack.steps)
     arrays = _arrays(range(len(outputs + states_ + steps)), which, grads)
     count = values(stack.description)
     dy, dstate, dsteps = split([arrays.get(i) for i in range(count)], (len(outputs), len(states_)))
     result = stack.backward(run, dict(zip(outputs, dy)), dstate[: len(stack.states)], dict(zip(steps, dsteps)))
-    before = dict(zip(stack.states, result.states))
+    return gradients_of(stack.description, result, params, inputs, states, fed, given)
+
+
+def gradients_of(
+    layers: Layers,
+    found: StackGradients,
+    params: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    states: Sequence[Tensor],
+    fed: int,
+    given: int,
+) -> list[Tensor]:
+    """The gradients that `backward` gives, from those of a Stack; the other arguments are the
+    operator's."""
+    before = dict(zip(layers.states, found.states))
     return [
-        *_gradients_of(result.params, _trained(stack.description, params).items()),
-        *_gradients_of(result.inputs, _differentiable(stack.description, fed, inputs).items()),
-        *_gradients_of(before, ((n, s) for n, s in zip(chosen(states_, given), states) if n in before)),
+        *_named_gradients(found.params, _trained(layers, params).items()),
+        *_named_gradients(found.inputs, _differentiable(layers, fed, inputs).items()),
+        *_named_gradients(before, ((n, s) for n, s in zip(chosen(layers.carried, given), states) if n in before)),
     ]
 
 
-def _gradients_of(found: Mapping[str, Array | None], like: Iterable[tuple[str, Tensor]]) -> list[Tensor]:
+def with_gradient(
+    layers: Layers, params: Sequence[Tensor], inputs: Sequence[Tensor], states: Sequence[Tensor], fed: int
+) -> list[Tensor]:
+    """What `backward` gives the gradients of, in its order."""
+    before = filter(torch.is_floating_point, states)  # a count of steps has no gradient
+    return [*_trained(layers, params).values(), *_differentiable(layers, fed, inputs).values(), *before]
+
+
+def _named_gradients(found: Mapping[str, Array | None], like: Iterable[tuple[str, Tensor]]) -> list[Tensor]:
     """The gradients by name, in order, zeros like the tensor where there is none: of what a cell
     multiplies by nothing."""
     return [
@@ -308,6 +335,4 @@ def _(  # type: ignore[no-untyped-def]
     config, params, inputs, states, fed, given, lengths, resets, seed, kept, grads, which
 ):
     layers = stack_for(config, params, inputs).description
-    with_gradient = _differentiable(layers, fed, inputs).values()
-    before = filter(torch.is_floating_point, states)  # a count of steps has no gradient
-    return [x.new_empty(x.shape) for x in (*_trained(layers, params).values(), *with_gradient, *before)]
+    return [x.new_empty(x.shape) for x in with_gradient(layers, params, inputs, states, fed)]

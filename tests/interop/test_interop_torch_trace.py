@@ -257,40 +257,6 @@ def test_torch_func():
     assert torch.equal(pull(torch.ones(5, 2, 8).double())[0], torch.autograd.grad(layer(x)[0].sum(), x)[0])
 
 
-REFUSED = {
-    "hessian": (lambda f, layer, params, x: torch.func.hessian(f)(params, x), "forward-mode"),
-    "jvp": (lambda f, layer, params, x: torch.func.jvp(lambda x: layer(x)[0], (x,), (x,)), "forward-mode"),
-    "twice": (
-        lambda f, layer, params, x: torch.autograd.grad(
-            torch.autograd.grad(f(params, x.requires_grad_()), x, create_graph=True)[0].sum(), x
-        ),
-        "gradients of gradients",
-    ),
-    "twice by functions": (
-        lambda f, layer, params, x: torch.func.grad(lambda x: torch.func.grad(f, 1)(params, x).sum())(x),
-        "gradients of gradients",
-    ),
-}
-
-
-@pytest.mark.parametrize("which", REFUSED)
-def test_what_is_not_offered_says_so(which):
-    call, words = REFUSED[which]
-    layer, x = Recurrent("lstm", 3, 4, dtype=torch.float64), normal(5, 2, 3)
-    params = {n: p.detach() for n, p in layer.named_parameters()}
-    with pytest.raises(UnsupportedError, match=words):
-        call(lambda params, x: (torch.func.functional_call(layer, params, (x,))[0] ** 2).sum(), layer, params, x)
-
-
-def test_a_penalty_on_a_gradient_is_refused_and_not_dropped():
-    layer, x = Recurrent("lstm", 3, 4, dtype=torch.float64).requires_grad_(False), normal(5, 2, 3).requires_grad_()
-    dx = torch.autograd.grad(layer(x)[0].sum(), x, create_graph=True)[
-        0
-    ]  # of a linear loss: its gradient does not depend on y
-    with pytest.raises(UnsupportedError, match="gradients of gradients"):
-        (layer(x)[0].sum() + dx.square().sum()).backward()
-
-
 def test_the_text_of_a_config_says_all():
     """A cell's file, made again from a Config, is the same cell: to kernels, and in its weights'
     names and initial values."""
