@@ -115,12 +115,8 @@ def test_a_hessian_in_fifty_digits():
 def _differences(layer: Any, params: dict[str, Any], flat: Any, size: int, rows: list[int]) -> Any:
     from rnnspec.interop.torch_ops import stack_of
 
-    cell, digits, step = (
-        stack_of(layer.config.text, "float64", 1).description.layers[0],
-        mpmath_numbers(),
-        mpmath.mpf(10) ** -15,
-    )
-    graph = build(cell.spec)
+    cell, digits = stack_of(layer.config.text, "float64", 1).description.layers[0], mpmath_numbers()
+    graph, step = build(cell.spec), mpmath.mpf(10) ** -15
 
     def loss(moved: Any) -> Any:
         arrays = {n.removesuffix("_l0"): digits.array(p.numpy()) for n, p in params.items()}

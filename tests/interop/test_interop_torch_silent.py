@@ -9,7 +9,6 @@ import pytest
 from tiny import cell
 
 import rnnspec
-from rnnspec import UnsupportedError
 
 torch = pytest.importorskip("torch")
 
@@ -26,34 +25,40 @@ def frozen() -> Any:
     return Recurrent("lstm", 3, 4, dtype=torch.float64).requires_grad_(False)
 
 
+def tangent(found: Any) -> Any:
+    """The tangent of a tensor, or of the first of several."""
+    return forward_ad.unpack_dual(found if isinstance(found, torch.Tensor) else found[0]).tangent
+
+
 def on_duals(call: Any) -> Any:
     """Calls it on a dual tensor x."""
     with forward_ad.dual_level():
-        return call(forward_ad.make_dual(normal(5, 2, 3), normal(5, 2, 3, seed=1)))
+        return tangent(call(forward_ad.make_dual(normal(5, 2, 3), normal(5, 2, 3, seed=1))))
 
 
 def by_functions(call: Any) -> Any:
-    return torch.func.jvp(call, (normal(5, 2, 3),), (normal(5, 2, 3, seed=1),))
+    found = torch.func.jvp(call, (normal(5, 2, 3),), (normal(5, 2, 3, seed=1),))[1]
+    return found if isinstance(found, torch.Tensor) else found[0]
 
 
 def of_the_state(layer: Any) -> Any:
     state = normal(1, 2, 4)
     with forward_ad.dual_level():
-        return layer(normal(5, 2, 3), (forward_ad.make_dual(state, state), state))
+        return tangent(layer(normal(5, 2, 3), (forward_ad.make_dual(state, state), state)))
 
 
 def of_a_weight(layer: Any) -> Any:
     weights = {n: p.detach() for n, p in layer.named_parameters()}
     with forward_ad.dual_level():
         weights["weight_hh_l0"] = forward_ad.make_dual(weights["weight_hh_l0"], weights["weight_hh_l0"])
-        return torch.func.functional_call(layer, weights, (normal(5, 2, 3),))
+        return tangent(torch.func.functional_call(layer, weights, (normal(5, 2, 3),)))
 
 
 def of_a_gradient(layer: Any) -> Any:
     x = normal(5, 2, 3).requires_grad_()
     y, _ = layer(x)
     with forward_ad.dual_level():
-        return torch.autograd.grad(y, x, forward_ad.make_dual(torch.ones_like(y), torch.ones_like(y)))
+        return tangent(torch.autograd.grad(y, x, forward_ad.make_dual(torch.ones_like(y), torch.ones_like(y))))
 
 
 DUALS = {
@@ -78,10 +83,9 @@ DUALS = {
 
 
 @pytest.mark.parametrize("which", DUALS)
-def test_tangents_are_refused_and_not_dropped(which):
+def test_tangents_are_not_dropped(which):
     """Where nothing requires a gradient torch asks for no derivative, and they were zero."""
-    with pytest.raises(UnsupportedError, match=r"forward-mode derivatives.*reverse mode"):
-        DUALS[which](frozen())
+    assert DUALS[which](frozen()).abs().max() > 0
 
 
 def test_within_a_dual_level_tensors_without_tangents_pass():
