@@ -35,8 +35,8 @@ ALONG = f"{ARGUMENTS}, int threads, Tensor[] moved, int[] places"
 def _directions(
     stack: Stack, fed: int, given: int, counts: Sequence[int], moved: Sequence[Tensor], places: Sequence[int]
 ) -> tuple[dict[str, Array] | None, dict[str, Array], list[Array | None]]:
-    """The directions of weights, inputs and states, as a Stack takes them. What never has one, fixed
-    weights and a count of steps, has none."""
+    """The directions of weights, inputs and states, as a Stack takes them. What never has one,
+    fixed weights and a count of steps, has none."""
     layers = stack.description
     found: list[dict[str, Array]] = [{}, {}, {}]
     groups = (list(layers.shapes), chosen(layers.inputs, fed), chosen(layers.carried, given))
@@ -92,8 +92,8 @@ def hvp(  # type: ignore[no-untyped-def]
     which_moved,
 ):
     """The directions of gradients, then the gradients, both as `backward` has them; then the
-    directions of what layers give, as `jvp` has them. grads, moved_grads: gradients from outside and
-    their directions, of those values for which a bit of `which` and of `which_moved` is set."""
+    directions of what layers give, as `jvp` has them. grads, moved_grads: gradients from outside
+    and their directions, of those values for which a bit of `which` and of `which_moved` is set."""
     stack = stack_for(config, params, inputs, threads or torch.get_num_threads())
     layers = stack.description
     call = call_of(stack, params, inputs, states, fed, given, lengths, resets, seed)
@@ -137,7 +137,8 @@ def _upstream(layers: Layers, tensors: Sequence[Tensor], which: int) -> tuple[An
 
 
 def _values(layers: Layers, like: Tensor) -> list[Tensor]:
-    """Tensors in the shapes of what layers give of inputs like this one, but for counts of steps."""
+    """Tensors in the shapes of what layers give of inputs like this one, without counts of
+    steps."""
     steps, rows = like.shape[:2]
     outputs, recorded = (
         [like.new_empty((steps, rows, *s)) for s in known.values()] for known in (layers.outputs, layers.steps)

@@ -1,5 +1,5 @@
-"""Derivatives of the operators of torch_ops.py and torch_along.py, and their rules for what maps and
-transforms them: autograd, torch.func, forward mode, vmap, batched gradients.
+"""Derivatives of the operators of torch_ops.py and torch_along.py, and their rules for what maps
+and transforms them: autograd, torch.func, forward mode, vmap, batched gradients.
 
 Each operator is an autograd.Function too, which torch.func's transforms and dual tensors need.
 Their rules are these: the gradient of `forward` is `backward`, its direction `jvp`; both of
@@ -100,10 +100,6 @@ class _Facts:
         """Gradients, as `backward` gives them, for each of params, inputs and states."""
         left = iter(found)
         return [next(left) if has else None for has in (*self.trained, *self.inputs, *self.states)]
-
-    def gathered(self, each: Grads) -> list[Tensor | None]:
-        """What `spread` has spread."""
-        return [t for t, has in zip(each, (*self.trained, *self.inputs, *self.states), strict=True) if has]
 
     def count(self) -> int:
         return sum((*self.trained, *self.inputs, *self.states))
