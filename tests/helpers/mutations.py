@@ -26,6 +26,7 @@ from rnnspec.backends.cpu.emit.texts import text_of
 from rnnspec.backends.cpu.launch import rows, segments
 from rnnspec.backends.cpu.machine import host
 from rnnspec.backends.cpu.processor import VECTORS
+from rnnspec.check import subject as subjects
 from rnnspec.check.properties import tangents
 from rnnspec.check.run import PROPERTIES
 from rnnspec.check.shrink import attempt
@@ -33,7 +34,7 @@ from rnnspec.check.subject import Subject, subject, with_kernel
 from rnnspec.engine import cpu
 from rnnspec.engine.cpu import CpuKernel
 from rnnspec.language.load import load, loads
-from rnnspec.lowering.pipeline import MODES, programs
+from rnnspec.lowering.pipeline import made_together, programs
 from rnnspec.lowering.program import Accumulation, Program, Stage, Term
 from rnnspec.symbolic.graph import Graph, Node, Pointwise, Product
 from rnnspec.symbolic.operations import symbol
@@ -260,7 +261,7 @@ def program_mutant(
     modes: tuple[str, ...] = ("forward", "infer"),
 ) -> Mutant:
     def make() -> Subject:
-        made = programs(spec_of(name), MODES if set(modes) <= set(MODES) else modes)
+        made = programs(spec_of(name), made_together(modes[0]))
         target = Target(DTYPE.name, host().lanes[DTYPE.name], VECTORS)
         changed = {m: emit(change(made[m]), target, "mutant") for m in modes}
         for mode, text in changed.items():
@@ -355,6 +356,23 @@ PROGRAMS = (
         "directions",
         of_value("dot_a_h_sum", lambda a: replace(a, first=True)),
         ("jvp",),
+    ),
+    program_mutant(
+        "half of the second derivative by a matrix, twice",
+        "rnn",
+        "Hessian",
+        of_outer("tangent of U", left="d_a_h", right="dot_h_prev"),
+        ("hvp",),
+    ),
+    program_mutant(
+        "the direction of a matrix not transposed on the way back",
+        "rnn",
+        "Hessian",
+        of_value(
+            "dot_U_d_U_h_prev",
+            lambda a: replace(a, terms=tuple(replace(t, transposed=t.matrix != "dot_U") for t in a.terms)),
+        ),
+        ("hvp",),
     ),
     program_mutant("bias gradients dealt out wrongly", "lstm", "central differences", sums_exchanged, ("backward",)),
 )
@@ -523,6 +541,30 @@ TEXTS = (
         "((steps * n + k) * columns + column)",
     ),
     text_mutant(
+        "the tape of directions read from its first column",
+        "rnn",
+        "Hessian",
+        "hvp",
+        "dot_h = load(tangent_of_h_history_next_rows, at_column)",
+        "dot_h = load(tangent_of_h_history_next_rows, row * columns * H_row + p)",
+    ),
+    text_mutant(
+        "the sums of a bias's directions all in the first column",
+        "rnn",
+        "Hessian",
+        "hvp",
+        "(d_tangent_of_b_total, column * H_row + p",
+        "(d_tangent_of_b_total, p",
+    ),
+    text_mutant(
+        "the gradient of each column summed with the first column's input",
+        "rnn",
+        "Gauss-Newton",
+        "vjp",
+        "dot_d_a_h_address + column * H_row * item + first",
+        "dot_d_a_h_address + first",
+    ),
+    text_mutant(
         "a column of a Jacobian in the place of the one before it",
         "rnn",
         "Jacobians",
@@ -566,6 +608,16 @@ def later_start(plain: Any) -> Any:
         plain(self, max(0, segment - 1))
 
     return _recall
+
+
+def one_sided(plain: Any) -> Any:
+    """The tangent of an adjoint without what the direction of a state adds to a gradient."""
+
+    def second(*args: Any) -> Any:
+        ahead, reverse = plain(*args)
+        return ahead, node("dot_d_a_h", lambda n: Pointwise(n.expr.args[0]))(reverse)
+
+    return second
 
 
 def overlapping(plain: Any) -> Any:
@@ -650,6 +702,14 @@ CALLS = (
         patched(tangents, "structure", all_diagonal),
     ),
     Mutant(
+        "a term of the direction of a gradient left out",
+        "second",
+        "rnn",
+        "Hessian, complex step",
+        lambda: replace(right("rnn")),
+        patched(subjects, "second", one_sided),
+    ),
+    Mutant(
         "the directions of a parameter all the first",
         "directions",
         "rnn",
@@ -692,6 +752,7 @@ QUICK = (
     "a segment run again from the wrong start",
     "zeros of a Jacobian claimed that are not there",
     "the direction of a matrix left out",
+    "a term of the direction of a gradient left out",
 )
 
 

@@ -46,11 +46,17 @@ HVP = {
 @at_sizes(lambda known: SHAPES)
 def hessian_symmetry(known: Subject, shapes: Shapes) -> Outcome:
     """u'Hv = v'Hu, H the second derivatives by everything at once."""
-    case = known.draw(shapes, f"Hessian, symmetry {shapes.number}")
-    rng = np.random.default_rng([known.seed, shapes.number])
+    return symmetry(known, known.draw(shapes, f"Hessian, symmetry {shapes.number}"))
+
+
+def symmetry(known: Subject, case: Case, least: float = 0.0) -> Outcome:
+    """`hessian_symmetry` at one point. least: what the difference is measured by at least."""
+    rng = np.random.default_rng(known.seed)
     u, v = directions(known, case, rng), directions(known, case, rng)
     (left, scale), (right, _) = (product(second(known, case, b), a) for a, b in ((u, v), (v, u)))
-    return agree(left, right, scale, SYMMETRY, case.about(), lambda n: product(second(known, case, v, n), u)[0])
+    return agree(
+        left, right, max(scale, least), SYMMETRY, case.about(), lambda n: product(second(known, case, v, n), u)[0]
+    )
 
 
 @at_sizes(lambda known: SHAPES)
@@ -58,8 +64,12 @@ def hessian_complex_step(known: Subject, shapes: Shapes) -> Outcome:
     """u'Hv, and what directions of the gradients from outside add to it, against the adjoint with a
     complex step: u imag(g(x + i e v)) / e. What stop_gradient and straight_through stop is held at
     its values."""
-    case = known.draw(shapes, f"Hessian, complex step {shapes.number}", KINK_DERIVATIVE)
-    rng = np.random.default_rng([known.seed, shapes.number])
+    return against_complex_step(known, known.draw(shapes, f"Hessian, complex step {shapes.number}", KINK_DERIVATIVE))
+
+
+def against_complex_step(known: Subject, case: Case, least: float = 0.0) -> Outcome:
+    """`hessian_complex_step` at one point. least: what the difference is measured by at least."""
+    rng = np.random.default_rng(known.seed)
     u, v = directions(known, case, rng), directions(known, case, rng) | upstream(case, rng)
     found, scale = product(second(known, case, v), u)
     (graph, held), still = with_stopped(known.graph, case), known.spec.no_gradient
@@ -75,7 +85,7 @@ def hessian_complex_step(known: Subject, shapes: Shapes) -> Outcome:
     def definition(given: Numbers) -> float:
         return product(second(known, case, v, given), u)[0]
 
-    return agree(found, expected, scale, COMPLEX_STEP, case.about(), definition)
+    return agree(found, expected, max(scale, least), COMPLEX_STEP, case.about(), definition)
 
 
 @at_sizes(lambda known: SMALL)

@@ -29,17 +29,18 @@ from rnnspec.check.properties.derivatives import (
     reverse_derivative,
 )
 from rnnspec.check.properties.invariants import lengths
+from rnnspec.check.properties.second import against_complex_step, symmetry
 from rnnspec.check.properties.tangents import claimed_structure, directions_of_kernel
 from rnnspec.check.properties.values import against_reference
 from rnnspec.check.properties.written import kept_as_written, run_is_as_written
 from rnnspec.check.random.specs import random_spec
-from rnnspec.check.sampling import NoSampleError, Shapes, draw
+from rnnspec.check.sampling import Case, NoSampleError, Shapes, draw
 from rnnspec.check.stopped import with_stopped
 from rnnspec.check.subject import Subject, run_reference, with_kernel
 from rnnspec.check.tolerances import COMPLEX_STEP, DOT_PRODUCT, LEAST
 from rnnspec.errors import UnsupportedError
 from rnnspec.language.load import loads
-from rnnspec.lowering.pipeline import JVP, MODES, programs, stages
+from rnnspec.lowering.pipeline import HVP, JVP, MODES, programs, stages
 from rnnspec.lowering.program import Program
 from rnnspec.symbolic.tangent import tangent
 
@@ -143,6 +144,9 @@ def check_text(text: str, seed: int = 0, *, kernel: bool = False) -> list[Note]:
         _emit(getattr(made, mode), dtype)
         along = tuple(JVP)[chance // 12 % 4]
         _emit(programs(spec, (along,))[along], dtype)
+        taped = tuple(HVP)[chance // 12 % 4]
+        for program in programs(spec, taped).values():
+            _emit(program, dtype)
         if kernel:
             _kernels(known, dtype)
             if chance // 48 % 4 == 0:  # they are compiled for it
@@ -162,10 +166,17 @@ def _derivatives(known: Subject, shapes: Shapes) -> None:
     checked = [
         agree(reverse, ahead, max(size, LEAST), DOT_PRODUCT, f"dot product: tangent {ahead!r}, adjoint {reverse!r}")
     ]
+    _second(known, case)
     step = complex_derivative(with_stopped(known.graph, case), case, along)
     checked.append(agree(reverse, step, max(size, LEAST), COMPLEX_STEP, f"complex step {step!r}, adjoint {reverse!r}"))
     for outcome in checked:
         assert outcome.passed, outcome.detail
+
+
+def _second(known: Subject, case: Case) -> None:
+    """The tangent of the adjoint: u'Hv = v'Hu, and against a complex step of the adjoint."""
+    for outcome in (symmetry(known, case, LEAST), against_complex_step(known, case, LEAST)):
+        assert outcome.passed, f"Hessian: {outcome.detail}: {outcome.measured:.1e}"
 
 
 def _emit(program: Program, dtype: str) -> None:
