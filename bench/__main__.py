@@ -18,6 +18,7 @@ COMMANDS = {
     "cells": "speed of every cell in specs/, worst first",
     "drift": "cells beside the implementations of them in the packages that are installed",
     "gates": "parameters, work, time, tape and score on a task, cells side by side",
+    "export": "exported C, one step of one row, against torch's and ONNX Runtime's steps; its size",
     "ag_news": "the AG_NEWS experiment, with the same models in PyTorch beside it",
     "gpu": "CUDA kernels: every cell against the CPU, then speed against torch; needs a GPU",
 }

@@ -27,6 +27,8 @@ TITLES = {
     "cells": "All cells",
     "gates": "What gates cost and bring",
     "layers": "Layers in PyTorch",
+    "threads": "Threads taken without being asked",
+    "export": "Exported C",
 }
 ROW = ("cell", "T", "B", "D", "H", "dtype", "mode", "threads")
 

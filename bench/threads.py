@@ -112,7 +112,7 @@ def _call(kernel: Any, data: Data) -> Callable[[], dict[str, Any]]:
     return train if data.case.mode == "training" else lambda: dict(kernel.infer(weights, inputs).outputs)
 
 
-def render(report: dict[str, Any]) -> str:
+def render(report: dict[str, Any], as_markdown: bool = False) -> str:
     head = ["cell", "shape", "", "ms, one", "default", "all", "one / default", "one / all", "goal"]
     lines = []
     for r in report["rows"]:
@@ -130,4 +130,4 @@ def render(report: dict[str, Any]) -> str:
         )
     measured = report["rows"][0]["costs"] if report["rows"] else {}
     about = f"Goal: one thread's time over the default's at least {GOAL}. Measured of the machine: {measured}"
-    return "\n\n".join([machine.line(report), about, table(head, lines, False)])
+    return "\n\n".join([machine.line(report), about, table(head, lines, as_markdown)])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.backends.brief import brief_repr
+from rnnspec.backends.c.learn import Learning
 from rnnspec.backends.c.step import Step, step
 from rnnspec.backends.c.words import KEYWORDS
 from rnnspec.errors import UnsupportedError
@@ -24,7 +25,8 @@ from rnnspec.lowering.tape import cut
 
 @dataclass(frozen=True, repr=False)
 class LearningCell:
-    """A cell that learns. params: name -> numbers, [...]; tape: buffer -> identifier and numbers,
+    """A cell that learns. params: name -> numbers, [...]; members: parameter -> the identifier of
+    its numbers and of their gradient; tape: buffer -> identifier and numbers,
     of one step; forward, backward: the steps."""
 
     name: str
@@ -32,20 +34,13 @@ class LearningCell:
     params: Mapping[str, Array]
     sizes: Mapping[str, int]
     dtype: str
+    members: Mapping[str, str]
     tape: Mapping[str, tuple[str, int]]
     programs: tuple[Program, Program]
     forward: Step
     backward: Step
 
     __repr__ = brief_repr
-
-    @property
-    def members(self) -> dict[str, str]:
-        """parameter -> the identifier of its numbers, and of their gradient."""
-        found: dict[str, str] = {}
-        for name in self.params:
-            found[name] = fresh(plain(name), {*found.values(), *KEYWORDS})
-        return found
 
 
 def learning_cell(
@@ -67,10 +62,17 @@ def learning_cell(
     shapes = {p: full_shape(spec.shapes[p], sizes) for p in spec.parameters}
     kept = {n: np.asarray(params[n], dtype) for n in spec.parameters}
     tape = _tape(forward, sizes)
-    members = {b: identifier for b, (identifier, _) in tape.items()}
-    ahead = step(forward, dtype, sizes, (), members)
-    back = step(backward, dtype, sizes, (), members, shapes)
-    return LearningCell(name, spec, kept, dict(sizes), dtype, tape, (forward, backward), ahead, back)
+    members = _members(kept)
+    learning = Learning({b: identifier for b, (identifier, _) in tape.items()}, shapes, members)
+    ahead, back = (step(program, dtype, sizes, (), learning) for program in (forward, backward))
+    return LearningCell(name, spec, kept, dict(sizes), dtype, members, tape, (forward, backward), ahead, back)
+
+
+def _members(params: Iterable[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in params:
+        found[name] = fresh(plain(name), {*found.values(), *KEYWORDS})
+    return found
 
 
 def _tape(forward: Program, sizes: Mapping[str, int]) -> dict[str, tuple[str, int]]:

@@ -3,6 +3,7 @@ with sanitizers, with and without vectors of the compiler's."""
 
 from __future__ import annotations
 
+import ctypes
 import re
 import shutil
 import subprocess
@@ -215,3 +216,23 @@ def test_what_is_expected_of_noise_has_all_its_digits():
     means = {draw.mean for draw in spec.noise.values()}
     assert any(float(np.float32(mean)) != mean for mean in means)
     assert means <= {float(v) for array in part.weights.values() for v in array.ravel()}
+
+
+@pytest.mark.parametrize("size", [1, 7, 8, 16, 29])
+def test_reductions_of_any_length_and_with_nan(size, tmp_path):
+    spec = loads(
+        cell(
+            "m[t] = max(x[t])\na[t] = sum(x[t])\ny[t] = x[t] * 0 + m[t]\nz[t] = x[t] * 0 + a[t]\ns[t] = z[t]",
+            inputs="{x: H}",
+            states="{s: H}",
+            outputs="[y, z]",
+        )
+    )
+    program = Library(c(spec, {}, sizes={"H": size}, name="reduce"), tmp_path)
+    x = np.random.default_rng(0).normal(size=(3, size)).astype(np.float32)
+    x[1, size // 2] = np.nan
+    y, z = np.zeros((2, 3, size), np.float32)
+    program.call("block", ctypes.c_size_t(3), x, y, z)
+    np.testing.assert_array_equal(y[::2, 0], x[::2].max(axis=1))
+    np.testing.assert_allclose(z[::2, 0], x[::2].sum(axis=1), rtol=1e-5, atol=1e-6)
+    assert np.isnan(y[1]).all() and np.isnan(z[1]).all()

@@ -22,7 +22,7 @@ from rnnspec.language.load import load, spec_names
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler here")
 # one stage, whole rows and a matrix as state, inner loops with pieces of parameters, a surrogate
 # and branches not taken
-KINDS = ("lstm", "fast_weights", "mogrifier_lstm", "alif", "ltc")
+KINDS = ("lstm", "fast_weights", "mogrifier_lstm", "alif", "ltc", "phased_lstm")
 
 
 def learning(name: str, dtype: str) -> Learner:

@@ -17,6 +17,17 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
+class Learning:
+    """What a step needs to learn. tape: buffer of the forward program -> the identifier of its
+    numbers in the tape of a step; shapes: of whole parameters; gradients: parameter -> the
+    identifier of its gradient."""
+
+    tape: Mapping[str, str]
+    shapes: Shapes
+    gradients: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class Spread:
     """Where the numbers of a parameter, or of a piece of one, lie in that parameter's array: from
     `first` on, `strides` apart along each axis of `shape`."""
@@ -78,22 +89,22 @@ def _copy(text: CText, target: str, source: str, count: int) -> None:
         text.line(f"memcpy({target}, {source}, {count} * sizeof(real));")
 
 
-def sums(text: CText, stage: Stage, shapes: Shapes) -> None:
+def sums(text: CText, stage: Stage, learning: Learning) -> None:
     """Gradients that a stage's values are summed in."""
     for parameter, value in stage.sums:
-        place = spread(parameter, text.graph.pieces, shapes, text.sizes)
+        place = spread(parameter, text.graph.pieces, learning.shapes, text.sizes)
         text.line(f"/* d {parameter} += {value} */")
-        _add(text, place, text.element(value, _flat(place)))
+        _add(text, learning, place, text.element(value, _flat(place)))
 
 
-def outers(text: CText, shapes: Shapes) -> None:
+def outers(text: CText, learning: Learning) -> None:
     """Gradients of matrices: sums of outer products."""
     for outer in text.program.outers:
-        place = spread(outer.parameter, text.graph.pieces, shapes, text.sizes)
+        place = spread(outer.parameter, text.graph.pieces, learning.shapes, text.sizes)
         left, right = text.element(outer.left, "i"), text.element(outer.right, "j")
         zero = {None: "", "left": left, "right": right}[text.program.kept(outer)]
         text.line(f"/* d {outer.parameter} += {outer.left} {outer.right}^T */")
-        _add(text, place, f"{left} * {right}", zero)
+        _add(text, learning, place, f"{left} * {right}", zero)
 
 
 def _flat(place: Spread) -> str:
@@ -107,14 +118,14 @@ def _flat(place: Spread) -> str:
     raise TypeError(f"{place.parameter} has {len(place.shape)} axes")
 
 
-def _add(text: CText, place: Spread, value: str, zero: str = "") -> None:
+def _add(text: CText, learning: Learning, place: Spread, value: str, zero: str = "") -> None:
     """A sum over the elements of a gradient. zero: a factor that leaves the other out where it is
     0."""
     axes = "ij"[: len(place.shape)]
     with _loops(text, list(zip(axes, place.shape, strict=True))):
         if zero:
             text.line(f"if ({zero} != 0)")
-        target = f"gradients->{text.member('gradients', place.parameter)}[{place.index(*axes)}]"
+        target = f"gradients->{learning.gradients[place.parameter]}[{place.index(*axes)}]"
         text.line(f"{'    ' * bool(zero)}{target} += {value};")
 
 

@@ -67,17 +67,35 @@ def _table(text: CText, name: str, value: str, height: int, width: int) -> None:
 
 
 def _reduced(text: CText, name: str, op: str, arg: str) -> None:
-    size = text.count(arg)
+    """A sum or the largest of a row: in as many parts as a vector has lanes, which don't wait for
+    each other."""
+    size, lanes = text.count(arg), text.real.lanes
+    whole = size // lanes * lanes if size >= 2 * lanes else 0
+    start = text.real.constant(0.0) if op == "sum" else "-INFINITY"
     with text.block("{"):
-        text.line(f"real total = {text.real.constant(0.0) if op == 'sum' else '-INFINITY'};")
-        if size:
-            with text.block(text.loop(size)):
-                element = text.element(arg, "i")
-                # NaN stays: it is not smaller
-                text.line(f"total += {element};" if op == "sum" else f"total = {element} <= total ? total : {element};")
+        text.line(f"real total = {start};")
+        if whole:
+            text.line(f"real parts[LANES] = {{{', '.join([start] * lanes)}}};")
+            with text.block(f"for (int i = 0; i < {whole}; i += LANES) {{"), text.block(text.loop(lanes, "e")):
+                text.line(_taken_in(op, "parts[e]", text.element(arg, "i + e")))
+            text.line("    }")
+            text.line("}")
+            with text.block(text.loop(lanes, "e")):
+                text.line(_taken_in(op, "total", "parts[e]"))
+            text.line("}")
+        if size > whole:
+            with text.block(f"for (int i = {whole}; i < {size}; i++) {{"):
+                text.line(_taken_in(op, "total", text.element(arg, "i")))
             text.line("}")
         text.line(f"{text.array(name)}[0] = total;")
     text.line("}")
+
+
+def _taken_in(op: str, target: str, value: str) -> str:
+    """The statement that adds a value, or keeps the larger; NaN stays."""
+    if op == "sum":
+        return f"{target} += {value};"
+    return f"{target} = {value} > {target} || {value} != {value} ? {value} : {target};"
 
 
 def _product(text: CText, name: str, matrix: str, right: str, transposed: bool) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from rnnspec.backends.c.learn import Shapes, after, before, outers, saved_values, sums
+from rnnspec.backends.c.learn import Learning, after, before, outers, saved_values, sums
 from rnnspec.backends.c.numbers import REALS, Real
 from rnnspec.backends.c.rowwise import rowwise
 from rnnspec.backends.c.text import CText, PackedPanel
@@ -45,17 +45,17 @@ def step(
     dtype: str,
     sizes: Mapping[str, int],
     noise: Collection[str] = (),
-    tape: Mapping[str, str] | None = None,
-    shapes: Shapes | None = None,
+    learning: Learning | None = None,
 ) -> Step:
     """The step of a cell for one row. sizes: the number of every size of the cell; noise: the
-    inputs that are noise, which are read from the weights; tape: buffer -> identifier, of what the
-    forward program writes and the adjoint reads; shapes: of an adjoint's parameters.
+    inputs that are noise, which are read from the weights; learning: where a tape and gradients
+    lie, for the forward program that writes one and for its adjoint.
 
     Raises UnsupportedError for names that C can't have.
     """
     needed = needed_of(program.graph, saved_values(program))
-    text = CText(program, REALS[dtype], sizes, lasting(program) & needed, needed, frozenset(noise), tape or {})
+    learning = learning or Learning({}, {}, {})
+    text = CText(program, REALS[dtype], sizes, lasting(program) & needed, needed, frozenset(noise), learning.tape)
     for name in text.graph.nodes:
         if not text.value(name).isascii():
             raise UnsupportedError(f"{program.name}: {name!r} has letters that C knows only since 2011. Rename it.")
@@ -69,7 +69,7 @@ def step(
         name: (text.name(f"output {name}", f"d_{name}" if program.reverse else f"{name}_out"), text.count(value))
         for name, value in program.outputs.items()
     }
-    _body(text, outputs, shapes or {})
+    _body(text, outputs, learning)
     # a product writes whole vectors
     scratch = {
         text.value(n): -(-text.count(n) // text.real.lanes) * text.real.lanes
@@ -80,12 +80,12 @@ def step(
     return Step(text.real, tuple(text.lines), panels, text.vectors, states, inputs, outputs, scratch, functions)
 
 
-def _body(text: CText, outputs: Mapping[str, tuple[str, int]], shapes: Shapes) -> None:
+def _body(text: CText, outputs: Mapping[str, tuple[str, int]], learning: Learning) -> None:
     before(text)
     for stage in text.program.stages():
         _stage(text, stage)
-        sums(text, stage, shapes)
-    outers(text, shapes)
+        sums(text, stage, learning)
+    outers(text, learning)
     after(text)
     _ending(text, outputs)
 

@@ -9,7 +9,7 @@ _Imaginary asm typeof bool true false
 """
 USED = """
 a b bits bits_of block built_in c cell copysign copysignf cos cosf e fabs fabsf factor fma fmaf gradients i j k main
-memcpy memset n panel real real_of s sin sinf size_t sqrt sqrtf steps t total uint32_t uint64_t v vec w weights
+memcpy memset n panel parts real real_of s sin sinf size_t sqrt sqrtf steps t total uint32_t uint64_t v vec w weights
 """
 KEYWORDS, OURS = frozenset(WORDS.split()), frozenset(USED.split())
 MACROS = frozenset({"ADD_PRODUCT", "ALIGNED", "FMA", "INFINITY", "LANES", "LOAD", "NAN", "NULL", "STORE", "errno"})
