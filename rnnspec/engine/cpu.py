@@ -294,8 +294,10 @@ class CpuKernel(Kernel):
             return params
         if not self.repeats:
             return self.pack(params)
+        if type(params) is dict and (weights := self._recent.again(params)) is not None:
+            return weights
         arrays = parameters(self.cell, params)
-        return self._recent.find(arrays, self._weights) or self.pack(arrays)
+        return self._recent.find(arrays, self._weights, params) or self.pack(arrays)
 
     def stepper(self, weights: Weights, rows: int, sizes: Sizes) -> CpuStepper:
         (infer,) = self._new_plans(("infer",), Work(sizes, 1, rows, None, None))

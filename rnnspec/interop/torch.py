@@ -91,7 +91,7 @@ class Recurrent(Names):
         self._make(cell, given, more, with_nonlinearity(cell, settings, nonlinearity), num_layers, device, dtype)
 
     def forward(self, input: Any, hx: Any = None, lengths: Any = None, resets: Any = None) -> Any:
-        if isinstance(input, torch.fx.Proxy):
+        if type(input) is not torch.Tensor and isinstance(input, torch.fx.Proxy):
             return call_in(input.tracer, self, (input, hx, lengths, resets))
         return recurrent(
             self.config,

@@ -6,7 +6,7 @@ step without a gradient takes a way of its own (torch_eager.py); all else runs a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -64,12 +64,13 @@ def recurrent(
     float32, and results go out in autocast's dtype. Raises ShapeError, DtypeError, and ValueError
     for lengths; BackendUnavailable for tensors on a device that has no kernels.
     """
-    if isinstance(input, PackedSequence):
+    if type(input) is Tensor:
+        if lengths is None and resets is None and not (training and config.random) and torch_eager.unseen():
+            found = _one_step(config, weights, input, hx, batch_first, threads)
+            if found is not None:
+                return found
+    elif isinstance(input, PackedSequence):
         return _packed(config, weights, input, hx, lengths, resets, {"training": training, "threads": threads})
-    if lengths is None and resets is None and not (training and config.random) and torch_eager.unseen():
-        found = _one_step(config, weights, input, hx, batch_first, threads)
-        if found is not None:
-            return found
     inputs, single = inputs_of(config, input, batch_first)
     again = None if resets is None else resets_of(_own(resets), inputs, single, batch_first)
     axes = single, batch_first
@@ -113,14 +114,14 @@ def run(
 
 
 def _one_step(
-    config: Config, weights: Mapping[str, Tensor], x: Any, hx: Any, batch_first: bool, threads: int | None
+    config: Config, weights: Mapping[str, Tensor], x: Tensor, hx: Any, batch_first: bool, threads: int | None
 ) -> Any:
     """The results of a call of one step, where it can be had without an operator; else None."""
-    if type(x) is not Tensor or (axes := x.dim()) not in (2, 3) or x.shape[batch_first and axes == 3] != 1:
+    axes, count = x.dim(), len(config.states)
+    if axes not in (2, 3) or x.size(1 if batch_first and axes == 3 else 0) != 1:
         return None
-    single, count = axes == 2, len(config.states)
-    state = hx if type(hx) in (tuple, list) else (hx,) * (count if hx is None else 1)
-    if len(state) != count or not all(s is None or type(s) is Tensor for s in state):
+    single, state = axes == 2, states_given(hx, count)
+    if state is None:
         return None
     if single:
         x, state = x[None], [None if s is None else s.unsqueeze(1) for s in state]
@@ -133,6 +134,16 @@ def _one_step(
     if single or batch_first or recorded:
         return _results(config, [*outputs, *states, *recorded], single, batch_first)
     return outputs[0] if len(outputs) == 1 else tuple(outputs), states[0] if count == 1 else tuple(states)
+
+
+def states_given(hx: Any, count: int) -> Sequence[Tensor | None] | None:
+    """The states of a call as so many tensors; None where they are something else, or not plain."""
+    if count == 1 and type(hx) is Tensor:
+        return (hx,)
+    state = hx if type(hx) in (tuple, list) else (hx,) * (count if hx is None else 1)
+    if len(state) != count or not all(s is None or type(s) is Tensor for s in state):
+        return None
+    return state
 
 
 def _operator(groups: list[list[Tensor]], training: bool) -> Any:

@@ -11,7 +11,7 @@ from torch import Tensor
 from rnnspec.errors import ShapeError, UnsupportedError
 from rnnspec.interop import torch_eager
 from rnnspec.interop.torch_arguments import as_tensor, by_name
-from rnnspec.interop.torch_calls import recurrent
+from rnnspec.interop.torch_calls import recurrent, states_given
 from rnnspec.interop.torch_config import OPTIONS, check_backend, with_nonlinearity
 from rnnspec.interop.torch_module import Weighted
 from rnnspec.layers.description import Cell as AnyCell
@@ -107,17 +107,19 @@ class Cell(Weighted):
 
     def _past_the_dispatcher(self, x: Tensor, hx: Any) -> Any:
         """The results, where they can be had without an operator; else None."""
-        count, alone = len(self.config.states), x.dim() == self._axes
-        state = hx if type(hx) in (tuple, list) else (hx,) * (count if hx is None else 1)
-        if len(state) != count or not all(s is None or type(s) is Tensor for s in state):
+        state: Any = states_given(hx, len(self.config.states))
+        if state is None:
             return None
-        at = (None, None) if alone else None  # the axes of a step and, where there is none, of a row
-        before = [None if s is None else s[at] for s in state]
-        found = torch_eager.one_step(self.config, self.weights(), x[at], before, self.threads)
+        single = x.dim() == self._axes
+        if single:
+            x, state = x.unsqueeze(0), [None if s is None else s.unsqueeze(0) for s in state]
+        found = torch_eager.one_step(self.config, self.weights(), x, state, self.threads, alone=True)
         if found is None:
             return None
-        back = (0, 0) if alone else 0
-        return self._results((y[back] for y in found[0]), (s[back] for s in found[1]))
+        outputs, states, _ = found
+        if single:
+            return self._results([y.select(0, 0) for y in outputs], [s.select(0, 0) for s in states])
+        return self._results(outputs, states)
 
     def _of_one_step(self, input: Any, hx: Any) -> tuple[Any, Any]:
         """The arguments of a call of layers over one step; raises ShapeError."""

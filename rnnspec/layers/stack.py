@@ -18,7 +18,7 @@ from numpy import ndarray as Array
 from rnnspec.backends.pins import Pins
 from rnnspec.engine.groups import groups_of
 from rnnspec.engine.noise import Seed, seeds
-from rnnspec.engine.recent import Recent
+from rnnspec.engine.recent import Recent, Seen
 from rnnspec.engine.weights import Weights
 from rnnspec.errors import ShapeError
 from rnnspec.layers.along import StackHvp, StackUpstream, hvp, jvp
@@ -87,6 +87,7 @@ class Stack(Attributes):
             cell, input_size, hidden_size, num_layers, bias, dropout, bidirectional, proj_size, **more
         )
         self._recent: Recent[StackWeights] = Recent()
+        self._repeats = all(layer.kernel.repeats for layer in self.layers)
 
     # --- what there is, by name
 
@@ -176,42 +177,42 @@ class Stack(Attributes):
         return check_weights(self.description, params, what)
 
     def weights(self, params: Mapping[str, Any] | StackWeights) -> StackWeights:
-        """The parameters of each cell and the initial states, by place: views of the arrays where
-        that can be."""
+        """The parameters of each cell and the initial states, by place: views where that can be."""
         layers = self.description
         if isinstance(params, StackWeights):
             if params.layers is not layers or not params.checked:
                 check_packed(layers, params)
             return params
+        if type(params) is dict and (packed := self._recent.again(params)) is not None:
+            return packed
         arrays = check_weights(layers, params, "params", several=True)
-        groups = groups_of(arrays, layers.shapes)
-        if groups is not None:
-            return views_by_row(self.description, arrays, groups)
+        if (groups := groups_of(arrays, layers.shapes)) is not None:
+            return views_by_row(layers, arrays, groups)
         with Pins(arrays.values()):
-            packed = self.known(arrays)
-        return views(self.description, arrays) if packed is None else packed
+            packed = self._recent.find(arrays, self._packed, params) if self._repeats else None
+        return views(layers, arrays) if packed is None else packed
 
-    def known(self, arrays: Mapping[str, Array]) -> StackWeights | None:
-        """Packed weights that equal these arrays, of the right names, order, shapes and dtype,
-        where the last calls had such; else None."""
-        if not all(layer.kernel.repeats for layer in self.description.layers):
-            return None
-        return self._recent.find(arrays, lambda kept: self._packed(views(self.description, kept)))
+    def met(self, arrays: Mapping[str, Array]) -> Seen[StackWeights] | None:
+        """What the last calls had that equals these arrays, which are checked."""
+        return self._recent.met(arrays, self._packed) if self._repeats else None
 
     def pack(self, params: Mapping[str, Any]) -> StackWeights:
         """Copies of the weights, packed for the kernels once: go in place of params to calls that
         use the same ones again."""
         if isinstance(params, StackWeights):
-            return self._packed(self.weights(params))
-        return self._packed(views(self.description, check_weights(self.description, params, "params")))
+            return self._packed_views(self.weights(params))
+        return self._packed(check_weights(self.description, params, "params"))
 
-    def _packed(self, views: StackWeights) -> StackWeights:
+    def _packed(self, arrays: Mapping[str, Array]) -> StackWeights:
+        return self._packed_views(views(self.description, arrays))
+
+    def _packed_views(self, weights: StackWeights) -> StackWeights:
         layers = self.description
         cells: list[Mapping[str, Array] | Weights] = []
-        for (depth, d), arrays in zip(layers.places, views.cells):
+        for (depth, d), arrays in zip(layers.places, weights.cells):
             shared = layers.share_directions and d
             cells.append(cells[-1] if shared else layers.layers[depth].kernel.pack(arrays))
-        initial = tuple({n: a.copy() for n, a in arrays.items()} for arrays in views.initial)
+        initial = tuple({n: a.copy() for n, a in arrays.items()} for arrays in weights.initial)
         return checked_weights(tuple(cells), initial, layers)
 
     # --- calls

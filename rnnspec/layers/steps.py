@@ -91,6 +91,8 @@ class Steps:
 
 def complete(layers: Layers, weights: StackWeights, given: tuple[Array | None, ...], rows: int) -> States:
     """All states of so many rows: those that are given, the others as they are initially."""
+    if all(array is not None for array in given):
+        return given  # type: ignore[return-value]
     found = tuple(
         np.zeros((shape[0], rows, *shape[1:]), layers.dtype) if array is None else array
         for array, shape in zip(given, layers.states.values())

@@ -113,3 +113,52 @@ def test_noise_among_weights_is_drawn_in_every_call():
     x = np.ones((6, 2, 3), np.float32)
     seen = {layer(x)[0].tobytes() for _ in range(SIGHTS)}
     assert len(seen) == SIGHTS
+
+
+def test_arrays_are_known_again_and_a_change_of_any_kind_is_seen():
+    """What `again` skips is the checks of names and shapes, never the numbers."""
+    recent: Recent[int] = Recent()
+    given = {"W": np.arange(12, dtype=np.float32).reshape(3, 4).copy(), "b": np.ones(3, np.float32)}
+    assert recent.again(given) is None and recent.again({}) is None
+    for _ in range(SIGHTS):
+        made = recent.find({n: a.view() for n, a in given.items()}, lambda arrays: 7, given)
+    assert made == 7 and recent.again(given) == 7 and recent.again(dict(given)) == 7
+
+    def changed(name, how):
+        array, kept = given[name], given[name].copy()
+        how(array)
+        seen = recent.again(given)
+        array[...] = kept
+        return seen
+
+    assert changed("W", lambda a: a.__setitem__((2, 3), 5)) is None
+    assert changed("b", lambda a: a.view(np.int32).__iadd__(1)) is None
+    assert recent.again(given) == 7, "equal numbers again"
+    assert recent.again({**given, "b": given["b"].copy()}) == 7, "what is equal"
+    assert recent.again({**given, "b": given["b"].tolist()}) is None, "no array"
+    assert recent.again({"W": given["W"]}) is None and recent.again({**given, "c": given["b"]}) is None
+    given["W"].shape = (4, 3)
+    assert recent.again(given) is None
+    given["W"].shape = (3, 4)
+    assert recent.again(given) == 7
+    given["b"].dtype = np.int32
+    assert recent.again(given) is None
+    given["b"].dtype = np.float32
+    given["b"].resize(4)  # not kept from it
+    assert recent.again(given) is None
+
+
+def test_steps_see_what_is_written_to_parameters_between_them():
+    kernel = rnnspec.compile("gru", threads=1)
+    params = kernel.init(D=3, H=5, seed=0)
+    x = {"x": np.ones((2, 3), np.float32)}
+    for round_ in range(3):
+        for _ in range(SIGHTS):
+            found = kernel.step(params, x)["h"]
+        np.testing.assert_array_equal(found, kernel.step(kernel.pack(params), x)["h"])
+        params["U_n"][round_] *= 1.5
+    params["W_n"] = params["W_n"] * 2
+    np.testing.assert_array_equal(kernel.step(params, x)["h"], kernel.step(kernel.pack(params), x)["h"])
+    del params["b_n"]
+    with pytest.raises(rnnspec.ShapeError, match="missing parameter 'b_n'"):
+        kernel.step(params, x)

@@ -399,6 +399,50 @@ def test_a_call_of_one_step_goes_past_the_dispatcher_and_is_the_same(counted):
     assert len(counted) == 1  # the last
 
 
+CHANGES = {
+    "data": lambda p: p.data.mul_(0.5),
+    "numpy": lambda p: p.detach().numpy().__imul__(0.5),
+    "no_grad": lambda p: p.mul_(0.5),
+    "other data": lambda p: setattr(p, "data", p.data * 0.5),
+    "transposed": lambda p: setattr(p, "data", p.data.reshape(p.shape[::-1]).t() if p.dim() == 2 else p.data * 2),
+    "one bit": lambda p: p.data.view(torch.int32).view(-1)[-1:].bitwise_xor_(1),
+    "swapped": lambda p: torch.utils.swap_tensors(p, torch.nn.Parameter(p.detach() * 2)),
+}
+
+
+@pytest.mark.parametrize("how", CHANGES)
+@pytest.mark.parametrize("made", [lambda: Cell("gru", 4, 4), lambda: Recurrent("lstm", 4, 4)])
+@torch.no_grad()
+def test_a_step_sees_every_change_of_its_weights(made, how, counted):
+    """Weights are known again by where they lie, and compared: nothing tells of most changes."""
+    layer = made().eval()
+    x = X[0] if isinstance(layer, Cell) else X[:1]
+    hx = layer(x) if isinstance(layer, Cell) else layer(x)[1]
+    for name, parameter in list(layer.named_parameters()):
+        for _ in range(5):
+            before = many(layer(x, hx)[0])
+        assert counted, "past the dispatcher"
+        CHANGES[how](parameter)
+        counted.clear()
+        for _ in range(5):
+            found = many(layer(x, hx)[0])
+            same(found, many(copy.deepcopy(layer)(x, hx)[0]))
+        assert how in ("one bit", "transposed") or not all(torch.equal(a, b) for a, b in zip(found, before)), name
+
+
+@torch.no_grad()
+def test_a_weight_whose_memory_is_gone_is_told():
+    layer = Cell("gru", 4, 4).eval()
+    for _ in range(5):
+        layer(X[0])
+    storage = layer.weight_hh.untyped_storage()
+    size = storage.nbytes()
+    storage.resize_(0)
+    with pytest.raises(ShapeError, match="it was resized"):
+        layer(X[0])
+    storage.resize_(size)
+
+
 def test_whoever_wants_to_see_the_operator_does(counted):
     layer = layer_of("gru")
     with torch.no_grad():
