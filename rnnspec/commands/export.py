@@ -19,10 +19,10 @@ def run(args: argparse.Namespace) -> int:
     if not folder.is_dir():
         raise RnnspecError(f"there is no folder '{folder}' to write to: make it first, or give another with --out.")
     try:
-        if args.to == "onnx":
+        if args.to in ("onnx", "ort"):
             from rnnspec.commands import export_onnx
 
-            return export_onnx.run(args, folder)
+            return export_onnx.TARGETS[args.to](args, folder)
         refuse(args, OF_ONNX, f"--to {args.to} makes one step of one row")
         backward = getattr(args, "with")
         if backward and (args.to != "c" or Path(args.cell).is_dir()):

@@ -6,7 +6,7 @@ import argparse
 
 from rnnspec.commands.arguments import choice, count, name, natural, size
 
-TARGETS = ("c", "wasm", "onnx")
+TARGETS = ("c", "wasm", "onnx", "ort")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +22,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         required=True,
         help=(
             "c: one file of C99 and its header, for one step of one row; wasm: WebAssembly of that, in an ES module;"
-            " onnx: a model of ONNX, for whole sequences"
+            " onnx: a model of ONNX, for whole sequences; ort: an operator of ONNX Runtime, compiled from the C"
         ),
     )
     parser.add_argument("--out", type=name, default=".", metavar="FOLDER", help="where the files go (here)")

@@ -1,16 +1,18 @@
-"""`rnnspec export --to onnx`: a cell, or a trained run, as a model of ONNX."""
+"""`rnnspec export --to onnx`: a cell, or a trained run, as a model of ONNX; `--to ort`: layers as
+an operator of ONNX Runtime."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from rnnspec.commands.export_layer import OF_A_CELL, layer_of, refuse
+from rnnspec.commands.export_layer import OF_A_CELL, OF_ONNX, layer_of, refuse
 from rnnspec.commands.output import say
+from rnnspec.errors import RnnspecError
 from rnnspec.export.onnx import OPSET, OnnxModel, onnx, onnx_model
 
 
-def run(args: argparse.Namespace, folder: Path) -> int:
+def _onnx(args: argparse.Namespace, folder: Path) -> int:
     refuse(args, ("selftest", "apart", "with"), "a model is run in ONNX Runtime before it is written, and is one file")
     made = _made(args)
     path = made.write(folder / f"{made.name}.onnx")
@@ -21,6 +23,25 @@ def run(args: argparse.Namespace, folder: Path) -> int:
     largest = max(made.checked.errors.values())
     say(f"ONNX Runtime {made.checked.runtime}: largest difference {largest:.2g} of the largest value")
     return 0
+
+
+def _ort(args: argparse.Namespace, folder: Path) -> int:
+    refuse(args, ("selftest", "apart", "with"), "an operator is run in ONNX Runtime before it is written, and is whole")
+    refuse(args, OF_ONNX, "the operator of --to ort goes forward over whole rows, from its own first state")
+    if Path(args.cell).is_dir():
+        raise RnnspecError("--to ort makes layers of a cell: export a run with --to onnx, or its layer from Python.")
+    from rnnspec.export.ort import ort
+
+    made = ort(layer_of(args), name=args.name or "")
+    model, library = made.write(folder)
+    for path in (model, library):
+        say(f"{path}: {path.stat().st_size:,} bytes")
+    say(f"use it with: options.register_custom_ops_library({str(library)!r})")
+    say(f"ONNX Runtime {made.checked.runtime}: largest difference {max(made.checked.errors.values()):.2g}")
+    return 0
+
+
+TARGETS = {"onnx": _onnx, "ort": _ort}
 
 
 def _made(args: argparse.Namespace) -> OnnxModel:

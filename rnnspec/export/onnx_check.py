@@ -44,11 +44,14 @@ def runtime_package() -> Any:
     return onnxruntime
 
 
-def session(content: bytes, name: str, dtype: str) -> Any:
-    """A session on the CPU. Raises UnsupportedError where ONNX Runtime has no kernel for a node."""
+def session(content: bytes, name: str, dtype: str, library: str = "") -> Any:
+    """A session on the CPU. library: a file of further operators. Raises UnsupportedError where
+    ONNX Runtime has no kernel for a node."""
     runtime = runtime_package()
     options = runtime.SessionOptions()
     options.log_severity_level = 3
+    if library:
+        options.register_custom_ops_library(library)
     with _named(name, dtype):
         return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
@@ -71,11 +74,11 @@ def _named(name: str, dtype: str) -> Iterator[None]:
         ) from error
 
 
-def check(content: bytes, written: Written, net: Net, seed: int = 0) -> Checked:
+def check(content: bytes, written: Written, net: Net, seed: int = 0, library: str = "") -> Checked:
     """Compares all outputs with those of our kernels, on sequences of STEPS steps of ROWS rows, of
     different lengths where the model reads lengths. Raises ExportError where they differ by more
     than what a conformance pack allows, UnsupportedError for a node without a kernel."""
-    ready = session(content, net.name, net.dtype.name)
+    ready = session(content, net.name, net.dtype.name, library)
     given, expected = _steady(written, net, seed)
     with _named(net.name, net.dtype.name):
         found = dict(zip(written.outputs, ready.run(None, given)))

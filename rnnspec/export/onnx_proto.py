@@ -39,6 +39,7 @@ def model(written: Written, name: str, about: str) -> bytes:
         )
         for title, made in written.functions.items()
     ]
+    own = bool(functions) or any(op.domain for op in written.ops)
     graph = onnx.helper.make_graph(
         _nodes(written.ops),
         name,
@@ -47,7 +48,7 @@ def model(written: Written, name: str, about: str) -> bytes:
         [onnx.numpy_helper.from_array(array, weight) for weight, array in written.weights.items()],
     )
     made = onnx.helper.make_model(
-        graph, opset_imports=opset if functions else opset[:1], functions=functions, producer_name="rnnspec",
+        graph, opset_imports=opset if own else opset[:1], functions=functions, producer_name="rnnspec",
         ir_version=IR, doc_string=about,
     )  # fmt: skip
     onnx.checker.check_model(made, full_check=True)
