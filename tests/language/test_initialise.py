@@ -17,6 +17,8 @@ from rnnspec.language.sizes import unit_size
 from rnnspec.language.spec import Init
 from rnnspec.language.transforms.retain import keeping
 
+pytestmark = pytest.mark.filterwarnings("ignore::rnnspec.language.hints.SpecHint")  # loops of which one round is read
+
 SIZES = {"D": 5, "H": 7}
 FLOAT64 = np.dtype("float64")
 

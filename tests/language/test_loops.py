@@ -21,6 +21,9 @@ from rnnspec.language.syntax.tree import Ref, to_text, walk
 from rnnspec.lowering.pipeline import stages
 from rnnspec.symbolic.build import build
 
+# values that nothing reads are the point of many
+pytestmark = pytest.mark.filterwarnings("ignore::rnnspec.language.hints.SpecHint")
+
 VECTORS = {"inputs": "{x: D}", "states": "{h: H}"}
 
 

@@ -32,6 +32,8 @@ from rnnspec.symbolic.once import split_once
 from rnnspec.symbolic.simplify import split_sums
 from rnnspec.symbolic.tangent import tangent
 
+pytestmark = pytest.mark.filterwarnings("ignore::rnnspec.language.hints.SpecHint")  # specs are mutated at random
+
 SECONDS, MEGABYTES = 2.0, 200
 Made = Mapping[str, Any]
 STAGES: dict[str, Callable[[Made], Any]] = {
