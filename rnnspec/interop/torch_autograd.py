@@ -30,6 +30,7 @@ from rnnspec.interop.torch_ops import (
     stack_for,
     values,
 )
+from rnnspec.interop.torch_vmap import backward_rows, mapped
 
 THRICE = (
     "rnnspec has first and second derivatives: this is one of third order, or forward mode over forward mode (use"
@@ -38,10 +39,6 @@ THRICE = (
 EVALUATED = (
     "these layers were traced for evaluation and keep no tape, so there is no gradient. Export them in training mode"
     " (.train(), under which dropout and noise act) to train what was exported."
-)
-UNEQUAL = (
-    "torch.func.vmap over lengths that differ from entry to entry: what is kept for the gradient would have a size for"
-    " each. Give the mapped axis as rows of the batch, which the kernels work on at once, or write a loop."
 )
 Args = Sequence[Any]  # of an operator: texts, numbers, tensors, lists of tensors
 Grads = Sequence[Tensor | None]
@@ -218,46 +215,26 @@ def _by(rule: Callable[..., list[Any]]) -> Callable[[Any, Grads], tuple[Any, ...
 forward.register_autograd(_by(_gradient_of_forward), setup_context=torch._disable_dynamo(_keep))
 backward.register_autograd(_by(_gradient_of_backward), setup_context=torch._disable_dynamo(_keep_arguments))
 infer.register_autograd(_refuse(EVALUATED))
-for _operator in (jvp, hvp):
+for _operator in (jvp, hvp, backward_rows):
     _operator.register_autograd(_refuse(THRICE))
 
 
-# --- vmap: the operator once for each entry of the mapped axis
+# --- vmap, by torch_vmap.py
 
 
-def _each_entry(
-    call: Callable[..., Sequence[Tensor]], size: int, dims: Sequence[Any], args: Sequence[Any]
-) -> list[Tensor]:
-    """The results of a call for each entry of the arguments' mapped axes, stacked along axis 0.
-    dims: the mapped axis of each argument, None without, of a list of tensors a list of these."""
-    if not size:
-        raise UnsupportedError("torch.func.vmap over an axis of size 0: nothing tells what a call would give.")
-    found = [call(*(_entry(a, dim, i) for a, dim in zip(args, dims, strict=True))) for i in range(size)]
-    columns = list(zip(*found, strict=True))
-    if any(len({t.shape for t in column}) > 1 for column in columns):
-        raise UnsupportedError(UNEQUAL)
-    return [torch.stack(column) for column in columns]
-
-
-def _entry(arg: Any, dim: Any, i: int) -> Any:
-    if isinstance(dim, list | tuple):
-        return [_entry(a, d, i) for a, d in zip(arg, dim, strict=True)]
-    return arg if dim is None else arg.select(dim, i)
-
-
-def _mapped(call: Callable[..., list[Tensor]]) -> Callable[..., tuple[list[Tensor], list[int]]]:
+def _mapped(name: str) -> Callable[..., tuple[list[Tensor], list[int | None]]]:
     """The rule of an operator for torch.func.vmap."""
 
-    def rule(info: Any, dims: Sequence[Any], *args: Any) -> tuple[list[Tensor], list[int]]:
-        found = _each_entry(call, info.batch_size, dims, args)
-        return found, [0] * len(found)
+    def rule(info: Any, dims: Args, *args: Any) -> tuple[list[Tensor], list[int | None]]:
+        return mapped(name, info.batch_size, dims, args, lambda n, *left: getattr(torch.ops.rnnspec, n)(*left))
 
     return rule
 
 
 _OPERATORS = {"forward": forward, "infer": infer, "backward": backward, "jvp": jvp, "hvp": hvp}
+_OPERATORS["backward_rows"] = backward_rows
 for _name, _operator in _OPERATORS.items():
-    _operator.register_vmap(_mapped(getattr(torch.ops.rnnspec, _name)))
+    _operator.register_vmap(_mapped(_name))
 
 
 def _in_older_batches(*args: Any) -> list[Tensor]:
@@ -329,9 +306,10 @@ def _function(
             ctx.mark_non_differentiable(*(t for t in output if not t.is_floating_point()))
 
         @staticmethod
-        def vmap(info: Any, dims: Any, form: Any, *flat: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-            found = _each_entry(functools.partial(Function.apply, form), info.batch_size, dims[1:], flat)
-            return tuple(found), (0,) * len(found)
+        def vmap(info: Any, dims: Any, form: Any, *flat: Any) -> tuple[tuple[Tensor, ...], tuple[int | None, ...]]:
+            args, places = _nested(form, flat), _nested(form, dims[1:])
+            found, axes = mapped(name, info.batch_size, places, args, lambda n, *left: _call(_FUNCTIONS[n], *left))
+            return tuple(found), tuple(axes)
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
@@ -356,3 +334,5 @@ _Forward = _function("forward", _gradient_of_forward, _direction_of_forward)
 _Backward = _function("backward", _gradient_of_backward, _direction_of_backward)
 _Jvp = _function("jvp", _gradient_of_jvp, None)
 _Hvp = _function("hvp", None, None)
+_FUNCTIONS = {"forward": _Forward, "backward": _Backward, "jvp": _Jvp, "hvp": _Hvp}
+_FUNCTIONS["backward_rows"] = _function("backward_rows", None, None)

@@ -210,6 +210,13 @@ def backward(  # type: ignore[no-untyped-def]
     """Gradients of the params that are not fixed, of the inputs that have one, and of the given
     states but for the count of steps. kept: of `forward`; grads: of its results for which a bit of
     `which` is set, the others count as zero. The other arguments are those of `forward`."""
+    return gradients_by(config, params, inputs, states, fed, given, lengths, resets, seed, kept, grads, which)
+
+
+def gradients_by(  # type: ignore[no-untyped-def]
+    config, params, inputs, states, fed, given, lengths, resets, seed, kept, grads, which, per_row=None
+) -> list[Tensor]:
+    """What `backward` gives. per_row: makes gradients of params of those by row, [B, ...]."""
     refuse_duals(grads)
     stack = stack_for(config, params, inputs, int(kept[0]))
     call = call_of(stack, params, inputs, states, fed, given, lengths, resets, seed)
@@ -218,7 +225,10 @@ def backward(  # type: ignore[no-untyped-def]
     arrays = _arrays(range(len(outputs + states_ + steps)), which, grads)
     count = values(stack.description)
     dy, dstate, dsteps = split([arrays.get(i) for i in range(count)], (len(outputs), len(states_)))
-    result = stack.backward(run, dict(zip(outputs, dy)), dstate[: len(stack.states)], dict(zip(steps, dsteps)))
+    flowing = (dict(zip(outputs, dy)), dstate[: len(stack.states)], dict(zip(steps, dsteps)))
+    result = stack.backward(run, *flowing, per_row=per_row is not None)
+    if per_row is not None:
+        result = replace(result, params={n: per_row(a) for n, a in result.params.items()})
     return gradients_of(stack.description, result, params, inputs, states, fed, given)
 
 

@@ -132,6 +132,13 @@ def test_noise_of_a_call_is_that_of_the_run():
         assert_close(each.params[n].sum(0), array, REFERENCE["float64"])
 
 
+def test_a_cell_that_trains_nothing():
+    own = kernel("leaky_esn")
+    run = own.forward(own.init(D=2, H=3), {"x": np.ones((2, 2, 2))})
+    each = own.backward(run, per_row=True)
+    assert not each.params and each.inputs["x"].shape == (2, 2, 2) and not own.row_norms(run).params
+
+
 def test_a_gpu_refuses_and_says_what_to_do():
     with gpu():
         own = rnnspec.compile("rnn", backend="cuda")

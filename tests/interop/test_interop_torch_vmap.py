@@ -57,10 +57,87 @@ def test_gradients_of_each_entry():
     many = {n: torch.stack([w] * 3) for n, w in weights.items()}
     for found in (vmap(grad(f), (None, 0))(weights, x), vmap(grad(f))(many, x)):
         for name in weights:
-            assert torch.equal(found[name], torch.stack([r[name] for r in right]))
+            assert_close(found[name], torch.stack([r[name] for r in right]), TORCH["float64"])
     through = grad(lambda weights: vmap(lambda x: f(weights, x))(x).sum())(weights)
     for name in weights:
         assert_close(through[name], sum(r[name] for r in right), TORCH["float64"])
+
+
+def plain_and_ours(kind: str) -> tuple[Any, Any]:
+    ours = Recurrent(kind, 3, 4, 2, bidirectional=True, **DOUBLE)
+    plain = getattr(torch.nn, kind.upper())(3, 4, 2, bidirectional=True, **DOUBLE)
+    plain.load_state_dict(ours.state_dict())
+    return plain, ours
+
+
+def gradients(layer: Any, weights: Any, x: Any) -> dict[str, Any]:
+    """By plain autograd."""
+    own = {n: w.detach().clone().requires_grad_() for n, w in weights.items()}
+    return dict(zip(own, torch.autograd.grad(squares(layer)(own, x), list(own.values())), strict=True))
+
+
+@pytest.fixture
+def loops(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How often an operator ran once for each entry."""
+    from rnnspec.interop import torch_vmap
+
+    each, found = torch_vmap._each, list[int]()
+    monkeypatch.setattr(torch_vmap, "_each", lambda *args: found.append(1) or each(*args))
+    return found
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_entries_are_rows_of_one_call_and_as_torchs_own_layers(kind, loops):
+    """Over data, over weights, over both, within one another, with one row and with several; none
+    of it runs entry after entry."""
+    plain, ours = plain_and_ours(kind)
+    f, weights, x = squares(ours), weights_of(ours), normal(3, 5, 2, 3)
+    single, many = x[:, :, 0], {n: torch.stack([w, 1.1 * w, 0.9 * w]) for n, w in weights.items()}
+    some = dict(many, bias_hh_l0=weights["bias_hh_l0"])
+    axes = {n: None if n == "bias_hh_l0" else 0 for n in some}
+
+    def entry(i: int, of: Any = many) -> Any:
+        return {n: w[i] if of[n].dim() > weights[n].dim() else w for n, w in of.items()}
+
+    cases = [
+        (vmap(grad(f), (None, 0))(weights, x), [gradients(plain, weights, a) for a in x]),
+        (vmap(grad(f), (None, 0))(weights, single), [gradients(plain, weights, a) for a in x[:, :, :1]]),
+        (vmap(grad(f))(many, x), [gradients(plain, entry(i), x[i]) for i in range(3)]),
+        (vmap(grad(f), (axes, None))(some, x[0]), [gradients(plain, entry(i, some), x[0]) for i in range(3)]),
+    ]
+    for outer, inner in (((0, None), (None, 0)), ((None, 0), (0, None))):
+        found = vmap(vmap(grad(f), inner), outer)(many, x)
+        found = found if outer == (0, None) else {n: a.transpose(0, 1) for n, a in found.items()}
+        right = [[gradients(plain, entry(i), a) for a in x] for i in range(3)]
+        cases += [({n: a[i] for n, a in found.items()}, right[i]) for i in range(3)]
+    for found, right in cases:
+        for name in weights:
+            assert_close(found[name], torch.stack([r[name] for r in right]), TORCH["float64"])
+    one = vmap(vmap(grad(f), (None, 0)), (0, None))({n: w[:1] for n, w in many.items()}, x)
+    also = vmap(vmap(grad(f), (0, None)), (None, 0))({n: w[:1] for n, w in many.items()}, x)
+    for name in weights:
+        assert one[name].shape == (1, 3, *weights[name].shape)
+        assert_close(one[name][0], also[name][:, 0], TORCH["float64"])
+    assert not loops
+
+
+def test_a_penalty_on_the_gradient_of_each_entry():
+    """The gradient of gradients by row: entry after entry, for a pass over rows has no further
+    derivative."""
+    plain, ours = plain_and_ours("lstm")
+    x, weights = normal(2, 3, 1, 3), weights_of(ours)
+
+    def penalty(weights: Any) -> Any:
+        return sum((a**2).sum() for a in vmap(grad(squares(ours)), (None, 0))(weights, x).values())
+
+    own = {n: w.clone().requires_grad_() for n, w in weights.items()}
+    total = 0
+    for entry in x:
+        first = torch.autograd.grad(squares(plain)(own, entry), list(own.values()), create_graph=True)
+        total = total + sum((a**2).sum() for a in first)
+    right = dict(zip(own, torch.autograd.grad(total, list(own.values())), strict=True))
+    for name, found in grad(penalty)(weights).items():
+        assert_close(found, right[name], TORCH["float64"])
 
 
 def test_jacobians_and_batched_gradients():
@@ -95,8 +172,11 @@ def test_what_has_no_common_size_says_so():
     layer, x = Recurrent("lstm", 3, 4, **DOUBLE), normal(2, 5, 2, 3)
     lengths = torch.tensor([[5, 3], [2, 0]])
     assert vmap(lambda x: layer(x, None, lengths[0])[0])(x).shape == (2, 5, 2, 4)
-    with pytest.raises(UnsupportedError, match="lengths that differ"):
-        vmap(lambda x, lengths: layer(x, None, lengths)[0])(x, lengths)
+    found = vmap(lambda x, lengths: layer(x, None, lengths)[0])(x, lengths)
+    assert torch.equal(found, torch.stack([layer(a, None, n)[0] for a, n in zip(x, lengths)]))
+    noisy = Recurrent("lstm", 3, 4, 2, dropout=0.5, **DOUBLE)  # each entry draws its own
+    with pytest.raises(UnsupportedError, match="differ in size"):
+        vmap(lambda x, lengths: noisy(x, None, lengths)[0], randomness="different")(x, lengths)
     with pytest.raises((UnsupportedError, RuntimeError, ValueError), match="0"):
         vmap(layer)(normal(0, 5, 2, 3))
 

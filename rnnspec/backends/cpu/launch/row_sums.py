@@ -68,7 +68,7 @@ class RowSums:
         lanes, rows = self.code.layout["lanes"], end - first
         sums = {n: _zeros((rows, *stored_shape(s, self.sizes, lanes)), self.code.dtype) for n, s in self.shapes.items()}
         one = np.ones(1, self.code.dtype)
-        jobs = np.array([self._job(s, sums, first, one) for s in self.code.layout["row_sums"]], np.int64)
+        jobs = np.array([self._job(s, sums, first, one) for s in self.code.layout.get("row_sums", ())], np.int64)
         threads = max(1, min(threads, rows))
         scratch = [Memory(self.code.runtime.outer_scratch) for _ in range(threads)]
         tables = [
@@ -124,7 +124,7 @@ def row_sums(by_rows: Plan, shapes: Mapping[str, tuple[str, ...]], steps: int, r
     for block in by_rows.blocks if not by_rows.pieces else ():
         if block.lengths is not None:
             ends[block.order], ragged = block.lengths, True
-    names = dict.fromkeys(n for _, left, value, _ in own.layout["row_sums"] for n in (left, value) if n)
+    names = dict.fromkeys(n for _, left, value, _ in own.layout.get("row_sums", ()) for n in (left, value) if n)
     widths = {n: evaluate_size(own.layout["outputs"][f"row {n}"], by_rows.sizes) for n in names}
     sizes = {n: -(-steps * rows * padded(w, lanes) * item // LINE) * LINE for n, w in widths.items()}
     memory, offset, values = Memory(sum(sizes.values())), 0, dict[str, Array]()
