@@ -15,6 +15,8 @@ COMMANDS = {
     "scaling": "time against the number of steps and of rows",
     "layers": "a stack of layers in torch against its bare kernels and torch.nn",
     "threads": "as many threads as rnnspec takes by itself, against one, and against all there are",
+    "by_row": "gradients of parameters by row, against B passes and torch.func.vmap(grad)",
+    "adbench": "objective and Jacobian of ADBench's LSTM, against jax and torch",
     "tiles": "products of the CPU runtime: share of the multiply-add peak, NumPy beside them",
     "cells": "speed of every cell in specs/, worst first",
     "drift": "cells beside the implementations of them in the packages that are installed",

@@ -29,6 +29,8 @@ TITLES = {
     "layers": "Layers in PyTorch",
     "threads": "Threads taken without being asked",
     "export": "Exported C",
+    "by_row": "Gradients by row",
+    "adbench": "ADBench's LSTM",
 }
 ROW = ("cell", "T", "B", "D", "H", "dtype", "mode", "threads")
 
