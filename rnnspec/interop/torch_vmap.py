@@ -72,7 +72,7 @@ def mapped(name: str, size: int, dims: Sequence[Any], args: Sequence[Any], call:
     if name in ("forward", "infer", "backward", "backward_rows"):
         found = _as_rows(name, size, dims, args, call)
     if found is None:
-        results = _each(lambda *entry: call(name, *entry), size, dims, args)
+        results = each_entry(lambda *entry: call(name, *entry), size, dims, args)
         return results, [0] * len(results)
     return found
 
@@ -102,7 +102,7 @@ def _as_rows(name: str, size: int, dims: Sequence[Any], args: Sequence[Any], cal
 
         if name == "backward_rows":
             return None
-        results = _each(entry, size, [*dims[:KEPT], None, *dims[GRADS:]], [*args[:KEPT], None, *args[GRADS:]])
+        results = each_entry(entry, size, [*dims[:KEPT], None, *dims[GRADS:]], [*args[:KEPT], None, *args[GRADS:]])
         return results, [0] * len(results)
     rest = (*shared, args[KEPT], grads, args[GRADS + 1])
     if name == "backward" and by_row:
@@ -174,7 +174,9 @@ def _differentiated(args: Sequence[Any]) -> bool:
 # --- entries one after another
 
 
-def _each(call: Callable[..., Sequence[Tensor]], size: int, dims: Sequence[Any], args: Sequence[Any]) -> list[Tensor]:
+def each_entry(
+    call: Callable[..., Sequence[Tensor]], size: int, dims: Sequence[Any], args: Sequence[Any]
+) -> list[Tensor]:
     """The results of a call for each entry, stacked along axis 0."""
     found = [call(*(_entry(a, dim, i) for a, dim in zip(args, dims, strict=True))) for i in range(size)]
     columns = list(zip(*found, strict=True))

@@ -81,8 +81,8 @@ def loops(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How often an operator ran once for each entry."""
     from rnnspec.interop import torch_vmap
 
-    each, found = torch_vmap._each, list[int]()
-    monkeypatch.setattr(torch_vmap, "_each", lambda *args: found.append(1) or each(*args))
+    each, found = torch_vmap.each_entry, list[int]()
+    monkeypatch.setattr(torch_vmap, "each_entry", lambda *args: found.append(1) or each(*args))
     return found
 
 
