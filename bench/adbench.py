@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -176,9 +177,7 @@ def measure(layers: list[int], characters: list[int], bits: int, rounds: int) ->
         kernel = rnnspec.compile(rnnspec.loads(cell(depth)), dtype="float64", threads=1)
         for count in characters:
             arrays = data(depth, count, bits)
-            calls: dict[str, Callable[[], tuple[float, Array]]] = {
-                "ours": lambda kernel=kernel, depth=depth, arrays=arrays: jacobian(kernel, depth, *arrays)  # type: ignore[misc]
-            }
+            calls: dict[str, Callable[[], tuple[float, Array]]] = {"ours": partial(jacobian, kernel, depth, *arrays)}
             for name, make in (("torch", in_torch), ("jax", in_jax)):
                 try:
                     calls[name] = make(depth, arrays)

@@ -1,9 +1,9 @@
-"""Gradients of parameters by row: one pass of `backward(per_row=True)` and of `row_norms`, against B
-backward passes over the batch with the gradient of one row each, B passes of one row each, one
+"""Gradients of parameters by row: one pass of `backward(per_row=True)` and of `row_norms`, against
+B backward passes over the batch with the gradient of one row each, B passes of one row each, one
 backward pass, and torch.func.vmap(grad) of a loop in torch.
 
-One thread; values first, then rounds of all in turn, medians of wall-clock times. Forward passes are
-not in the times of ours, and are in torch's, whose vmap has both.
+One thread; values first, then rounds of all in turn, medians of wall-clock times. Forward passes
+are not in the times of ours, and are in torch's, whose vmap has both.
 """
 
 from __future__ import annotations

@@ -53,7 +53,9 @@ def backward_rows(  # type: ignore[no-untyped-def]
 
 
 @backward_rows.register_fake
-def _(config, params, inputs, states, fed, given, lengths, resets, seed, kept, grads, which, groups):  # type: ignore[no-untyped-def]
+def _(  # type: ignore[no-untyped-def]
+    config, params, inputs, states, fed, given, lengths, resets, seed, kept, grads, which, groups
+):
     layers = stack_for(config, params, inputs).description
     shapes = [layers.shapes[n] for n in layers.shapes if n not in layers.fixed]
     rest = with_gradient(layers, params, inputs, states, fed)[len(shapes) :]

@@ -1,5 +1,5 @@
-"""ADBench's LSTM as a cell: its objective and its Jacobian, against the same written out in NumPy and
-a complex step along each parameter."""
+"""ADBench's LSTM as a cell: its objective and its Jacobian, against the same written out in NumPy
+and a complex step along each parameter."""
 
 from __future__ import annotations
 
