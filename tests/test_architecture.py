@@ -208,3 +208,9 @@ def test_loading_a_spec_needs_neither_sympy_nor_numba() -> None:
     code = "import sys, rnnspec; rnnspec.load('lstm'); print([m for m in ('sympy', 'numba') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_files_of_tests_have_names_of_their_own() -> None:
+    """pytest imports them by their names alone, and refuses the second of a name."""
+    names = [path.name for path in (TOP / "tests").rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names))
