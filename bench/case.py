@@ -89,6 +89,11 @@ class Data:
         """[T, B, H], the gradient of the output."""
         return self._normal(2, self.case.H)
 
+    @cached_property
+    def dx(self) -> Array:
+        """[T, B, D], a direction of the input."""
+        return self._normal(3, self.case.D)
+
     def _normal(self, seed: int, width: int) -> Array:
         return np.random.default_rng(seed).standard_normal((self.case.T, self.case.B, width)).astype(self.case.dtype)
 

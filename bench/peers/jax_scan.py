@@ -32,11 +32,11 @@ def prepare(case: Case, data: Data, threads: int) -> Prepared:
     zeros = (jnp.zeros((case.B, case.H), case.dtype),) * cell.states
     if case.mode == "step":
         return _step(cell, weights, zeros, data)
-    forward = _forward(cell, zeros)
+    forward = scan_forward(cell, zeros)
     return (_inference if case.mode == "inference" else _training)(cell, forward, weights, data)
 
 
-def _forward(cell: Equations, zeros: tuple[Any, ...]) -> Callable[[dict[str, Any], Any], Any]:
+def scan_forward(cell: Equations, zeros: tuple[Any, ...]) -> Callable[[dict[str, Any], Any], Any]:
     def forward(weights: dict[str, Any], x: Any) -> Any:
         def step(states, a):
             states = cell.step(OPERATIONS, weights, tuple(states), a)
