@@ -31,7 +31,8 @@ CELLS = [n for n in IN_TORCH if n != "rnn"]
 SHAPES = [(128, 32, 128), (128, 1, 64)]
 COLUMNS = 16
 CLOSE = 1e-3  # relative to the largest value: float32, sums of some thousand terms in other orders
-# what is measured: by what it is divided, and what the ratio is to be, at most or (below 0) at least
+# what is measured: by what it is divided, and what the ratio is to be: at most, or (below 0) at
+# least
 GOALS: Mapping[str, tuple[str, float]] = {
     "jvp": ("forward", 2.5),
     "hvp": ("gradient", 4.0),
