@@ -44,9 +44,14 @@ CELLS = [
     "dend_plrnn_clipped",
     "indrnn",
     "qrnn",
-    "zoneout",
+    "lem",
 ]
-MORE_SIZES = {"deltanet": {"K": 2}, "linear_attention": {"K": 2}}  # that the two of a layer do not tell
+MORE_SIZES = {  # that the two of a layer do not tell
+    "deltanet": {"K": 2},
+    "linear_attention": {"K": 2},
+    "lstm_projected": {"P": 2},
+    "lstm_tf_projected": {"P": 2},
+}
 LAYERS: dict[str, dict[str, Any]] = {"one": {}, "two both ways": {"num_layers": 2, "bidirectional": True}}
 
 
