@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from rnnspec.commands.export_layer import refuse
 from rnnspec.commands.output import say
 from rnnspec.errors import RnnspecError
 from rnnspec.interop import weight_files
@@ -21,6 +22,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         named = weight_files.read(args.source)
         if args.target == "-":
+            refuse(args, ("place", "to_layout", "dtype"), "OUT is -, which lists all places and writes nothing")
             return _listed(args, places(spec, named, args.layout or ""))
         layer, found = layer_from(spec, named, args.layout or "", tuple(args.place), args.dtype or _dtype(named))
         layout = args.to_layout or _layout_for(spec, args.target)

@@ -14,6 +14,8 @@ OF_ONNX = ("bidirectional", "batch_first", "lengths", "states")
 
 def layer_of(args: argparse.Namespace) -> Recurrent:
     """The layer, with the weights of --weights or initial ones."""
+    if args.weights:
+        refuse(args, ("seed",), "the numbers are those of --weights")
     layer = Recurrent(
         load(args.cell, **dict(args.choice)),
         args.inputs or 16,

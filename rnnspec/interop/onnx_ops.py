@@ -123,6 +123,8 @@ def _split(a: Arguments) -> tuple[Array, ...]:
     if sizes is None:
         each = -(-a[0].shape[axis] // a.outputs)
         return tuple(np.split(a[0], [each * n for n in range(1, a.outputs)], axis))
+    if sum(sizes) != a[0].shape[axis] or min(sizes, default=0) < 0:
+        raise NodeError(f"it splits {a[0].shape[axis]} elements into {sizes}.")
     return tuple(np.split(a[0], np.cumsum(sizes)[:-1], axis))
 
 

@@ -27,7 +27,7 @@ from rnnspec.errors import UnsupportedError, visible
 from rnnspec.storage import archives, atomic, guarded, safetensors
 from rnnspec.storage.guarded import Refused, told
 
-MOST_ARRAYS, MOST_DEPTH = 100_000, 32
+MOST_ARRAYS, MOST_DEPTH = 20_000, 32
 UNPACKED, RATIO = 64 * 2**20, 50  # bytes of all arrays of an HDF5 file, or so many times its size
 Arrays = dict[str, Array]
 PathLike = str | os.PathLike[str]
@@ -83,30 +83,31 @@ def _hdf5_in(path: PathLike, content: bytes) -> Arrays:
     h5py = needed("h5py", path)
     most, found = max(UNPACKED, RATIO * len(content)), Arrays()
     with told(path), h5py.File(io.BytesIO(content), "r") as file:
-        for name, data in _datasets(h5py, path, file, "", 0):
-            if data.dtype.kind not in "biuf":
+        for number, (name, data) in enumerate(_members(h5py, path, file, "", 0)):
+            if number >= MOST_ARRAYS:  # groups may be linked to from many places, and those too
+                raise Refused(path, f"it has over {MOST_ARRAYS:,} names, and fewer make sense here")
+            if not isinstance(data, h5py.Dataset) or data.shape is None or data.dtype.kind not in "biuf":
                 continue
             if data.is_virtual or data.external or data.compression not in (None, "gzip", "lzf"):
                 raise Refused(path, f"its array {name[:60]!a} lies elsewhere, or is packed in a way that is not read")
             most -= math.prod(data.shape) * data.dtype.itemsize
-            if most < 0 or len(found) >= MOST_ARRAYS:
+            if most < 0:
                 raise Refused(path, f"its arrays, with {name[:60]!a}, have more numbers than make sense here")
             found[name] = np.asarray(data[()])
     return found
 
 
-def _datasets(h5py: Any, path: PathLike, group: Any, before: str, depth: int) -> Iterator[tuple[str, Any]]:
-    """Every array in a group, by name; what only points elsewhere is refused."""
+def _members(h5py: Any, path: PathLike, group: Any, before: str, depth: int) -> Iterator[tuple[str, Any]]:
+    """All that is in a group, by name; what only points elsewhere is refused."""
     if depth > MOST_DEPTH:
         raise Refused(path, "its groups are nested too deeply")
     for name in group:
         if not isinstance(group.get(name, getlink=True), h5py.HardLink):
             raise Refused(path, f"{name[:60]!a} points elsewhere, which is not followed")
         one, full = group[name], f"{before}/{name}" if before else name
+        yield full, one
         if isinstance(one, h5py.Group):
-            yield from _datasets(h5py, path, one, full, depth + 1)
-        elif isinstance(one, h5py.Dataset):
-            yield full, one
+            yield from _members(h5py, path, one, full, depth + 1)
 
 
 # --- flax

@@ -102,7 +102,7 @@ def _unpacked(spec: Spec, layout: str, arrays: Mapping[str, Array]) -> dict[str,
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d{1,9})", name)]
 
 
 def layer_from(

@@ -229,6 +229,8 @@ def test_weights_beside_the_file(tmp_path):
         ("w.bin", {"offset": "x"}, ModelError, "tells no place"),
         ("w.bin", {"offset": 12}, Refused, "ends before the numbers of the tensor 'w'"),
         ("pipe", {}, Refused, "a FIFO"),
+        ("round", {}, (ModelError, OSError), "round"),
+        ("a\0b", {}, ModelError, "not in the model's own folder"),
     ],
 )
 def test_weights_that_lie_elsewhere(location, more, error, words, tmp_path):
@@ -237,6 +239,7 @@ def test_weights_that_lie_elsewhere(location, more, error, words, tmp_path):
     for path in (folder / "w.bin", tmp_path / "w.bin"):
         path.write_bytes(bytes(24))
     (folder / "link.bin").symlink_to(tmp_path / "w.bin")
+    (folder / "round").symlink_to("round")
     os.mkfifo(folder / "pipe")
     (folder / "m.onnx").write_bytes(outside(location, **more).SerializeToString())
     with pytest.raises(error, match=words):
@@ -288,3 +291,54 @@ def test_files_and_inputs_that_do_not_fit(tmp_path):
     ):
         with pytest.raises(ShapeError, match=words):
             model(wrong)
+
+
+def test_a_file_with_any_byte_changed_is_read_or_refused():
+    node, rng = helper.make_node, np.random.default_rng(0)
+    weights = [
+        numpy_helper.from_array(rng.normal(size=s).astype("f"), n) for n, s in (("w", (1, 8, 3)), ("r", (1, 8, 2)))
+    ]
+    nodes = [
+        node("LSTM", ["x", "w", "r"], ["h"], hidden_size=2),
+        node("Cast", ["h"], ["wide"], to=TensorProto.DOUBLE),
+        node("Constant", [], ["axes"], value=numpy_helper.from_array(np.array([0]), "v")),
+        node("Unsqueeze", ["wide", "axes"], ["y"]),
+    ]
+    whole = model_of(nodes, weights, {"x": [2, 1, 3]}).SerializeToString()
+    x, ran = np.ones((2, 1, 3), "f"), 0
+    for place in range(len(whole)):
+        for byte in (0xFF, whole[place] ^ 1):
+            damaged = whole[:place] + bytes([byte]) + whole[place + 1 :]
+            try:
+                load(damaged)(x)
+                ran += 1
+            except (ModelError, NodeError, UnsupportedError, ShapeError, Refused):
+                pass
+    assert 0 < ran < 2 * len(whole)
+
+
+@pytest.mark.parametrize(
+    "nodes, words",
+    [
+        ([helper.make_node("Range", ["zero", "inf", "one"], ["y"])], "the node 'Range 0'"),
+        ([helper.make_node("Tanh", ["x"], ["y", "z"])], "gives 1 arrays, and 2 are named"),
+        ([helper.make_node("Split", ["x", "ones"], ["y", "z"])], r"splits 3 elements into \[1, 1\]"),
+        ([helper.make_node("Tanh", ["x"], ["y"]), helper.make_node("Relu", ["x"], ["y"])], "'y' of the model is given"),
+        ([helper.make_node("Tanh", ["x"], ["one"]), helper.make_node("Relu", ["x"], ["y"])], "'one' of the model is"),
+        ([helper.make_node("Cast", ["x"], ["y"], to=99)], "the attribute 'to' of the model is of the type 99"),
+        ([helper.make_node("Cast", ["x"], ["y"], to=TensorProto.STRING)], "of the type STRING"),
+        ([helper.make_node("LSTM", ["x", "x", "x"], ["y"], activations=["Nope"] * 3)], "Nope"),
+    ],
+)
+def test_a_model_that_lies_is_told_of(nodes, words):
+    numbers = {"zero": 0.0, "one": 1.0, "inf": np.inf}
+    given = [numpy_helper.from_array(np.array(v, "f"), n) for n, v in numbers.items()]
+    given.append(numpy_helper.from_array(np.array([1, 1]), "ones"))
+    with pytest.raises((ModelError, NodeError, UnsupportedError), match=words):
+        load(model_of(nodes, given, {"x": [3]}))(np.ones(3, "f"))
+
+
+def test_what_is_no_model():
+    for wrong in (None, 3, bytearray(b"x")):
+        with pytest.raises(TypeError, match=r"a path, bytes or an onnx\.ModelProto"):
+            load(wrong)

@@ -208,9 +208,26 @@ def test_files_of_hdf5_that_point_elsewhere_or_swell(tmp_path):
     refused("points elsewhere", lambda f: external(h5py, f))
     refused("more numbers", lambda f: f.create_dataset("a", (2**40,), "f4", chunks=(1024,)))
     refused("nested too deeply", lambda f: f.create_group("/".join("a" * 40)))
+    refused("names, and fewer", linked_again_and_again)
     (tmp_path / "b.h5").write_bytes(b"no HDF5")
     with pytest.raises(Refused, match="damaged"):
         weight_files.read(tmp_path / "b.h5")
+
+
+def linked_again_and_again(file) -> None:
+    """3 ** 14 names of 14 groups."""
+    group = file
+    for _ in range(14):
+        inner = group.create_group("a")
+        group["b"] = group["c"] = inner
+        group = inner
+
+
+def test_what_holds_no_numbers_is_passed_over(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["none"], file["text"], file["one"] = h5py.Empty("f4"), "a", 1.0
+    assert list(weight_files.read(tmp_path / "a.h5")) == ["one"]
 
 
 def soft(h5py, file) -> None:
@@ -259,6 +276,12 @@ def test_endings(tmp_path):
         weight_files.write(tmp_path / "a.keras", {})
 
 
+def test_names_with_digits_that_are_no_numbers():
+    layer = filled("gru")
+    for odd in ("\N{SUPERSCRIPT TWO}", "9" * 5000):
+        assert places(layer.spec, {f"{odd}/{n}": a for n, a in arrays_of(layer, "torch.GRU").items()})
+
+
 # --- the command
 
 
@@ -275,5 +298,8 @@ def test_the_command(tmp_path, capsys):
     assert main(["convert", str(target), "-", "--cell", "gru"]) == 0
     assert "layers_1: keras.GRU: kernel [4, 12]" in capsys.readouterr().out
     assert main(["convert", str(target), "-", "--cell", "lstm"]) == 1
+    for ignored in (["--place", "layers_0"], ["--dtype", "float64"], ["--to-layout", "keras.GRU"]):
+        assert main(["convert", str(target), "-", "--cell", "gru", *ignored]) == 2
+        assert f"leave out {ignored[0]}." in capsys.readouterr().err
     for wrong in ("none.npz", str(Path(__file__))):
         assert main(["convert", wrong, "-", "--cell", "gru"]) == 2
