@@ -6,13 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.backends.pins import Pins
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.apart import named_in
 from rnnspec.engine.call import Call, Cell, gradients
-from rnnspec.engine.directions import Directions, diagonal, directions
+from rnnspec.engine.directions import Directions, curved, diagonal, directions
 from rnnspec.engine.noise import Seed
 from rnnspec.engine.results import Ggn, Gradients, Hvp, Jvp, Linear, RowGradients, Run
 from rnnspec.engine.spans import Pieces
@@ -146,11 +147,12 @@ class Derivatives(ABC):
         call = self.call(params, inputs, states, lengths, noise=noise, steps=steps, rows=rows)
         along = directions(self.cell, call, tangent_params, tangent_inputs, tangent_states)
         by_output = {} if callable(curvature) else diagonal(self.cell, call, curvature)
-        with Pins(by_output.values()):
+        # what lies past a row's end may be NaN or infinite: times 0 there, and not read
+        with Pins(by_output.values()), np.errstate(invalid="ignore"):
             run = self.run_jvp(call, along)
             outputs, final = {n: a * run.tangent_outputs[n] for n, a in by_output.items()}, dict[str, Any]()
         if callable(curvature):
-            outputs, final = map(dict, curvature(run))
+            outputs, final = curved(curvature(run))
         back = directions(self.cell, call, None, None, None, outputs, final)
         return Ggn(**vars(run), products=self.run_vjp(call, back))
 

@@ -120,11 +120,28 @@ def diagonal(cell: Cell, call: Call, curvature: Mapping[str, Any]) -> Named:
     """A diagonal Hessian by outputs, name -> [T, B, ...], checked. Raises ShapeError and
     DtypeError."""
     shapes = {o: cell.spec.shapes[o] for o in cell.spec.outputs}
+    if curvature is None:
+        raise TypeError(
+            f"curvature says what the Hessian of the loss by the outputs is: a dict of diagonals by name"
+            f" ({', '.join(shapes)}), or a function of the Jvp; got None."
+        )
     given = checked.named("curvature of output", curvature, shapes, cell.dtype, required=False)
     for name, array in given.items():
         if array.shape != (full := (call.steps, call.rows, *call.sizes.full(shapes[name]))):
             raise ShapeError(f"the curvature of output '{name}' has shape {array.shape}, expected {full}.")
     return given
+
+
+def curved(found: Any) -> tuple[Named, Named]:
+    """What a function gave as the curvature times a direction: of outputs, and of final states.
+    Raises TypeError where these are not two dicts."""
+    if not (isinstance(found, tuple | list) and len(found) == 2 and all(isinstance(f, Mapping) for f in found)):
+        kinds = ", ".join(type(f).__name__ for f in found) if isinstance(found, tuple) else type(found).__name__
+        raise TypeError(
+            "a curvature that is a function must give two dicts by name, of outputs and of final states, one of them"
+            f" empty where it has none: return {{...}}, {{}}; it gave {kinds}."
+        )
+    return dict(found[0]), dict(found[1])
 
 
 def _columns(expected: list[tuple[str, tuple[int, ...], Array]]) -> int | None:

@@ -33,8 +33,9 @@ from rnnspec.interop.torch_ops import (
 from rnnspec.interop.torch_vmap import backward_rows, mapped
 
 THRICE = (
-    "rnnspec has first and second derivatives: this is one of third order, or forward mode over forward mode (use"
-    " torch.func.hessian, or jacfwd of jacrev). Write the cell with torch operations where more is needed."
+    "rnnspec has first and second derivatives: this is one of third order (as torch.autograd.functional.hvp is, and its"
+    " vhp is not), or forward mode over forward mode (use torch.func.hessian, or jacfwd of jacrev). Write the cell with"
+    " torch operations where more is needed."
 )
 EVALUATED = (
     "these layers were traced for evaluation and keep no tape, so there is no gradient. Export them in training mode"
@@ -237,23 +238,27 @@ for _name, _operator in _OPERATORS.items():
     _operator.register_vmap(_mapped(_name))
 
 
-def _in_older_batches(*args: Any) -> list[Tensor]:
-    """`backward` on the batched tensors of torch.autograd.grad(is_grads_batched=True) and of
-    torch.autograd.functional.jacobian(vectorize=True), which are not those of torch.func.vmap."""
-    level = torch._C._vmapmode_increment_nesting() - 1
-    torch._C._vmapmode_decrement_nesting()
-    *rest, kept, grads, which = args
-    # a tensor that is not of this level gets an axis of size 1
-    plain = [torch._remove_batch_dim(g, level, 1, 0) for g in grads]
-    size = max(g.shape[0] for g in plain)
-    operator = functools.partial(torch.ops.rnnspec.backward, *rest, kept)
-    entries = [[g[i if len(g) > 1 else 0] for g in plain] for i in range(size)]
-    columns = zip(*(operator(entry, which) for entry in entries), strict=True)
-    return [torch._add_batch_dim(torch.stack(column), 0, level) for column in columns]
+def _in_older_batches(operator: Any) -> Callable[..., list[Tensor]]:
+    """An operator on the batched tensors of torch.autograd.grad(is_grads_batched=True) and of
+    torch.autograd.functional's vectorize=True, which are not those of torch.func.vmap."""
+
+    def rule(*args: Any) -> list[Tensor]:
+        level = torch._C._vmapmode_increment_nesting() - 1
+        torch._C._vmapmode_decrement_nesting()
+        form, flat = _flat(args)
+        # a tensor that is not of this level gets an axis of size 1
+        spread = [torch._remove_batch_dim(a, level, 1, 0) if isinstance(a, Tensor) else a for a in flat]
+        size = max(len(a) for a in spread if isinstance(a, Tensor))
+        entries = [[a[i if len(a) > 1 else 0] if isinstance(a, Tensor) else a for a in spread] for i in range(size)]
+        columns = zip(*(operator(*_nested(form, entry)) for entry in entries), strict=True)
+        return [torch._add_batch_dim(torch.stack(column), 0, level) for column in columns]
+
+    return rule
 
 
 _LIBRARY = torch.library.Library("rnnspec", "IMPL", "Batched")
-_LIBRARY.impl("backward", _in_older_batches)
+for _name in ("backward", "jvp", "hvp"):
+    _LIBRARY.impl(_name, _in_older_batches(getattr(torch.ops.rnnspec, _name)))
 
 
 # --- autograd.Functions: torch.func's transforms take no operator with a registered derivative, and

@@ -105,6 +105,9 @@ def has_duals(*groups: Sequence[Tensor]) -> bool:
     """Whether there are dual tensors of forward-mode differentiation."""
     if getattr(forward_ad, "_current_level", 0) < 0:  # outside of a dual level, which is cheap to see
         return False
+    # below a tracer's mode torch can't unpack; what is traced was asked above it (torch_calls.py)
+    if torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.ADInplaceOrView):
+        return False
     return any(forward_ad.unpack_dual(tensor).tangent is not None for group in groups for tensor in group)
 
 

@@ -224,6 +224,15 @@ def test_gauss_newton_is_two_products_and_a_curvature():
     np.testing.assert_allclose(more.params["U_f"][1], right.params["U_f"], rtol=1e-11, atol=1e-13)
     with pytest.raises(rnnspec.ShapeError, match=r"curvature of output 'h' has shape \(5, 5\), expected \(5, 3, 5\)"):
         one.kernel.ggn(*args, curvature={"h": np.zeros((5, 5))}, **given)
+    for wrong in (lambda run: None, lambda run: {"h": diagonal["h"]}, lambda run: (diagonal["h"], {})):
+        with pytest.raises(TypeError, match="must give two dicts by name, of outputs and of final states"):
+            one.kernel.ggn(*args, curvature=wrong, **given)
+    with pytest.raises(TypeError, match=r"what the Hessian of the loss by the outputs is.*got None"):
+        one.kernel.ggn(*args, curvature=None, **given)
+    beyond = {"h": diagonal["h"].copy()}
+    beyond["h"][:, 2] = np.inf  # of a row of no steps
+    right = found.products.params
+    assert_same(one.kernel.ggn(*args, curvature=beyond, **given).products.params, right)
 
 
 def test_what_does_not_fit_is_named():

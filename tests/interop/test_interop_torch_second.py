@@ -201,6 +201,26 @@ def test_directions_of_duals_lengths_resets_and_states():
         torch.testing.assert_close(mine, (ahead - behind) / 2e-6, rtol=1e-7, atol=1e-8)
 
 
+def test_directions_under_a_tracer():
+    """Below the mode of make_fx, as of torch.compile, torch can't unpack duals: it is not asked."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    layer, x = Recurrent("rnn", 3, 4, dtype=torch.float64), normal(5, 2, 3)
+
+    def along(x: Any) -> Any:
+        return torch.func.jvp(lambda x: layer(x)[0], (x,), (torch.ones_like(x),))[1]
+
+    assert torch.equal(make_fx(along)(x)(x), along(x))
+
+
+@pytest.mark.slow
+def test_directions_and_hessians_in_a_compiled_function():
+    torch._dynamo.reset()
+    layer, x = Recurrent("rnn", 3, 4, dtype=torch.float64), normal(2, 1, 3)
+    hessian = torch.func.hessian(lambda x: (layer(x)[0] ** 2).sum())
+    assert_close(torch.compile(hessian, backend="aot_eager")(x), hessian(x), TORCH["float64"])
+
+
 def test_what_is_of_third_order_is_refused():
     layer, x = Recurrent("rnn", 3, 4, dtype=torch.float64), normal(5, 2, 3).requires_grad_()
     (slope,) = torch.autograd.grad((layer(x)[0] ** 3).sum(), x, create_graph=True)

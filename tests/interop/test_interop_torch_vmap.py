@@ -159,6 +159,27 @@ def test_jacobians_and_batched_gradients():
     assert torch.equal(both[0][0], both[0][1]) and both[0].shape == (2, 16, 4)
 
 
+def test_batched_directions_and_second_gradients():
+    """The batches of torch.autograd.functional and of is_grads_batched reach jvp and hvp too."""
+    layer, x = Recurrent("lstm", 3, 4, **DOUBLE), normal(3, 1, 3).requires_grad_()
+    functional = torch.autograd.functional
+    right = functional.jacobian(lambda x: layer(x)[0], x)
+    found = functional.jacobian(lambda x: layer(x)[0], x, vectorize=True, strategy="forward-mode")
+    assert_close(found, right, TORCH["float64"])
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        return (layer(x)[0] ** 2).sum()
+
+    right = functional.hessian(loss, x)
+    assert_close(functional.hessian(loss, x, vectorize=True), right, TORCH["float64"])
+    ahead = functional.hessian(loss, x, vectorize=True, outer_jacobian_strategy="forward-mode")
+    assert_close(ahead, right, TORCH["float64"])
+    (slope,) = torch.autograd.grad(loss(x), x, create_graph=True)
+    rows = torch.eye(x.numel(), **DOUBLE).view(-1, *x.shape)
+    (found,) = torch.autograd.grad(slope, x, rows, is_grads_batched=True)
+    assert_close(found.view(right.shape), right, TORCH["float64"])
+
+
 def test_random_numbers_are_those_of_torchs_rule():
     layer, x = Recurrent("lstm", 3, 4, 2, dropout=0.5, **DOUBLE), torch.stack([normal(5, 2, 3)] * 2)
     same = vmap(lambda x: layer(x)[0], randomness="same")(x)
