@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from rnnspec.check.packs.write import same_pack, write_pack
 from rnnspec.check.sampling import NoSampleError
@@ -33,6 +35,7 @@ def run(args: argparse.Namespace) -> int:
         f"{folder}: {len(about['cases'])} cases ({', '.join(c['name'] for c in about['cases'])}), expected values at"
         f" {about['digits']} digits"
     )
+    _tell_left_out(folder, about)
     say(
         f"try an implementation with: python {folder / 'runner.py'} MODULE:FUNCTION, or rnnspec verify {folder}"
         " --adapter MODULE:FUNCTION"
@@ -61,13 +64,20 @@ def _write_all(parent: Path, seed: int) -> int:
 def _write(name: str, folder: Path, seed: int) -> str:
     spec = load(name)
     if folder.exists():
-        if same_pack(spec, folder, seed):
+        about = same_pack(spec, folder, seed)
+        if about is not None:
+            _tell_left_out(folder, about)
             return THERE
         say(f"'{folder}' holds something else and is left as it is: remove it to have this pack", error=True)
         return OTHER
     try:
-        write_pack(spec, folder, seed)
+        _tell_left_out(folder, write_pack(spec, folder, seed))
     except NoSampleError as error:
         say(f"no pack of {error}", error=True)
         return NONE
     return WRITTEN
+
+
+def _tell_left_out(folder: Path, about: Mapping[str, Any]) -> None:
+    for case in about.get("left_out", ()):
+        say(f"{folder} is without the case '{case['name']}': {case['reason']}", error=True)

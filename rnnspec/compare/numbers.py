@@ -21,7 +21,7 @@ from rnnspec.language.rewrite import line
 from rnnspec.language.sizes import full_shape, sizes_in, with_default_sizes
 from rnnspec.language.slices import Piece
 from rnnspec.language.spec import Spec
-from rnnspec.language.syntax.tree import Call, Ref, walk
+from rnnspec.language.syntax.tree import Call, Number, Ref, walk
 
 ORDERS = 24  # in which parameters of other names are tried
 DIGITS, MORE_DIGITS = 50, 400  # a difference that is none with more digits was rounding
@@ -236,7 +236,11 @@ def difference_at(pair: Pair, one: Points, proof: Proof, seed: int | None, swapp
     least, allowed = float(one.magnitudes()[0][0]), float(_allowed(one)[0])
 
     def differ(a: str, b: str) -> bool:
-        left, right = both.values_a[a][0], both.values_b[b][0]
+        left, right = _value(pair.a, both.values_a, a), _value(pair.b, both.values_b, b)
+        if left is None or right is None:
+            return False
+        if a not in both.values_a or b not in both.values_b:  # a number is one for every unit
+            left, right = np.broadcast_arrays(left, right)
         return np.shape(left) != np.shape(right) or _distance(left, right, least)[0] > allowed
 
     sides = [(pair.a, pair.graph_a, both.points_a, both.values_a), (pair.b, pair.graph_b, both.points_b, both.values_b)]
@@ -267,6 +271,15 @@ def difference_at(pair: Pair, one: Points, proof: Proof, seed: int | None, swapp
     )
 
 
+def _value(spec: Spec, values: Mapping[str, Array], name: str) -> Array | None:
+    """A value of the first row, None where it has none. A number, like `f[t] = 1`, goes into the
+    equations that read it and is no node of a graph."""
+    if name in values:
+        return np.asarray(values[name][0])
+    number = next((e.value for e in spec.equations if e.target == name), None)
+    return reals(MORE_DIGITS).array(number.value) if isinstance(number, Number) else None
+
+
 def _node(graph: Any, kind: str, name: str) -> str:
     return str((graph.outputs if kind == "output" else graph.states)[name])
 
@@ -278,7 +291,7 @@ def _equation(pair: Pair, both: Both, found: tuple[str, str], differ: Any) -> tu
     roles = {m: n for n, m in pair.roles["state"].items()}
     for e in pair.a.equations:
         other = theirs.get(roles.get(e.target, e.target))
-        if other and e.target in both.values_a and other.target in both.values_b and differ(e.target, other.target):
+        if other and differ(e.target, other.target):
             return (line(e), line(other)), (e.target, other.target)
     ours, last = {e.target: e for e in pair.a.equations}.get(found[0]), theirs.get(found[1])
     return ((line(ours), line(last)), found) if ours and last else (("", ""), ("", ""))

@@ -86,8 +86,9 @@ _DEEP = 12  # how far names and operations are followed for the ends of a value
 def hints(spec: Spec) -> Iterator[Problem]:
     """Every equation that nothing reads; and every place of a spec where one of the FORMS stands,
     with what to write in its place. Parts of a form may be values with names of their own: e[t] =
-    exp(x[t]), e[t] / (1 + e[t])."""
+    exp(x[t]), e[t] / (1 + e[t]). A line is told of once, however many rounds a loop makes of it."""
     yield from _unread(spec)
+    told = set[tuple[object, ...]]()
     by_head = _by_head()
     defined = {equation.target: equation.value for equation in spec.equations}
     for equation in spec.equations:
@@ -98,6 +99,10 @@ def hints(spec: Spec) -> Iterator[Problem]:
                     if form.good is not None and _within(_ends(bound["v"], defined, _DEEP), form.good):
                         break
                     at = equation.at
+                    place = (at.file, at.line, at.column, equation.text, form.written)
+                    if place in told:
+                        break
+                    told.add(place)
                     message = (
                         f"{form.written} {form.why}, with v as it stands here. {form.better} does not: write that."
                     )
@@ -109,8 +114,11 @@ def _unread(spec: Spec) -> Iterator[Problem]:
     """Equations whose value is no state and no output, and that no equation reads: most often a
     name that was mistyped, or one that was meant to replace another."""
     read = {*spec.outputs, *spec.states}.union(*(names_in(equation.value) for equation in spec.equations))
+    told = set[tuple[object, ...]]()
     for equation in spec.equations:
-        if equation.target not in read:
+        place = (equation.at.file, equation.at.line, equation.at.column, equation.text)
+        if equation.target not in read and place not in told:
+            told.add(place)
             others = [e.target for e in spec.equations if e.target != equation.target]
             message = (
                 f"{equation.target!r} is read by no equation, and is no state and no output: it changes nothing that is"

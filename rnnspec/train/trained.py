@@ -96,12 +96,14 @@ class TrainedRun:
         K] or [B, T, K], without the last axis where targets of the file had none. Of a translation
         the ids that are written, [B, M], ended by the vocabulary's end; at most `most`. A sequence
         without a batch axis has none in the result. Behind a row's end the values mean nothing.
+        Raises TrainError as `outputs` does, and where a class would be chosen among NaN.
         """
         if isinstance(self.model, EncoderDecoder):
             return self._written(self.model, x, lengths, most)
         found = self.outputs(x, lengths, inputs)
         if self._sequence_model().loss.kind == "squared_error":
             return found[..., 0] if self.memory.get("shape") in ("[N]", "[N, T]") else found
+        _check_known(found, lengths)
         best = found.argmax(axis=-1)
         return best if self.classes is None else np.array(self.classes)[best]
 
@@ -189,6 +191,19 @@ class TrainedRun:
         if array.dtype.kind not in "biuf":
             raise TrainError(f"{name} is {array.dtype}; numbers are wanted")
         return array.astype(self.layer.stack.dtype, copy=False)
+
+
+def _check_known(logits: np.ndarray, lengths: Any) -> None:
+    """TrainError where a row, up to its end, has NaN for the logits: no class is the largest."""
+    unknown = np.isnan(logits).any(axis=-1)
+    if lengths is not None and unknown.ndim == 2:
+        unknown &= np.arange(unknown.shape[1]) < np.asarray(lengths)[:, None]
+    if unknown.any():
+        rows = np.flatnonzero(unknown.reshape(len(unknown), -1).any(axis=1)) if unknown.ndim else [0]
+        raise TrainError(
+            f"NaN is what the model gives for {len(rows)} of the rows (the first: {rows[0]}), and NaN is no class:"
+            " x or another input has NaN there. Of rows that end early give the lengths: predict(x, lengths)"
+        )
 
 
 def load_run(folder: str | Path, *, task: str | Path | Task | None = None, threads: int | None = None) -> TrainedRun:

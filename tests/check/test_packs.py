@@ -24,6 +24,7 @@ from rnnspec.check.packs import runner as pack_runner
 from rnnspec.check.packs import write as packs
 from rnnspec.check.packs.adapters import part
 from rnnspec.check.packs.verify import verify as verify_pack
+from rnnspec.check.sampling import NoSampleError
 from rnnspec.check.tolerances import PACK
 from rnnspec.commands.cli import main
 from rnnspec.errors import RnnspecError
@@ -466,3 +467,29 @@ def test_every_cell_has_a_pack_that_its_definition_passes(name, tmp_path):
     packs.write_pack(rnnspec.load(name), tmp_path / name)
     for result in verify_pack(tmp_path / name, by_reference, ["float64"]):
         assert result["status"] == "ok" and not result["absent"], result
+
+
+def test_a_case_that_no_point_serves_is_left_out_and_told(monkeypatch, capsys):
+    monkeypatch.setattr("rnnspec.commands.pack.spec_names", lambda: ["rnn"])
+    monkeypatch.setattr(packs, "PLANS", packs.PLANS[:2])
+    make = packs.CaseMaker.case
+
+    def case(self, plan):
+        if plan.name == "plain":
+            raise NoSampleError("rounding moves it")
+        return make(self, plan)
+
+    monkeypatch.setattr(packs.CaseMaker, "case", case)
+    for times in range(2):  # the second time the pack is there
+        assert main(["pack", "--all", "all"]) == 0
+        said = capsys.readouterr()
+        assert "all/rnn is without the case 'plain': rounding moves it" in said.err
+        assert f"{1 - times} packs written, {times} were there; " in said.out
+    about = json.loads(Path("all/rnn/pack.json").read_text())
+    assert [c["name"] for c in about["cases"]] == ["initial_states"]
+    assert about["left_out"] == [{"name": "plain", "reason": "rounding moves it"}]
+    assert "Left out: `plain`, as rounding moves it." in Path("all/rnn/README.md").read_text()
+    assert {r["status"] for r in verify_pack(Path("all/rnn"))} == {"ok"}
+    monkeypatch.setattr(packs, "PLANS", packs.PLANS[:1])
+    assert main(["pack", "rnn"]) == 2 and "no case can be made. plain: rounding" in capsys.readouterr().err
+    assert not Path("rnn_pack").exists()

@@ -337,3 +337,9 @@ def test_it_is_public():
 
 def test_a_size_that_one_cell_alone_has() -> None:
     assert not diff("rnn", "low_rank_rnn").same and not diff("low_rank_rnn", "rnn").same
+
+
+@pytest.mark.parametrize("a, b", [("lstm", "lstm_nfg"), ("lstm_nfg", "lstm"), ("lstm_vanilla", "lstm_nog")])
+def test_the_first_equation_that_differs_may_be_a_number(a, b):
+    found = diff(a, b).difference
+    assert found.equation == ("o" if "nog" in b else "f") and found.text_a != found.text_b

@@ -123,3 +123,15 @@ def test_the_command_tells_a_hint_without_a_line_of_its_own(tmp_path):
     )
     assert shown.returncode == 0 and shown.stderr.startswith("hint: typo.yaml:5:3: 'hh' is read by no equation")
     assert "cli.py" not in shown.stderr and "load(" not in shown.stderr
+
+
+def test_a_line_of_a_loop_is_told_of_once():
+    body = """s[t, 0] = h[t-1]
+  for k in 1..L:
+    q[t, k] = tanh(s[t, k-1])
+    s[t, k] = log(1 + exp(x[t] + s[t, k-1]))
+  h[t] = s[t, L]"""
+    with pytest.warns(SpecHint) as found:
+        loads(cell(body, inputs="{x: H}", states="{h: H}", sizes="{L: 7}"))
+    said = [str(hint.message).split("\n")[0] for hint in found]
+    assert len(said) == 2 and "read by no equation" in said[0] and "softplus(v)" in said[1]

@@ -152,6 +152,12 @@ def test_rows_of_several_lengths_and_many_of_them(runs):
     whole = run.outputs(x, lengths)
     for row in (0, 255, 256, 599):
         np.testing.assert_allclose(whole[row], run.outputs(x[row, : lengths[row]]), rtol=1e-5, atol=1e-6)
+    lengths[300] = min(lengths[300], 8)
+    x[300, lengths[300] :] = np.nan  # behind its end
+    assert run.predict(x, lengths).shape == (600,)
+    for given in (x, x[300]):  # the largest of NaN is no class
+        with pytest.raises(TrainError, match=r"NaN is no class.* predict\(x, lengths\)"):
+            run.predict(given)
 
 
 def test_a_text_model_writes_and_knows_its_characters(runs):

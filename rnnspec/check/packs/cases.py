@@ -85,7 +85,7 @@ class CaseMaker:
             reason = self._unfit(case)
             if not reason:
                 return case
-        raise NoSampleError(f"'{self.spec.name}', case '{plan.name}': {reason}")
+        raise NoSampleError(f"{reason}, at each of the {ATTEMPTS * len(GAINS)} points that were drawn")
 
     def _drawn(self, plan: CasePlan, seed: int, gain: float) -> Case:
         case = draw(self.spec, self.graph, plan.shapes, seed, "float32", PACK_MARGIN, gain)
@@ -104,7 +104,7 @@ class CaseMaker:
         if self.checked is not None:
             run = _forward(self.checked, case)
             if not all(((gap > PACK_MARGIN) | (gap == 0)).all() for gap in decided_by(run, self.graph, case)):
-                return f"a comparison always lies within {PACK_MARGIN:g} of where it changes sides"
+                return f"a comparison lies within {PACK_MARGIN:g} of where it changes sides"
         with np.errstate(all="ignore"):  # what is not finite is not steady
             return self._unsteady(case)
 
@@ -117,7 +117,9 @@ class CaseMaker:
                 scale = max((abs(right[n]).max(initial=0) for n in names), default=0) or 1.0
                 off = max((abs(moved[n] - right[n]).max(initial=0) for n in names), default=0)
                 if not off <= PACK_STEADY * PACK["float32"][0] * scale:  # NaN is not, either
-                    return f"rounding to float32 always moves it by more than {PACK_STEADY:.2g} of what is allowed"
+                    return (
+                        f"rounding to float32 moves what is expected by more than {PACK_STEADY:.2g} of what is allowed"
+                    )
         return ""
 
     def _expected(self, case: Case, numbers: Numbers) -> dict[str, Array]:

@@ -23,6 +23,7 @@ from numpy import ndarray as Array
 from rnnspec.check.packs import adapters as pack_adapters
 from rnnspec.check.packs import runner as pack_runner
 from rnnspec.check.packs.cases import DIGITS, PLANS, CaseMaker
+from rnnspec.check.sampling import NoSampleError
 from rnnspec.check.tolerances import PACK
 from rnnspec.errors import RnnspecError
 from rnnspec.language.features import FEATURES
@@ -53,8 +54,9 @@ TAGS = {
 
 
 def write_pack(spec: Spec, folder: Path, seed: int = 0) -> dict[str, Any]:
-    """Writes the folder, whole or not at all, and returns what its pack.json says. Raises
-    RnnspecError if the folder exists."""
+    """Writes the folder, whole or not at all, and returns what its pack.json says: its `left_out`
+    has the cases that no well-conditioned point was found for. Raises RnnspecError if the folder
+    exists, NoSampleError if no case can be made."""
     folder = Path(folder)
     if folder.exists():
         raise RnnspecError(f"'{folder}' exists already: give another folder with --out, or remove it.")
@@ -65,22 +67,8 @@ def write_pack(spec: Spec, folder: Path, seed: int = 0) -> dict[str, Any]:
     work = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=parent))
     try:
         (work / "cases").mkdir()
-        described = []
-        for plan in PLANS:
-            case = maker.case(plan)
-            arrays: dict[str, Any] = maker.arrays(case)
-            (work / "cases" / f"{plan.name}.json").write_text(_json(arrays), encoding="utf-8")
-            np.savez(work / "cases" / f"{plan.name}.npz", **arrays)
-            described.append(
-                {
-                    "name": plan.name,
-                    "tags": list(plan.tags),
-                    "steps": case.steps,
-                    "rows": case.rows,
-                    "sizes": dict(case.sizes),
-                }
-            )
-        about = _about(maker, seed, described)
+        described, left_out = _write_cases(maker, work / "cases")
+        about = _about(maker, seed, described, left_out)
         for name, text in (
             ("pack.json", json.dumps(about, indent=1, ensure_ascii=False) + "\n"),
             ("spec.yaml", to_yaml(spec)),
@@ -97,22 +85,50 @@ def write_pack(spec: Spec, folder: Path, seed: int = 0) -> dict[str, Any]:
     return about
 
 
-def same_pack(spec: Spec, folder: Path, seed: int = 0) -> bool:
-    """Whether a folder holds the pack of this cell and seed, with these cases. Its numbers are not
-    looked at: a folder is there as a whole or not at all."""
+def _write_cases(maker: CaseMaker, folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+    """Writes the files of the cases. Gives what is said of each, and the name of each that can't be
+    made with the reason. Raises NoSampleError if that is all of them."""
+    described: list[dict[str, Any]] = []
+    left_out: list[dict[str, str]] = []
+    for plan in PLANS:
+        try:
+            case = maker.case(plan)
+        except NoSampleError as error:
+            left_out.append({"name": plan.name, "reason": str(error)})
+            continue
+        arrays: dict[str, Any] = maker.arrays(case)
+        (folder / f"{plan.name}.json").write_text(_json(arrays), encoding="utf-8")
+        np.savez(folder / f"{plan.name}.npz", **arrays)
+        described.append(
+            {
+                "name": plan.name,
+                "tags": list(plan.tags),
+                "steps": case.steps,
+                "rows": case.rows,
+                "sizes": dict(case.sizes),
+            }
+        )
+    if not described:
+        raise NoSampleError(f"'{maker.spec.name}': no case can be made. {left_out[0]['name']}: {left_out[0]['reason']}")
+    return described, left_out
+
+
+def same_pack(spec: Spec, folder: Path, seed: int = 0) -> dict[str, Any] | None:
+    """What pack.json says, if a folder holds the pack of this cell and seed, with these cases, and
+    else None. Its numbers are not looked at: a folder is there as a whole or not at all."""
     try:
         about = guarded.values(folder / "pack.json", pack_runner.MOST)
         text = guarded.text(folder / "spec.yaml", pack_runner.MOST)
-    except (OSError, ValueError):
-        return False
-    if not isinstance(about, dict):
-        return False
-    names = [case.get("name") for case in about.get("cases", ())]
-    wanted = (FORMAT, seed, DIGITS, [plan.name for plan in PLANS], to_yaml(spec))
-    return (about.get("rnnspec_pack"), about.get("seed"), about.get("digits"), names, text) == wanted
+        names = [case["name"] for case in about["cases"]]
+        out = {case["name"]: str(case["reason"]) for case in about.get("left_out", ())}
+        found = (about["rnnspec_pack"], about["seed"], about["digits"], names, text)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    wanted = (FORMAT, seed, DIGITS, [plan.name for plan in PLANS if plan.name not in out], to_yaml(spec))
+    return about if names and found == wanted else None
 
 
-def _about(maker: CaseMaker, seed: int, cases: list[dict[str, Any]]) -> dict[str, Any]:
+def _about(maker: CaseMaker, seed: int, cases: list[dict[str, Any]], left_out: list[dict[str, str]]) -> dict[str, Any]:
     """What pack.json says."""
     spec = maker.spec
     return {
@@ -132,6 +148,7 @@ def _about(maker: CaseMaker, seed: int, cases: list[dict[str, Any]]) -> dict[str
         "equations": [line(e) for e in spec.equations],
         "tolerances": {dtype: {"relative": value, "reason": reason} for dtype, (value, reason) in PACK.items()},
         "cases": cases,
+        "left_out": left_out,
     }
 
 
@@ -189,6 +206,7 @@ def readme(about: Mapping[str, Any]) -> str:
     return README.format(
         **{key: about[key] for key in ("cell", "title", "source", "digits")},
         cases="\n".join(rows),
+        left_out="".join(f"Left out: `{c['name']}`, as {c['reason']}.\n\n" for c in about["left_out"]),
         equations="\n".join(about["equations"]),
         meanings="\n".join(f"- `{tag}`: {TAGS[tag]}" for tag in used),
         shapes="; ".join(f"{n} [{', '.join(s)}]" for n, s in shapes.items()),
@@ -263,7 +281,7 @@ Allowed are
 |---|---|---|
 {cases}
 
-Every case needs: {tags}. The tags mean
+{left_out}Every case needs: {tags}. The tags mean
 
 {meanings}
 """
