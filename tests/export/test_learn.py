@@ -20,9 +20,9 @@ from rnnspec.export import Learner, learner
 from rnnspec.language.load import load, spec_names
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler here")
-# one stage, whole rows and a matrix as state, inner loops with pieces of parameters, a surrogate
-# and branches not taken
-KINDS = ("lstm", "fast_weights", "mogrifier_lstm", "alif", "ltc", "phased_lstm")
+# one stage, whole rows and a matrix as state, inner loops with pieces of parameters, a surrogate,
+# branches not taken, and from states of zero always where a slope jumps
+KINDS = ("lstm", "fast_weights", "mogrifier_lstm", "alif", "ltc", "phased_lstm", "slstm_floored")
 
 
 def learning(name: str, dtype: str) -> Learner:
