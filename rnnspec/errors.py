@@ -82,6 +82,10 @@ class DtypeError(RnnspecError, TypeError, ValueError, RuntimeError):
     or a RuntimeError: who catches either catches this.)"""
 
 
+class SettingError(RnnspecError, ValueError):
+    """What an environment variable says is not what it may say; the message names both."""
+
+
 class UnsupportedError(RnnspecError, NotImplementedError):
     """Known, but not offered here; the message names the alternative."""
 

@@ -16,7 +16,8 @@ from rnnspec.errors import DtypeError, ShapeError
 from rnnspec.language.spec import STEP
 from rnnspec.language.syntax.faults import did_you_mean
 from rnnspec.layers.description import Layers
-from rnnspec.layers.runs import StackWeights
+from rnnspec.layers.runs import StackCall, StackWeights
+from rnnspec.layers.views import refuse_several
 
 
 def check_weights(layers: Layers, params: Mapping[str, Any], what: str, *, several: bool = False) -> dict[str, Array]:
@@ -229,6 +230,18 @@ def check_rows(
 def as_lengths(lengths: Any, single: bool) -> Any:
     """Lengths as a Stack takes them: of one row without a batch axis a plain number will do."""
     return [lengths] if single and isinstance(lengths, int | np.integer) and not isinstance(lengths, bool) else lengths
+
+
+def check_call(layers: Layers, call: object) -> None:
+    """Raises TypeError for what is no StackCall, and as `check_packed` for one of other layers."""
+    if not isinstance(call, StackCall):
+        raise TypeError(
+            "directions are those of a call: give jvp and hvp what call(params, x, ...) of these layers gave; got"
+            f" {type(call).__name__}."
+        )
+    refuse_several(call.weights, "a derivative along a direction")
+    if call.weights.layers is not layers:
+        check_packed(layers, call.weights)
 
 
 def check_packed(layers: Layers, weights: StackWeights) -> None:

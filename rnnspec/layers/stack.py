@@ -23,6 +23,7 @@ from rnnspec.engine.weights import Weights
 from rnnspec.errors import ShapeError
 from rnnspec.layers.along import StackHvp, StackUpstream, hvp, jvp
 from rnnspec.layers.arguments import (
+    check_call,
     check_carried,
     check_inputs,
     check_packed,
@@ -40,7 +41,7 @@ from rnnspec.layers.runs import Direction, StackCall, StackGradients, StackRun, 
 from rnnspec.layers.steps import one_step
 from rnnspec.layers.stream import StackStream
 from rnnspec.layers.tapes import from_bytes, to_bytes
-from rnnspec.layers.views import refuse_several, views, views_by_row
+from rnnspec.layers.views import views, views_by_row
 from rnnspec.storage.locks import numpy_part
 
 
@@ -361,11 +362,11 @@ class Stack(Attributes):
         dy, dstate, dsteps: as for `backward`; tangent_dy, tangent_dstate, tangent_dsteps: their
         directions; all else as for `jvp`.
         """
+        along = self._along(call, tangent_params, tangent_x, tangent_state)
         upstream, moved = (
             StackUpstream(*self._flowing(*given, call.steps, call.rows))
             for given in ((dy, dstate, dsteps), (tangent_dy, tangent_dstate, tangent_dsteps))
         )
-        along = self._along(call, tangent_params, tangent_x, tangent_state)
         return hvp(self.description, call, along, upstream, moved)
 
     def _flowing(
@@ -379,8 +380,8 @@ class Stack(Attributes):
 
     def _along(self, call: StackCall, params: Mapping[str, Any] | None, x: Any, state: Any) -> StackCall:
         """The directions of a call's arrays, in their places."""
-        layers, lead = self.description, (call.steps, call.rows)
-        refuse_several(call.weights, "a derivative along a direction")
+        check_call(layers := self.description, call)
+        lead = call.steps, call.rows
         nothing: tuple[Mapping[str, Array], ...] = ({},) * len(layers.places)
         weights = checked_weights(nothing, nothing, layers)
         if params is not None:
@@ -396,5 +397,4 @@ class Stack(Attributes):
 
 
 def _seed_of(seed: int, depth: int, d: int) -> int:
-    """The seed of a direction of a layer's initial weights."""
     return int(numpy_part("random").SeedSequence([int(seed), depth, d]).generate_state(1, np.uint64)[0])

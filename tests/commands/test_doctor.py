@@ -117,3 +117,9 @@ def test_a_cache_that_can_not_be_used(place, monkeypatch, capsys):
 )
 def test_sizes_for_people(size, text):
     assert command.size_text(size) == text
+
+
+def test_a_wrong_number_of_threads_is_said_without_a_traceback(place, capsys, monkeypatch):
+    monkeypatch.setenv("RNNSPEC_THREADS", "many")
+    assert main(["doctor"]) == 2
+    assert "rnnspec doctor: RNNSPEC_THREADS must be a whole number" in capsys.readouterr().err

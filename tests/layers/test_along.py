@@ -111,3 +111,17 @@ def test_products_and_states_that_are_not_given_are_refused():
     call = one.call(one.init(0), np.ones((T, B, D)))
     with pytest.raises(rnnspec.ShapeError, match="state 'h' has a direction, and the call was not given it"):
         one.jvp(call, tangent_state=np.ones((1, B, H)))
+
+
+def test_what_is_no_call_of_these_layers_is_refused():
+    x, other = np.zeros((2, 1, 3)), Stack("gru", 3, 4, dtype="float64")
+    stack = Stack("rnn", 3, 4, dtype="float64")
+    params = stack.init(0)
+    for wrong in (params, stack.forward(params, x), x):
+        for run in (stack.jvp, stack.hvp):
+            with pytest.raises(TypeError, match=r"give jvp and hvp what call\(params, x, ...\) of these layers gave"):
+                run(wrong)  # type: ignore[arg-type]
+    with pytest.raises(rnnspec.ShapeError, match="unknown parameter 'W'"):
+        other.jvp(stack.call(params, x), tangent_x=x)
+    stack.dropout = 0.0  # the layers are the same, described anew
+    assert stack.jvp(stack.call(params, x), tangent_x=x).outputs["h"].shape == (2, 1, 4)

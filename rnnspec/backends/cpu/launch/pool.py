@@ -21,17 +21,18 @@ from numpy import ndarray as Array
 
 from rnnspec.backends.cpu.launch import mailbox
 from rnnspec.backends.cpu.launch.memory import address
+from rnnspec.errors import SettingError
 from rnnspec.storage.locks import Lock
 
 VARIABLE = "RNNSPEC_THREADS"
 
 
 def default_threads() -> int:
-    """RNNSPEC_THREADS, or the processors this process may use. Raises ValueError for a text there
+    """RNNSPEC_THREADS, or the processors this process may use. Raises SettingError for a text there
     that is no number of threads."""
     if chosen := os.environ.get(VARIABLE):
         if not chosen.isdecimal() or int(chosen) < 1:
-            raise ValueError(f"{VARIABLE} must be a whole number of at least 1; got {chosen!r}.")
+            raise SettingError(f"{VARIABLE} must be a whole number of at least 1; got {chosen!r}.")
         return int(chosen)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
