@@ -9,7 +9,7 @@ from pathlib import Path
 
 from numpy import ndarray as Array
 
-from rnnspec.backends.c.words import KEYWORDS
+from rnnspec.backends.c.words import DECLARED
 from rnnspec.export.parts import Model, cell_part, layer_parts
 from rnnspec.export.selftest import selftest
 from rnnspec.export.text import CProgram
@@ -18,6 +18,9 @@ from rnnspec.layers.recurrent import Recurrent
 from rnnspec.storage import atomic
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+OTHERS = re.compile(
+    r"\w+_t|l\d+|cell|head|map|\w+_(in|found|right|above|of|step)|(found|right)_\w+"
+)  # types; parts; what is in files
 
 
 @dataclass(frozen=True, repr=False)
@@ -108,6 +111,8 @@ def _title(layer: Recurrent) -> str:
 def named(name: str, otherwise: str) -> str:
     """The name of the functions. Raises ValueError for what can't be one of C's."""
     name = name or otherwise
-    if not NAME.fullmatch(name) or name in KEYWORDS:
-        raise ValueError(f"{name!r} can't be the name of functions in C: letters, digits and _, no word of C's.")
+    if not NAME.fullmatch(name):
+        raise ValueError(f"{name!r} can't be the name of functions in C: letters, digits and _, a letter first.")
+    if name in DECLARED or OTHERS.fullmatch(name):
+        raise ValueError(f"{name!r} means something else in C, its headers or the files here: give another name.")
     return name

@@ -11,9 +11,8 @@ from numpy import ndarray as Array
 from rnnspec.backends.brief import brief_repr
 from rnnspec.backends.c.learn import Learning
 from rnnspec.backends.c.step import Step, step
-from rnnspec.backends.c.words import KEYWORDS
+from rnnspec.backends.c.words import KEYWORDS, MACROS
 from rnnspec.errors import UnsupportedError
-from rnnspec.export.text import plain
 from rnnspec.language.sizes import evaluate_size, full_shape
 from rnnspec.language.spec import Spec
 from rnnspec.language.syntax.tree import fresh
@@ -71,7 +70,7 @@ def learning_cell(
 def _members(params: Iterable[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in params:
-        found[name] = fresh(plain(name), {*found.values(), *KEYWORDS})
+        found[name] = fresh(name, {*found.values(), *KEYWORDS, *MACROS})
     return found
 
 
@@ -80,7 +79,7 @@ def _tape(forward: Program, sizes: Mapping[str, int]) -> dict[str, tuple[str, in
     found: dict[str, tuple[str, int]] = {}
     for buffer in forward.buffers.values():
         if buffer.saved:
-            taken = {identifier for identifier, _ in found.values()} | KEYWORDS | {"step"}
+            taken = {identifier for identifier, _ in found.values()} | KEYWORDS | MACROS | {"step"}
             spelled = "".join(c if c.isalnum() or c == "_" else "_" for c in buffer.name)
             found[buffer.name] = fresh(spelled, taken), evaluate_size(buffer.size, sizes)
     return found

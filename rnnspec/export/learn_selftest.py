@@ -57,7 +57,8 @@ def _case(learner: LearningCell, seed: int) -> tuple[Arrays, Arrays, Arrays, Map
         scales = {n: _scale(expected, n) for n in expected}
         allowed = {n: max(KERNEL[dtype] * scales[n], FREEDOM * s) for n, s in spread.items()}
         if all(FREEDOM * s <= 10 * KERNEL[dtype] * scales[n] for n, s in spread.items()):
-            return {**inputs, **upstream}, starts, expected, allowed
+            given = inputs | {f"{n}_above": a for n, a in upstream.items()}  # an input may be called d_h
+            return given, starts, expected, allowed
     raise NoSampleError(f"no inputs found in {DRAWS} draws at which {learner.name} is not moved by rounding alone")
 
 
@@ -109,7 +110,7 @@ def _text(
         yield f"    memcpy({place}, start_{n}_in, sizeof start_{n}_in);"
     reads = [f"{n}_in" for n in learner.forward.inputs]
     ahead = [*reads, "tape", *(found[f"output {n}"] for n in learner.forward.outputs)]
-    above = [f"d_{n.removeprefix(GRADIENT)}_in" for n in learner.backward.inputs if n.startswith(GRADIENT)]
+    above = [f"d_{n.removeprefix(GRADIENT)}_above_in" for n in learner.backward.inputs if n.startswith(GRADIENT)]
     back = ["tape", *above, "&gradients", *(found[f"inputs {n}"] for n in learner.backward.outputs)]
     yield f"    {name}_forward(&model, {STEPS}, {', '.join(ahead)});"
     yield f"    {name}_backward(&model, {STEPS}, {', '.join(back)});"

@@ -12,7 +12,7 @@ import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.check.tolerances import PACK, PACK_STEADY, ROUNDING
-from rnnspec.errors import RnnspecError, UnsupportedError
+from rnnspec.errors import RnnspecError, UnsupportedError, visible
 from rnnspec.export.onnx_graph import Written
 from rnnspec.export.onnx_net import Net
 
@@ -51,7 +51,13 @@ def session(content: bytes, name: str, dtype: str, library: str = "") -> Any:
     options = runtime.SessionOptions()
     options.log_severity_level = 3
     if library:
-        options.register_custom_ops_library(library)
+        try:
+            options.register_custom_ops_library(library)
+        except Exception as error:  # a library for another machine, say
+            raise UnsupportedError(
+                f"ONNX Runtime {runtime.__version__} can't load the operator that was compiled:"
+                f" {visible(str(error))[:500]}"
+            ) from error
     with _named(name, dtype):
         return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from rnnspec.layers.recurrent import Recurrent
 from rnnspec.storage import atomic
 
 FLAGS = ("-O3", "-march=native", "-std=c99", "-shared", "-fPIC")
+SECONDS = 600
 ENDING = {"darwin": ".dylib", "win32": ".dll"}.get(sys.platform, ".so")
 
 
@@ -83,9 +85,15 @@ def ort(layer: Recurrent, *, name: str = "") -> OrtModel:
 
 
 def compiler() -> list[str]:
-    """The command of a C compiler: $CC, cc, gcc, clang, or the one of the package ziglang. Raises
-    UnsupportedError where there is none."""
-    for name in filter(None, (os.environ.get("CC"), "cc", "gcc", "clang")):
+    """The command of a C compiler: $CC and nothing else where it is set; or cc, gcc, clang, or the
+    one of the package ziglang. Raises UnsupportedError where there is none."""
+    if given := shlex.split(os.environ.get("CC", "")):
+        if not shutil.which(given[0]):
+            raise UnsupportedError(
+                f"CC is '{' '.join(given)}', and there is no such command: set it anew, or unset it."
+            )
+        return given
+    for name in ("cc", "gcc", "clang"):
         if found := shutil.which(name):
             return [found]
     if find_spec("ziglang"):
@@ -102,7 +110,11 @@ def _compiled(source: CSource, around: str, folder: Path) -> Path:
     target = folder / f"{source.name}_ort{ENDING}"
     files = [f"{source.name}.c", f"{source.name}_ort.c"]
     command = [*compiler(), *FLAGS, *files, "-o", str(target), "-lm"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    if done.returncode:
-        raise ExportError(f"{' '.join(command)} failed:\n{visible(done.stderr)[-2000:]}")
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ExportError(f"the C compiler did not run: {visible(str(error))[:2000]}") from error
+    if done.returncode or not target.is_file():
+        said = visible(done.stderr)[-2000:] or "it says nothing, and there is no library"
+        raise ExportError(f"{' '.join(command)} failed:\n{said}")
     return target

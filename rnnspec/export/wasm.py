@@ -77,9 +77,9 @@ def _compiled(source: CSource, compiler: Iterable[str]) -> bytes:
     more = f'#include "{name}.h"\nsize_t {name}_bytes(void);\nsize_t {name}_bytes(void) {{ return sizeof({name}); }}\n'
     with tempfile.TemporaryDirectory(prefix="rnnspec-wasm-") as folder:
         source.write(folder)
-        (Path(folder) / "size.c").write_text(more)
+        (Path(folder) / f"{name}_size.c").write_text(more)
         flags = [*FLAGS, *(f"-Wl,--export={e}" for e in (*exports, "__heap_base"))]
-        command = [*compiler, *flags, f"{name}.c", "size.c", "-o", "module.wasm", "-lm"]
+        command = [*compiler, *flags, f"{name}.c", f"{name}_size.c", "-o", "module.wasm", "-lm"]
         try:
             made = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:

@@ -21,6 +21,7 @@ from rnnspec.engine.initialise import initialise
 from rnnspec.errors import RnnspecError, UnsupportedError
 from rnnspec.export import c
 from rnnspec.export.c import CSource
+from rnnspec.export.learn import learner
 from rnnspec.export.parts import cell_part
 from rnnspec.language.load import load, loads, spec_names
 
@@ -123,6 +124,55 @@ def test_names_that_are_words_of_c(tmp_path):
     assert_right(c(spec, params, sizes={"H": 3}, name="words"), tmp_path)
 
 
+@pytest.mark.parametrize(
+    "inputs, weight, state",
+    [
+        (("NULL", "NAN"), "INFINITY", "LANES"),
+        (("s", "s_", "size_t"), "EOF", "unix"),
+        (("h_out", "h_out_", "tape"), "W_out", "h"),
+        (("d_h", "l0_step", "cell_step"), "gradients", "h"),
+    ],
+)
+def test_names_that_mean_something_in_c(inputs, weight, state, tmp_path):
+    spec = loads(
+        cell(
+            f"{state}[t] = tanh({weight} * {state}[t-1] + {' + '.join(f'{n}[t]' for n in inputs)})",
+            inputs=f"{{{', '.join(f'{n}: H' for n in inputs)}}}",
+            parameters=f"{{{weight}: H}}",
+            states=f"{{{state}: H}}",
+            outputs=f"[{state}]",
+        )
+    )
+    params = {weight: np.full(3, 0.5, np.float32)}
+    assert_right(c(spec, params, sizes={"H": 3}, name="words"), tmp_path)
+    made = learner(spec, params, sizes={"H": 3}, name="learns")
+    made.write(tmp_path, selftest=True)
+    command = [COMPILER, *STRICT, *SANE, "learns.c", "learns_selftest.c", "-o", "learns", "-lm"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    subprocess.run([tmp_path / "learns"], check=True)
+
+
+def test_a_program_has_no_name_that_is_declared_already(tmp_path):
+    """Nothing at the level of a file, nor of the headers that it reads, can be asked for."""
+    layer = rnnspec.Recurrent("lstm", 2, 3)
+    source, learning = c(layer, name="NAMED", apart=True), learner(layer, name="NAMED")
+    for text in (source.source, source.header, source.selftest(), learning.source, learning.selftest()):
+        made = re.findall(
+            r"^(?:static|typedef|#define|extern)\b[^\n(=;{]*?\b(\w+)(?:\[[^\n]*)?(?: =|\(|;| \S+$|$)", text, re.M
+        )
+        for name in {n for n in made if not n.upper().startswith("NAMED")}:
+            refused_as_name(layer, name)
+    for name in ("tanh", "expf", "size_t", "l0", "cell", "model", "main", "real", "weights", "x_in", "NULL", "j0"):
+        refused_as_name(layer, name)
+    for name in ("size", "s", "count"):
+        assert_right(c(layer, name=name), tmp_path, "-std=c99")
+
+
+def refused_as_name(layer: rnnspec.Recurrent, name: str) -> None:
+    with pytest.raises(ValueError, match=r"give another name|a letter first"):
+        c(layer, name=name)
+
+
 def test_states_that_change_places(tmp_path):
     spec = loads(
         cell("a[t] = b[t-1]\nb[t] = a[t-1]\ny[t] = a[t] + x[t]", inputs="{x: H}", states="{a: H, b: H}", outputs="[y]")
@@ -143,7 +193,7 @@ def test_states_that_change_places(tmp_path):
         (lambda: c(rnnspec.Recurrent("gru", 2, 3), sizes={"H": 3}), TypeError, "with a Spec only"),
         (lambda: c(load("gru")), TypeError, "give params and sizes"),
         (lambda: c(load("rnn"), {}, sizes={"D": 0, "H": 3}), ValueError, "Give at least 1"),
-        (lambda: c(rnnspec.Recurrent("gru", 2, 3), name="while"), ValueError, "no word of C's"),
+        (lambda: c(rnnspec.Recurrent("gru", 2, 3), name="while"), ValueError, "means something else in C"),
         (lambda: c(rnnspec.Recurrent("gru", 2, 3), name="a-b"), ValueError, "letters, digits and _"),
     ],
 )

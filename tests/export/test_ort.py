@@ -82,10 +82,31 @@ def test_what_is_refused(monkeypatch):
         ort(rnnspec.Recurrent("mingru", 3, 5, bidirectional=True))
     with pytest.raises(UnsupportedError, match="without batch_first"):
         ort(rnnspec.Recurrent("mingru", 3, 5, batch_first=True))
+    monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr(module.shutil, "which", lambda name: None)
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     with pytest.raises(UnsupportedError, match="no C compiler"):
         ort(rnnspec.Recurrent("mingru", 3, 5))
+
+
+@pytest.mark.parametrize(
+    "command, error, words",
+    [
+        ("no-such-compiler -O1", UnsupportedError, "CC is 'no-such-compiler -O1', and there is no such command"),
+        ("true", ExportError, "there is no library"),
+        ("cp small.c small_ort.so; :", ExportError, "failed"),
+        ("sh -c 'cp small.c small_ort.so'", UnsupportedError, "can't load the operator"),
+    ],
+)
+def test_a_compiler_that_makes_nothing(command, error, words, monkeypatch):
+    monkeypatch.setenv("CC", command)
+    with pytest.raises(error, match=words):
+        ort(rnnspec.Recurrent("mingru", 3, 5), name="small")
+
+
+def test_a_compiler_may_have_options(monkeypatch):
+    monkeypatch.setenv("CC", f"{COMPILER} -DONE=1")
+    assert module.compiler() == [COMPILER, "-DONE=1"]
 
 
 def test_a_wrong_operator_is_not_written(monkeypatch):
