@@ -169,7 +169,7 @@ def _torch(data: Data) -> dict[str, Call]:
     return {"twice": twice(ours), "torch.nn twice": twice(plain)}
 
 
-def render(report: dict[str, Any]) -> str:
+def render(report: dict[str, Any], as_markdown: bool = False) -> str:
     head = ["cell", "shape", "", "ms", "over", "ratio", "goal", ""]
     lines, ratios = [], dict[str, list[float]]()
     for r in report["rows"]:
@@ -184,4 +184,4 @@ def render(report: dict[str, Any]) -> str:
             where = [r["cell"], f"T{r['T']} B{r['B']} H{r['H']}"]
             lines.append([*where, who, spent, below, f"{ratio:.2f}", told, "met" if met else "not met"])
     means = ", ".join(f"{who} {math.exp(statistics.fmean(map(math.log, found))):.2f}" for who, found in ratios.items())
-    return "\n\n".join([machine.line(report), f"Geometric means: {means}", table(head, lines, False)])
+    return "\n\n".join([machine.line(report), f"Geometric means: {means}", table(head, lines, as_markdown)])

@@ -11,7 +11,7 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,15 @@ from typing import Any
 import numpy as np
 
 import rnnspec
+from bench import machine
+from bench.report import add_json, finish
+from bench.spawn import records
+from bench.tables import table
 from rnnspec.export import onnx
 from rnnspec.export.ort import ort
 
 EXAMPLE = "python -m bench onnx_scan ln_lstm_haste mingru --hidden 64"
+WHO = ("Scan", "operator", "ours")
 CELLS = ("ln_lstm_haste", "mingru", "indrnn", "phased_lstm", "mut1")
 
 
@@ -32,25 +37,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, default=200, help="(200)")
     parser.add_argument("--rows", type=int, action="append", help="of the batch; may be repeated (1 and 16)")
     parser.add_argument("--runs", type=int, default=30, help="of which the median is taken (30)")
+    add_json(parser)
 
 
 def main(args: argparse.Namespace) -> int:
-    print(f"{'cell':<20}{'rows':>5}{'Scan':>10}{'operator':>10}{'ours':>10}{'  operator':>10}{'  ours':>8}")
-    for name in args.cells:
-        layer = rnnspec.Recurrent(name, args.hidden, args.hidden, threads=1).eval()
+    settings = {
+        "cells": args.cells,
+        "hidden": args.hidden,
+        "steps": args.steps,
+        "rows": args.rows or [1, 16],
+        "runs": args.runs,
+    }
+    return finish("onnx_scan", settings, records("bench.onnx_scan:measure", settings, 1), render, args.json)
+
+
+def measure(cells: list[str], hidden: int, steps: int, rows: list[int], runs: int) -> Iterator[dict[str, Any]]:
+    """A record per cell and number of rows: seconds of a step of the whole batch."""
+    for name in cells:
+        layer = rnnspec.Recurrent(name, hidden, hidden, threads=1).eval()
         with tempfile.TemporaryDirectory() as folder:
             sessions = _sessions(layer, Path(folder))
-            for rows in args.rows or (1, 16):
-                given = _inputs(layer, args.steps, rows)
+            for count in rows:
+                given = _inputs(layer, steps, count)
                 calls = [partial(s.run, None, given) for s in sessions]
                 calls.append(partial(layer.infer, given if len(given) > 1 else given["x"]))
-                scan, operator, ours = (1e6 * _median(call, args.runs) / args.steps for call in calls)
-                print(
-                    f"{name:<20}{rows:>5}{scan:>10.2f}{operator:>10.2f}{ours:>10.2f}{scan / operator:>9.1f}x"
-                    f"{scan / ours:>7.1f}x",
-                    flush=True,
-                )
-    return 0
+                found = dict(zip(WHO, (_median(call, runs) / steps for call in calls)))
+                yield {"cell": name, "B": count, "H": hidden, "T": steps, "seconds": found}
+
+
+def render(report: dict[str, Any], as_markdown: bool = False) -> str:
+    head = ["cell", "T", "B", "H", *(f"us, {who}" for who in WHO), "Scan / operator", "Scan / ours"]
+    lines = []
+    for r in report["rows"]:
+        scan, operator, ours = (r["seconds"][who] for who in WHO)
+        times = [f"{1e6 * s:.2f}" for s in (scan, operator, ours)]
+        sizes = [str(r[size]) for size in ("T", "B", "H")]
+        lines.append([r["cell"], *sizes, *times, f"{scan / operator:.1f}", f"{scan / ours:.1f}"])
+    return "\n\n".join([machine.line(report), table(head, lines, as_markdown)])
 
 
 def _sessions(layer: rnnspec.Recurrent, folder: Path) -> list[Any]:

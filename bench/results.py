@@ -31,6 +31,8 @@ TITLES = {
     "export": "Exported C",
     "by_row": "Gradients by row",
     "adbench": "ADBench's LSTM",
+    "derivatives": "Derivatives",
+    "onnx_scan": "Cells without an operator of ONNX",
 }
 ROW = ("cell", "T", "B", "D", "H", "dtype", "mode", "threads")
 

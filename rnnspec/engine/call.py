@@ -17,7 +17,7 @@ from numpy import ndarray as Array
 from rnnspec.backends.pins import References, pinned
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.frozen import Sizes
-from rnnspec.engine.groups import Groups, check_rows_of, first_of, groups_of, refuse_groups
+from rnnspec.engine.groups import Groups, check_rows_of, first_of, groups_of, refuse_groups, told_of
 from rnnspec.engine.memo import Memo
 from rnnspec.engine.noise import Seed, draw, mean
 from rnnspec.engine.spans import Pieces, own_pieces
@@ -113,7 +113,8 @@ def sequence(
     told = _told(told, arrays, lengths)
     if cell.spec.noise:
         arrays = with_noise(cell, arrays, noise, starts, told, packed=isinstance(params, Weights))
-    sizes, steps, rows = extent(cell, arrays, ("T", "B"), starts, told)
+    with told_of(groups, given[0]):
+        sizes, steps, rows = extent(cell, arrays, ("T", "B"), starts, told)
     check_rows_of(groups, rows)
     p, x, s = arrays
     p = p if groups is None else {**p, **given[0]}

@@ -6,7 +6,8 @@ dealt out in order: of B rows with G weights the first B / G have the first weig
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from numpy import ndarray as Array
@@ -44,6 +45,18 @@ def groups_of(params: Mapping[str, Array], shapes: Mapping[str, tuple[object, ..
 def first_of(params: Mapping[str, Array], groups: Groups | None) -> Mapping[str, Array]:
     """The parameters of the first group, whose shapes are those of all."""
     return params if groups is None else groups.of(params, 0)
+
+
+@contextmanager
+def told_of(groups: Groups | None, params: Mapping[str, Array]) -> Iterator[None]:
+    """A ShapeError that is raised within says which parameters were read as weights by row."""
+    try:
+        yield
+    except ShapeError as error:
+        if groups is None:
+            raise
+        shapes = ", ".join(f"{n!r} {params[n].shape}" for n in sorted(groups.names))
+        raise ShapeError(f"{error} Read as weights by row, for their axis before all others: {shapes}.") from None
 
 
 def check_rows_of(groups: Groups | None, rows: int) -> None:

@@ -39,6 +39,12 @@ class StackUpstream:
     final: States
     steps: Named
 
+    def copied(self) -> StackUpstream:
+        """Its own arrays: the caller's may change before the way back begins."""
+        final = tuple(None if a is None else a.copy() for a in self.final)
+        outputs, steps = ({n: a.copy() for n, a in own.items()} for own in (self.outputs, self.steps))
+        return StackUpstream(outputs, final, steps)
+
 
 @dataclass(frozen=True)
 class StackHvp:

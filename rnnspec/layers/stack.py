@@ -364,7 +364,7 @@ class Stack(Attributes):
         """
         along = self._along(call, tangent_params, tangent_x, tangent_state)
         upstream, moved = (
-            StackUpstream(*self._flowing(*given, call.steps, call.rows))
+            StackUpstream(*self._flowing(*given, call.steps, call.rows)).copied()
             for given in ((dy, dstate, dsteps), (tangent_dy, tangent_dstate, tangent_dsteps))
         )
         return hvp(self.description, call, along, upstream, moved)

@@ -111,6 +111,14 @@ def _backward(kernel):
     return run
 
 
+def _row_norms(kernel):
+    def run(given, meanwhile):
+        back = kernel.row_norms(kernel.forward(PARAMS, {"x": X}, STATES, LENGTHS), **given)
+        return flat([back.params, back.inputs, back.states])
+
+    return run
+
+
 def _jvp(kernel):
     def run(given, meanwhile):
         found = kernel.jvp(**given)
@@ -209,6 +217,7 @@ def _kernel_rows(memory: str) -> list[Row]:
         Row("resume", type(kernel).resume, again, _resume(kernel)),
         Row("resume of pieces", type(kernel).resume, again_apart, _resume(kernel)),
         Row("backward", type(kernel).backward, backward | dx, _backward(kernel), ("out",)),
+        Row("row_norms", type(kernel).row_norms, backward | dx, _row_norms(kernel), ("out",)),
         Row("jvp", type(kernel).jvp, whole | directions, _jvp(kernel)),
         Row("jacobian", type(kernel).jacobian, steps, _jacobian(kernel)),
         Row("hvp", type(kernel).hvp, whole | directions | upstream, _hvp(kernel)),
@@ -226,6 +235,8 @@ WEIGHTS = STACK.init(0)
 STATE = (_random(4, B, H), np.arange(4 * B).reshape(4, B))
 LAYER_CALL = {"x": X, "state": STATE, "lengths": LENGTHS, "resets": RESETS}
 GRADIENTS = {"dy": _random(T, B, 2 * H), "dstate": _random(4, B, H), "dsteps": {"h_l0": DY}}
+LAYER_TANGENTS = {"tangent_params": WEIGHTS, "tangent_x": _random(T, B, D), "tangent_state": STATE[0]}
+TANGENT_GRADIENTS = {f"tangent_{n}": a for n, a in GRADIENTS.items()}
 _KEPT = STACK.run_record(STACK.call(WEIGHTS, **LAYER_CALL))[1]
 
 
@@ -330,6 +341,17 @@ def _stack_backward(given, meanwhile):
     return flat([back.params, back.inputs, back.states])
 
 
+def _stack_jvp(given, meanwhile):
+    run = STACK.jvp(STACK.call(WEIGHTS, **LAYER_CALL), **given)
+    return flat([run.outputs, run.final, run.steps])
+
+
+def _stack_hvp(given, meanwhile):
+    found = STACK.hvp(STACK.call(WEIGHTS, **LAYER_CALL), **given)
+    both = (found.gradients, found.tangent_gradients)
+    return flat([getattr(back, kind) for back in both for kind in ("params", "inputs", "states")])
+
+
 def _stack_resume(given, meanwhile):
     run = STACK.run_resume(STACK.call(WEIGHTS, **LAYER_CALL), **given)
     meanwhile()
@@ -357,6 +379,8 @@ def _layer_rows() -> list[Row]:
         Row("stack.forward", Stack.forward, called, _stack_forward),
         Row("stack.infer", Stack.infer, called, _stack_infer),
         Row("stack.backward", Stack.backward, GRADIENTS, _stack_backward),
+        Row("stack.jvp", Stack.jvp, LAYER_TANGENTS, _stack_jvp),
+        Row("stack.hvp", Stack.hvp, GRADIENTS | LAYER_TANGENTS | TANGENT_GRADIENTS, _stack_hvp),
         Row("stack.run_resume", Stack.run_resume, {"tapes": _KEPT}, _stack_resume),
     ]
 

@@ -27,6 +27,7 @@ READY |= {
     "CpuKernel.stepper",
     "CpuKernel.refresh",
     "Stack.known",
+    "Stack.met",
     "CpuKernel.run_linear",
     "CpuKernel.run_jvp",
     "CpuKernel.run_vjp",
