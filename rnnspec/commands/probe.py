@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
+from pathlib import Path
 
 from rnnspec.commands.output import say, say_wrapped
 from rnnspec.commands.probe_run import of_run
@@ -23,6 +24,8 @@ def run(args: argparse.Namespace) -> int:
     is measured before anything is written."""
     if not args.cells and not args.trained:
         raise TrainError("give a cell, like lstm, or a trained run: --run RUN_DIR")
+    if folders := [cell for cell in args.cells if Path(cell).is_dir()]:
+        raise TrainError(f"{folders[0]} is a folder, and no cell: a trained run is given by --run {folders[0]}")
     given = [name for name in OF_CELLS if getattr(args, name)]
     if given and not args.cells:
         raise TrainError(

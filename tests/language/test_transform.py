@@ -271,3 +271,10 @@ def test_a_readout_between_0_and_1_is_no_gate() -> None:
         .replace("equations: |", "equations: |\n  y[t] = sigmoid(h[t])")
     )
     assert transform.gates(cell) == []
+
+
+@pytest.mark.parametrize("name", [n for n in transform.__all__ if n != "to_yaml"])
+@pytest.mark.parametrize(("given", "told"), [("lstm", r"rnnspec\.load\('lstm'\)"), (None, "what rnnspec.load gives")])
+def test_a_name_is_no_spec(name, given, told):
+    with pytest.raises(TypeError, match=f"{name} takes a Spec, got {type(given).__name__}: give {told}"):
+        getattr(transform, name)(given)

@@ -237,3 +237,8 @@ def test_a_run_in_two_directions_can_not_be_probed(tmp_path, monkeypatch, capsys
         "run has 1 layer in two directions; a run with one layer in one direction can be probed"
         in capsys.readouterr().err
     )
+
+
+def test_a_folder_is_a_run(tmp_path, capsys):
+    assert main(["probe", str(tmp_path)]) == 2
+    assert f"a trained run is given by --run {tmp_path}" in "".join(capsys.readouterr().err.split("\n"))

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import wraps
+from typing import TypeVar, cast
 
 from rnnspec.errors import RnnspecError, SpecError
 from rnnspec.language.draws import KINDS
@@ -18,6 +20,23 @@ from rnnspec.language.spec import Shape, Spec
 from rnnspec.language.syntax.faults import did_you_mean, listed
 from rnnspec.language.syntax.tree import Binary, Equation, Expr, Ref, Unary, fresh, to_text, walk, with_parts
 from rnnspec.language.transforms.operands import factors
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def of_spec(function: F) -> F:
+    """A transform that refuses what is no Spec, a name among it, and says what to give."""
+
+    @wraps(function)
+    def refusing(*args: object, **settings: object) -> object:
+        spec = args[0] if args else settings.get("spec")
+        if not isinstance(spec, Spec):
+            given = f"rnnspec.load({spec!r})" if isinstance(spec, str) else "what rnnspec.load gives"
+            raise TypeError(f"{function.__name__} takes a Spec, got {type(spec).__name__}: give {given}.")
+        return function(*args, **settings)
+
+    return cast(F, refusing)
+
 
 # --- what depends on what ---
 

@@ -11,10 +11,11 @@ from rnnspec.language.rewrite import line
 from rnnspec.language.spec import Spec
 from rnnspec.language.syntax.faults import did_you_mean, listed
 from rnnspec.language.syntax.tree import Call, Number, Unary
-from rnnspec.language.transforms.change import made
+from rnnspec.language.transforms.change import made, of_spec
 from rnnspec.language.transforms.operands import Operands, factors
 
 
+@of_spec
 def clip_cell(spec: Spec, limit: float, state: str | None = None) -> Spec:
     """The cell whose cell state stays within -limit and limit: `c[t] = clip(..., -limit, limit)`;
     what reads c[t] in the step reads the clipped one (`cell_clip` of tf.nn.rnn_cell.LSTMCell).
@@ -30,6 +31,7 @@ def clip_cell(spec: Spec, limit: float, state: str | None = None) -> Spec:
     return _clipped(spec, "clip_cell", cells, limit)
 
 
+@of_spec
 def clip_projection(spec: Spec, limit: float) -> Spec:
     """The cell whose projection stays within -limit and limit: a state that is a product with a
     matrix of parameters and nothing more, `h[t] = clip(W_hr @ m[t], -limit, limit)` (`proj_clip` of

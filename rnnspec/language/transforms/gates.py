@@ -11,15 +11,17 @@ from rnnspec.language.roles import SIGMOIDS, gate_names
 from rnnspec.language.spec import Spec
 from rnnspec.language.syntax.faults import did_you_mean, listed
 from rnnspec.language.syntax.tree import Binary, Call, Equation, Expr, Number, Ref, Unary, walk
-from rnnspec.language.transforms.change import Change, made, sum_of, terms_of, within_step
+from rnnspec.language.transforms.change import Change, made, of_spec, sum_of, terms_of, within_step
 from rnnspec.language.transforms.operands import cell_states
 
 
+@of_spec
 def gates(spec: Spec) -> list[str]:
     """The gates that are no states: values between 0 and 1 that something is multiplied by."""
     return [name for name in gate_names(spec) if name not in spec.states]
 
 
+@of_spec
 def drop_gate(spec: Spec, gate: str) -> Spec:
     """The cell with the gate always open: `i[t] = 1`. What only the gate used is gone."""
     return made(
@@ -30,6 +32,7 @@ def drop_gate(spec: Spec, gate: str) -> Spec:
     )
 
 
+@of_spec
 def couple_gates(spec: Spec, gate: str, other: str) -> Spec:
     """The cell with one gate made from another: `f[t] = 1 - i[t]` for couple_gates(spec, "f",
     "i")."""
@@ -58,6 +61,7 @@ def couple_gates(spec: Spec, gate: str, other: str) -> Spec:
     )
 
 
+@of_spec
 def peepholes(spec: Spec, on: bool = True) -> Spec:
     """The cell whose gates see the cell state, each through a vector of weights: the old one, or
     the new one where it is known by then. on=False: without them."""

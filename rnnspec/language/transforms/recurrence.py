@@ -11,9 +11,10 @@ from rnnspec.language.rewrite import line, shape_text
 from rnnspec.language.spec import Spec
 from rnnspec.language.syntax.faults import did_you_mean, listed
 from rnnspec.language.syntax.tree import Binary, Call, Equation, Expr, Number, Ref, to_text
-from rnnspec.language.transforms.change import Change, depends, made, products_in, recurrent_values, sum_of
+from rnnspec.language.transforms.change import Change, depends, made, of_spec, products_in, recurrent_values, sum_of
 
 
+@of_spec
 def diagonal_recurrence(spec: Spec) -> Spec:
     """The cell with a vector in place of every square matrix that multiplies what comes from the
     step before: `U @ h[t-1]` becomes `u * h[t-1]`. RnnspecError where such a matrix is no parameter
@@ -41,6 +42,7 @@ def diagonal_recurrence(spec: Spec) -> Spec:
     return work.made("diagonal", "with a diagonal recurrence")
 
 
+@of_spec
 def low_rank_recurrence(spec: Spec, rank: int) -> Spec:
     """The cell with every recurrent matrix as a product of two: `U @ h[t-1]` becomes `U_left @
     (U_right @ h[t-1])`, U_right [rank, H]. RnnspecError where such a matrix is no parameter of its
@@ -59,6 +61,7 @@ def low_rank_recurrence(spec: Spec, rank: int) -> Spec:
     return work.made(f"rank_{rank}", f"with recurrent matrices of rank {rank}")
 
 
+@of_spec
 def multiplicative_integration(spec: Spec) -> Spec:
     """The cell with `(W @ x[t]) * (U @ h[t-1]) + b` in place of every sum `W @ x[t] + U @ h[t-1] +
     b` (Wu et al. 2016)."""
@@ -82,6 +85,7 @@ def multiplicative_integration(spec: Spec) -> Spec:
     return work.made("multiplicative", "with multiplicative integration")
 
 
+@of_spec
 def layer_norm(spec: Spec, eps: float = 1e-5) -> Spec:
     """The cell with every sum of products normalised before its activation: `W @ x[t] + U @ h[t-1]
     + b` becomes `layer_norm(W @ x[t] + U @ h[t-1], eps) * gain + b` (Ba, Kiros & Hinton 2016,
@@ -109,6 +113,7 @@ def layer_norm(spec: Spec, eps: float = 1e-5) -> Spec:
     return work.made("layer_norm", "with layer normalisation")
 
 
+@of_spec
 def leak(spec: Spec, alpha: float, state: str | None = None) -> Spec:
     """The cell whose state goes only part of the way: `h[t] = (1 - alpha) * h[t-1] + alpha * (what
     it was)`. state: which, where several could be meant; else the only one that is emitted."""

@@ -19,10 +19,11 @@ from rnnspec.language.roles import SIGMOIDS
 from rnnspec.language.spec import Shape, Spec
 from rnnspec.language.syntax.faults import did_you_mean, listed
 from rnnspec.language.syntax.tree import Binary, Call, Equation, Expr, Ref, Unary, to_text
-from rnnspec.language.transforms.change import Change, numbers_by_name, products_in, with_refs, within_step
+from rnnspec.language.transforms.change import Change, numbers_by_name, of_spec, products_in, with_refs, within_step
 from rnnspec.language.transforms.operands import Operands
 
 
+@of_spec
 def zoneout(spec: Spec, /, rate: float | None = None, **states: float) -> Spec:
     """The cell whose states keep their old value now and then: `h[t] = keep_h[t] * h[t-1] + (1 -
     keep_h[t]) * h_new[t]`, keep_h 1 with the probability `rate`, drawn anew for every unit, row and
@@ -47,6 +48,7 @@ def zoneout(spec: Spec, /, rate: float | None = None, **states: float) -> Spec:
     return work.made("zoneout", f"with zoneout of {_list(rates)}")
 
 
+@of_spec
 def recurrent_dropout(spec: Spec, /, rate: float | None = None, per: str = "sequence", **states: float) -> Spec:
     """The cell whose matrices see its old states with units dropped: `U @ h[t-1]` becomes `U @
     (mask_h[t] * h[t-1])`. mask_h is 0 with the probability `rate`, else 1 / (1 - rate), and 1 at
@@ -99,6 +101,7 @@ def recurrent_dropout(spec: Spec, /, rate: float | None = None, per: str = "sequ
     return work.made("recurrent_dropout", f"with recurrent dropout of {_list(rates)}")
 
 
+@of_spec
 def dropconnect(spec: Spec, /, rate: float | None = None, **matrices: float) -> Spec:
     """The cell whose recurrent matrices have weights dropped: `U @ h[t-1]` becomes `U_dropped @
     h[t-1]` with `U_dropped = mask_U * U`; an entry of mask_U is 0 with the probability `rate`, else
@@ -149,6 +152,7 @@ def dropconnect(spec: Spec, /, rate: float | None = None, **matrices: float) -> 
     return work.made("dropconnect", f"with DropConnect of {_list(rates)}")
 
 
+@of_spec
 def input_dropout(spec: Spec, /, rate: float | None = None, per: str = "sequence", **inputs: float) -> Spec:
     """The cell that reads its inputs with features dropped: `x[t]` becomes `mask_x[t] * x[t]`,
     mask_x 0 with the probability `rate`, else 1 / (1 - rate), and 1 at evaluation; one mask for all
@@ -171,6 +175,7 @@ def input_dropout(spec: Spec, /, rate: float | None = None, per: str = "sequence
     return work.made("input_dropout", f"with dropout of {_list(rates)}")
 
 
+@of_spec
 def candidate_dropout(spec: Spec, rate: float, value: str | None = None, per: str = "step") -> Spec:
     """The cell whose new content is dropped before it is written: `g[t] = mask_g[t] * tanh(...)`,
     mask_g 0 with the probability `rate`, else 1 / (1 - rate), and 1 at evaluation (Semeniuta,
@@ -212,6 +217,7 @@ def candidate_dropout(spec: Spec, rate: float, value: str | None = None, per: st
     return work.made("candidate_dropout", f"with dropout of {_list({name: p})}")
 
 
+@of_spec
 def state_noise(spec: Spec, /, sigma: float | None = None, **states: float) -> Spec:
     """The cell with Gaussian noise in its states: `h[t] = ... + noise_h[t]`, of mean 0 and standard
     deviation `sigma`, drawn anew for every unit, row and step, and 0 at evaluation (Jim, Giles &
