@@ -428,7 +428,8 @@ def test_a_cell_without_finite_values_has_no_pack(tmp_path, capsys):
     Path("nowhere.yaml").write_text(cell("h[t] = log(-1 - x[t]*x[t]) + h[t-1]", name="nowhere"))
     assert (
         main(["pack", "nowhere.yaml"]) == 2
-        and "'nowhere', case 'plain': no point found in 40 draws: its values are not finite" in capsys.readouterr().err
+        and "'nowhere': no case can be made. plain: no point found in 40 draws: its values are not finite"
+        in capsys.readouterr().err
     )
     assert os.listdir() == ["nowhere.yaml"]
 
