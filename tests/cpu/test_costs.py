@@ -93,6 +93,21 @@ def test_the_measurement(monkeypatch):
     assert found.handover > 0 and found.waking > 0 and found.flops > 0
 
 
+def test_a_slow_first_call_does_not_shorten_the_work(monkeypatch):
+    """It loads the kernels: taken for work it left 4 microseconds of it, less than a hand-over, and
+    two threads seemed to do half of what one does."""
+    asked, calls = [], []
+
+    def seconds(self, kernel, count, rounds):
+        calls.append(rounds)
+        return 1.0 if len(calls) == 1 else rounds * 1e-9
+
+    monkeypatch.setattr(module.Bench, "seconds", seconds)
+    monkeypatch.setattr(module.Bench, "undisturbed", lambda self, kernel, count, n: asked.append((kernel, n)) or 1e-3)
+    measure(2)
+    assert min(n for kernel, n in asked if kernel == "work") * 1e-9 >= module.WORK
+
+
 def test_the_trials_do_what_is_asked():
     """Twice the rounds take longer, and threads that meet all come through."""
     bench = module.Bench(2)
