@@ -14,6 +14,7 @@ COMMANDS = {
     "build": "seconds to import, to build kernels, and to the first result",
     "scaling": "time against the number of steps and of rows",
     "layers": "a stack of layers in torch against its bare kernels and torch.nn",
+    "small": "small calls, where the call costs more than the work, against jax and torch.nn",
     "threads": "as many threads as rnnspec takes by itself, against one, and against all there are",
     "by_row": "gradients of parameters by row, against B passes and torch.func.vmap(grad)",
     "adbench": "objective and Jacobian of ADBench's LSTM, against jax and torch",

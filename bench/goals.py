@@ -166,9 +166,9 @@ def number(goal: Goal, value: float | None) -> str:
     return "" if value is None else f"{100 * value:.0f} %" if goal.percent else f"{value:.2f}"
 
 
-def summary(rows: Sequence[Row], as_markdown: bool = False) -> str:
+def summary(rows: Sequence[Row], as_markdown: bool = False, goals: Sequence[Goal] = GOALS) -> str:
     """A table of all goals, then the rows that fall short of each."""
-    verdicts = [judge(goal, rows) for goal in GOALS]
+    verdicts = [judge(goal, rows) for goal in goals]
     head = ["goal", "wanted", "worst", "geometric mean", "rows", "short", ""]
     lines = []
     for v in verdicts:

@@ -27,6 +27,7 @@ TITLES = {
     "cells": "All cells",
     "gates": "What gates cost and bring",
     "layers": "Layers in PyTorch",
+    "small": "Small calls",
     "threads": "Threads taken without being asked",
     "export": "Exported C",
     "by_row": "Gradients by row",

@@ -8,6 +8,7 @@ import ast
 import importlib
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))  # bench is not installed
 
-from bench import compare, goals, peers, results, rows, scaling
+from bench import compare, goals, peers, results, rows, scaling, small
 from bench.__main__ import COMMANDS
 from bench.case import CELLS, MODES, Case, Data, cases
 from bench.peers import Prepared, ours
@@ -211,6 +212,18 @@ def test_goals() -> None:
         verdict("h", measured("lstm", 1.0, padded={"ratio": 1.3}), measured("gru", 1.0, padded={"ratio": 1.4})).worst
         == 1.4
     )
+
+
+def test_small_calls_agree_and_are_judged() -> None:
+    peer("torch")
+    cases = [asdict(Case("lstm", 2, 1, 4, 4, mode=mode)) for mode in small.MODES]
+    found = [*small.measure(cases, ["torch"], 1), *small.in_torch(1)]  # which compares the values
+    assert [row["mode"] for row in found] == [*small.MODES, "step in torch", "window in torch", *small.STREAMS]
+    assert all(row["seconds"] > 0 and row["peers"]["torch"]["ratio"] > 0 for row in found)
+    verdicts = {goal.title: goals.judge(goal, found) for goal in small.GOALS}
+    assert [v.count for v in verdicts.values()] == [0, 2, 1, 1, 2]
+    text = small.render(small.machine.describe() | {"rows": found})
+    assert all(title in text for title in verdicts)
 
 
 def test_linear_is_said_of_the_part_that_is_saturated() -> None:
