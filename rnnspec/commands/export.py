@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import shlex
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rnnspec.commands.export_layer import OF_A_CELL, OF_ONNX, layer_of, refuse
@@ -29,49 +30,47 @@ def run(args: argparse.Namespace) -> int:
             raise RnnspecError("--with backward is for --to c of a cell: a run and WebAssembly have no backward pass.")
         source, texts = _run(args) if Path(args.cell).is_dir() else (_cell(args), {})
         more = [_learner(args)] if backward else []
-        written = WRITERS[args.to](source, folder, args.selftest)
-        written += [path for made in more for path in made.write(folder, args.selftest)]
+        files = FILES[args.to](source, args.selftest)
+        for made in more:
+            files |= made.files(args.selftest)
     except (ValueError, TypeError) as error:
         raise RnnspecError(str(error)) from error
-    for file, text in texts.items() if args.to == "c" else ():
-        atomic.write(folder / file, text.encode())
-        written.append(folder / file)
-    for path in written:
+    files |= {file: text.encode() for file, text in texts.items() if args.to == "c"}
+    for path in atomic.write_all({folder / file: data for file, data in files.items()}):
         say(f"{path}: {path.stat().st_size:,} bytes")
     for line in HINTS[args.to](folder / source.name, bool(texts), args.selftest):
         say(line)
     return 0
 
 
-def _c(source: CSource, folder: Path, selftest: bool) -> list[Path]:
-    return list(source.write(folder, selftest))
-
-
-def _wasm(source: CSource, folder: Path, selftest: bool) -> list[Path]:
+def _wasm(source: CSource, selftest: bool) -> dict[str, bytes]:
     from rnnspec.export.wasm import wasm
 
-    return list(wasm(source).write(folder, selftest))
+    return wasm(source).files(selftest)
 
 
 def _compiling(path: Path, whole: bool, selftest: bool) -> Iterator[str]:
     """How the C is compiled. whole: whether there is a program that writes text."""
-    name = path.name
-    files = f"{path}.c {path}_main.c -o {name} -lm" if whole else f"{path}.c -c"
-    yield f"compile with: cc -O3 -march=native {files}"
+    name, (source, main, check) = path.name, (_word(f"{path}{end}.c") for end in ("", "_main", "_selftest"))
+    command = f"cc -O3 -march=native {source}"
+    yield f"compile with: {command} {f'{main} -o {name} -lm' if whole else '-c'}"
     if selftest:
-        yield (
-            f"check with: cc -O3 -march=native {path}.c {path}_selftest.c -o {name}_selftest -lm && ./{name}_selftest"
-        )
+        yield f"check with: {command} {check} -o {name}_selftest -lm && ./{name}_selftest"
 
 
 def _importing(path: Path, whole: bool, selftest: bool) -> Iterator[str]:
     """How the ES module is used."""
     yield f'use with: import {{ Cell }} from "./{path.name}.mjs"'
     if selftest:
-        yield f"check with: node {path}_selftest.mjs"
+        yield f"check with: node {_word(f'{path}_selftest.mjs')}"
 
 
-WRITERS = {"c": _c, "wasm": _wasm}
+def _word(path: str) -> str:
+    """A path as one word of a shell's command, and no option."""
+    return shlex.quote(f"./{path}" if path.startswith("-") else path)
+
+
+FILES: dict[str, Callable[[CSource, bool], dict[str, bytes]]] = {"c": CSource.files, "wasm": _wasm}
 HINTS = {"c": _compiling, "wasm": _importing}
 
 

@@ -50,16 +50,17 @@ class CSource:
         it has weights of its own."""
         return self.program.weights()
 
-    def write(self, folder: str | Path = ".", selftest: bool = False) -> tuple[Path, ...]:
-        """Writes NAME.c and NAME.h, NAME.weights if the weights are apart, and with `selftest`
-        NAME_selftest.c, and returns their paths. Raises OSError, and what `selftest` raises, before
-        anything is written."""
+    def files(self, selftest: bool = False) -> dict[str, bytes]:
+        """The files that belong together: NAME.c and NAME.h, NAME.weights if the weights are apart,
+        and with `selftest` NAME_selftest.c. Raises what `selftest` raises."""
         files = {f"{self.name}.c": self.source.encode(), f"{self.name}.h": self.header.encode()}
         files |= {f"{self.name}_selftest.c": self.selftest().encode()} if selftest else {}
-        files |= {f"{self.name}.weights": self.weights()} if self.apart else {}
-        for file, data in files.items():
-            atomic.write(Path(folder) / file, data)
-        return tuple(Path(folder) / file for file in files)
+        return files | ({f"{self.name}.weights": self.weights()} if self.apart else {})
+
+    def write(self, folder: str | Path = ".", selftest: bool = False) -> tuple[Path, ...]:
+        """Writes all `files` into a folder, or none, and returns their paths. Raises OSError, and
+        what `selftest` raises."""
+        return atomic.write_all({Path(folder) / file: data for file, data in self.files(selftest).items()})
 
 
 def c(

@@ -33,15 +33,18 @@ class Learner:
         """The text of a program that checks this one where it runs; see learn_selftest.py."""
         return selftest(self.cell, seed)
 
-    def write(self, folder: str | Path = ".", selftest: bool = False) -> tuple[Path, ...]:
-        """Writes NAME.c and NAME.h, and with `selftest` NAME_selftest.c, and returns their paths.
-        Raises OSError, and NoSampleError as `selftest` does, before anything is written."""
+    def files(self, selftest: bool = False) -> dict[str, bytes]:
+        """The files that belong together: NAME.c and NAME.h, and with `selftest` NAME_selftest.c.
+        Raises NoSampleError as `selftest` does."""
         name = self.cell.name
         texts = {f"{name}.c": self.source, f"{name}.h": self.header}
         texts |= {f"{name}_selftest.c": self.selftest()} if selftest else {}
-        for file, text in texts.items():
-            atomic.write(Path(folder) / file, text.encode())
-        return tuple(Path(folder) / file for file in texts)
+        return {file: text.encode() for file, text in texts.items()}
+
+    def write(self, folder: str | Path = ".", selftest: bool = False) -> tuple[Path, ...]:
+        """Writes all `files` into a folder, or none, and returns their paths. Raises OSError, and
+        NoSampleError as `selftest` does."""
+        return atomic.write_all({Path(folder) / file: data for file, data in self.files(selftest).items()})
 
 
 def learner(

@@ -45,11 +45,10 @@ class OrtModel:
         return f"OrtModel({self.name!r}: {len(self.library):,} bytes of library, {len(self.content):,} of model)"
 
     def write(self, folder: str | os.PathLike[str] = ".") -> tuple[Path, ...]:
-        """Writes NAME.onnx and the library, each as a whole, and returns their paths."""
-        paths = Path(folder) / f"{self.name}.onnx", Path(folder) / f"{self.name}_ort{ENDING}"
-        for path, content in zip(paths, (self.content, self.library)):
-            atomic.write(path, content)
-        return paths
+        """Writes NAME.onnx and the library, both or none, and returns their paths. Raises
+        OSError."""
+        model, library = Path(folder) / f"{self.name}.onnx", Path(folder) / f"{self.name}_ort{ENDING}"
+        return atomic.write_all({model: self.content, library: self.library})
 
 
 def ort(layer: Recurrent, *, name: str = "") -> OrtModel:

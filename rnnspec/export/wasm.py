@@ -37,17 +37,19 @@ class WasmModule:
     def __repr__(self) -> str:
         return f"WasmModule({self.source.name!r}: {self.source.model.title}, {len(self.module):,} bytes)"
 
-    def write(self, folder: str | Path = ".", selftest: bool = False) -> tuple[Path, ...]:
-        """Writes NAME.mjs, NAME.wasm for hosts that have no JavaScript, NAME.weights if the weights
-        are apart, and with `selftest` NAME_selftest.mjs, and returns their paths. Raises OSError,
-        and what `selftest` raises, before anything is written."""
+    def files(self, selftest: bool = False) -> dict[str, bytes]:
+        """The files that belong together: NAME.mjs, NAME.wasm for hosts that have no JavaScript,
+        NAME.weights if the weights are apart, and with `selftest` NAME_selftest.mjs. Raises what
+        `selftest` raises."""
         name = self.source.name
         files = {f"{name}.mjs": self.script.encode(), f"{name}.wasm": self.module}
         files |= {f"{name}_selftest.mjs": check_script(self.source.program).encode()} if selftest else {}
-        files |= {f"{name}.weights": self.source.weights()} if self.source.apart else {}
-        for file, data in files.items():
-            atomic.write(Path(folder) / file, data)
-        return tuple(Path(folder) / file for file in files)
+        return files | ({f"{name}.weights": self.source.weights()} if self.source.apart else {})
+
+    def write(self, folder: str | Path = ".", selftest: bool = False) -> tuple[Path, ...]:
+        """Writes all `files` into a folder, or none, and returns their paths. Raises OSError, and
+        what `selftest` raises."""
+        return atomic.write_all({Path(folder) / file: data for file, data in self.files(selftest).items()})
 
 
 def wasm(source: CSource) -> WasmModule:

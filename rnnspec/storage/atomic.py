@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
@@ -25,23 +26,73 @@ def write(
     Raises OSError, and what `content` raises.
     """
     path = Path(path)
-    if path.is_dir():  # "." too, which has no name to put anything beside
-        raise IsADirectoryError(errno.EISDIR, "it is a folder, and a file was to be written", str(path))
-    # another one in each thread; `sweep` reads the process
-    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.{os.getpid()}.tmp")
+    temporary = _beside(path)
     try:
-        with open(temporary, "xb") as file:
-            if isinstance(content, bytes):
-                file.write(content)
-            else:
-                content(file)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
+        _fill(temporary, content, durable)
         _rename(temporary, path, durable)
     finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        _remove(temporary)
+
+
+def write_all(files: Mapping[Path, bytes]) -> tuple[Path, ...]:
+    """Writes several files that belong together and returns their paths: all of them, or, if one
+    can't be written, none, and what was there before is there again. (A process that is killed
+    between two renames leaves some: each whole.) Raises OSError."""
+    beside = {path: (_beside(path), _beside(path)) for path in files}
+    begun: list[Path] = []
+    try:
+        for path, content in files.items():
+            _fill(beside[path][0], content, durable=True)
+        try:
+            for path, (new, old) in beside.items():
+                _second_name(path, old)
+                begun.append(path)
+                _rename(new, path, durable=True)
+        except BaseException:
+            for path in begun:
+                old = beside[path][1]
+                os.replace(old, path) if old.exists() else path.unlink(missing_ok=True)
+            raise
+    finally:
+        for temporaries in beside.values():
+            for temporary in temporaries:
+                _remove(temporary)
+    return tuple(files)
+
+
+def _beside(path: Path) -> Path:
+    """Where a file is written before it is renamed: another name in each thread; `sweep` reads the
+    process."""
+    if path.is_dir():  # "." too, which has no name to put anything beside
+        raise IsADirectoryError(errno.EISDIR, "it is a folder, and a file was to be written", str(path))
+    return path.with_name(f".{path.name}.{os.urandom(8).hex()}.{os.getpid()}.tmp")
+
+
+def _fill(temporary: Path, content: bytes | Callable[[IO[bytes]], object], durable: bool) -> None:
+    with open(temporary, "xb") as file:
+        if isinstance(content, bytes):
+            file.write(content)
+        else:
+            content(file)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _second_name(path: Path, name: Path) -> None:
+    """The file that is there now, if there is one, under another name too."""
+    with suppress(FileNotFoundError):
+        try:
+            os.link(path, name, follow_symlinks=False)
+        except FileNotFoundError:
+            raise
+        except (OSError, NotImplementedError):  # a file system without hard links
+            shutil.copy2(path, name, follow_symlinks=False)
+
+
+def _remove(temporary: Path) -> None:
+    with suppress(OSError):
+        temporary.unlink(missing_ok=True)
 
 
 def _rename(temporary: Path, path: Path, durable: bool) -> None:
