@@ -5,30 +5,25 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from rnnspec.commands import progress
 from rnnspec.commands.output import say, say_wrapped
-from rnnspec.commands.train_setup import Setup, nothing_to_keep, set_up, title_of
 from rnnspec.language.load import loads
 from rnnspec.show.figure import FORMATS
-from rnnspec.storage.atomic import held, sweep
-from rnnspec.train import checkpoint
 from rnnspec.train.errors import Diverged, TrainError
-from rnnspec.train.loop import TEMPERATURE, TrainingRun, exhausted, fraction, train
-from rnnspec.train.own_batches import told_of_batch
+from rnnspec.train.loop import TrainingRun, exhausted, fraction
 from rnnspec.train.own_task import told_of
 from rnnspec.train.plots import shown
-from rnnspec.train.results import FILES, LOG, WEIGHTS, Ending, MetricsLog, counted, write_results
+from rnnspec.train.request import Request
+from rnnspec.train.results import FILES, counted, write_results
+from rnnspec.train.runs import compile_kernels, ending, follow, quiet, taken
+from rnnspec.train.setup import Setup, nothing_to_keep, set_up, title_of
 
-CHARACTERS = 400  # of the sample at the end
 PARTS = {"embed": "embedding", "source": "embeddings", "target": "embeddings", "map": "linear map", "head": "head"}
 """What the groups of a model's parameters are, beside the layers."""
 
@@ -44,44 +39,35 @@ def run(args: argparse.Namespace) -> int:
 
 def run_task(args: argparse.Namespace) -> int:
     """A run from its arguments; a folder in which nothing came about is taken away again."""
-    setup = set_up(args)
+    request = request_from(args)
+    setup = set_up(request)
     this, folder = setup.run, choose_folder(args, setup)
     announce(this, folder, setup.retained if args.resume is None else None)
     with progress.waiting(f"compiling {title_of(this.config)}"):
-        began = time.perf_counter()
-        batch, _ = this.problem.next({})
-        with told_of_batch(this.problem):
-            this.model.warm_up(batch)
-        compiled = time.perf_counter() - began
-    make_folder(folder)
-    with held(folder) as alone:
-        if not alone:
-            raise TrainError(f"another process is writing a run into {folder}: choose another --out, or wait for it")
+        compiled = compile_kernels(this)
+    with taken(folder):
         check_folder(args, folder)  # again: another run may have come and gone while this one compiled
-        for name in FILES:
-            sweep(folder / name)
-        try:
-            return train_in(folder, setup, args, compiled)
-        except BaseException:
-            with suppress(OSError):  # where there is something in it
-                folder.rmdir()
-            raise
+        return train_in(folder, setup, request, compiled)
 
 
-def train_in(folder: Path, setup: Setup, args: argparse.Namespace, compiled: float) -> int:
+def request_from(args: argparse.Namespace) -> Request:
+    """The arguments as what a run is asked for; what repeats is a mapping."""
+    told: dict[str, Any] = {"options": dict(args.set), "choices": dict(args.choice), "sizes": dict(args.size)}
+    told |= {f.name: getattr(args, f.name) for f in fields(Request) if f.name not in told}
+    return Request(**(told | {"figures": args.figures or FORMATS[0]}))
+
+
+def train_in(folder: Path, setup: Setup, request: Request, compiled: float) -> int:
     """Trains and leaves everything in the folder; returns the exit code."""
     this = setup.run
     first, code, trouble = (this.seconds, this.tokens), 0, ""
-    with (
-        stop_signals() as stopped,
-        np.errstate(over="ignore", invalid="ignore"),
-    ):  # what isn't finite is told by name, and the step skipped
+    with stop_signals() as stopped, quiet():
         try:
-            follow(this, folder, lambda: stopped.number is not None)
+            with progress.training(title_of(this.config), this.problem) as show:
+                follow(this, folder, show, lambda: stopped.number is not None)
         except Diverged as error:
             code, trouble = 1, f"rnnspec train: {error}"
-        end = Ending(args.threads, *writing(args), args.figures or FORMATS[0], setup.retained, bool(args.weights_only))
-        final = write_results(this, folder, first, compiled, end)
+        final = write_results(this, folder, first, compiled, ending(request, setup))["final"]
     if not trouble and final["not_finite"]:
         code, trouble = 1, f"rnnspec train: {unfit(this, final)}"
     if trouble:
@@ -126,20 +112,6 @@ def check_folder(args: argparse.Namespace, folder: Path) -> None:
             )
 
 
-def writing(args: argparse.Namespace) -> tuple[int, float]:
-    """Characters and temperature of the sample at the end."""
-    return CHARACTERS if args.sample is None else args.sample, (
-        TEMPERATURE if args.temperature is None else args.temperature
-    )
-
-
-def make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise TrainError(f"can't make the folder {folder}: {error.strerror}") from None
-
-
 # while it runs
 
 
@@ -170,28 +142,6 @@ def stop_signals() -> Iterator[Stopped]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def follow(run: TrainingRun, folder: Path, stop: Callable[[], bool]) -> None:
-    """Trains, shows and logs every report, and saves the run at every snapshot, the first before
-    any step included."""
-    with progress.training(title_of(run.config), run.problem) as show, MetricsLog(folder / LOG, run.step) as log:
-        for report in train(run, stop):
-            show(report)
-            log.write(report)
-            if report.scores is not None:
-                save(folder / WEIGHTS, run)
-
-
-def save(path: Path, run: TrainingRun) -> None:
-    """What can't be written is said, with what is there still."""
-    try:
-        checkpoint.save(path, run)
-    except OSError as error:
-        whole = (
-            f"; the run as it was saved before is whole: rnnspec train --resume {path.parent}" if path.exists() else ""
-        )
-        raise TrainError(f"can't write {path} at step {run.step}: {error.strerror or error}{whole}") from None
 
 
 # what is printed

@@ -19,7 +19,7 @@ from rnnspec.train.data import (
     read_text,
     unigram_entropy,
 )
-from rnnspec.train.errors import Diverged, TrainError
+from rnnspec.train.errors import Diverged, Full, TrainError
 from rnnspec.train.heads import softmax
 from rnnspec.train.layers import layer_maker
 from rnnspec.train.loop import TrainingReport, TrainingRun, start_run, train
@@ -28,6 +28,8 @@ from rnnspec.train.model import EncoderDecoder, ModelPlan, SequenceModel
 from rnnspec.train.optimise import SGD, Adam, AdamW
 from rnnspec.train.own_task import find_task, task_in
 from rnnspec.train.problem import Metric, Predictions, Task, TrainingProblem
+from rnnspec.train.request import Request
+from rnnspec.train.runs import run
 from rnnspec.train.sample import generate
 from rnnspec.train.schedules import learning_rate
 from rnnspec.train.tasks import load_task, task_names
@@ -43,10 +45,12 @@ __all__ = [
     "Diverged",
     "Drawn",
     "EncoderDecoder",
+    "Full",
     "Loss",
     "Metric",
     "ModelPlan",
     "Predictions",
+    "Request",
     "SequenceModel",
     "Shuffled",
     "Stored",
@@ -76,6 +80,7 @@ __all__ = [
     "make_streams",
     "padded",
     "read_text",
+    "run",
     "softmax",
     "squared_error",
     "start_run",

@@ -9,6 +9,11 @@ class TrainError(RnnspecError, ValueError):
     """What was asked of the training part can't be done; the message says what to change."""
 
 
+class Full(TrainError):
+    """Results can't be written: the disk is full, or the folder refuses. What was written before is
+    whole, and the run goes on from there once there is room."""
+
+
 class Diverged(RnnspecError, ArithmeticError):
     """Many steps in a row had gradients that aren't finite; the weights are those of the last good
     step."""

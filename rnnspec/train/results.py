@@ -7,6 +7,8 @@ import json
 import math
 import os
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from rnnspec.show.figure import FORMATS
 from rnnspec.storage import atomic, guarded
 from rnnspec.storage.version import version_of
 from rnnspec.train import checkpoint, plots
-from rnnspec.train.errors import TrainError
+from rnnspec.train.errors import Full, TrainError
 from rnnspec.train.loop import TEMPERATURE, TrainingReport, TrainingRun, exhausted, fraction, scores_of
 from rnnspec.train.model import Model
 
@@ -46,13 +48,14 @@ class MetricsLog:
         except guarded.Refused as error:
             raise TrainError(f"can't go on with {path}: {error.reason}") from None
         except OSError as error:
-            raise TrainError(f"can't write {path}: {error.strerror}") from None
+            raise Full(f"can't write {path}: {error.strerror}") from None
 
     def __enter__(self) -> MetricsLog:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        self._file.close()
+        with suppress(OSError) if kind is not None else full(self.path):  # what it holds back is written here
+            self._file.close()
         if kind is not None and not self.path.stat().st_size:  # nothing was done: nothing is left of it
             self.path.unlink()
 
@@ -66,8 +69,18 @@ class MetricsLog:
             "seconds": report.seconds,
         }
         more = {**(report.scores or {}), **({"trouble": report.trouble} if report.trouble else {})}
-        self._file.write(json.dumps(finite(line | more)) + "\n")
-        self._file.flush()
+        with full(self.path):
+            self._file.write(json.dumps(finite(line | more)) + "\n")
+            self._file.flush()
+
+
+@contextmanager
+def full(path: Path) -> Iterator[None]:
+    """What can't be written there is a `Full`."""
+    try:
+        yield
+    except OSError as error:
+        raise Full(f"can't write {path}: {error.strerror or error}") from None
 
 
 def _until(path: Path, step: int) -> bytes:
@@ -86,40 +99,52 @@ def _until(path: Path, step: int) -> bytes:
 @dataclass(frozen=True)
 class Ending:
     """How a run is written down at its end. threads: of the kernels, None for the usual number.
-    characters, temperature: of the sample. figures: their format, of FORMATS. retained: the biases
-    that `retain` set, None where it asked for nothing. weights_only: a run that has ended keeps its
-    weights without the optimiser's state."""
+    characters, temperature: of the sample. figures: their format, of FORMATS, None for no plots.
+    retained: the biases that `retain` set, None where it asked for nothing. weights_only: a run
+    that has ended keeps its weights without the optimiser's state."""
 
     threads: int | None = None
     characters: int = 400
     temperature: float = TEMPERATURE
-    figures: str = FORMATS[0]
+    figures: str | None = FORMATS[0]
     retained: tuple[str, ...] | None = None
     weights_only: bool = False
 
 
 def write_results(
-    run: TrainingRun, folder: Path, first: tuple[float, int], compiled: float, end: Ending
+    run: TrainingRun, folder: Path | None, first: tuple[float, int], compiled: float, end: Ending
 ) -> dict[str, Any]:
-    """Scores all the held-out data, writes the files, and returns what `metrics.json` has under
-    "final".
+    """Scores all the held-out data, writes the files, and returns what `metrics.json` has, with the
+    numbers that JSON lacks.
 
-    run: as it stands at its end. folder: where the files go. first: seconds and tokens when this
-    session began. compiled: the seconds that compiling took.
+    run: as it stands at its end. folder: where the files go, None for nowhere. first: seconds and
+    tokens when this session began. compiled: the seconds that compiling took. Raises Full.
     """
-    checkpoint.save(folder / WEIGHTS, run)
-    final = summary_of(run, first, compiled, end)
-    snapshots = run.history.snapshots
-    if not snapshots or snapshots[-1]["step"] != run.step:
-        snapshots.append({"step": run.step, **final["scores"], "sample": final["sample"][:60]})
-        checkpoint.save(folder / WEIGHTS, run)
-    final["files"] = [METRICS, LOG, *draw(run, folder, final["scores"], end.figures), WEIGHTS]
-    metrics = describe(run, end) | {"final": final}
+    with full(folder) if folder is not None else nullcontext():
+        if folder is not None:
+            checkpoint.save(folder / WEIGHTS, run)
+        final = summary_of(run, first, compiled, end)
+        snapshots = run.history.snapshots
+        if not snapshots or snapshots[-1]["step"] != run.step:
+            snapshots.append({"step": run.step, **final["scores"], "sample": final["sample"][:60]})
+            if folder is not None:
+                checkpoint.save(folder / WEIGHTS, run)
+        metrics = describe(run, end) | {"final": final}
+        if folder is not None:
+            _write(run, folder, metrics, end)
+    return metrics
+
+
+def _write(run: TrainingRun, folder: Path, metrics: dict[str, Any], end: Ending) -> None:
+    """The plots, the summary, and last of all the weights alone, where they are asked for: until
+    then a run that is killed can be resumed."""
+    final = metrics["final"]
+    drawn = draw(run, folder, final["scores"], end.figures) if end.figures else []
+    final["files"] = [METRICS, LOG, *drawn, WEIGHTS]
     text = json.dumps(finite(metrics), indent=1, ensure_ascii=False, allow_nan=False)
     atomic.write(folder / METRICS, text.encode("utf-8", "replace"))
-    if final["weights_only"]:  # last of all: until here a run that is killed can be resumed
+    if final["weights_only"]:
         checkpoint.save(folder / WEIGHTS, run, weights_only=True)
-    return final
 
 
 def summary_of(run: TrainingRun, first: tuple[float, int], compiled: float, end: Ending) -> dict[str, Any]:
@@ -170,15 +195,17 @@ def counted(model: Model) -> tuple[int, int]:
     return parameters, fixed
 
 
-def is_written(run: TrainingRun, folder: Path) -> bool:
-    """Whether a folder has all that a run leaves which stands where this one does: its end may have
-    been written in part, or the files may be those of an earlier end."""
+def written(step: int, folder: Path) -> dict[str, Any] | None:
+    """What `metrics.json` of a folder has, if it is the end of a run that stands at this step, with
+    all the files that it names: an end may have been written in part, or the files may be those of
+    an earlier one. Else None."""
     try:
-        final = json.loads(guarded.read(folder / METRICS))["final"]
+        metrics = json.loads(guarded.read(folder / METRICS))
+        final = metrics["final"]
         there = all(name in FILES and (folder / name).is_file() for name in final["files"])
-        return bool(final["finished"]) and final["step"] == run.step and there
+        return dict(metrics) if final["finished"] and final["step"] == step and there else None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return False
+        return None
 
 
 def draw(run: TrainingRun, folder: Path, scores: dict[str, float], kind: str = FORMATS[0]) -> list[str]:

@@ -24,7 +24,7 @@ from tiny import cell
 import rnnspec
 from rnnspec.check.packs.write import write_pack
 from rnnspec.commands.cli import main, make_parser
-from rnnspec.commands.train_setup import set_up
+from rnnspec.commands.train import request_from
 from rnnspec.errors import RnnspecError
 from rnnspec.storage import archives, guarded
 from rnnspec.storage.guarded import Refused
@@ -34,6 +34,7 @@ from rnnspec.train.loop import next_batch
 from rnnspec.train.plots import loss_curve
 from rnnspec.train.results import MetricsLog
 from rnnspec.train.saved import CONFIG
+from rnnspec.train.setup import set_up
 
 TASKS = {
     "adding": ("--batch", "3", "--length", "5"),
@@ -94,12 +95,12 @@ def spoiled_run(number: int, places: Path, here: Path) -> Path:
 def resume(folder: Path, here: Path) -> None:
     """All of `rnnspec train --resume` but the summary at the end, and `--from`."""
     args = make_parser().parse_args(["train", "--resume", str(folder), "--steps", "2", "--threads", "1"])
-    run = set_up(args).run
+    run = set_up(request_from(args)).run
     with MetricsLog(folder / "metrics.jsonl", run.step):
         pass
     loss_curve(here / "loss.png", run.history, run.problem, "")
     run.model.gradients(next_batch(run), run.state)
-    set_up(make_parser().parse_args(["train", "--from", str(folder), "--steps", "2", "--threads", "1"]))
+    set_up(request_from(make_parser().parse_args(["train", "--from", str(folder), "--steps", "2", "--threads", "1"])))
 
 
 @timed()

@@ -301,7 +301,7 @@ def test_weights_alone_are_kept_only_when_a_run_has_ended(command, monkeypatch):
     write_sequences("d.npz")
     argv = ("rnn", "--task", "supervised", "--data", "d.npz", *SMALL, "--weights-only", "--out", "run")
     with monkeypatch.context() as patch:
-        patch.setattr("rnnspec.commands.train.train", lambda run, stop: train(run, lambda: run.step == 5))
+        patch.setattr("rnnspec.train.runs.train", lambda run, stop: train(run, lambda: run.step == 5))
         assert command(*argv)[0] == 0
     assert any(n.startswith("optimiser/") for n in np.load("run/weights.npz").files)
     assert command("--resume", "run", "--weights-only", "--threads", "1")[0] == 0

@@ -143,7 +143,7 @@ def test_no_process_is_sent_a_signal_where_that_is_more_than_a_probe(monkeypatch
 FULL = """
 import resource, sys
 from train_parts import mini_run
-from rnnspec.commands.train import save
+from rnnspec.train.runs import save
 from rnnspec.train import checkpoint
 run = mini_run()
 run.step = 7
