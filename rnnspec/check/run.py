@@ -13,6 +13,7 @@ from pathlib import Path
 from rnnspec.check.outcome import Outcome, Sized
 from rnnspec.check.properties.by_row import gradients_by_row, weights_by_row
 from rnnspec.check.properties.claims import same_as
+from rnnspec.check.properties.constraints import constraints_kept
 from rnnspec.check.properties.derivatives import complex_step, differences, dot_product
 from rnnspec.check.properties.invariants import (
     lengths,
@@ -90,6 +91,7 @@ PROPERTIES = (
     Property("Hessian, 50 digits", hessian_differences, False),
     Property("structure", claimed_structure, False),
     Property("as written", kept_as_written, False),
+    Property("constraints", constraints_kept, False),
     Property("compiles", _compiles, True),
     Property("examples", examples, True),
     Property("against the reference", against_reference, True),

@@ -74,6 +74,17 @@ grows by the root of that."""
 REORDERED_LONG = {"float64": 4e-12, "float32": 4e-6}
 """Sums of some thousand terms in another order."""
 
+BALANCED = 1e-5
+"""Sums of a row's excitation and inhibition in float32, whose numbers are rounded apart: 6e-8 each,
+some tens of them."""
+
+SPECTRAL_RADIUS = 1e-2
+"""What is asked of initial values; float32 rounding of a matrix moves its eigenvalues by 1e-6."""
+
+NEAREST = 1e-5
+"""An inner product that is never above 0, relative to the norms of its factors: float32 rounding of
+the projected value, which has an error of its own size and not of what was taken away."""
+
 EXACT = 0.0
 """Bit for bit: each row's arithmetic depends on nothing but that row."""
 

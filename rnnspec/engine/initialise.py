@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy import ndarray as Array
 
+from rnnspec.engine.constrain import constrained
 from rnnspec.language.sizes import evaluate_size, full_shape, unit_axis
 from rnnspec.language.spec import Init, Spec
 from rnnspec.storage.locks import numpy_part
@@ -19,8 +20,8 @@ def initialise(spec: Spec, sizes: Mapping[str, int], seed: int, dtype: np.dtype)
     same values, whatever the dtype.
 
     Each parameter has its own stream, drawn by its place, so that adding one does not change those
-    before it; with `like`, another's. Raises ValueError for a seed that is no whole number of at
-    least 0.
+    before it; with `like`, another's. What the cell holds parameters to (`constrain`) they obey.
+    Raises ValueError for a seed that is no whole number of at least 0.
     """
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}.")
@@ -31,8 +32,13 @@ def initialise(spec: Spec, sizes: Mapping[str, int], seed: int, dtype: np.dtype)
     for name, shape in spec.weights.items():
         init = spec.init.get(name, Init("uniform_hidden"))
         rng = random.Generator(random.PCG64(streams[init.like or name]))
-        values[name] = _values(init, full_shape(shape, sizes), hidden, rng, name).astype(dtype)
-    return values
+        drawn = _values(init, full_shape(shape, sizes), hidden, rng, name)
+        values[name] = drawn if spec.constraints else drawn.astype(dtype)
+    if not spec.constraints:
+        return values
+    values |= constrained(spec, values, initial=True)
+    values = {name: value.astype(dtype) for name, value in values.items()}
+    return values | constrained(spec, values)
 
 
 def _values(init: Init, shape: tuple[int, ...], hidden: int, rng: np.random.Generator, name: str) -> Array:

@@ -11,6 +11,7 @@ from numpy import ndarray as Array
 
 from rnnspec.engine.apart import apart
 from rnnspec.engine.call import Call, Cell, parameters, parameters_with_noise, sequence
+from rnnspec.engine.constrain import constrained
 from rnnspec.engine.derivatives import Derivatives
 from rnnspec.engine.derived import Derived
 from rnnspec.engine.frozen import Frozen, Sizes
@@ -115,6 +116,16 @@ class Kernel(Derivatives, ABC):
                 f" {', '.join(f'{n}=...' for n in missing)}."
             )
         return initialise(self.spec, whole, seed, self.dtype)
+
+    def constrain(self, params: Mapping[str, Array], *, initial: bool = False) -> dict[str, Array]:
+        """The weights with those that did not obey the cell's constraints exchanged for ones that
+        do: projected, as after an update, or made into initial values (`engine/constrain.py`). An
+        array that obeys is the same object. params: name -> array, of all weights; nothing is
+        written to."""
+        given = {n: np.asarray(a) for n, a in params.items() if n in self.spec.weights}
+        if missing := [n for n in self.spec.weights if n not in given]:
+            raise ShapeError(f"constrain needs all weights of '{self.spec.name}'; missing: {', '.join(missing)}.")
+        return {**params, **constrained(self.spec, given, initial)}
 
     def pack(self, params: Mapping[str, Any] | Weights, noise: Seed | str = "mean") -> Weights:
         """The parameters packed for the kernels, to be given in place of `params` to calls that use

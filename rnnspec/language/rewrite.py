@@ -40,6 +40,8 @@ def to_yaml(spec: Spec) -> str:
     still = [n for n in spec.no_gradient if n in spec.inputs and n not in spec.noise]
     lines += [f"no_gradient: [{', '.join(still)}]"] if still else []
     lines += [f"fixed: [{', '.join(spec.fixed)}]"] if spec.fixed else []
+    constrained = {f"{n!r}": json.dumps([c.to_text() for c in held]) for n, held in spec.constraints.items()}
+    lines += _block("constrain", constrained)
     lines += _block("defaults", {n: "t" if v is None else repr(v) for n, v in spec.defaults.items()})
     lines += _block("noise", {n: draw.to_text() for n, draw in spec.noise.items()})
     lines += _block("init", {f"{n!r}": _init(i) for n, i in spec.init.items()})

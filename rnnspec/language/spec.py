@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from rnnspec.errors import visible
+from rnnspec.language.constraints import Constraint
 from rnnspec.language.draws import Draw
 from rnnspec.language.source import Source
 from rnnspec.language.syntax.tree import Equation, Ref, walk
@@ -86,7 +87,8 @@ class Spec:
     earlier step, and resolved: constants are numbers, choices are the chosen function, the file's
     own functions are inlined. `shapes` has every input, state, parameter and intermediate. Mappings
     keep the order of the file. `noise` says which inputs and parameters are drawn, and how, `fixed`
-    which parameters are constants by their source; both are among `no_gradient` too.
+    which parameters are constants by their source; both are among `no_gradient` too. `constraints`
+    has what parameters are held to, in the order in which it is done.
     """
 
     name: str
@@ -103,6 +105,7 @@ class Spec:
     choices: Mapping[str, Choice] = field(default_factory=dict)
     no_gradient: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
+    constraints: Mapping[str, tuple[Constraint, ...]] = field(default_factory=dict)
     defaults: Mapping[str, Default] = field(default_factory=dict)
     noise: Mapping[str, Draw] = field(default_factory=dict)
     init: Mapping[str, Init] = field(default_factory=dict)

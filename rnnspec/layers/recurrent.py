@@ -32,6 +32,7 @@ from rnnspec.layers.arguments import (
 )
 from rnnspec.layers.attributes import Attributes
 from rnnspec.layers.backward import backward
+from rnnspec.layers.constrained import ConstrainedWeights
 from rnnspec.layers.description import Cell
 from rnnspec.layers.layer import shown_cells
 from rnnspec.layers.runs import StackCall, StackRun, Window, pins_of
@@ -42,7 +43,7 @@ from rnnspec.layers.weights_file import read_weights
 from rnnspec.storage import atomic
 
 
-class Recurrent(Attributes):
+class Recurrent(ConstrainedWeights, Attributes):
     """Layers of a cell over a sequence, in NumPy.
 
     cell: a name, a path to a YAML file, or a Spec; or a list of these, one for each layer.

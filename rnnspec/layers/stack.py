@@ -34,6 +34,7 @@ from rnnspec.layers.arguments import (
 )
 from rnnspec.layers.attributes import Attributes
 from rnnspec.layers.backward import backward, run_backward, run_backward_rows
+from rnnspec.layers.constrained import ConstrainedStack
 from rnnspec.layers.description import Cell, check_dropout_of, describe_layers
 from rnnspec.layers.forward import forward, run_forward, run_infer, run_record
 from rnnspec.layers.layer import Full, Layer
@@ -45,7 +46,7 @@ from rnnspec.layers.views import views, views_by_row
 from rnnspec.storage.locks import numpy_part
 
 
-class Stack(Attributes):
+class Stack(ConstrainedStack, Attributes):
     """Layers of cells, to be called with weights. Arguments as for `Recurrent`.
 
     description: what the layers are. Of it: layers, directions; shapes: every weight, name ->
@@ -158,8 +159,6 @@ class Stack(Attributes):
     def dropout(self, rate: float) -> None:
         check_dropout_of(self.description.num_layers, rate)
         self.description = replace(self.description, dropout=float(rate))
-
-    # --- weights
 
     def init(self, seed: int = 0) -> dict[str, Array]:
         """Initial weights by name. Layers and directions differ; learnable initial states start at

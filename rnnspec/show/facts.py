@@ -48,6 +48,7 @@ def facts(spec: Spec) -> dict[str, Any]:
         "noise": {n: draw.to_text() for n, draw in spec.noise.items()},
         "no_gradient": [n for n in spec.no_gradient if n not in spec.fixed],
         "fixed": list(spec.fixed),
+        "constraints": {n: [c.to_text() for c in held] for n, held in spec.constraints.items()},
         "defaults": {n: "t" if v is None else v for n, v in spec.defaults.items()},
         "examples": [e.title for e in spec.examples],
         "notes": spec.notes.strip(),

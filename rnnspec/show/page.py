@@ -67,6 +67,7 @@ def page(spec: Spec, known: Mapping[str, Any], width: int | None = None) -> str:
             [*_declared(spec.trained), f"{count['formula']} numbers in all{number}, for every length T and batch B"],
         ),
         _section("fixed parameters (given, not trained, and not in that number)", _declared(spec.held)),
+        _constraints(known["constraints"]),
         _section("outputs, at every step", [", ".join(spec.outputs)]),
         _section(
             "backward, from the last step to the first (d_v: gradient of v; d_v_next: what step t+1 says of v, its"
@@ -82,11 +83,7 @@ def page(spec: Spec, known: Mapping[str, Any], width: int | None = None) -> str:
                 *(f"{n} = {v:g}" for n, v in known["constants"].items()),
             ],
         ),
-        _section("no gradient", [n for n in spec.no_gradient if n in spec.streams]),
-        _section(
-            "inputs that may be left out",
-            [f"{n}: {'the step number, t' if v is None else f'{v:g}'} then" for n, v in spec.defaults.items()],
-        ),
+        *_about_inputs(spec),
         _section(
             "layouts of other libraries",
             [
@@ -101,6 +98,19 @@ def page(spec: Spec, known: Mapping[str, Any], width: int | None = None) -> str:
         _section("notes", paragraphs(known["notes"], None if width is None else width - INDENT)),
     ]
     return "\n\n".join("\n".join(wrapped(part, width)) for part in parts if part)
+
+
+def _constraints(known: Mapping[str, list[str]]) -> list[str]:
+    title = "constraints (of initial values, and by projection after every update)"
+    return _section(title, [f"{name}: {', '.join(held)}" for name, held in known.items()])
+
+
+def _about_inputs(spec: Spec) -> list[list[str]]:
+    left_out = [f"{n}: {'the step number, t' if v is None else f'{v:g}'} then" for n, v in spec.defaults.items()]
+    return [
+        _section("no gradient", [n for n in spec.no_gradient if n in spec.streams]),
+        _section("inputs that may be left out", left_out),
+    ]
 
 
 def _at(sizes: Mapping[str, int]) -> str:

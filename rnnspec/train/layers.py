@@ -85,6 +85,9 @@ class TimeFirst:
     def fixed(self) -> Mapping[str, np.ndarray]:
         return self.layer.fixed
 
+    def constrain(self) -> None:
+        self.layer.constrain()
+
     def __call__(self, x: Any, state: Any = None, lengths: Any = None) -> tuple[Any, Any]:
         y, state = self.layer(self._turned(x), state, lengths)
         return self._turned(y), state

@@ -21,6 +21,7 @@ from rnnspec.train.clip import clip_global_norm, clip_value, not_finite
 from rnnspec.train.config import TrainingConfig
 from rnnspec.train.errors import Diverged, TrainError
 from rnnspec.train.model import Model, State
+from rnnspec.train.obey import obey
 from rnnspec.train.optimise import SGD, Adam, make_optimiser
 from rnnspec.train.own_batches import told_of_batch
 from rnnspec.train.problem import TrainingProblem
@@ -149,6 +150,7 @@ def train_step(run: TrainingRun, rate: float) -> tuple[float, float, str]:
     norm, trouble = clip_global_norm(grads, run.config.clip), ""
     if math.isfinite(norm):
         optimiser_of(run.config, run.threads).step(run.model.params, grads, run.optimiser, rate)
+        obey(run.model)
         run.state = state
     else:
         run.state, trouble = None, ", ".join(not_finite(grads)) or "the sum of all"

@@ -58,6 +58,7 @@ class TrainedLayer(Protocol):
     def __call__(self, x: Any, state: State = None, lengths: Any = None) -> tuple[Outputs, State]: ...
     def infer(self, x: Any, state: State = None, lengths: Any = None) -> tuple[Outputs, State]: ...
     def backward(self, dy: Outputs | None = None, dstate: State = None) -> tuple[Any, State]: ...
+    def constrain(self) -> None: ...
 
 
 MakeLayer = Callable[..., TrainedLayer]  # (input_size, seed) -> layer
@@ -83,6 +84,11 @@ class Model(Protocol):
     def at_step(self, number: int) -> None:
         """Which training step comes next: what dropout and noise draw follows from it, so that a
         resumed run draws the same."""
+        ...
+
+    def constrain(self) -> None:
+        """Makes the parameters obey what the cell holds them to; called after every update. A model
+        of another class whose cell holds them to nothing needs none."""
         ...
 
     def warm_up(self, batch: Batch) -> None:
@@ -161,6 +167,9 @@ class SequenceModel:
 
     def at_step(self, number: int) -> None:
         self.layer.calls = number
+
+    def constrain(self) -> None:
+        self.layer.constrain()
 
     def warm_up(self, batch: Batch) -> None:
         self.outputs(batch.x, None, batch.lengths, batch.inputs)
@@ -251,6 +260,10 @@ class EncoderDecoder:
             if (given == end).any(axis=0).all():
                 break
         return given[1:]
+
+    def constrain(self) -> None:
+        self.encoder.constrain()
+        self.decoder.constrain()
 
     def at_step(self, number: int) -> None:
         self.encoder.calls = self.decoder.calls = number

@@ -22,6 +22,7 @@ from rnnspec.train.config import TrainingConfig
 from rnnspec.train.errors import TrainError
 from rnnspec.train.layers import layer_maker
 from rnnspec.train.loop import TrainingRun, exhausted, fraction, start_run
+from rnnspec.train.obey import check_can_obey, obey
 from rnnspec.train.own_task import find_task
 from rnnspec.train.problem import OPTIONAL, Task, TrainingProblem
 from rnnspec.train.request import PLAIN, Request
@@ -226,12 +227,9 @@ def make_run(
             raise TrainError(f"the task {task.name} makes its data step by step and has no epochs: give --steps")
         config = replace(config, steps=epochs * problem.epoch_steps)
     try:
-        run = start_run(
-            config,
-            problem,
-            problem.model(layer_maker(spec, config, request.threads, chosen=request.embed is not None)),
-            request.threads or default_threads(),
-        )
+        model = problem.model(layer_maker(spec, config, request.threads, chosen=request.embed is not None))
+        check_can_obey(spec, model)
+        run = start_run(config, problem, model, request.threads or default_threads())
     except MemoryError:
         raise TrainError(
             f"not enough memory for --layers {config.layers}, --hidden {config.hidden} and --embed {config.embed}"
@@ -253,6 +251,7 @@ def make_run(
             )
     elif saved:
         checkpoint.take(run.model, saved)
+        obey(run.model)
     return run
 
 

@@ -35,6 +35,9 @@ class MiniLayer:
             h = self.y[t] = np.tanh(x[t] @ self.params["W"].T + h @ self.params["U"].T)
         return self.y, h[None].copy()
 
+    def constrain(self):
+        pass
+
     def backward(self, dy, dstate=None):
         d_h, d_x = np.zeros_like(self.h0), np.empty_like(self.x)
         self.grads = {name: np.zeros_like(p) for name, p in self.params.items()}

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from rnnspec.language.meaning.constrained import constraints, fixed_names, names_in_constraints
 from rnnspec.language.meaning.definitions import check_choices, used_names
 from rnnspec.language.meaning.drawn import initialisers, noise_draws
 from rnnspec.language.meaning.extras import check_examples, check_layouts, library_layers
@@ -77,7 +78,7 @@ def check(document: Document, settings: Settings) -> Spec:
 def _declared(document: Document, constants: Mapping[str, Fraction], faults: Faults) -> Spec:
     """The Spec of what a document declares, without its equations, sizes, choices and examples."""
     init, noise = initialisers(document, faults), noise_draws(document, constants, faults)
-    fixed = tuple(n for n in document.parameters if n in {e.value for e in document.fixed})
+    fixed = fixed_names(document)
     return Spec(
         name=document.name,
         title=document.title or document.name,
@@ -92,6 +93,7 @@ def _declared(document: Document, constants: Mapping[str, Fraction], faults: Fau
         constants=constants,
         no_gradient=tuple(dict.fromkeys([*(e.value for e in document.no_gradient), *noise, *fixed])),
         fixed=fixed,
+        constraints=constraints(document, constants, faults),
         defaults={n: e.value for n, e in document.defaults.items()},
         noise=noise,
         init=init,
@@ -190,6 +192,7 @@ def _check_used(document: Document, in_shapes: set[str], kinds: Mapping[str, str
         used_names(document)
         | in_shapes
         | {e.value.argument for e in document.noise.values()}
+        | set().union(*names_in_constraints(document).values())
         | {a.text for entry in document.apply for a in entry.arguments}
     )
     meant = (habits.of_step(name, (*document.inputs, *document.states)) for name in used_names(document) - set(kinds))

@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Generic, TypeVar
 
 from rnnspec.errors import Problem, SpecError
+from rnnspec.language.constraints import StatedConstraint
 from rnnspec.language.draws import Stated
 from rnnspec.language.features import FEATURES
 from rnnspec.language.functions import FUNCTIONS
@@ -93,6 +94,7 @@ class Document:
     outputs: tuple[Entry[str], ...] = ()
     no_gradient: tuple[Entry[str], ...] = ()
     fixed: tuple[Entry[str], ...] = ()
+    constrain: Mapping[str, Entry[tuple[Entry[StatedConstraint], ...]]] = field(default_factory=dict)
     defaults: Mapping[str, Entry[Default]] = field(default_factory=dict)
     noise: Mapping[str, Entry[Stated]] = field(default_factory=dict)
     apply: tuple[AppliedTransform, ...] = ()

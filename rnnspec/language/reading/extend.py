@@ -8,8 +8,8 @@ In: a Document and a way to read others. Out: one Document, as if all had been w
 - What was inherited and nothing uses any more (parameters, inputs, constants, choices, functions,
   sizes, states and intermediates on no way to an output or to something this file says) is dropped,
   with its initialiser.
-- `defaults` and `init` are joined by name; a default goes with its input, and what was `like` a
-parameter that goes draws for itself.
+- `defaults`, `init` and `constrain` are joined by name; a default goes with its input, and what was
+  `like` a parameter that goes draws for itself.
 - `apply` adds to what the base applies, and all of it is done to the joined cell, in that order.
 - `source` and `notes` say nothing of another cell and are not inherited; a title that is not given
   is "after PARENT". A layout is inherited where it still places every parameter with its old
@@ -92,6 +92,7 @@ def join(base: Document, own: Document) -> Document:
         outputs=own.outputs or base.outputs,
         no_gradient=own.no_gradient if "no_gradient" in own.keys else base.no_gradient,
         fixed=own.fixed if "fixed" in own.keys else base.fixed,
+        constrain={**base.constrain, **own.constrain},
         defaults={**base.defaults, **own.defaults},
         init={**base.init, **own.init},
         noise={**base.noise, **own.noise},
@@ -115,6 +116,9 @@ def _drop_unused(joined: Document, own: Document) -> Document:
     live: set[str] = set()
     waiting = [*said, *(e.value for e in joined.outputs), *(word for entry in joined.apply for word in entry.words())]
     reads |= {name: {e.value.argument} for name, e in joined.noise.items() if isinstance(e.value.argument, str)}
+    for pattern, entry in joined.constrain.items():
+        for name in (n for n in joined.parameters if fnmatchcase(n, pattern)):
+            reads[name] = {arg.removeprefix("-").strip() for e in entry.value for arg in e.value.args}
     while waiting:
         name = waiting.pop()
         if name not in live:
@@ -133,9 +137,23 @@ def _drop_unused(joined: Document, own: Document) -> Document:
     }
     no_gradient = tuple(e for e in joined.no_gradient if e in own.no_gradient or e.value in kept["inputs"])
     fixed = tuple(e for e in joined.fixed if e in own.fixed or e.value in kept["parameters"])
+    constrain = {
+        n: e
+        for n, e in joined.constrain.items()
+        if n in own.constrain or any(fnmatchcase(p, n) for p in kept["parameters"])
+    }
     defaults = {n: e for n, e in joined.defaults.items() if n in own.defaults or n in kept["inputs"]}
     noise = {n: e for n, e in joined.noise.items() if n in own.noise or n in kept["inputs"] or n in kept["parameters"]}
-    return replace(joined, **kept, init=init, no_gradient=no_gradient, fixed=fixed, defaults=defaults, noise=noise)
+    return replace(
+        joined,
+        **kept,
+        init=init,
+        no_gradient=no_gradient,
+        fixed=fixed,
+        constrain=constrain,
+        defaults=defaults,
+        noise=noise,
+    )
 
 
 def _alone(entry: Entry[Init]) -> Entry[Init]:

@@ -16,6 +16,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from rnnspec.errors import SpecError
 from rnnspec.language.draws import Stated, stated
+from rnnspec.language.reading.constrained import constrained
 from rnnspec.language.reading.document import AppliedTransform, Argument, Definition, Document, Entry
 from rnnspec.language.reading.initialisers import FORMS, INITIALISERS, initialiser
 from rnnspec.language.reading.placed import placed, targets
@@ -352,6 +353,7 @@ _KEYS: dict[str, Callable[[Reader, Node], dict[str, object]]] = {
     "outputs": lambda r, n: {"outputs": r.values.names(n, "outputs")},
     "no_gradient": lambda r, n: {"no_gradient": r.values.names(n, "no_gradient")},
     "fixed": lambda r, n: {"fixed": r.values.names(n, "fixed")},
+    "constrain": lambda r, n: {"constrain": constrained(r.values, n)},
     "defaults": Reader.defaults,
     "noise": Reader.noise,
     "apply": Reader.apply,

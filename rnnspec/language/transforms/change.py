@@ -254,6 +254,12 @@ def made(
 ) -> Spec:
     name = f"{spec.name}_{suffix}"
     try:
-        return rewrite(spec, name, f"{spec.title}, {words}", equations, declared or {})
+        changed = rewrite(spec, name, f"{spec.title}, {words}", equations, declared or {})
     except SpecError as error:
         raise RnnspecError(f"'{spec.name}' can't be made {words}: {error.errors[0].message}") from error
+    if lost := [n for n in spec.constraints if n not in changed.parameters]:
+        raise RnnspecError(
+            f"'{spec.name}' can't be made {words}: it holds {listed(lost)} to constraints, and they would be lost with"
+            f" it. Take them out (constrain: {{{lost[0]}: []}}), or write the cell out."
+        )
+    return changed

@@ -385,6 +385,7 @@ CELLS: dict[str, Callable[..., Found]] = {
     "lmu": lmu,
     "ctrnn": ctrnn,
     "ei_rnn": ctrnn,
+    "dale_rnn": ctrnn,
     "low_rank_rnn": low_rank_rnn,
     "cfc": cfc("cfc"),
     "cfc_no_gate": cfc("no_gate"),
