@@ -19,7 +19,7 @@ from rnnspec.backends.cpu.launch.pack import Packed, PackPlan
 from rnnspec.backends.cpu.launch.plan import Plan
 from rnnspec.backends.cpu.launch.pool import default_threads
 from rnnspec.backends.cpu.launch.row_sums import packed_like, plan_like, row_sums
-from rnnspec.backends.cpu.launch.rows import Limits
+from rnnspec.backends.cpu.launch.rows import Limits, columned
 from rnnspec.backends.cpu.launch.segments import Segments
 from rnnspec.backends.cpu.launch.tape import Tape, new_tape, restored
 from rnnspec.backends.cpu.native import load_text
@@ -29,7 +29,6 @@ from rnnspec.engine.call import Call, Named, gradients, parameters, single_step
 from rnnspec.engine.cpu_along import Along, CpuLinear
 from rnnspec.engine.cpu_plans import Work, new_plans
 from rnnspec.engine.cpu_runs import CpuRows, CpuSaved, CpuStepper, final_states, new_outputs, shaped
-from rnnspec.engine.derived import Derived
 from rnnspec.engine.directions import Directions, parameter_directions
 from rnnspec.engine.frozen import Sizes
 from rnnspec.engine.kernel import Kernel
@@ -232,12 +231,21 @@ class CpuKernel(Kernel):
     ) -> tuple[CpuRows, Gradients]:
         saved, own, backward = run.saved, self._code(BY_ROW), self._code("backward")
         assert isinstance(saved, CpuSaved), "a run of this kernel"
-        planned = plan_like(own, saved.plan)
+        planned = self._planned_like(own, saved.plan)
         sums = row_sums(planned, backward.layout["gradients"], run.steps, run.rows)
         other = replace(saved, plan=planned, packed=packed_like(own, saved.packed, backward))
         before, _, dx = self._reversed(run, other, outputs, final, out, sums.outputs())
         made = CpuRows(sums=sums, derived=self.derived, saved=other, sizes=run.sizes)
         return made, Gradients({}, dx, shaped(self.cell, before, run.sizes))
+
+    def _planned_like(self, own: CpuCode, backward: Plan) -> Plan:
+        """The plan of a kernel that does as a backward kernel does, from the last calls where that
+        one's is."""
+        key = (BY_ROW, backward.number)
+        planned = (self._planned.get(key) or [plan_like(own, backward)])[0]
+        if any(block.lengths is not None for block in backward.blocks):  # no other call has this plan
+            return planned
+        return self._planned.keep(key, [planned])[0]
 
     def _reversed(
         self,
@@ -344,16 +352,15 @@ class CpuKernel(Kernel):
 
     def _packed_along(self, mode: str, call: Call, along: Directions) -> Packed:
         """The weights of a kernel with directions, and those of the parameters, packed."""
-        sizes = call.sizes
-        if not along.params or "columns" not in self._code(mode).layout:
-            return self._packed(mode, call)
-        params, layout = call.params.held if isinstance(call.params, Weights) else call.params, self._code(mode).layout
-        derived = Derived(self.lifted, self.dtype, [layout])
-        moving = parameter_directions(derived, layout, params, along, sizes)
-        read = derived.values(params, sizes)
+        packed, sizes, layout = self._packed(mode, call), call.sizes, self._code(mode).layout
+        if not along.params or not columned(layout, "parameters"):
+            return packed
+        params = call.params.held if isinstance(call.params, Weights) else call.params
+        moving = parameter_directions(self.derived, layout, params, along, sizes)
         key = (mode, sizes.items_key, along.columns)
         packing = self._packings.get(key)
         if packing is None:
-            widths = {n: a.size for n, a in read.items()} | {n: math.prod(a.shape[1:]) for n, a in moving.items()}
-            packing = self._packings.keep(key, pack.pack_plan(self._code(mode), sizes, widths, along.columns))
-        return pack.pack(packing, {**read, **moving})
+            widths = {n: math.prod(a.shape[1:]) for n, a in moving.items()}
+            made = pack.pack_plan(self._code(mode), sizes, widths, along.columns, directions=True)
+            packing = self._packings.keep(key, made)
+        return pack.together(self._code(mode), packed, pack.pack(packing, moving))

@@ -68,8 +68,9 @@ def mapped(name: str, size: int, dims: Sequence[Any], args: Sequence[Any], call:
     size: of the axis; dims: where it is in each argument, None without, of a list of tensors a list
     of these; call: runs an operator on what is left of the transforms around.
     """
-    if not size:
-        raise UnsupportedError("torch.func.vmap over an axis of size 0: nothing tells what a call would give.")
+    if not size:  # an entry of zeros tells the shapes of none
+        results, axes = mapped(name, 1, dims, [_zeros(a, d) for a, d in zip(args, dims, strict=True)], call)
+        return [t if d is None else t.narrow(d, 0, 0) for t, d in zip(results, axes, strict=True)], axes
     found = None
     if name in ("forward", "infer", "backward", "backward_rows"):
         found = _as_rows(name, size, dims, args, call)
@@ -174,6 +175,13 @@ def _differentiated(args: Sequence[Any]) -> bool:
 
 
 # --- entries one after another
+
+
+def _zeros(arg: Any, dim: Any) -> Any:
+    """One entry of zeros in place of none."""
+    if isinstance(dim, list | tuple):
+        return [_zeros(a, d) for a, d in zip(arg, dim, strict=True)]
+    return arg if dim is None else arg.new_zeros([1 if i == dim else n for i, n in enumerate(arg.shape)])
 
 
 def each_entry(

@@ -3,6 +3,9 @@ pieces, memory, noise, threads, awkward sizes, long sequences; what is refused."
 
 from __future__ import annotations
 
+import tracemalloc
+from unittest import mock
+
 import numpy as np
 import pytest
 from cells import case, kernel
@@ -11,6 +14,8 @@ from tiny import cell
 from tolerances import REFERENCE, assert_close
 
 import rnnspec
+from rnnspec.backends.cpu.launch.execute import forget_idle
+from rnnspec.backends.cpu.launch.memory import POOL
 from rnnspec.backends.cpu.launch.rows import Limits
 from rnnspec.engine.spans import cut
 from rnnspec.errors import UnsupportedError
@@ -84,6 +89,36 @@ def test_sums_of_long_rows_over_several_chunks_and_threads():
         assert np.array_equal(each.params[n], single.params[n])  # whatever the threads and chunks
         squares = np.square(each.params[n], dtype=float).reshape(5, -1).sum(1)
         np.testing.assert_allclose(norms.params[n], squares, rtol=1e-12)
+
+
+def test_norms_hold_few_gradients_at_once():
+    """Beside what gradients are made of, about a tape, less than those of some rows: however many
+    rows there are."""
+    own, held = kernel("lstm", "float32"), []
+    params = own.init(D=64, H=64)
+    each = sum(array.nbytes for array in params.values())
+    for rows in (64, 256):
+        run = own.forward(params, {"x": np.ones((2, rows, 64), np.float32)})
+        dy = np.ones_like(run.outputs["h"])
+        own.row_norms(run, {"h": dy[:, :1].repeat(rows, 1)})  # what is made once
+        POOL.idle.clear()
+        forget_idle()
+        tracemalloc.start()
+        norms = own.row_norms(run, {"h": dy})
+        held.append(tracemalloc.get_traced_memory()[1] - tracemalloc.get_traced_memory()[0])
+        tracemalloc.stop()
+        assert norms.params["U_f"].shape == (rows,)
+    small, large = held
+    assert small < 20 * each and large < 30 * each, "of 64 and of 256 rows, whose gradients are 64 and 256 times that"
+
+
+def test_plans_are_those_of_the_calls_before():
+    one = case(kernel("lstm"), steps=2, rows=3)
+    run = one.forward()
+    by_row(one, run)
+    with mock.patch("rnnspec.engine.cpu.plan_like", side_effect=AssertionError("planned again")):
+        by_row(one, run)
+        by_row(one)
 
 
 def test_low_memory_and_pieces():

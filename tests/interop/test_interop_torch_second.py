@@ -118,6 +118,17 @@ def test_a_hessian_in_fifty_digits():
     np.testing.assert_allclose(hessian[np.ix_(rows, rows)], right, rtol=1e-8, atol=1e-12)
 
 
+@pytest.mark.parametrize("shape", [(0, 1, 2), (2, 0, 2)])
+def test_derivatives_of_no_steps_and_of_no_rows(shape):
+    layer, x = Recurrent("rnn", 2, 3, dtype=torch.float64), torch.zeros(shape, dtype=torch.float64)
+    for kind in (torch.func.hessian, torch.func.jacfwd, torch.func.jacrev):
+        found, right = kind(lambda x: (layer(x)[0] ** 2).sum())(x), kind(lambda x: (x**2).sum())(x)
+        assert found.shape == right.shape and not found.numel()
+    weights = {n: p.detach() for n, p in layer.named_parameters()}
+    hessian = torch.func.hessian(lambda w: functional_call(layer, w, (x,))[0].sum())(weights)
+    assert not any(block.any() for row in hessian.values() for block in row.values())
+
+
 def _differences(layer: Any, params: dict[str, Any], flat: Any, size: int, rows: list[int]) -> Any:
     from rnnspec.interop.torch_ops import stack_of
 

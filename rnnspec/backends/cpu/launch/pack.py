@@ -30,7 +30,7 @@ class Packed:
 
     fields: Array
     values: Array
-    memory: Memory | None
+    memory: object
 
     def fill(self, table: Array, group: int = 0) -> None:
         table[self.fields] = self.values[group] if self.values.ndim > 1 else self.values
@@ -64,14 +64,33 @@ class PackPlan:
     moved: Array
 
 
-def pack_plan(code: CpuCode, sizes: Mapping[str, int], widths: Mapping[str, int], columns: int = 1) -> PackPlan:
-    """The plan for sizes; widths: the number of elements of each vector parameter; columns: how
-    many there are of what there is of for each."""
+def together(code: CpuCode, own: Packed, directions: Packed) -> Packed:
+    """Weights and their directions, packed apart, as a kernel reads them: of what is told of both,
+    how to multiply, what does for the one that asks for more."""
+    both = (own, directions)
+    told = np.concatenate([p.fields for p in both]), np.concatenate([p.values for p in both])
+    if "kept product" in code.layout["fields"]:
+        of_products = told[0] == code.layout["fields"].index("kept product")
+        if len(set(told[1][of_products].tolist())) > 1:
+            told[1][of_products] = code.runtime.kept_product
+    return Packed(*told, (own.memory, directions.memory))
+
+
+def pack_plan(
+    code: CpuCode, sizes: Mapping[str, int], widths: Mapping[str, int], columns: int = 1, *, directions: bool = False
+) -> PackPlan:
+    """The plan for sizes.
+
+    widths: the number of elements of each vector parameter. directions: whether to pack what there
+    is of for each of so many columns, or what there is but one of.
+    """
     layout, arena = code.layout, Arena()
-    named, counts, matrices = _panels(code, sizes, columns, arena)
+    named, counts, matrices = _panels(code, sizes, columns, arena, directions)
     vectors, sums, each = list[Job](), [], columned(layout, "parameters")
     for f, names in {**layout["biases"], **{f"vector {p}": [p] for p in layout["vectors"]}}.items():
-        by_column, width = names[0] in each, widths[names[0]]
+        if (by_column := names[0] in each) != directions:
+            continue
+        width = widths[names[0]]
         row = padded(width, layout["lanes"])
         named[f] = arena.add(row * (columns if by_column else 1), code.dtype.itemsize)
         for column in range(columns) if by_column else (-1,):
@@ -89,7 +108,7 @@ def pack_plan(code: CpuCode, sizes: Mapping[str, int], widths: Mapping[str, int]
 
 
 def _panels(
-    code: CpuCode, sizes: Mapping[str, int], columns: int, arena: Arena
+    code: CpuCode, sizes: Mapping[str, int], columns: int, arena: Arena, directions: bool
 ) -> tuple[dict[str, int], dict[str, int], list[Job]]:
     """Places for all panels, what is to be told of each, and the matrices in them. Panels of the
     same matrices are packed once: a step's, and those of its directions."""
@@ -97,6 +116,8 @@ def _panels(
     named, counts, jobs, known = dict[str, int](), dict[str, int](), list[Job](), dict[str, int]()
     for number, panel in enumerate(layout["panels"]):
         gates, blocks, by_column = len(panel["matrices"]), panel["blocks"], panel.get("by_column", False)
+        if by_column != directions:
+            continue
         units = evaluate_size(panel["size"], sizes)
         last = (padded(units, lanes) // lanes - 1) // blocks
         rest = (padded(units, lanes) // lanes - last * blocks) * gates

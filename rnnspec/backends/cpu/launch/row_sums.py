@@ -67,8 +67,9 @@ class RowSums:
         """The gradients of the rows from `first` to before `end`, name -> [end - first, ...]."""
         lanes, rows = self.code.layout["lanes"], end - first
         sums = {n: _zeros((rows, *stored_shape(s, self.sizes, lanes)), self.code.dtype) for n, s in self.shapes.items()}
-        one = np.ones(1, self.code.dtype)
-        jobs = np.array([self._job(s, sums, first, one) for s in self.code.layout.get("row_sums", ())], np.int64)
+        one, told = np.ones(1, self.code.dtype), self.code.layout.get("row_sums", ())
+        outer = {kept: self._outer(kept) for kept in {what[3] for what in told}}
+        jobs = np.array([self._job(what, sums, first, one, outer[what[3]]) for what in told], np.int64)
         threads = max(1, min(threads, rows))
         scratch = [Memory(self.code.runtime.outer_scratch) for _ in range(threads)]
         tables = [
@@ -90,11 +91,18 @@ class RowSums:
             run_blocks(function, [address(t) for t in tables], (self, sums, one, jobs, scratch, tables))
         return {n: self._whole(a, self.shapes[n]) for n, a in sums.items()}
 
-    def _job(self, what: tuple[str, ...], sums: Mapping[str, Array], first: int, one: Array) -> tuple[int, ...]:
+    def _outer(self, kept: str) -> tuple[int, int]:
+        """What multiplies, and which factor's zeros leave the other out."""
+        runtime = self.code.runtime
+        return runtime.outer if KEPT[kept] == ALL else runtime.kept_outer, KEPT[kept]
+
+    def _job(
+        self, what: tuple[str, ...], sums: Mapping[str, Array], first: int, one: Array, outer: tuple[int, int]
+    ) -> tuple[int, ...]:
         """One outer product, as `row_sums` in runtime/products.py reads it; without a left factor
-        that is a 1. what: a row of the layout's `row_sums`."""
-        gradient, left, value, kept = what
-        item, runtime = self.code.dtype.itemsize, self.code.runtime
+        that is a 1. what: a row of the layout's `row_sums`; outer: what `_outer` told of it."""
+        gradient, left, value, _ = what
+        item = self.code.dtype.itemsize
         a, b, c = self.values.get(left), self.values[value], sums[gradient]
         row = c.strides[0]
         return (
@@ -103,8 +111,7 @@ class RowSums:
             1 if a is None else c.shape[1],
             b.shape[2],
             *(address(c) - first * row, row, b.shape[2]),
-            runtime.outer if KEPT[kept] == ALL else runtime.kept_outer,
-            KEPT[kept],
+            *outer,
         )
 
     def _whole(self, stored: Array, shape: tuple[str, ...]) -> Array:
