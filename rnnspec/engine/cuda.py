@@ -25,22 +25,25 @@ from rnnspec.backends.cuda.launch.launcher import Launcher
 from rnnspec.backends.cuda.launch.memory import DeviceArray, StreamHandle, foreign
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.call import Call, gradients, single_step
+from rnnspec.engine.cuda_along import CudaAlong, CudaLinear, extent_of
+from rnnspec.engine.cuda_stepper import CudaStepper
 from rnnspec.engine.cuda_tape import CudaTape
+from rnnspec.engine.directions import Directions
 from rnnspec.engine.frozen import Sizes
 from rnnspec.engine.kernel import Kernel
 from rnnspec.engine.noise import Seed
-from rnnspec.engine.results import Gradients, Inference, Run, State
+from rnnspec.engine.results import Gradients, Inference, Jvp, Run, State
 from rnnspec.engine.settings import known_memory
 from rnnspec.engine.spans import Pieces, gathered, scattered
-from rnnspec.engine.stream import step_arrays
 from rnnspec.engine.weights import Weights
 from rnnspec.errors import UnsupportedError
 from rnnspec.language.load import digest
 from rnnspec.language.sizes import full_shape
 from rnnspec.language.spec import STEP, Spec
-from rnnspec.lowering.pipeline import MODES, stages
+from rnnspec.lowering.pipeline import ALL_MODES, BY_ROW, VJP, made_together, programs
 
 Given = Mapping[str, Any]
+OWN = tuple(mode for mode in ALL_MODES if mode != BY_ROW)  # the programs that are run on a GPU
 
 
 class CudaKernel(Kernel):
@@ -61,8 +64,7 @@ class CudaKernel(Kernel):
         super().__init__(spec, dtype)
         self.tier = tier
         self.launcher = Launcher(device or first_device(), dtype, stream)
-        programs, key = stages(self.lifted.spec), digest(self.lifted.spec)
-        self._codes = {mode: CudaCode(getattr(programs, mode), dtype, key) for mode in MODES}
+        self._codes: dict[str, CudaCode] = {}
 
     def __repr__(self) -> str:
         return f"Kernel({self.spec.label}, {self.dtype}, backend='cuda')"
@@ -109,15 +111,23 @@ class CudaKernel(Kernel):
     def choice(self, mode: str, rows: int, **sizes: int) -> TierChoice:
         """Which tier runs a kernel ("forward", "backward" or "infer") for so many rows and these
         sizes, and why."""
-        return self._codes[mode].choice(self.device, rows, sizes, self.tier)
+        return self.code(mode).choice(self.device, rows, sizes, self.tier)
 
     def source(self, mode: str = "forward") -> str:
-        if mode not in MODES:
-            raise ValueError(f"mode must be one of {', '.join(map(repr, MODES))}; got {mode!r}.")
-        return self._codes[mode].texts()
+        if mode not in OWN:
+            raise ValueError(f"mode must be one of {', '.join(map(repr, OWN))}; got {mode!r}.")
+        return self.code(mode).texts()
 
     def layout(self, mode: str) -> Mapping[str, Any]:
-        return self._codes[mode].layout
+        return self.code(mode).layout
+
+    def code(self, mode: str) -> CudaCode:
+        """A program and its kernels, made with those that share a tape with it."""
+        if mode not in self._codes:
+            spec = self.lifted.spec
+            for name, program in programs(spec, made_together(mode)).items():
+                self._codes.setdefault(name, CudaCode(program, self.dtype, digest(spec)))
+        return self._codes[mode]
 
     # --- calls
 
@@ -166,10 +176,10 @@ class CudaKernel(Kernel):
         }
 
     def run_forward(self, call: Call, out: Mapping[str, Array] | None = None) -> Run:
-        execution, stay = self._execution("forward", call), _stay(call)
+        execution, stay = self.execution("forward", call), _stay(call)
         saved = CudaTape(
             execution=execution,
-            packed=self._packed("backward", call),
+            packed=self.packed("backward", call),
             params=self._parameters(call.params) if self.derived.once else {},
             inputs={name: array.shape for name, array in call.inputs.items()},
             pieces=call.pieces,
@@ -186,9 +196,29 @@ class CudaKernel(Kernel):
         )
 
     def run_infer(self, call: Call, out: Mapping[str, Array] | None = None) -> Inference:
-        execution, stay = self._execution("infer", call), _stay(call)
+        execution, stay = self.execution("infer", call), _stay(call)
         final = self._states(execution, call.sizes, stay) | call.counted()
         return Inference(self._outputs(execution, call, stay, out), final)
+
+    def run_jvp(self, call: Call, along: Directions) -> Jvp:
+        return CudaAlong(self, self._hosted(call), along, along.mode).ahead()[0]
+
+    def run_linear(self, call: Call, along: Directions) -> CudaLinear:
+        call, (ahead, back) = self._hosted(call), along.taped_modes
+        return CudaLinear(*CudaAlong(self, call, along, ahead).ahead(), CudaAlong(self, call, along, back))
+
+    def run_vjp(self, call: Call, along: Directions) -> Gradients:
+        call, execution = self._hosted(call), self.execution("forward", call)
+        return CudaAlong(self, call, along, VJP).back([execution.tape], {}, {})[1]
+
+    def hosted(self, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        return {n: self._host(f"'{n}'", a) for n, a in given.items()}
+
+    def _hosted(self, call: Call) -> Call:
+        params = call.params if isinstance(call.params, Weights) else self.hosted(call.params)
+        return call._replace(params=params, inputs=self.hosted(call.inputs), states=self.hosted(call.states))
 
     def record(self, *args: Any, **options: Any) -> NoReturn:
         raise UnsupportedError("on a GPU the tape stays on the device: use forward(...) and keep the Run.")
@@ -201,7 +231,7 @@ class CudaKernel(Kernel):
         call = single_step(self.cell, shadows(params), shadows(inputs), shadows(states, STEP), rows)
         call = self._with_arrays(call, params, inputs, states)
         x = {
-            n: self._rows(f"input '{n}'", a).reshape(1, *a.shape) if on_device(a) else a for n, a in call.inputs.items()
+            n: self.rows(f"input '{n}'", a).reshape(1, *a.shape) if on_device(a) else a for n, a in call.inputs.items()
         }
         found = self.run_infer(call._replace(inputs=x))
         return State.of(found.final, {n: a.reshape(*a.shape[1:]) for n, a in found.outputs.items()})
@@ -221,11 +251,11 @@ class CudaKernel(Kernel):
         dy, dfinal = gradients(self.cell, sizes, shadows(outputs), shadows(final), (run.steps, run.rows), before.n)
         dy, dfinal = self._restored(dy, outputs), self._restored(dfinal, final)
         stay = any(map(on_device, (*dy.values(), *dfinal.values())))
-        inputs = {f"gradient of {o}": self._rows(f"the gradient of output '{o}'", a, pieces) for o, a in dy.items()}
-        starts = {s: self._rows(f"the gradient of final state '{s}'", a) for s, a in dfinal.items()}
+        inputs = {f"gradient of {o}": self.rows(f"the gradient of output '{o}'", a, pieces) for o, a in dy.items()}
+        starts = {s: self.rows(f"the gradient of final state '{s}'", a) for s, a in dfinal.items()}
         extent = before.steps, before.n
         rest = before.lengths, inputs, starts, before.tape, before.counts
-        done = self._execute("backward", saved.packed, sizes, extent, *rest)
+        done = self.execute("backward", saved.packed, sizes, extent, *rest)
         full = {i: saved.inputs[i] for i in done.outputs}
         shaped = {i: a.reshape(*extent, *full[i][2:]) for i, a in done.outputs.items()}
         dx = self._results(shaped, stay, full, out, pieces)
@@ -241,19 +271,16 @@ class CudaKernel(Kernel):
 
     # --- executions
 
-    def _execution(self, mode: str, call: Call) -> Execution:
+    def execution(self, mode: str, call: Call) -> Execution:
         """A run of a kernel that reads no tape."""
-        program = self._codes[mode].program
+        program = self.code(mode).program
         saved = {source for source, buffer in program.inputs.items() if program.buffers[buffer].saved}
-        inputs = {n: self._rows(f"input '{n}'", a, call.pieces, copy=n in saved) for n, a in call.inputs.items()}
-        states = {s: self._rows(f"state '{s}'", a) for s, a in call.states.items()}
-        extent = call.steps, call.rows
-        if call.pieces is not None:
-            extent = int(call.pieces.length.max(initial=0)), len(call.pieces)
-        packed = self._packed(mode, call)
-        return self._execute(mode, packed, call.sizes, extent, call.lengths, inputs, states, {}, call.counts)
+        inputs = {n: self.rows(f"input '{n}'", a, call.pieces, copy=n in saved) for n, a in call.inputs.items()}
+        states = {s: self.rows(f"state '{s}'", a) for s, a in call.states.items()}
+        given = self.packed(mode, call), call.sizes, extent_of(call), call.lengths
+        return self.execute(mode, *given, inputs, states, {}, call.counts)
 
-    def _execute(
+    def execute(
         self,
         mode: str,
         packed: Mapping[str, DeviceArray],
@@ -267,7 +294,7 @@ class CudaKernel(Kernel):
     ) -> Execution:
         """A run of a kernel. extent: its steps and rows; the others are those of Execution."""
         self.device.use()
-        choice, code = self.choice(mode, extent[1], **sizes), self._codes[mode]
+        choice, code = self.choice(mode, extent[1], **sizes), self.code(mode)
         execution = Execution(
             code, self.launcher, choice, sizes, *extent, lengths, packed, inputs, states, tape, counts
         )
@@ -283,7 +310,7 @@ class CudaKernel(Kernel):
             return array
         return self.launcher.packed(foreign(what, array, self.dtype, self.device, self.launcher.stream)).numpy()
 
-    def _packed(self, mode: str, call: Call) -> Mapping[str, DeviceArray]:
+    def packed(self, mode: str, call: Call) -> Mapping[str, DeviceArray]:
         if not isinstance(call.params, Weights):
             return self._pack(mode, call.sizes, call.params)
         # of the device and of the stream too, for streams do not wait for each other
@@ -314,7 +341,7 @@ class CudaKernel(Kernel):
             return self.launcher.packed(foreign(what, array, self.dtype, self.device, self.launcher.stream), copy=copy)
         return self.launcher.upload(array)
 
-    def _rows(self, what: str, array: Any, pieces: Pieces | None = None, copy: bool = False) -> DeviceArray:
+    def rows(self, what: str, array: Any, pieces: Pieces | None = None, copy: bool = False) -> DeviceArray:
         """An array of rows on the device; with pieces a row for each of them."""
         self.device.use()
         if pieces is not None:
@@ -351,40 +378,6 @@ class CudaKernel(Kernel):
     def _states(self, done: Execution, sizes: Mapping[str, int], stay: bool) -> dict[str, Any]:
         shaped = {s: a.reshape(done.n, *full_shape(self.states[s], sizes)) for s, a in done.final.items()}
         return dict(shaped) if stay else {s: a.numpy() for s, a in shaped.items()}
-
-
-class CudaStepper:
-    """Single steps on a GPU: the states stay on it, inputs and outputs are NumPy arrays, and every
-    step is a call of its own."""
-
-    def __init__(self, kernel: CudaKernel, weights: Weights, rows: int, sizes: Sizes):
-        self.kernel = kernel
-        self.inputs, self.outputs = step_arrays(kernel.cell, sizes, rows)
-        self.call = Call(weights, {n: a[None] for n, a in self.inputs.items()}, {}, None, sizes, 1, rows)
-        self._counts = np.zeros(rows, np.int64)
-
-    def run(self, t: int) -> None:
-        counts = self._counts + t if self.kernel.spec.counts else None
-        done = self.kernel._execution("infer", self.call._replace(counts=counts))
-        for name, array in self.outputs.items():
-            array[...] = done.outputs[name].numpy().reshape(array.shape)
-        self.call = self.call._replace(states=done.final)
-
-    def load(self, states: Mapping[str, Array]) -> None:
-        on_gpu = {s: self.kernel._rows(f"state '{s}'", a) for s, a in states.items()}
-        self.call = self.call._replace(states=on_gpu)
-
-    def start_at(self, counts: Array | None) -> None:
-        self._counts = np.zeros(self.call.rows, np.int64) if counts is None else counts
-
-    def states(self) -> dict[str, Array]:
-        call, cell = self.call, self.kernel.cell
-        return {
-            s: call.states[s].numpy()
-            if s in call.states
-            else np.zeros((call.rows, *full_shape(shape, call.sizes)), cell.dtype)
-            for s, shape in cell.states.items()
-        }
 
 
 def check_settings(threads: int | None, memory: str) -> None:

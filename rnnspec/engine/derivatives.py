@@ -66,10 +66,19 @@ class Derivatives(ABC):
             it is a direction of; zero where left out. With an axis of K before, of all of them,
             they are K directions at once (jax.vmap's order), and so are the results.
 
-        All else is as for `forward`; kinks are as for `backward`. Raises UnsupportedError on a GPU.
+        All else is as for `forward`; kinks are as for `backward`. A GPU runs one direction after another, and
+        gives NumPy arrays.
         """
         call = self.call(params, inputs, states, lengths, noise=noise, steps=steps, rows=rows)
-        return self.run_jvp(call, directions(self.cell, call, tangent_params, tangent_inputs, tangent_states))
+        return self.run_jvp(call, self._directions(call, tangent_params, tangent_inputs, tangent_states))
+
+    def _directions(self, call: Call, *given: Mapping[str, Any] | None) -> Directions:
+        """The directions of a call, checked."""
+        return directions(self.cell, call, *map(self.hosted, given))
+
+    def hosted(self, given: Any) -> Any:
+        """Arrays by name where the host can read them; whatever is no mapping as it is."""
+        return given
 
     def hvp(
         self,
@@ -103,14 +112,15 @@ class Derivatives(ABC):
         The tangent of the gradient J.T u is (dJ.T v) u + J.T du. At a kink it is that of the branch
         taken; a function whose derivative is meant to be another than that of its value
         (`straight_through`) is differentiated by that one again, and `stop_gradient` has none. All
-        else is as for `forward`. Raises UnsupportedError on a GPU.
+        else is as for `forward`. A GPU runs one direction after another, and gives NumPy arrays.
         """
         call = self.call(params, inputs, states, lengths, noise=noise, pieces=pieces, steps=steps, rows=rows)
         moved = (tangent_params, tangent_inputs, tangent_states, tangent_outputs, tangent_final)
         starts = call.rows if pieces is None else len(pieces)
-        dy, dfinal = gradients(self.cell, call.sizes, outputs, final, (call.steps, call.rows), starts)
+        told = self.hosted(outputs), self.hosted(final)
+        dy, dfinal = gradients(self.cell, call.sizes, *told, (call.steps, call.rows), starts)
         with Pins([*dy.values(), *dfinal.values()]):
-            linear = self.run_linear(call, along := directions(self.cell, call, *moved))
+            linear = self.run_linear(call, along := self._directions(call, *moved))
             own, of_direction = linear.backward(dy, dfinal, along)
         return Hvp(**vars(linear.run), gradients=own, tangent_gradients=of_direction)
 
@@ -142,18 +152,18 @@ class Derivatives(ABC):
             dicts, of outputs and of final states, in their shapes.
         tangent_params, tangent_inputs, tangent_states: the direction, or K of them, as for `jvp`.
 
-        All else is as for `jvp`. Raises UnsupportedError on a GPU.
+        All else is as for `jvp`.
         """
         call = self.call(params, inputs, states, lengths, noise=noise, steps=steps, rows=rows)
-        along = directions(self.cell, call, tangent_params, tangent_inputs, tangent_states)
-        by_output = {} if callable(curvature) else diagonal(self.cell, call, curvature)
+        along = self._directions(call, tangent_params, tangent_inputs, tangent_states)
+        by_output = {} if callable(curvature) else diagonal(self.cell, call, self.hosted(curvature))
         # what lies past a row's end may be NaN or infinite: times 0 there, and not read
         with Pins(by_output.values()), np.errstate(invalid="ignore"):
             run = self.run_jvp(call, along)
             outputs, final = {n: a * run.tangent_outputs[n] for n, a in by_output.items()}, dict[str, Any]()
         if callable(curvature):
             outputs, final = curved(curvature(run))
-        back = directions(self.cell, call, None, None, None, outputs, final)
+        back = self._directions(call, None, None, None, outputs, final)
         return Ggn(**vars(run), products=self.run_vjp(call, back))
 
     def run_vjp(self, call: Call, along: Directions) -> Gradients:

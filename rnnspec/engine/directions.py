@@ -59,6 +59,19 @@ class Directions:
         """The programs of the step, and of its adjoint, that have these directions."""
         return f"jvp{self.moved}_taped", f"hvp{self.moved}"
 
+    def each(self) -> list[Directions]:
+        """The directions one by one, each of one column; one that is zero where there are none."""
+        groups = (self.params, self.inputs, self.states, self.outputs, self.final)
+        found = []
+        for k in range(max(1, self.columns)):
+            own = [
+                {n: a[k : k + 1] if len(a) else np.zeros((1, *a.shape[1:]), a.dtype) for n, a in g.items()}
+                for g in groups
+            ]
+            params, inputs, states, outputs, final = own
+            found.append(Directions(params, inputs, states, outputs, final, 1, False, self.pins))
+        return found
+
     def given(self, array: Array, columned: bool) -> Array:
         """A result with an axis of columns where the caller gave one; columned: whether it has
         it."""

@@ -61,7 +61,7 @@ class Facts:
             for panel in stage.panels:
                 for acc in panel.accumulations:
                     found[acc.value].append(number)
-        return {v: tuple(stages) for v, stages in found.items()}
+        return {v: tuple(dict.fromkeys(stages)) for v, stages in found.items()}
 
     @once_only
     def made(self) -> frozenset[str]:

@@ -264,14 +264,18 @@ def _item(work: LoopText, stage: Stage, number: int, item: int) -> None:
                 f"{work.value(name, str(item))} ="
                 f" {work.element(name, r, work.u(0) if work.is_number(name, stage) else u, j)}"
             )
+    begun = set[str]()
     for index, gate, acc in _accumulations(stage):
         terms = (
-            [work.value(b, str(item)) for b in acc.biases]
+            [work.value(acc.value, str(item))]
+            if acc.value in begun  # by another panel of the stage
+            else [work.value(b, str(item)) for b in acc.biases]
             if acc.first
             else [_start(work, acc, item) if _starts_in_global(work, acc, number) else work.element(acc.value, r, u, j)]
         )
         terms += product_sums(work, stage, (number, index), gate, (r, j))
         work.line(f"{work.value(acc.value, str(item))} = {' + '.join(terms)}")
+        begun.add(acc.value)
     work.compute(stage.nodes, str(item))
     _store(work, stage, number, item)
 
