@@ -124,10 +124,10 @@ class Derivatives(ABC):
             own, of_direction = linear.backward(dy, dfinal, along)
         return Hvp(**vars(linear.run), gradients=own, tangent_gradients=of_direction)
 
+    @abstractmethod
     def run_linear(self, call: Call, along: Directions) -> Linear:
         """The first half of `hvp`, of arguments that are ready; see `run_forward`. What flows back
         and its directions are given to the second half."""
-        raise UnsupportedError(f"{self!r} has no hvp: compile the cell with backend='cpu'.")
 
     def ggn(
         self,
@@ -166,14 +166,14 @@ class Derivatives(ABC):
         back = self._directions(call, None, None, None, outputs, final)
         return Ggn(**vars(run), products=self.run_vjp(call, back))
 
+    @abstractmethod
     def run_vjp(self, call: Call, along: Directions) -> Gradients:
         """The gradients from each column of those of outputs and final states in `along`, [K, ...]:
         J.T u for each of them, in one run."""
-        raise UnsupportedError(f"{self!r} has no vjp: compile the cell with backend='cpu'.")
 
+    @abstractmethod
     def run_jvp(self, call: Call, along: Directions) -> Jvp:
         """`jvp` of arguments that are ready; see `run_forward`."""
-        raise UnsupportedError(f"{self!r} has no jvp: compile the cell with backend='cpu'.")
 
     def backward(
         self,

@@ -294,7 +294,9 @@ class Kernel(Derivatives, ABC):
         """The Jacobian of every step: found[after][before] is the derivative of a state after the
         step by one before it, [T, B, ...after, ...before]. Arguments and errors are `jvp`'s.
         """
-        return jacobian(self, self.call(params, inputs, states, noise=noise, steps=steps, rows=rows))
+        given = params if isinstance(params, Weights) else self.hosted(params)
+        call = self.call(given, self.hosted(inputs), self.hosted(states), noise=noise, steps=steps, rows=rows)
+        return jacobian(self, call)
 
     # --- step by step
 

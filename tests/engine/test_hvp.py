@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from cells import Case, case, kernel
-from emulated import gpu
 from tiny import cell
 from tolerances import assert_same
 
@@ -241,15 +240,6 @@ def test_what_does_not_fit_is_named():
         hvp(one, tangent_outputs={"h": np.zeros((4, 3, 2))})
     with pytest.raises(rnnspec.ShapeError, match="unknown direction of final state gradient 'x'"):
         hvp(one, tangent_final={"x": np.zeros((3, 5))})
-
-
-def test_a_gpu_refuses_and_says_what_to_do():
-    with gpu():
-        of = rnnspec.compile("rnn", backend="cuda")
-        x = np.zeros((1, 1, 2), np.float32)
-        for call in (of.hvp, lambda *a, **k: of.ggn(*a, curvature={}, **k)):
-            with pytest.raises(rnnspec.UnsupportedError, match=r"no (hvp|jvp): compile the cell with backend='cpu'"):
-                call(of.init(D=2, H=3), {"x": x}, tangent_inputs={"x": x})
 
 
 def test_only_what_varies_is_in_a_text():

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from cells import Case, case, kernel
-from emulated import gpu
 from tiny import cell
 from tolerances import assert_same
 
@@ -187,14 +186,6 @@ def test_directions_that_do_not_fit_are_all_named():
         jvp(one, tangent_states={"x": np.zeros((3, 5))})
     with pytest.raises(rnnspec.DtypeError, match="direction of parameter 'U_f' has dtype float32"):
         jvp(one, tangent_params={"U_f": np.zeros((5, 5), np.float32)})
-
-
-def test_a_gpu_refuses_and_says_what_to_do():
-    with gpu():
-        of = rnnspec.compile("rnn", backend="cuda")
-        x = np.zeros((1, 1, 2), np.float32)
-        with pytest.raises(rnnspec.UnsupportedError, match="no jvp: compile the cell with backend='cpu'"):
-            of.jvp(of.init(D=2, H=3), {"x": x}, tangent_inputs={"x": x})
 
 
 def test_only_what_varies_is_in_a_text():
