@@ -66,8 +66,8 @@ class Derivatives(ABC):
             it is a direction of; zero where left out. With an axis of K before, of all of them,
             they are K directions at once (jax.vmap's order), and so are the results.
 
-        All else is as for `forward`; kinks are as for `backward`. A GPU runs one direction after another, and
-        gives NumPy arrays.
+        All else is as for `forward`; kinks are as for `backward`. A GPU runs one
+        direction after another, and gives NumPy arrays.
         """
         call = self.call(params, inputs, states, lengths, noise=noise, steps=steps, rows=rows)
         return self.run_jvp(call, self._directions(call, tangent_params, tangent_inputs, tangent_states))
