@@ -21,8 +21,9 @@ What people call, T steps, B rows, D features, H units:
     rnnspec.spec_names()                                # the cells that come with rnnspec
 
 `rnnspec.check` proves cells and writes conformance packs, `rnnspec.train` trains them,
-`rnnspec.probe` looks at their gradients, `rnnspec.interop.torch` and `rnnspec.interop.onnx` are for
-PyTorch and ONNX; each is imported by its name. The command line is `rnnspec --help`.
+`rnnspec.probe` looks at their gradients, `rnnspec.dynamics` at where they stay and how neighbours
+part, `rnnspec.interop.torch` and `rnnspec.interop.onnx` are for PyTorch and ONNX; each is imported
+by its name. The command line is `rnnspec --help`.
 
 Names are loaded when they are first used: `import rnnspec` imports neither SymPy nor Numba.
 """

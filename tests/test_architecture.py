@@ -31,7 +31,7 @@ FLOORS = (
     ("lowering",),
     ("backends",),
     ("engine", "show"),
-    ("layers", "check", "probe"),
+    ("layers", "check", "probe", "dynamics"),
     ("train", "interop", "compare"),
     ("export",),
     ("commands", "__init__"),

@@ -1,0 +1,11 @@
+"""Cells as dynamical systems: where a trained network stays, how fast neighbours part, and how that
+changes with what it reads.
+
+A cell under held inputs is a map of all its states together, s -> F(s); its Jacobians are the
+kernel's, exact and for many states at once. Any map is a cell without parameters.
+"""
+
+from rnnspec.dynamics.points import Points, cycles, fixed_points, slow_points
+from rnnspec.dynamics.spectrum import Lyapunov, kaplan_yorke, lyapunov
+
+__all__ = ["Lyapunov", "Points", "cycles", "fixed_points", "kaplan_yorke", "lyapunov", "slow_points"]
