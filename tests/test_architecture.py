@@ -33,7 +33,7 @@ FLOORS = (
     ("engine", "show"),
     ("layers", "check", "probe", "dynamics"),
     ("train", "interop", "compare"),
-    ("export",),
+    ("export", "study"),
     ("commands", "__init__"),
     ("__main__", "bench"),
 )

@@ -23,6 +23,7 @@ from rnnspec.commands import (
     convert_arguments,
     export_arguments,
     probe_arguments,
+    study_arguments,
     train_arguments,
 )
 from rnnspec.commands.arguments import choice, natural, positive
@@ -39,7 +40,7 @@ WIDTH = 78  # columns of what help says in its own lines
 # NumPy's BLAS threads wait by spinning and take the cores from the kernels' own threads (two of
 # each on 2 cores: 3 times slower than one BLAS thread; NumPy 2.4, OpenBLAS). Set before NumPy is
 # loaded.
-ONE_BLAS_THREAD = ("train", "probe")
+ONE_BLAS_THREAD = ("train", "probe", "study")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -290,6 +291,12 @@ def _add_train(commands: Any, name: str) -> None:
     train_arguments.add(parser)
 
 
+def _add_study(commands: Any, name: str) -> None:
+    about = "run a study: cells, tasks, settings and seeds as many training runs, from one file"
+    examples = ("study.yaml", "study.yaml --dry-run", "study.yaml --out studies/first --processes 4")
+    study_arguments.add(_command(commands, name, about, *examples))
+
+
 def _add_probe(commands: Any, name: str) -> None:
     about = "see why gates exist: how far gradients reach, the spectrum of a step, saturated gates"
     parser = _command(
@@ -377,6 +384,7 @@ COMMANDS: Mapping[str, Callable[[Any, str], None]] = {
     "show": _add_show,
     "check": _add_check,
     "train": _add_train,
+    "study": _add_study,
     "probe": _add_probe,
     "new": _add_new,
     "diff": _add_diff,

@@ -4,12 +4,14 @@ imported for a terminal only."""
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from rnnspec.commands.output import say
 from rnnspec.errors import visible
+from rnnspec.study.drive import Progress as StudyProgress
 from rnnspec.train.loop import TrainingReport
 from rnnspec.train.problem import TrainingProblem
 
@@ -154,3 +156,61 @@ def counting(label: str) -> Iterator[Callable[[str, int, int], None]]:
     ) as bar:
         task = bar.add_task("")
         yield lambda what, done, total: bar.update(task, description=visible(what), completed=done, total=total)
+
+
+EVERY = 10.0  # seconds between lines about a study where there is no terminal
+
+
+class StudyView:
+    """What is told of a study while it runs: `last` is how it stood when it was told of last."""
+
+    def __init__(self, draw: Callable[[StudyProgress], None]):
+        self.draw = draw
+        self.last: StudyProgress | None = None
+
+    def __call__(self, told: StudyProgress) -> None:
+        self.last = told
+        if told.ended is not None and told.ended.error:
+            where = f"{told.ended.group}, trial {told.ended.number}"
+            say(f"{where} {told.ended.state}: {told.ended.error}", error=True)
+        self.draw(told)
+
+
+def standing(told: StudyProgress) -> str:
+    """How a study stands, on one line."""
+    parts = [f"{told.done + told.failed + told.pruned} of {told.total} done"]
+    parts += [f"{told.failed} failed"] * bool(told.failed) + [f"{told.pruned} given up"] * bool(told.pruned)
+    parts += [f"{told.running} running"] * bool(told.running)
+    parts += [f"{clock(told.left)} left"] if told.left is not None else []
+    if told.ended is not None and (best := told.best[told.ended.group]) is not None:
+        parts.append(f"{told.ended.group} best {best:.4g}")
+    return ", ".join(parts)
+
+
+@contextmanager
+def studying(title: str) -> Iterator[StudyView]:
+    """Yields show(progress) of a study: a bar on a terminal, elsewhere a line every ten seconds."""
+    if not sys.stderr.isatty():
+        before = [-EVERY]
+
+        def draw_plain(told: StudyProgress) -> None:
+            now = time.monotonic()
+            if now - before[0] >= EVERY or told.done + told.failed + told.pruned == told.total:
+                before[0] = now
+                say(standing(told), error=True)
+
+        yield StudyView(draw_plain)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    bars = (TextColumn(visible(title), markup=False), BarColumn(), MofNCompleteColumn())
+    text = TextColumn("{task.description}", markup=False)
+    with Progress(*bars, text, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("")
+
+        def draw(told: StudyProgress) -> None:
+            done = told.done + told.failed + told.pruned
+            bar.update(task, completed=done, total=told.total, description=visible(standing(told)))
+
+        yield StudyView(draw)

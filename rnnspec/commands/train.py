@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from rnnspec.commands import progress
 from rnnspec.commands.output import say, say_wrapped
+from rnnspec.commands.stopping import stop_signals
 from rnnspec.language.load import loads
 from rnnspec.show.figure import FORMATS
 from rnnspec.train.errors import Diverged, TrainError
@@ -110,38 +108,6 @@ def check_folder(args: argparse.Namespace, folder: Path) -> None:
                 f"{folder} holds another run already ({', '.join(found)}). Choose another --out, or go on with it:"
                 f" --resume {folder}"
             )
-
-
-# while it runs
-
-
-@dataclass
-class Stopped:
-    number: int | None = None
-
-
-@contextmanager
-def stop_signals() -> Iterator[Stopped]:
-    """Ctrl-C (or SIGTERM) asks to stop after the step being computed, so that weights are never
-    half updated.
-
-    A second one stops at once.
-    """
-    stopped = Stopped()
-    before: dict[signal.Signals, Any] = {}
-
-    def ask(number: int, _: object) -> None:
-        stopped.number = number
-        for n, handler in before.items():
-            signal.signal(n, handler)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        before[number] = signal.signal(number, ask)
-    try:
-        yield stopped
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 # what is printed

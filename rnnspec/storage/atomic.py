@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+ROOMLESS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # of an OSError: there is no room for more
+
 
 def write(
     path: str | os.PathLike[str], content: bytes | Callable[[IO[bytes]], object], *, durable: bool = True

@@ -14,6 +14,10 @@ class Full(TrainError):
     whole, and the run goes on from there once there is room."""
 
 
+class Busy(TrainError):
+    """Another process is writing a run into the folder."""
+
+
 class Diverged(RnnspecError, ArithmeticError):
     """Many steps in a row had gradients that aren't finite; the weights are those of the last good
     step."""

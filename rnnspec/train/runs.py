@@ -18,7 +18,7 @@ import numpy as np
 from rnnspec.storage.atomic import held, sweep
 from rnnspec.train import checkpoint
 from rnnspec.train.config import TrainingConfig
-from rnnspec.train.errors import Diverged, Full, TrainError
+from rnnspec.train.errors import Busy, Diverged, Full, TrainError
 from rnnspec.train.loop import TEMPERATURE, TrainingReport, TrainingRun, train
 from rnnspec.train.own_batches import told_of_batch
 from rnnspec.train.own_task import told_of
@@ -110,14 +110,14 @@ def check_same(request: Request, wanted: TrainingConfig, was: TrainingConfig, fo
 @contextmanager
 def taken(folder: Path) -> Iterator[None]:
     """Holds a folder for one run, and makes it; one in which nothing came about is taken away
-    again. TrainError where another process writes a run there, Full where it can't be made."""
+    again. Busy where another process writes a run there, Full where it can't be made."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise Full(f"can't make the folder {folder}: {error.strerror}") from None
     with held(folder) as alone:
         if not alone:
-            raise TrainError(f"another process is writing a run into {folder}: choose another --out, or wait for it")
+            raise Busy(f"another process is writing a run into {folder}: choose another --out, or wait for it")
         for name in FILES:
             sweep(folder / name)
         try:
