@@ -292,9 +292,7 @@ def _add_train(commands: Any, name: str) -> None:
 
 
 def _add_study(commands: Any, name: str) -> None:
-    about = "run a study: cells, tasks, settings and seeds as many training runs, from one file"
-    examples = ("study.yaml", "study.yaml --dry-run", "study.yaml --out studies/first --processes 4")
-    study_arguments.add(_command(commands, name, about, *examples))
+    study_arguments.add(_command(commands, name, study_arguments.ABOUT, *study_arguments.EXAMPLES))
 
 
 def _add_probe(commands: Any, name: str) -> None:

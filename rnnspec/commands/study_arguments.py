@@ -6,6 +6,9 @@ import argparse
 
 from rnnspec.commands.arguments import count, name
 
+ABOUT = "run a study: cells, tasks, settings and seeds as many training runs, from one file"
+EXAMPLES = ("study.yaml", "study.yaml --dry-run", "study.yaml --out studies/first --processes 4")
+
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="STUDY.yaml", help="what is studied (docs/studies.md has the format)")

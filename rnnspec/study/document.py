@@ -1,7 +1,8 @@
 """A STUDY.yaml to a `Study`: every fault of the file at its place, all at once.
 
-In: a path. Out: a Study whose cells and tasks are there and whose settings fit them, or a SpecError.
-The file is plain YAML, read as the files of cells are; a Python file that it names as a task is run.
+In: a path. Out: a Study whose cells and tasks are there and whose settings fit them, or a
+SpecError. The file is plain YAML, read as the files of cells are; a Python file that it names as a
+task is run.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from typing import Any
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from rnnspec.errors import Problem, RnnspecError, SpecError
-from rnnspec.language.load import is_path
+from rnnspec.language.load import is_path, load
 from rnnspec.language.syntax.faults import Faults, did_you_mean, listed
 from rnnspec.language.syntax.yamltext import MAX_BYTES, Sheet, compose
 from rnnspec.storage import guarded
 from rnnspec.study.plan import SAMPLERS, Axis, Group, Halving, Study
-from rnnspec.train.own_task import SUFFIX
+from rnnspec.train.own_task import SUFFIX, find_task
 from rnnspec.train.request import KINDS, NAMES, Request, trouble
 from rnnspec.train.setup import configured
 
@@ -184,7 +185,7 @@ class _Reader:
         if node is None:
             return (0,)
         if not isinstance(node, SequenceNode):
-            return tuple(range(min(self.whole(node, "seeds", 1, 1), MOST_TRIALS)))
+            return tuple(range(min(self.whole(node, "seeds", 1, 1), MOST_TRIALS + 1)))
         found = tuple(self.whole(item, "a seed", 0, 0) for item in node.value)
         if len(set(found)) < len(found) or not found:
             self.fault("seeds are different whole numbers, one at least.", node)
@@ -227,11 +228,27 @@ class _Reader:
                 self.fault("a name in a study is of letters, digits and _ . + -; give one by name: ...", named)
             elif label in (entry.label for entry in found):
                 self.fault(f"there is a second {kind} called '{label}': give one of them another name: ...", named)
-            found.append(_Entry(label, {**own, kind: (self.file(value, kind, named), named)}, named))
+            path = self.file(value, kind, named)
+            self.look_up(path, kind, named)
+            found.append(_Entry(label, {**own, kind: (path, named)}, named))
         return found
 
+    def look_up(self, name: str, kind: str, node: Node) -> None:
+        """Notes what is wrong with a cell or a task itself; of a file that can't be read that is
+        told already."""
+        if os.path.isabs(name) and name not in self.digests:
+            return
+        try:
+            load(name) if kind == "cell" else find_task(name)
+        except SpecError as error:
+            for problem in error.errors[:3]:
+                self.fault(str(problem).splitlines()[0], node)
+        except RnnspecError as error:
+            self.fault(f"{error}.", node)
+
     def file(self, value: str, kind: str, node: Node) -> str:
-        """A name as it is, a path as one that counts from the study's folder; its digest is kept."""
+        """A name as it is, a path as one that counts from the study's folder; its digest is
+        kept."""
         if not (is_path(value) if kind == "cell" else value.endswith(SUFFIX) if kind == "task" else True):
             return value
         path = os.path.abspath(self.folder / value)

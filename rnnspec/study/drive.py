@@ -167,7 +167,8 @@ def run_study(
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Holds a study's folder. StudyError where another process does, Full where it can't be made."""
+    """Holds a study's folder. StudyError where another process does, Full where it can't be
+    made."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

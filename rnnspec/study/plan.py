@@ -1,5 +1,5 @@
-"""What a study asks for, as frozen data: its groups (a cell on a task), the axes along which settings
-vary, and the runs that follow.
+"""What a study asks for, as frozen data: its groups (a cell on a task), the axes along which
+settings vary, and the runs that follow.
 
 No file is read here, and nothing is searched.
 """
@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
+from math import prod
 from typing import Any
 
 SAMPLERS = ("grid", "random", "tpe")
@@ -61,8 +62,8 @@ class Group:
 
 @dataclass(frozen=True)
 class Halving:
-    """Successive halving (Li et al. 2020, as Optuna has it): at `least` steps, and at `factor` times
-    as many each time, the best one in `factor` goes on."""
+    """Successive halving (Li et al. 2020, as Optuna has it): at `least` steps, and at `factor`
+    times as many each time, the best one in `factor` goes on."""
 
     least: int
     factor: int = 4
@@ -86,7 +87,8 @@ class Study:
 
     def count(self, group: Group) -> int:
         """The trials of a group."""
-        return (len(list(grid(group))) if self.sampler == "grid" else self.points) * len(self.seeds)
+        points = prod(len(axis.values or ()) for axis in group.axes) if self.sampler == "grid" else self.points
+        return points * len(self.seeds)
 
     @property
     def total(self) -> int:

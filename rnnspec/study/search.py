@@ -191,9 +191,9 @@ class Search:
 
 
 def sampler(study: Study, number: int) -> Any:
-    """Optuna's sampler for the point of this number; it has a seed of its own, so that a search that
-    goes on draws other points than before. Points that are being tried count as bad ones, so that
-    the processes do not all try the same."""
+    """Optuna's sampler for the point of this number; it has a seed of its own, so that a search
+    that goes on draws other points than before. Points that are being tried count as bad ones, so
+    that the processes do not all try the same."""
     optuna = needed("optuna", "a study")
     if study.sampler == "tpe":
         return optuna.samplers.TPESampler(seed=(study.seed * 1_000_003 + number) % 2**32, constant_liar=True)

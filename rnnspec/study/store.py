@@ -1,8 +1,8 @@
 """Where the trials of a study are kept: Optuna's storage, a journal file in the study's folder or a
 database by URL.
 
-Only the process that drives a study writes there. What goes wrong with the file or the database is a
-StorageLost.
+Only the process that drives a study writes there. What goes wrong with the file or the database is
+a StorageLost.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One trial: from plain data to plain data, in whatever process it is run.
 
-In: a `Job` as a mapping, picklable. Out: how it ended, with what a study keeps of it. Nothing of the
-study's storage is known here.
+In: a `Job` as a mapping, picklable. Out: how it ended, with what a study keeps of it. Nothing of
+the study's storage is known here.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Job:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a trial ended: `state` is DONE, PRUNED, FAILED, STOPPED (it goes on another time) or FULL.
-    summary: what metrics.json says that a report needs. files: of the run, where it has no folder
-    here."""
+    """How a trial ended: `state` is DONE, PRUNED, FAILED, STOPPED (it goes on another time) or
+    FULL. summary: what metrics.json says that a report needs. files: of the run, where it has no
+    folder here."""
 
     group: str
     number: int
