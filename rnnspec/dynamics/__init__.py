@@ -5,7 +5,19 @@ A cell under held inputs is a map of all its states together, s -> F(s); its Jac
 kernel's, exact and for many states at once. Any map is a cell without parameters.
 """
 
+from rnnspec.dynamics.branch import Branch, Special, continue_fixed_point
 from rnnspec.dynamics.points import Points, cycles, fixed_points, slow_points
 from rnnspec.dynamics.spectrum import Lyapunov, kaplan_yorke, lyapunov
 
-__all__ = ["Lyapunov", "Points", "cycles", "fixed_points", "kaplan_yorke", "lyapunov", "slow_points"]
+__all__ = [
+    "Branch",
+    "Lyapunov",
+    "Points",
+    "Special",
+    "continue_fixed_point",
+    "cycles",
+    "fixed_points",
+    "kaplan_yorke",
+    "lyapunov",
+    "slow_points",
+]
