@@ -14,7 +14,9 @@ from torch import Tensor
 from torch._subclasses import FakeTensor
 
 from rnnspec.interop.torch_config import Config, config_of, dtype_name
+from rnnspec.interop.torch_constrain import obey, watch
 from rnnspec.language.meaning.extras import ZERO
+from rnnspec.layers.constrained import constrained_names
 from rnnspec.layers.description import Layers
 from rnnspec.layers.layer import shown_cells
 from rnnspec.layers.stack import Stack
@@ -24,7 +26,7 @@ def settings_of(layers: Layers, given: Mapping[str, Any]) -> dict[str, Any]:
     """What a module remembers of its layers: the arguments by name; `cells`, by name; `shown`, what
     a repr tells of them, see `shown_cells`; `peer`, the attributes of the layer of torch.nn that
     the first cell is the same as, its name under "class", empty without; `plain`, whether all
-    weights start as torch's do."""
+    weights start as torch's do; `constrained`, whether some are held to something."""
     spec = layers.layers[0].spec
     claims = {name.rpartition(".")[2]: a for name, a in spec.same_as.items() if name.startswith("torch.nn.")}
     plain = (
@@ -33,6 +35,7 @@ def settings_of(layers: Layers, given: Mapping[str, Any]) -> dict[str, Any]:
         and all(
             layer.layout is not None
             and not layer.spec.init
+            and not layer.spec.constraints
             and ZERO not in {n for b in layer.layout.values() for n in b}
             for layer in layers.layers
         )
@@ -43,7 +46,13 @@ def settings_of(layers: Layers, given: Mapping[str, Any]) -> dict[str, Any]:
         "shown": shown_cells(layers.layers),
         "peer": next(({"class": name, **attributes} for name, attributes in claims.items()), {}),
         "plain": plain,
+        "constrained": bool(constrained_names(layers)),
     }
+
+
+def _loaded(module: Weighted, keys: Any) -> None:
+    """torch's hook for weights that were loaded."""
+    module.constrain()
 
 
 class Weighted(torch.nn.Module):
@@ -89,10 +98,30 @@ class Weighted(torch.nn.Module):
             else:
                 self.register_parameter(own, torch.nn.Parameter(empty))
         self.reset_parameters()
+        self._watch()
         return stack.description
+
+    def _watch(self) -> None:
+        if self._settings["constrained"]:
+            watch(self)
+            self.register_load_state_dict_post_hook(_loaded)
+
+    def constrain(self, *, initial: bool = False) -> None:
+        """Makes the weights obey what the cells hold them to (`constrain` of a spec), in place. It
+        is done before every call, after load_state_dict, and after every step of an optimiser of
+        torch.optim. initial: make them initial values, as after a mask or signs were set."""
+        held = {**self._parameters, **self._buffers}
+        obey(self, self.config, {name: held.get(own) for name, own in self._named.items()}, initial)
+
+    def __setstate__(self, state: Any) -> None:
+        super().__setstate__(state)
+        if self._settings["constrained"]:  # a copy or a pickle has its own weights
+            watch(self)
 
     def weights(self) -> Mapping[str, Tensor]:
         """The weights by the names of the Config."""
+        if self._settings["constrained"]:
+            self.constrain()
         held, named = self._parameters, self._named
         if torch.compiler.is_compiling() or held.keys() != self._own:  # some are fixed, or made of others
             return {name: getattr(self, own) for name, own in named.items()}

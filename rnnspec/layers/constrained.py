@@ -33,6 +33,19 @@ def constrained_weights(layers: Layers, weights: Mapping[str, Array], initial: b
     return found
 
 
+def constrained_names(layers: Layers) -> tuple[str, ...]:
+    """The weights of which at least a part is held to something."""
+    return tuple(
+        dict.fromkeys(
+            f"{slot.array}{layers.suffix(depth, direction)}"
+            for depth, direction in layers.places
+            if not (layers.share_directions and direction)
+            for name in layers.layers[depth].spec.constraints
+            for slot in layers.layers[depth].slots[name]
+        )
+    )
+
+
 class ConstrainedStack:
     """What makes weights of a Stack obey."""
 

@@ -85,9 +85,11 @@ def test_every_constraint_holds_after_each_of_1000_updates_with_adam():
     state, held = optimiser.init(layer.params), {n: a.copy() for n, a in layer.fixed.items()}
     x, moved = rng.normal(size=(4, 2, 3)).astype(np.float32), 0
     for step in range(1000):
-        y, _ = layer(x)
-        layer.backward(rng.normal(size=y.shape).astype(np.float32))
-        optimiser.step(layer.params, layer.grads, state)
+        if step % 50 == 0:
+            y, _ = layer(x)
+            layer.backward(rng.normal(size=y.shape).astype(np.float32))
+        grads = {n: g + rng.normal(size=g.shape).astype(np.float32) for n, g in layer.grads.items()}
+        optimiser.step(layer.params, grads, state)
         params = {n.removesuffix("_l0"): a for n, a in layer.weights.items()}
         moved += len(not_obeyed(spec, params)) > 0
         layer.constrain()
