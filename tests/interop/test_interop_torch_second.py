@@ -88,6 +88,36 @@ def test_gradients_directions_and_their_gradients(name):
     assert gradgradcheck(call, given, fast_mode=False)
 
 
+@pytest.mark.slow
+def test_with_noise_that_is_drawn():
+    layer = Recurrent("zoneout_lstm", 2, 2, dtype=torch.float64).train()
+    call, weights = as_function(layer)
+
+    def seeded(*given: Any) -> Any:
+        torch.manual_seed(5)
+        return call(*given)
+
+    given = (normal(3, 2, 2).requires_grad_(), *weights)
+    assert not torch.equal(seeded(*given)[0], as_function(layer.eval())[0](*given)[0])
+    layer.train()
+    assert gradcheck(seeded, given, fast_mode=False, check_forward_ad=True)
+    assert gradgradcheck(seeded, given, fast_mode=False)
+
+
+@pytest.mark.parametrize("name", ["lif", pytest.param("spiking_lstm", marks=pytest.mark.slow)])
+def test_spikes_have_the_derivatives_of_their_surrogate(name):
+    """Differences of spikes are zero: forward mode is reverse mode's transpose, and Hessians are
+    symmetric, with the slope of the surrogate in both."""
+    torch.manual_seed(0)
+    layer, x = Recurrent(name, 2, 3, dtype=torch.float64), 3 * normal(4, 2, 2)
+    ahead, back = (kind(lambda x: layer(x)[0])(x) for kind in (torch.func.jacfwd, torch.func.jacrev))
+    assert ahead.any()
+    torch.testing.assert_close(ahead, back, rtol=1e-12, atol=1e-12)
+    hessian = torch.func.hessian(lambda x: (layer(x)[0] ** 2).sum())(x).reshape(16, 16)
+    assert hessian.any()
+    torch.testing.assert_close(hessian, hessian.T, rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("layers", [pytest.param(n, marks=pytest.mark.slow) for n in LAYERS])
 def test_of_layers_in_both_directions(layers):
     torch.manual_seed(0)

@@ -198,8 +198,15 @@ def test_what_has_no_common_size_says_so():
     noisy = Recurrent("lstm", 3, 4, 2, dropout=0.5, **DOUBLE)  # each entry draws its own
     with pytest.raises(UnsupportedError, match="differ in size"):
         vmap(lambda x, lengths: noisy(x, None, lengths)[0], randomness="different")(x, lengths)
-    with pytest.raises((UnsupportedError, RuntimeError, ValueError), match="0"):
-        vmap(layer)(normal(0, 5, 2, 3))
+
+
+def test_no_entries_give_none():
+    layer = Recurrent("lstm", 3, 4, 2, **DOUBLE)
+    y, (h, c) = vmap(layer)(normal(0, 5, 2, 3))
+    assert (y.shape, h.shape, c.shape) == ((0, 5, 2, 4), (0, 2, 2, 4), (0, 2, 2, 4))
+    weights = {n: p.detach() for n, p in layer.named_parameters()}
+    slopes = vmap(grad(lambda w, x: functional_call(layer, w, (x,))[0].sum()), (None, 0))(weights, normal(0, 5, 2, 3))
+    assert all(slopes[n].shape == (0, *w.shape) for n, w in weights.items())
 
 
 @pytest.mark.slow

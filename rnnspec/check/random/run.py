@@ -21,6 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rnnspec.check.outcome import Sized
+from rnnspec.check.properties.by_row import gradients_by_row, weights_by_row
 from rnnspec.check.properties.derivatives import (
     agree,
     complex_derivative,
@@ -29,7 +31,7 @@ from rnnspec.check.properties.derivatives import (
     reverse_derivative,
 )
 from rnnspec.check.properties.invariants import lengths
-from rnnspec.check.properties.second import against_complex_step, symmetry
+from rnnspec.check.properties.second import against_complex_step, gauss_newton, hessian_of_kernel, symmetry
 from rnnspec.check.properties.tangents import claimed_structure, directions_of_kernel
 from rnnspec.check.properties.values import against_reference
 from rnnspec.check.properties.written import kept_as_written, run_is_as_written
@@ -45,6 +47,13 @@ from rnnspec.lowering.program import Program
 from rnnspec.symbolic.tangent import tangent
 
 DTYPES = ("float32", "float64")
+# what more kernels are compiled for: one of these for each spec whose kernels are
+OTHERS: tuple[tuple[Sized, ...], ...] = (
+    (directions_of_kernel,),
+    (hessian_of_kernel, gauss_newton),
+    (gradients_by_row, weights_by_row),
+    (),
+)
 SMALL = (Shapes(3, 2, (3, 2, 4)), Shapes(4, 3, (1, 4, 2), ragged=True))
 
 
@@ -124,7 +133,7 @@ def check_text(text: str, seed: int = 0, *, kernel: bool = False) -> list[Note]:
     kernel: whether its kernels are compiled and compared with the reference. The text decides for
     which dtype, which of the kernels are emitted where none is compiled, whether rows have lengths,
     and
-    whether those with directions are compiled too: a run over many specs has all of them.
+    which of those with directions or by row are compiled too: a run over many specs has all of them.
     """
     spec, chance = loads(text), zlib.crc32(text.encode())
     dtype, mode = DTYPES[chance % 2], MODES[chance // 2 % 3]
@@ -149,8 +158,7 @@ def check_text(text: str, seed: int = 0, *, kernel: bool = False) -> list[Note]:
             _emit(program, dtype)
         if kernel:
             _kernels(known, dtype)
-            if chance // 48 % 4 == 0:  # they are compiled for it
-                _directions(known, dtype)
+            _others(known, dtype, OTHERS[chance // 48 % len(OTHERS)])
     except (UnsupportedError, NoSampleError) as error:
         reason = str(error).split(": ", 1)[-1]  # without the cell's name, so that equal reasons are counted as one
         notes.append(Note(Unchecked.KERNELS, " ".join(reason.split())[:90]))
@@ -205,8 +213,9 @@ def _kernels(known: Subject, dtype: str) -> None:
         assert outcome.passed, f"{dtype} kernel: {outcome.detail}: {outcome.measured:.1e}"
 
 
-def _directions(known: Subject, dtype: str) -> None:
-    """The kernel's directions against the tangent's."""
+def _others(known: Subject, dtype: str, properties: tuple[Sized, ...]) -> None:
+    """Properties that more kernels are compiled for."""
     made = with_kernel(known, dtype)
-    outcome = directions_of_kernel.at(made, Shapes(4, 3, (5, made.lanes() + 1, 2), ragged=True, number=1))
-    assert outcome.passed, f"{dtype} kernel: {outcome.detail}: {outcome.measured:.1e}"
+    for check in properties:
+        outcome = check.at(made, Shapes(4, 4, (5, made.lanes() + 1, 2), ragged=True, number=1))
+        assert outcome.passed, f"{dtype} kernel: {outcome.detail}: {outcome.measured:.1e}"
