@@ -132,8 +132,8 @@ def check_text(text: str, seed: int = 0, *, kernel: bool = False) -> list[Note]:
 
     kernel: whether its kernels are compiled and compared with the reference. The text decides for
     which dtype, which of the kernels are emitted where none is compiled, whether rows have lengths,
-    and
-    which of those with directions or by row are compiled too: a run over many specs has all of them.
+    and which of those with directions or by row are compiled too: a run over many specs has all of
+    them.
     """
     spec, chance = loads(text), zlib.crc32(text.encode())
     dtype, mode = DTYPES[chance % 2], MODES[chance // 2 % 3]
