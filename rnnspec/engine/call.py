@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy import ndarray as Array
 
+from rnnspec.backends.memo import Memo
 from rnnspec.backends.pins import References, pinned
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.frozen import Sizes
 from rnnspec.engine.groups import Groups, check_rows_of, first_of, groups_of, refuse_groups, told_of
-from rnnspec.engine.memo import Memo
 from rnnspec.engine.noise import Seed, draw, mean
 from rnnspec.engine.spans import Pieces, own_pieces
 from rnnspec.engine.weights import Held, Weights
@@ -65,6 +65,7 @@ class Call(NamedTuple):
     run alone; the rows of inputs then lie one after another, step after step. counts: int64 [B],
     with pieces [R], how many steps each has taken before; None for a cell that does not count them.
     pins: of the caller's arrays. groups: of weights by row, then some of params are [G, ...].
+    compared: whether params were looked for among those of earlier calls (recent.py).
     """
 
     params: Mapping[str, Any] | Weights
@@ -78,6 +79,7 @@ class Call(NamedTuple):
     counts: Array | None = None
     pins: References | None = None
     groups: Groups | None = None
+    compared: bool = False
 
     def counted(self) -> Named:
         """The count after the last step, to be carried with the states; nothing for a cell that

@@ -23,6 +23,7 @@ from rnnspec.backends.cpu.launch.rows import Limits, columned
 from rnnspec.backends.cpu.launch.segments import Segments
 from rnnspec.backends.cpu.launch.tape import Tape, new_tape, restored
 from rnnspec.backends.cpu.native import load_text
+from rnnspec.backends.memo import Memo
 from rnnspec.backends.pins import Pins
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.call import Call, Named, gradients, parameters, single_step
@@ -32,7 +33,6 @@ from rnnspec.engine.cpu_runs import CpuRows, CpuSaved, CpuStepper, final_states,
 from rnnspec.engine.directions import Directions, parameter_directions
 from rnnspec.engine.frozen import Sizes
 from rnnspec.engine.kernel import Kernel
-from rnnspec.engine.memo import Memo
 from rnnspec.engine.recent import Recent
 from rnnspec.engine.results import Gradients, Inference, Jvp, Run, State, Taped
 from rnnspec.engine.settings import known_memory, whole_threads
@@ -107,7 +107,7 @@ class CpuKernel(Kernel):
 
     def _settled(self, call: Call) -> Call:
         """The call with Weights in place of parameters that came in the last calls too."""
-        if isinstance(call.params, Weights) or not self.repeats:
+        if isinstance(call.params, Weights) or call.compared or not self.repeats:
             return call
         weights = self._recent.find(call.params, self._weights)
         return call if weights is None else call._replace(params=weights)

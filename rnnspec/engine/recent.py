@@ -15,21 +15,25 @@ import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.backends.cpu.launch.memory import address
-from rnnspec.engine.memo import Memo
+from rnnspec.backends.memo import Memo
 
 T = TypeVar("T")
 MOST_BYTES = 1 << 20  # of what is compared: copies of it are kept
 PATIENCE = 2  # sights of equal weights before they are packed for more than a call: training changes them in each
+MOST_BLIND = 16  # calls in a row in which weights that keep changing are not looked at
 
 
 @dataclass
 class Seen(Generic[T]):
     """Weights of a call, shapes and bytes, how often they were met again, and what was made of
-    them."""
+    them. changes: how often in a row they had changed; blind: calls to come in which they are not
+    looked at, nor kept."""
 
     content: list[tuple[tuple[int, ...], bytearray]]
     again: int = 0
     made: T | None = None
+    changes: int = 0
+    blind: int = 0
 
     def same(self, arrays: Iterable[Array]) -> bool:
         """Whether arrays, in the same order, have these shapes and bits."""
@@ -85,13 +89,22 @@ class Recent(Generic[T]):
     def met(self, arrays: Mapping[str, Array], make: Callable[[dict[str, Array]], T]) -> Seen[T] | None:
         """What `find` looks up, with the numbers that it is of: for who finds the same arrays again
         and compares these alone."""
-        if not arrays or sum([a.nbytes for a in arrays.values()]) > MOST_BYTES:
+        if not few(arrays):
             return None
         key = address(next(iter(arrays.values()))), *arrays
         seen = self._seen.get(key)
-        if seen is None or not seen.same(arrays.values()):
-            self._seen.keep(key, Seen([(a.shape, bytearray(a.tobytes())) for a in arrays.values()]))
+        if seen is not None and seen.blind:
+            seen.blind -= 1
             return None
+        if seen is None or not seen.content:
+            content = [(a.shape, bytearray(a.tobytes())) for a in arrays.values()]
+            self._seen.keep(key, Seen(content, changes=0 if seen is None else seen.changes))
+            return None
+        if not seen.same(arrays.values()):
+            changes = min(seen.changes + 1, MOST_BLIND)
+            self._seen.keep(key, Seen([], changes=changes, blind=changes - 1))
+            return None
+        seen.changes = 0
         if seen.made is None:
             seen.again += 1
             if seen.again < PATIENCE:
@@ -99,6 +112,11 @@ class Recent(Generic[T]):
             kept = zip(arrays.items(), seen.content)
             seen.made = make({n: np.frombuffer(data, a.dtype).reshape(shape) for (n, a), (shape, data) in kept})
         return seen
+
+
+def few(arrays: Mapping[str, Array]) -> bool:
+    """Whether there are so few numbers that it pays to compare them."""
+    return bool(arrays) and sum([a.nbytes for a in arrays.values()]) <= MOST_BYTES
 
 
 def _same(kept: tuple[tuple[int, ...], bytearray], array: Array) -> bool:

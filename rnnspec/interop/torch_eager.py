@@ -18,8 +18,8 @@ from numpy import ndarray as Array
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from rnnspec.backends.memo import Memo
 from rnnspec.engine.arrays import check_counts
-from rnnspec.engine.memo import Memo
 from rnnspec.engine.recent import Seen
 from rnnspec.interop import torch_ops
 from rnnspec.interop.torch_config import DTYPES, Config

@@ -91,6 +91,7 @@ def _placed(
     else:
         lengths, inputs = pieces.length, {name: numbered(array) for name, array in inputs.items()}
     whole = Call(params, inputs, states, lengths, layer.sizes, call.steps, call.rows, pieces, counts)
+    whole = whole._replace(compared=True) if call.weights.compared else whole
     return _by_row(whole, layer) if call.weights.groups else whole
 
 

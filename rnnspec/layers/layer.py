@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy import ndarray as Array
@@ -117,6 +118,11 @@ class Layer:
     def weights(self, values: Mapping[str, Array], *, gradients: bool = False) -> dict[str, Array]:
         """The layer's weights from the cell's parameters. Of one in two places the first has it
         all; of its gradient both have. What is fixed has no gradient."""
+        if gradients and self._stacked is not None:
+            return {
+                array: values[names[0]].copy() if len(names) == 1 else np.concatenate([values[n] for n in names])
+                for array, names in self._stacked.items()
+            }
         # what no parameter fills stays zero
         names = [n for n in self.shapes if not (gradients and n in self.fixed)]
         weights = {name: np.zeros(self.shapes[name], self.kernel.dtype) for name in names}
@@ -130,6 +136,22 @@ class Layer:
                     rows = values[name].reshape((slot.last - slot.first, *values[name].shape[1:]))
                     weights[slot.array][slot.first : slot.last] = rows
         return weights
+
+    @cached_property
+    def _stacked(self) -> Mapping[str, tuple[str, ...]] | None:
+        """The parameters that stand one under another in each array; None where anything else
+        does, or is fixed."""
+        found: dict[str, list[tuple[int, int, str]]] = {array: [] for array in self.shapes}
+        for name, slots in self.slots.items():
+            for slot in slots:
+                found[slot.array].append((slot.first, slot.last, name))
+                if slot.shape is not None or len(self.full(self.spec.parameters[name])) != len(self.shapes[slot.array]):
+                    return None
+        for array, places in found.items():
+            ends = [0, *(last for _, last, _ in sorted(places))]
+            if [first for first, _, _ in sorted(places)] != ends[:-1] or self.shapes[array][:1] != (ends[-1],):
+                return None
+        return None if self.fixed else {array: tuple(n for *_, n in sorted(places)) for array, places in found.items()}
 
     def init(self, seed: int) -> dict[str, Array]:
         """Initial weights, as the spec's `init` says."""

@@ -34,6 +34,7 @@ class StackWeights:
 
     Those that `Stack.pack` makes are packed for the kernels, and go where params go. layers: the
     Layers that they were made for. groups: of weights by row, 0 where all rows have the same.
+    compared: whether they were looked for among those of earlier calls.
     checked: whether `checked_weights` made them; others are checked in every call. idle: what
     single steps with packed weights work in.
     """
@@ -42,6 +43,7 @@ class StackWeights:
     initial: tuple[Mapping[str, Array], ...]
     layers: object = field(repr=False, compare=False)
     groups: int = 0
+    compared: bool = False
     checked: bool = field(init=False, default=False, repr=False, compare=False)
     idle: Idle = field(init=False, default_factory=Idle, repr=False, compare=False)
 
@@ -53,11 +55,12 @@ def checked_weights(
     initial: tuple[Mapping[str, Array], ...],
     layers: object,
     groups: int = 0,
+    compared: bool = False,
 ) -> StackWeights:
     """The StackWeights of arrays that are known to fit the layers, in dicts that stay as they
     are."""
     held = tuple(c if isinstance(c, Weights) else Frozen(c) for c in cells)
-    weights = StackWeights(held, tuple(Frozen(arrays) for arrays in initial), layers, groups)
+    weights = StackWeights(held, tuple(Frozen(arrays) for arrays in initial), layers, groups, compared)
     object.__setattr__(weights, "checked", True)
     return weights
 

@@ -18,7 +18,7 @@ from numpy import ndarray as Array
 from rnnspec.backends.pins import Pins
 from rnnspec.engine.groups import groups_of
 from rnnspec.engine.noise import Seed, seeds
-from rnnspec.engine.recent import Recent, Seen
+from rnnspec.engine.recent import Recent, Seen, few
 from rnnspec.engine.weights import Weights
 from rnnspec.errors import ShapeError
 from rnnspec.layers.along import StackHvp, StackUpstream, hvp, jvp
@@ -190,7 +190,7 @@ class Stack(ConstrainedStack, Attributes):
             return views_by_row(layers, arrays, groups)
         with Pins(arrays.values()):
             packed = self._recent.find(arrays, self._packed, params) if self._repeats else None
-        return views(layers, arrays) if packed is None else packed
+        return views(layers, arrays, self._repeats and few(arrays)) if packed is None else packed
 
     def met(self, arrays: Mapping[str, Array]) -> Seen[StackWeights] | None:
         """What the last calls had that equals these arrays, which are checked."""

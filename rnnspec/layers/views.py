@@ -13,9 +13,9 @@ from rnnspec.layers.description import Layers
 from rnnspec.layers.runs import StackWeights, checked_weights
 
 
-def views(layers: Layers, arrays: Mapping[str, Array]) -> StackWeights:
+def views(layers: Layers, arrays: Mapping[str, Array], compared: bool = False) -> StackWeights:
     """The parameters of each cell and the initial states, by place: views of the arrays where that
-    can be."""
+    can be. compared: see StackWeights."""
     cells: list[Mapping[str, Array]] = []
     initial: list[Mapping[str, Array]] = []
     for depth, d in layers.places:
@@ -25,7 +25,7 @@ def views(layers: Layers, arrays: Mapping[str, Array]) -> StackWeights:
         else:
             cells.append(layer.parameters({n: arrays[f"{n}{end}"] for n in layer.shapes}))
         initial.append({n: arrays[f"initial_{n}{end}"] for n in layer.states} if layers.learn_initial else {})
-    return checked_weights(tuple(cells), tuple(initial), layers)
+    return checked_weights(tuple(cells), tuple(initial), layers, compared=compared)
 
 
 def views_by_row(layers: Layers, arrays: Mapping[str, Array], groups: Groups) -> StackWeights:

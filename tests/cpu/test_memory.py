@@ -115,6 +115,17 @@ def test_idle_memory_has_a_limit():
     assert pool.take(MB).size >= MB
 
 
+def test_a_piece_of_the_size_that_was_given_last_is_taken_again():
+    pool = memory.Pool()
+    one, other = np.empty(64, np.uint8), np.empty(300, np.uint8)
+    pool.give(one)
+    pool.give(other)
+    assert pool.take(300) is other and pool.take(64) is one and pool.take(64) is not one
+    pool.last[64] = id(other)  # where a piece that is gone lay, there is another now
+    pool.give(other)
+    assert pool.take(64) is other and not pool.idle, "large enough, and not lost"
+
+
 @pytest.mark.parametrize(
     "sections",
     [

@@ -11,7 +11,7 @@ import pytest
 
 import rnnspec
 from rnnspec import transform
-from rnnspec.engine.recent import MOST_BYTES, PATIENCE, Recent
+from rnnspec.engine.recent import MOST_BLIND, MOST_BYTES, PATIENCE, Recent
 
 SIGHTS = PATIENCE + 3  # more than it takes until equal weights are kept
 
@@ -146,6 +146,20 @@ def test_arrays_are_known_again_and_a_change_of_any_kind_is_seen():
     given["b"].dtype = np.float32
     given["b"].resize(4)  # not kept from it
     assert recent.again(given) is None
+
+
+def test_weights_that_change_in_every_call_are_seldom_looked_at_and_found_when_they_stop():
+    recent: Recent[float] = Recent()
+    array = np.zeros(5, np.float32)
+    for _ in range(10 * MOST_BLIND):
+        array += 1
+        assert recent.find({"W": array}, lambda arrays: float(arrays["W"][0])) is None
+    for _ in range(MOST_BLIND + SIGHTS):
+        found = recent.find({"W": array}, lambda arrays: float(arrays["W"][0]))
+        assert found in (None, array[0])
+    assert found == array[0]
+    array += 1
+    assert recent.find({"W": array}, lambda arrays: float(arrays["W"][0])) is None
 
 
 def test_steps_see_what_is_written_to_parameters_between_them():

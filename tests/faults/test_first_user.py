@@ -18,7 +18,7 @@ from tiny import cell
 
 import rnnspec
 from rnnspec.backends.cpu.launch import pool
-from rnnspec.engine.memo import Memo
+from rnnspec.backends.memo import Memo
 from rnnspec.errors import DtypeError, RnnspecError, ShapeError, SpecError, UnsupportedError
 
 LEAKY = """rnnspec: 1

@@ -21,6 +21,10 @@ def padded(width: int, lanes: int) -> int:
     return max(1, -(-width // lanes)) * lanes
 
 
+SMALL = 1 << 16  # bytes of a piece, of which so many as may lie idle are not worth counting
+MOST_SIZES = 256  # of pieces that are known
+
+
 class Arena:
     """One allocation that holds many buffers: `add` gives each its offset in bytes."""
 
@@ -33,11 +37,14 @@ class Arena:
         return offset
 
 
+_addressof, _from_buffer = ctypes.addressof, ctypes.c_char.from_buffer
+
+
 def address(array: Array) -> int:
     """Where the first element lies. The buffer protocol tells it in a fifth of the time, for what
     is writable and contiguous."""
     try:
-        return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]
+        return _addressof(_from_buffer(array))  # type: ignore[arg-type]
     except (TypeError, ValueError, BufferError):
         return int(array.__array_interface__["data"][0])
 
@@ -47,15 +54,22 @@ class Pool:
     garbage collector, at any point and in any thread, and an interrupt there must not leave one
     taken: single operations on a dict are atomic.
 
-    most_bytes, most_pieces: what may lie idle; beyond that the oldest go back to the system.
+    most_bytes, most_pieces: what may lie idle; beyond that the oldest go back to the system. last:
+    by size, which piece was given last: most calls ask for what the one before gave.
     """
 
     def __init__(self, most_bytes: int = 1 << 30, most_pieces: int = 64) -> None:
         self.most_bytes, self.most_pieces = most_bytes, most_pieces
         self.idle: dict[int, Array] = {}
+        self.last: dict[int, int] = {}
 
     def take(self, size: int) -> Array:
         """The smallest idle piece that is large enough and not much too large, or a new one."""
+        piece = self.idle.pop(self.last.get(size, 0), None)
+        if piece is not None:
+            if piece.size == size:
+                return piece
+            self.give(piece)  # another one's, at the place of one that is gone
         while True:
             fitting = [
                 (piece.size, key)
@@ -70,7 +84,13 @@ class Pool:
 
     def give(self, piece: Array) -> None:
         """Takes a piece back."""
-        self.idle[id(piece)] = piece
+        key = id(piece)
+        self.idle[key] = piece
+        if len(self.last) > MOST_SIZES:
+            self.last.clear()
+        self.last[piece.size] = key
+        if piece.size <= SMALL and len(self.idle) <= self.most_pieces:
+            return
         waiting = list(self.idle.items())
         idle = sum(p.size for _, p in waiting)
         for key, oldest in waiting:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy import ndarray as Array
 from rnnspec.backends.cpu.launch.memory import Arena, Memory, address, padded
 from rnnspec.backends.cpu.launch.rows import columned
 from rnnspec.backends.cpu.machine import JOB
+from rnnspec.backends.memo import Memo
 from rnnspec.language.sizes import evaluate_size
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class PackPlan:
     -1 where there is but one; transposed [n]: whether units are the columns; flat [n]: whether it
     is a vector. sums: offset, width and the
     parameters that are added to a vector. fields, values, moved: places in the kernel's table, what
-    belongs there, and whether that is an offset in the memory.
+    belongs there, and whether that is an offset in the memory. bound: see `strided`.
     """
 
     code: CpuCode
@@ -62,6 +63,44 @@ class PackPlan:
     fields: Array
     values: Array
     moved: Array
+    bound: Memo[Any, tuple[Array, Array]] = field(default_factory=lambda: Memo(8), compare=False, repr=False)
+
+    @cached_property
+    def read(self) -> tuple[tuple[str, int, bool], ...]:
+        """What is read, once each: a parameter, which column, and whether as a vector."""
+        return tuple(dict.fromkeys(self._reads))
+
+    @property
+    def _reads(self) -> list[tuple[str, int, bool]]:
+        """The same of each job."""
+        return [(name, column, flat) for (name, column), flat in zip(self.sources, self.flat)]
+
+    @cached_property
+    def vectors(self) -> tuple[str, ...] | None:
+        """The parameters that are read as vectors; None where some are read column by column."""
+        if any(column >= 0 for _, column, _ in self.read):
+            return None
+        return tuple(name for name, _, flat in self.read if flat)
+
+    @cached_property
+    def kept(self) -> int | None:
+        """The place of the product whose terms a 0 leaves out, where the kernel has one."""
+        fields = self.code.layout["fields"]
+        return fields.index("kept product") if "kept product" in fields else None
+
+    def strided(self, strides: tuple[tuple[int, ...], ...]) -> tuple[Array, Array]:
+        """The jobs for strides of what is read, in bytes, and which of these is the source of each.
+        A call has them from the last ones of the same strides."""
+        found = self.bound.get(strides)
+        if found is not None:
+            return found
+        jobs, item = self.jobs.copy(), self.code.dtype.itemsize
+        place = {what: number for number, what in enumerate(self.read)}
+        which = np.array([place[what] for what in self._reads], np.int64)
+        for job, at, transposed in zip(jobs, which, self.transposed):
+            rows, columns = (n // item for n in (*strides[at], 0, 0)[:2])
+            job[1:3] = (columns, rows) if transposed else (rows, columns)
+        return self.bound.keep(strides, (jobs, which))
 
 
 def together(code: CpuCode, own: Packed, directions: Packed) -> Packed:
@@ -160,36 +199,51 @@ def pack(plan: PackPlan, params: Mapping[str, Array], groups: int = 0, grouped: 
     that are `grouped` [groups, ...]. All of a group lies together, what is shared too.
     """
     count, item = max(1, groups), plan.code.dtype.itemsize
-    memory, jobs = Memory(plan.size * count), np.repeat(plan.jobs[None], count, axis=0)
-    where: dict[tuple[str, int, bool], tuple[int, int, int, int]] = {}
-    heads, flattened = [], list[Array]()
-    for (name, column), transposed, flat in zip(plan.sources, plan.transposed, plan.flat):
-        if (name, column, flat) not in where:
-            array, lead = params[name] if column < 0 else params[name][column, ...], int(name in grouped)
-            if flat and array.ndim > 1 + lead:  # a matrix that is read element by element
-                array = np.ascontiguousarray(array).reshape(*array.shape[:lead], -1)
-                flattened.append(array)  # lives until it is packed
-            rows, columns = (*array.strides[lead:], 0, 0)[:2]
-            apart = array.strides[0] if lead else 0
-            where[name, column, flat] = address(array), rows // item, columns // item, apart
-        start, rows, columns, apart = where[name, column, flat]
-        heads.append((start, columns, rows, apart) if transposed else (start, rows, columns, apart))
-    starts = memory.start + plan.size * np.arange(count)
-    if heads:
-        head = np.array(heads, np.int64)
-        jobs[..., :3] = head[:, :3]
-        jobs[..., 0] += np.arange(count)[:, None] * head[:, 3]
-        jobs[..., 5] += starts[:, None]
-        c_function(plan.code.runtime.pack, 2)(address(jobs), len(heads) * count)
+    memory = Memory(plan.size * count)
+    starts, strides, apart, flattened = _sources(plan, params, grouped)
+    jobs, which = plan.strided(tuple(strides))
+    if groups:
+        begins = memory.start + plan.size * np.arange(count)
+        jobs, values = np.repeat(jobs[None], count, axis=0), plan.values + plan.moved * begins[:, None]
+        jobs[..., 0] = np.array(starts, np.int64)[which] + np.arange(count)[:, None] * np.array(apart, np.int64)[which]
+        jobs[..., 5] += begins[:, None]
+    else:
+        jobs, values = jobs.copy(), plan.values + plan.moved * memory.start
+        jobs[:, 0] = np.array(starts, np.int64)[which]
+        jobs[:, 5] += memory.start
+    if len(which):
+        c_function(plan.code.runtime.pack, 2)(address(jobs), len(which) * count)
+    flattened.clear()
     for offset, width, more in plan.sums:
         view = np.ndarray((count, width), plan.code.dtype, memory.bytes, memory.offset + offset, (plan.size, item))
         for name in more:
             view += params[name].reshape(count if name in grouped else 1, -1)
-    fields, values = plan.fields, plan.values + plan.moved * starts[:, None]
-    if "kept product" in plan.code.layout["fields"]:
-        fields = np.append(fields, plan.code.layout["fields"].index("kept product"))
-        values = np.append(values, np.full((count, 1), _kept_product(plan, params)), axis=1)
-    return Packed(fields, values if groups else values[0], memory)
+    fields = plan.fields
+    if plan.kept is not None:
+        fields = np.append(fields, plan.kept)
+        kept = np.full((*values.shape[:-1], 1), _kept_product(plan, params))
+        values = np.append(values, kept, axis=-1)
+    return Packed(fields, values, memory)
+
+
+def _sources(
+    plan: PackPlan, params: Mapping[str, Array], grouped: Collection[str]
+) -> tuple[list[int], list[tuple[int, ...]], list[int], list[Array]]:
+    """Of each array that is read: its address, its strides, and how far apart those of two groups
+    lie; then arrays that have to live until they are packed."""
+    starts, strides, apart, flattened = list[int](), list[tuple[int, ...]](), list[int](), list[Array]()
+    if not grouped and plan.vectors is not None and all(params[name].ndim < 2 for name in plan.vectors):
+        arrays = [params[name] for name, _, _ in plan.read]
+        return [address(a) for a in arrays], [a.strides for a in arrays], apart, flattened
+    for name, column, flat in plan.read:
+        array, lead = params[name] if column < 0 else params[name][column, ...], 1 if name in grouped else 0
+        if flat and array.ndim > 1 + lead:  # a matrix that is read element by element
+            array = np.ascontiguousarray(array).reshape(*array.shape[:lead], -1)
+            flattened.append(array)
+        starts.append(address(array))
+        strides.append(array.strides[lead:])
+        apart.append(array.strides[0] if lead else 0)
+    return starts, strides, apart, flattened
 
 
 def _kept_product(plan: PackPlan, params: Mapping[str, Array]) -> int:
