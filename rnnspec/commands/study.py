@@ -10,30 +10,57 @@ from rnnspec.backends.cpu.launch.pool import default_threads
 from rnnspec.commands import progress
 from rnnspec.commands.output import say, say_wrapped
 from rnnspec.commands.stopping import stop_signals
+from rnnspec.commands.study_arguments import OF_REPORT, OF_RUN
 from rnnspec.study.document import read_study
 from rnnspec.study.drive import run_folder, run_study
 from rnnspec.study.needed import needed
 from rnnspec.study.plan import Axis, Group, Study, grid
+from rnnspec.study.report import Asked, write_report
 from rnnspec.study.workers import Decide, Processes, Workers
 
 SHOWN = 40  # points of a group that --dry-run lists
 
 
 def run(args: argparse.Namespace) -> int:
-    study = read_study(args.file)
+    report = args.file == "report"
+    for option in OF_RUN if report else OF_REPORT:
+        if getattr(args, option) is not None:
+            other = "running a study" if report else "rnnspec study report"
+            args.refuse(f"--{option.replace('_', '-')} is for {other}, and would be ignored")
+    if report != (args.folder is not None):
+        args.refuse(
+            "report takes the folder of a study" if report else f"what is {args.folder} for? Only report takes a folder"
+        )
+    return write(args) if report else study(args)
+
+
+def write(args: argparse.Namespace) -> int:
+    """The report of a study that has run, or is running."""
+    folder = Path(args.folder)
+    given = {"against": args.against, "test": args.test, "pairs": args.pairs, "kind": args.figures}
+    asked = Asked(**{k: v for k, v in given.items() if v is not None}, importance=args.importance)
+    with progress.waiting("reading the trials and drawing"):
+        files = write_report(folder, Path(args.out) if args.out else folder / "report", asked)
+    say_wrapped(f"written     {', '.join(map(str, files))}", further=12)
+    return 0
+
+
+def study(args: argparse.Namespace) -> int:
+    """A study, from where it is to its end."""
+    found = read_study(args.file)
     if args.dry_run:
-        say_wrapped(listing(study), further=4)
+        say_wrapped(listing(found), further=4)
         return 0
     needed("optuna", "a study")
-    folder = Path(args.out) if args.out else Path("studies") / study.name
-    size = min(args.processes or default_threads(), study.total)
+    folder = Path(args.out) if args.out else Path("studies") / found.name
+    size = min(args.processes or default_threads(), found.total)
 
     def make(decide: Decide | None) -> Workers:
         return Processes(size, decide)
 
-    say(f"{study.name}: {study.total:,} trials, {size} at once, in {folder}", error=True)
-    with stop_signals() as stopped, progress.studying(study.name) as view:
-        ended = run_study(study, folder, make, storage=args.storage, show=view, stop=lambda: stopped.number is not None)
+    say(f"{found.name}: {found.total:,} trials, {size} at once, in {folder}", error=True)
+    with stop_signals() as stopped, progress.studying(found.name) as view:
+        ended = run_study(found, folder, make, storage=args.storage, show=view, stop=lambda: stopped.number is not None)
     if not ended and stopped.number is not None:
         say(f"stopped. Go on with: rnnspec study {args.file} --out {folder}", error=True)
         return 128 + stopped.number

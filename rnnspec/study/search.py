@@ -20,7 +20,7 @@ from rnnspec.train.request import Request
 from rnnspec.train.setup import configured
 
 POINT, SEED, STOP, RESULT = "point", "seed", "prune", "result"  # attributes of a trial
-METRIC, FOLDER = "metric", "folder"  # attributes of a study
+METRIC, FOLDER, GROUP = "metric", "folder", "group"  # attributes of a study
 
 
 @dataclass(frozen=True)
@@ -223,6 +223,8 @@ def searches(study: Study, storage: Any, token: str) -> Iterator[Search]:
             inner = optuna.create_study(study_name=name, storage=storage, direction=direction, **more)
         if FOLDER not in inner.user_attrs:
             inner.set_user_attr(FOLDER, token)
+        if GROUP not in inner.user_attrs:
+            inner.set_user_attr(GROUP, {"cell": group.cell, "task": group.task})
         if METRIC not in inner.user_attrs:
             inner.set_user_attr(METRIC, asdict(metric_of(group)))
         yield Search(study, group, inner)

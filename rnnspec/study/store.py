@@ -23,12 +23,19 @@ JOURNAL = "journal.log"
 def open_storage(folder: Path, url: str | None) -> Any:
     """Optuna's storage. folder: of the study, held by this process alone. url: of a database, like
     sqlite:///trials.db or postgresql://host/name; None for a journal file in the folder."""
+    with told(url or str(folder / JOURNAL)):
+        if url is None:
+            mend(folder / JOURNAL)
+    return look_into(folder, url)
+
+
+def look_into(folder: Path, url: str | None) -> Any:
+    """Optuna's storage, for who only reads: another process may be writing."""
     optuna = needed("optuna", "a study")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with told(url or str(folder / JOURNAL)):
         if url is not None:
             return optuna.storages.get_storage(url)
-        mend(folder / JOURNAL)
         backend = optuna.storages.journal.JournalFileBackend(str(folder / JOURNAL))
         return optuna.storages.JournalStorage(backend)
 
