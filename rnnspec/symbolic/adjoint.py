@@ -78,6 +78,36 @@ def _reversed(forward: Graph, active: set[str]) -> tuple[_Reverse, dict[str, str
         left |= found
 
 
+@dataclass(frozen=True)
+class Cut:
+    """`length` elements of a value from `first` on (size expressions), and the node with their
+    adjoint."""
+
+    first: str
+    length: str
+    adjoint: str
+
+    @property
+    def end(self) -> str:
+        return canonical_size(f"{self.first} + {self.length}")
+
+
+def in_rows(cuts: list[Cut]) -> list[list[Cut]]:
+    """Cuts in rows, in each of which one begins where the one before ends: gates that are cut from
+    one vector are one row, and need no zeros between them."""
+    left, rows = list(cuts), list[list[Cut]]()
+    while left:
+        ends = {cut.end for cut in left}
+        cut: Cut | None = next((c for c in left if c.first not in ends or c.length == "0"), left[0])
+        rows.append([])
+        while cut is not None:
+            left.remove(cut)
+            rows[-1].append(cut)
+            end = cut.end
+            cut = next((c for c in left if c.first == end), None)
+    return rows
+
+
 @dataclass
 class _Reverse:
     """Adjoint contributions while the forward nodes are visited from last to first."""
@@ -86,6 +116,7 @@ class _Reverse:
     left: set[str]  # values after the step whose adjoint the step after it may leave out
     draft: Draft = field(init=False)
     flowing: dict[str, list[Value]] = field(default_factory=dict)  # forward node -> terms of its adjoint
+    parts: dict[str, list[Cut]] = field(default_factory=dict)  # forward node -> adjoints of what is cut from it
     outers: dict[str, list[str]] = field(default_factory=dict)  # parameter -> outer products whose sum is its adjoint
     selected: set[str] = field(default_factory=set)  # forward nodes whose adjoint a select may make exactly 0
 
@@ -114,18 +145,36 @@ class _Reverse:
     def zero(self, shape: Shape, state: str) -> str:
         return self.draft.new(f"d_{state}", Pointwise(sympy.S.Zero), shape)
 
+    def flowing_to(self, name: str) -> list[Value]:
+        """The terms of a forward node's adjoint. What was cut from it side by side is one of them."""
+        for cuts in in_rows(self.parts.pop(name, [])):
+            self.flow(name, symbol(self.joined(name, cuts)))
+        return self.flowing.get(name, [])
+
+    def joined(self, name: str, cuts: list[Cut]) -> str:
+        """The adjoint of a node by what was cut from it, one piece behind the other; zeros around."""
+        shape, own = self.forward.shapes[name], cuts[0].adjoint
+        sizes = {"before": cuts[0].first, "behind": remainder(shape[0], cuts[-1].end)}
+        zeros = {
+            side: self.draft.new(f"{own}_{side}", Pointwise(sympy.S.Zero), (size,))
+            for side, size in sizes.items()
+            if size != "0"
+        }
+        pieces = (zeros.get("before"), *(cut.adjoint for cut in cuts), zeros.get("behind"))
+        return self.draft.new(f"d_{name}_part", Concat(tuple(p for p in pieces if p)), shape)
+
     def total(self, name: str) -> str:
         """The node that holds the adjoint of a forward node."""
-        return self.draft.new(f"d_{name}", Pointwise(total(*self.flowing.get(name, []))), self.forward.shapes[name])
+        return self.draft.new(f"d_{name}", Pointwise(total(*self.flowing_to(name))), self.forward.shapes[name])
 
     def terms(self, name: str) -> tuple[str, ...]:
         """The nodes whose sum is the adjoint of a parameter."""
-        whole = (self.total(name),) if self.flowing.get(name) else ()
+        whole = (self.total(name),) if self.flowing_to(name) else ()
         return whole + tuple(self.outers.get(name, ()))
 
     def backward(self, name: str, active: set[str]) -> None:
         node = self.forward.nodes[name]
-        if isinstance(node, Read) or not self.flowing.get(name):
+        if isinstance(node, Read) or not self.flowing_to(name):
             return
         own = self.total(name)
         match node:
@@ -217,14 +266,7 @@ class _Reverse:
                     self.flow(arg, symbol(self.draft.new(f"d_{arg}_part", Part(own, first, length), shapes[arg])))
                     first = canonical_size(f"{first} + {length}")
             case Part(arg, first, length):
-                sizes = (("before", first), ("behind", remainder(shapes[arg][0], first, length)))
-                zeros = {
-                    side: self.draft.new(f"{own}_{side}", Pointwise(sympy.S.Zero), (size,))
-                    for side, size in sizes
-                    if size != "0"
-                }
-                pieces = tuple(p for p in (zeros.get("before"), own, zeros.get("behind")) if p)
-                self.flow(arg, symbol(self.draft.new(f"d_{arg}_part", Concat(pieces), shapes[arg])))
+                self.parts.setdefault(arg, []).append(Cut(first, length, own))
             case Transpose(arg):
                 self.flow(arg, symbol(self.draft.new(f"d_{arg}_part", Transpose(own), shapes[arg])))
             case Diag(arg):  # the diagonal of a matrix: the sums of its rows, all else masked

@@ -42,6 +42,7 @@ IMPORTS = (
     "suffix_sum",
     "wait",
 )
+SUMS = ("total_0", "total_1", "total_2", "total_3")  # of a reduction: each addition waits for the one before it
 LOCALS = (
     "active",
     "barrier",
@@ -108,8 +109,10 @@ LOCALS = (
     "t0",
     "table",
     "total",
+    *SUMS,
     "turn",
     "unit",
+    "whole",
     "yielding",
     "zeros",
 )

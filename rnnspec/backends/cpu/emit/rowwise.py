@@ -4,7 +4,7 @@ by vectors."""
 
 from __future__ import annotations
 
-from rnnspec.backends.cpu.emit.emission import Emission
+from rnnspec.backends.cpu.emit.emission import SUMS, Emission
 from rnnspec.lowering.program import Stage
 from rnnspec.symbolic.graph import (
     Concat,
@@ -88,12 +88,18 @@ def _source(work: Emission, name: str, offset: str = "0") -> str:
 
 def _reduce(work: Emission, name: str, op: str, arg: str) -> None:
     size = _number(work, size_of(work.graph, arg))
-    neutral = "number(0.0)" if op == "sum" else "number(-1e999)"
-    work.line(f"source, total = {_source(work, arg)}, {neutral}")
-    with work.block(f"for p in range(0, {size}, lanes):"):
+    neutral, join = ("number(0.0)", "{} + {}") if op == "sum" else ("number(-1e999)", "larger({}, {})")
+    step = f"{len(SUMS)} * lanes"
+    work.line(f"source, whole = {_source(work, arg)}, {size} // ({step}) * ({step})")
+    work.line(f"{' = '.join(SUMS)} = {neutral}")
+    with work.block(f"for p in range(0, whole, {step}):"):
+        for k, total in enumerate(SUMS):
+            work.line(f"{total} = {join.format(total, f'load(source, p + {k} * lanes)')}")
+    first, second, third, fourth = SUMS
+    work.line(f"total = {join.format(f'({join.format(first, second)})', f'({join.format(third, fourth)})')}")
+    with work.block(f"for p in range(whole, {size}, lanes):"):
         work.line("piece = load(source, p)")
-        inside = f"select(first_lanes({size} - p, piece), piece, {neutral})"
-        work.line(f"total = {f'total + {inside}' if op == 'sum' else f'larger(total, {inside})'}")
+        work.line(f"total = {join.format('total', f'select(first_lanes({size} - p, piece), piece, {neutral})')}")
     work.line(f"store_one({_source(work, name)}, 0, {'horizontal_sum' if op == 'sum' else 'horizontal_max'}(total))")
 
 
