@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+from rnnspec import loads
 from rnnspec.backends.numbers import FLOAT64, rounded_at_random
+from rnnspec.check import check_property
 from rnnspec.check.difference import scales
 from rnnspec.check.kinds import ArrayKind, Key, Values, flat
 from rnnspec.check.outcome import Outcome, Sized
 from rnnspec.check.properties.conditioning import measure, rounding_spread
+from rnnspec.check.properties.derivatives import agree
 from rnnspec.check.run import Property, run_property
 from rnnspec.check.sampling import Shapes, UndecidedError, awkward
 from rnnspec.check.subject import run_reference, subject
 from rnnspec.check.tolerances import FREEDOM, ILL_CONDITIONED, KERNEL, KINK_COMPARISON, REDRAWS, ROUNDING
 from rnnspec.language.load import load
+
+SPECS = Path(__file__).resolve().parents[2] / "specs"
 
 
 def at_a_point(name: str, number: int):
@@ -109,3 +116,35 @@ def test_a_property_of_which_no_draw_tells_anything_has_failed():
     row = Property("undecided", Sized(check, lambda known: [Shapes(2, 1, (3,))]), False)
     result = run_property(row, lambda: subject(load("lstm")), "reference")
     assert not result.passed and "rounding alone" in result.detail
+
+
+def test_an_example_whose_terms_cancel_is_held_to_what_rounding_does_to_it():
+    """At this example a sum of 0.07 and -0.05 divides, squared in the gradient."""
+    result = check_property("linear_attention", "examples", "float32")
+    assert result.passed and "rounding alone" in result.detail
+
+
+def test_a_wrong_example_is_caught_where_terms_cancel():
+    text = (SPECS / "linear_attention.yaml").read_text()
+    wrong = loads(text.replace("4.734560532229291", "4.784560532229291"))
+    result = check_property(wrong, "examples", "float32")
+    assert not result.passed and "the example says" in result.detail
+
+
+def test_a_gradient_that_vanishes_by_cancelling_is_judged_at_another_point():
+    """With relu the query cancels in (v k q) / (k q + eps) but for eps; where the key is 0 too,
+    nothing else is left of the gradient of x."""
+    result = check_property(
+        "linear_attention", "adjoint, complex step", "reference",
+        steps=1, rows=1, sizes={"D": 1, "V": 1, "K": 1}, number=1, phi="relu",
+    )  # fmt: skip
+    assert result.passed, result.detail
+
+
+def test_what_rounding_does_tells_nothing_of_a_derivative():
+    def about(value):
+        return lambda numbers: float(numbers.rounded(np.asarray(value + 1.0)) - 1.0) if numbers.rounded else value
+
+    with pytest.raises(UndecidedError, match="as much as the error"):
+        agree(1e-16, 0.0, 1e-30, 1e-12, "a gradient", about(1e-16))
+    assert not agree(1e-6, 0.0, 1e-30, 1e-12, "a gradient", about(1e-6)).passed  # no rounding does that

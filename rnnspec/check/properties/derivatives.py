@@ -15,7 +15,7 @@ from rnnspec.backends.numbers import Numbers
 from rnnspec.check.kinds import ArrayKind, Key, Values
 from rnnspec.check.outcome import Outcome, at_sizes, largest
 from rnnspec.check.properties.conditioning import allowed, rounding_spread
-from rnnspec.check.sampling import Case, Shapes
+from rnnspec.check.sampling import Case, Shapes, UndecidedError
 from rnnspec.check.stopped import with_stopped
 from rnnspec.check.subject import Subject, run_kernel, run_reference
 from rnnspec.check.tolerances import COMPLEX_STEP, DIFFERENCES, DOT_PRODUCT, FREEDOM, KINK_DERIVATIVE, ROUNDING, STEP
@@ -124,7 +124,9 @@ def agree(
 
     found, expected: the numbers. scale: what their difference is measured by, where `expected` is
     not larger. tolerance, detail: of the outcome. definition: what gives `found` in given numbers;
-    where rounding alone moves it by more than the tolerance allows for, that is the measure.
+    where rounding alone moves it by more than the tolerance allows for, that is the measure. Raises
+    UndecidedError where the error is above what ILL_CONDITIONED allows and yet no more than rounding
+    does.
     """
     scale = max(scale, abs(expected))
     gap = abs(found - expected)
@@ -134,6 +136,8 @@ def agree(
         ).values()
         scale = max(scale, allowed(spread, tolerance, scale))
         detail += f" (rounding alone changes it by {spread:.1e})"
+        if tolerance * scale < gap <= FREEDOM * spread:
+            raise UndecidedError(f"{detail}, as much as the error")
     error = gap / scale if scale else 0.0
     return Outcome(error if np.isfinite(error) else float("inf"), tolerance, detail)
 

@@ -12,8 +12,8 @@ from rnnspec.check.difference import worst
 from rnnspec.check.kinds import ArrayKind, Values
 from rnnspec.check.outcome import Outcome, at_sizes, largest
 from rnnspec.check.properties.conditioning import measure
-from rnnspec.check.sampling import Shapes
-from rnnspec.check.subject import Subject, collect, of_trained, run_kernel, run_reference
+from rnnspec.check.sampling import Case, Shapes
+from rnnspec.check.subject import Subject, run_kernel, run_reference
 from rnnspec.check.tolerances import EXAMPLE, KERNEL, KINK_COMPARISON, REFERENCE
 from rnnspec.engine.compile import compile
 from rnnspec.engine.kernel import Kernel
@@ -43,18 +43,34 @@ def examples(known: Subject) -> Outcome:
 
 
 def _example(known: Subject, example: Example) -> Outcome:
-    run, expected = _run_example(known, example), _expected(known.spec, example)
-    found = {kind: {n: run[kind][n] for n in arrays} for kind, arrays in expected.items()}
-    gap = worst(found, expected)
-    detail = f"'{example.title}'"
-    if gap.error > EXAMPLE[known.dtype] and gap.key is not None:
-        kind, name = gap.key
-        detail += f": {gap.key} is {_short(found[kind][name])}, the example says {_short(expected[kind][name])}"
-    return Outcome(gap.error, EXAMPLE[known.dtype], detail)
+    case, expected = _given(known, example), _expected(known.spec, example)
+
+    def definition(numbers: numbers.Numbers) -> Values:
+        return _those_of(expected, run_reference(known, case, numbers))
+
+    tolerance, detail = EXAMPLE[known.dtype], f"'{example.title}'"
+    if known.kernel is None:
+        found = definition(numbers.FLOAT64)
+        gap = worst(found, expected)
+        error, key = gap.error, gap.key
+    else:
+        found = _those_of(expected, run_kernel(known.kernel, case))
+        error, text = measure(found, expected, definition, known.dtype, tolerance)
+        key = worst(found, expected).key
+        detail += f": {text}" if "rounding" in text else ""
+    if error > tolerance and key is not None:
+        kind, name = key
+        detail += f": {key} is {_short(found[kind][name])}, the example says {_short(expected[kind][name])}"
+    return Outcome(error, tolerance, detail)
 
 
-def _run_example(known: Subject, example: Example) -> Values:
-    """The example as a batch of one row, its gradients taken of the sum of all outputs."""
+def _those_of(expected: Values, found: Values) -> Values:
+    """What an example tells of a run."""
+    return {kind: {n: found[kind][n] for n in arrays} for kind, arrays in expected.items()}
+
+
+def _given(known: Subject, example: Example) -> Case:
+    """What an example gives, as a batch of one row, and the gradients of the sum of all outputs."""
     spec, sizes = known.spec, dict(example.sizes)
     dtype = "float64" if known.dtype == REFERENCE else known.dtype
 
@@ -66,18 +82,19 @@ def _run_example(known: Subject, example: Example) -> Values:
         n: array(example.parameters.get(n), s, spec.noise[n].mean if n in spec.noise else 0.0)
         for n, s in spec.parameters.items()
     }
-    inputs = {n: np.asarray(v, dtype)[:, None] for n, v in example.inputs.items()}
     states = {n: array(example.states.get(n), s)[None] for n, s in spec.states.items()}
     steps = len(next(iter((example.inputs or example.outputs).values())))  # type: ignore[arg-type]
-    ones = {o: np.ones((steps, 1, *full_shape(spec.shapes[o], sizes)), dtype) for o in spec.outputs}
-    if known.kernel is not None:
-        run = known.kernel.forward(params, inputs, states, steps=steps, rows=1)
-        return collect(run, known.kernel.backward(run, ones))
-    carried = {
-        s: np.zeros((1, *full_shape(known.graph.shapes[n], sizes)), dtype) for s, n in known.graph.states.items()
-    }
-    made = reference.forward(known.graph, params, inputs, carried | states, sizes=sizes, lead=(steps, 1))
-    return of_trained(spec, collect(made, reference.backward(known.reverse, params, inputs, made, ones, sizes=sizes)))
+    return Case(
+        sizes=sizes,
+        steps=steps,
+        rows=1,
+        params=params,
+        inputs={n: np.asarray(v, dtype)[:, None] for n, v in example.inputs.items()},
+        states=states,
+        lengths=None,
+        d_outputs={o: np.ones((steps, 1, *full_shape(spec.shapes[o], sizes)), dtype) for o in spec.outputs},
+        d_final={n: np.zeros_like(a) for n, a in states.items()},
+    )
 
 
 def _expected(spec: Spec, example: Example) -> Values:
