@@ -1,4 +1,4 @@
-"""How fast one core could do a program's work at most: the roof that `bench cells` measures against.
+"""How fast one core could do a program's work at most: the roof of `bench cells`.
 
 Computing takes at least (multiply-adds + elementwise instructions) / (what the core does of them in
 registers) + functions / (how fast each is computed in registers); moving takes at least bytes /

@@ -169,7 +169,7 @@ def _place(found: tuple[Array, Array, int] | tuple[Array, Array], before: Array)
 def _walked(
     path: Path, first: tuple[Array, Array], side: float, most: float, points: int, progress: Progress | None
 ) -> tuple[list[_Place], str]:
-    """The places of the curve on one side of its first, that included, and why there are no more."""
+    """The places of the curve on one side of its first, that included, and why it ends."""
     upright = np.zeros(len(first[0]))
     upright[-1] = side
     found, length = [_place(first, upright)], FIRST * most

@@ -1,5 +1,5 @@
-"""Modules whose cells hold weights to something (`constrain` of a spec): their parameters obey after
-every step of any optimiser of torch, and before every call.
+"""Modules whose cells hold weights to something (`constrain` of a spec): their parameters obey
+after every step of any optimiser of torch, and before every call.
 
 In: a module with `constrain()`. torch tells of steps by a hook for all optimisers
 (torch.optim.optimizer.register_optimizer_step_post_hook); it is set when the first such module is

@@ -146,7 +146,7 @@ class _Reverse:
         return self.draft.new(f"d_{state}", Pointwise(sympy.S.Zero), shape)
 
     def flowing_to(self, name: str) -> list[Value]:
-        """The terms of a forward node's adjoint. What was cut from it side by side is one of them."""
+        """The terms of a forward node's adjoint; what was cut from it side by side is one."""
         for cuts in in_rows(self.parts.pop(name, [])):
             self.flow(name, symbol(self.joined(name, cuts)))
         return self.flowing.get(name, [])

@@ -22,18 +22,27 @@ Definition = Callable[[Numbers], Values]
 K = TypeVar("K")
 
 
-def measure(found: Values, expected: Values, definition: Definition, dtype: str, tolerance: float) -> tuple[float, str]:
+def measure(
+    found: Values,
+    expected: Values,
+    definition: Definition,
+    dtype: str,
+    tolerance: float,
+    exact: Values | None = None,
+) -> tuple[float, str]:
     """The largest error and which array has it, as `worst` has them, but measured by what rounding
     to `dtype` does to the array where that is more than the tolerance allows for.
 
     found, expected: what is compared. definition: the same arrays by the definition, in given
-    numbers. dtype: that of the kernel. tolerance: what the error may be. Raises UndecidedError
-    where the error is above what ILL_CONDITIONED allows and yet no more than rounding does.
+    numbers. dtype: that of the kernel. tolerance: what the error may be. exact: the definition's
+    arrays in float64, where `expected` comes from elsewhere. Raises UndecidedError where the error
+    is above what ILL_CONDITIONED allows and yet no more than rounding does.
     """
     first = worst(found, expected)
     if first.error <= tolerance or set(flat(found)) != set(flat(expected)):
         return first.error, first.text
-    scale, spread = scales(expected), rounding_spread(lambda n: flat(definition(n)), flat(expected), dtype)
+    spread = rounding_spread(lambda n: flat(definition(n)), flat(expected if exact is None else exact), dtype)
+    scale = scales(expected)
     gap = worst(found, expected, {key: allowed(s, tolerance, scale[key.kind]) for key, s in spread.items()})
     if gap.key is None or not np.isfinite(gap.error):
         return gap.error, gap.text

@@ -125,8 +125,8 @@ def agree(
     found, expected: the numbers. scale: what their difference is measured by, where `expected` is
     not larger. tolerance, detail: of the outcome. definition: what gives `found` in given numbers;
     where rounding alone moves it by more than the tolerance allows for, that is the measure. Raises
-    UndecidedError where the error is above what ILL_CONDITIONED allows and yet no more than rounding
-    does.
+    UndecidedError where the error is above what ILL_CONDITIONED allows and yet no more than
+    rounding does.
     """
     scale = max(scale, abs(expected))
     gap = abs(found - expected)

@@ -55,7 +55,7 @@ def _example(known: Subject, example: Example) -> Outcome:
         error, key = gap.error, gap.key
     else:
         found = _those_of(expected, run_kernel(known.kernel, case))
-        error, text = measure(found, expected, definition, known.dtype, tolerance)
+        error, text = measure(found, expected, definition, known.dtype, tolerance, definition(numbers.FLOAT64))
         key = worst(found, expected).key
         detail += f": {text}" if "rounding" in text else ""
     if error > tolerance and key is not None:
