@@ -87,7 +87,7 @@ def obey(module: Obeying, config: Config, tensors: Mapping[str, Tensor | None], 
 
 
 def _as_array(tensor: Tensor, fixed: bool) -> Array | None:
-    """The memory of a module's own parameter or buffer; None for a tensor that is something else."""
+    """The memory of a module's parameter or buffer; None for a tensor that is something else."""
     own = type(tensor) is (Tensor if fixed else torch.nn.Parameter)
     if not own or tensor.device.type != "cpu" or tensor.layout is not torch.strided:
         return None

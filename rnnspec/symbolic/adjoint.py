@@ -152,7 +152,7 @@ class _Reverse:
         return self.flowing.get(name, [])
 
     def joined(self, name: str, cuts: list[Cut]) -> str:
-        """The adjoint of a node by what was cut from it, one piece behind the other; zeros around."""
+        """The adjoint of a node by what was cut from it, piece behind piece; zeros around."""
         shape, own = self.forward.shapes[name], cuts[0].adjoint
         sizes = {"before": cuts[0].first, "behind": remainder(shape[0], cuts[-1].end)}
         zeros = {
