@@ -58,6 +58,42 @@ class Predictions:
     __repr__ = brief_repr
 
 
+@dataclass(frozen=True)
+class Psychometric:
+    """How often something is chosen at each strength of the evidence. curves: name -> strengths [N],
+    in order, and shares [N]; strength, share: what the axes are called."""
+
+    curves: Mapping[str, tuple[np.ndarray, np.ndarray]]
+    strength: str
+    share: str
+
+    __repr__ = brief_repr
+
+
+@dataclass(frozen=True)
+class Trajectories:
+    """Ways of a network's outputs in their first two principal components. paths: name -> [T, 2];
+    explained: the share of the variance along each."""
+
+    paths: Mapping[str, np.ndarray]
+    explained: tuple[float, float]
+
+    __repr__ = brief_repr
+
+    @classmethod
+    def of(cls, outputs: Mapping[str, np.ndarray]) -> Trajectories:
+        """Of outputs by name, [T, F] each: their mean over all of them is the origin. A component
+        that there is not is 0."""
+        whole = np.concatenate([a.astype(np.float64) for a in outputs.values()])
+        middle = whole.mean(axis=0)
+        _, sizes, axes = np.linalg.svd(whole - middle, full_matrices=False)
+        total = max(float(np.square(sizes).sum()), 1e-300)
+        shares = [float(s**2 / total) for s in sizes[:2]] + [0.0, 0.0]
+        turn = np.zeros((whole.shape[1], 2))
+        turn[:, : len(axes[:2])] = axes[:2].T
+        return cls({name: (a - middle) @ turn for name, a in outputs.items()}, (shares[0], shares[1]))
+
+
 class TrainingProblem(Protocol):
     """A task with its data, for one configuration. Nothing in it changes while it is trained."""
 
@@ -109,6 +145,12 @@ class TrainingProblem(Protocol):
 
     def predictions(self, model: Any) -> Predictions | None:
         """Held-out numbers beside what is true, for tasks whose answers are numbers."""
+
+    def psychometric(self, model: Any) -> Psychometric | None:
+        """How choices depend on the strength of the evidence, for tasks that have one."""
+
+    def trajectories(self, model: Any) -> Trajectories | None:
+        """Ways of the layer's outputs on held-out data, where they are worth a look."""
 
 
 @dataclass(frozen=True)

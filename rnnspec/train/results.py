@@ -19,14 +19,17 @@ from rnnspec.backends.cpu.machine import brand
 from rnnspec.show.figure import FORMATS
 from rnnspec.storage import atomic, guarded
 from rnnspec.storage.version import version_of
-from rnnspec.train import checkpoint, plots
+from rnnspec.train import checkpoint, plots, trial_plots
 from rnnspec.train.errors import Full, TrainError
 from rnnspec.train.loop import TEMPERATURE, TrainingReport, TrainingRun, exhausted, fraction, scores_of
 from rnnspec.train.model import Model
 
 WEIGHTS, METRICS, LOG = "weights.npz", "metrics.json", "metrics.jsonl"
 LOSS, CONFUSION, PREDICTION = "loss", "confusion", "prediction"
-PLOTS = tuple(f"{name}.{kind}" for name in (LOSS, CONFUSION, PREDICTION) for kind in FORMATS)
+PSYCHOMETRIC, TRAJECTORIES = "psychometric", "trajectories"
+PLOTS = tuple(
+    f"{name}.{kind}" for name in (LOSS, CONFUSION, PREDICTION, PSYCHOMETRIC, TRAJECTORIES) for kind in FORMATS
+)
 RECENT = 50
 FILES = (WEIGHTS, METRICS, LOG, *PLOTS)  # all that a run may leave
 
@@ -222,6 +225,12 @@ def draw(run: TrainingRun, folder: Path, scores: dict[str, float], kind: str = F
     if (found := run.problem.predictions(run.model)) is not None:
         plots.prediction(folder / beside, found, title)
         drawn.append(beside)
+    if (curves := run.problem.psychometric(run.model)) is not None:
+        drawn.append(f"{PSYCHOMETRIC}.{kind}")
+        trial_plots.psychometric(folder / drawn[-1], curves, title)
+    if (ways := run.problem.trajectories(run.model)) is not None:
+        drawn.append(f"{TRAJECTORIES}.{kind}")
+        trial_plots.trajectories(folder / drawn[-1], ways, title)
     for other in PLOTS:  # of an earlier end, in another format
         if other not in drawn:
             (folder / other).unlink(missing_ok=True)

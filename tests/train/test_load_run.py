@@ -27,8 +27,12 @@ TINY = {
     "adding": ("--length", "6", "--hidden", "8"),
     "classify": ("--hidden", "8", "--embed", "8", "--bidirectional"),
     "copy": ("--length", "2", "--hidden", "8", "--set", "items=2"),
+    "context": ("--length", "4", "--hidden", "8"),
+    "flipflop": ("--length", "8", "--hidden", "8"),
     "forecast": ("--length", "16", "--hidden", "8"),
     "generate": ("--hidden", "8", "--embed", "6", "--length", "8", "--data", "text.txt"),
+    "match": ("--length", "2", "--hidden", "8"),
+    "perceptual": ("--length", "4", "--hidden", "8"),
     "reber": ("--hidden", "8", "--set", "strings=100"),
     "supervised": ("--hidden", "8", "--data", "sequences.npz"),
     "text": ("--hidden", "8", "--embed", "6", "--length", "8", "--data", "text.txt"),
@@ -101,6 +105,13 @@ def test_what_is_predicted_is_what_was_scored(task, runs):
         right = [(run.predict(b.x.T, b.lengths) == np.array(problem.names)[b.target]).sum() for b in batches]
         assert sum(right) / len(problem.test) == pytest.approx(score) and run.classes == tuple(problem.names)
         assert len(run.vocabulary) == run.metrics["data"]["words"]
+    elif task in ("context", "match", "perceptual"):
+        found = run.predict(problem.test.x.swapaxes(0, 1))[:, -1]
+        right = found == np.array(run.classes)[problem.test.target[-1]]
+        assert right[problem.trials.decided].mean() == pytest.approx(score) and run.classes[0] == "fixate"
+    elif task == "flipflop":
+        found = run.predict(problem.test.x.swapaxes(0, 1)).swapaxes(0, 1)
+        assert np.mean((found - problem.test.target) ** 2) == pytest.approx(score, rel=1e-5)
     elif task == "forecast":
         batch = problem.batch(problem.test)
         found = run.predict(batch.x.swapaxes(0, 1)).swapaxes(0, 1)

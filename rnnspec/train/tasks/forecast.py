@@ -21,6 +21,7 @@ TESTED = 0.2
 DRAWN = 300  # forecasts that are drawn beside what is true
 ROUNDED = 16 * np.finfo(np.float64).eps  # relative to a column's largest number: a few roundings of it
 MADE = 3000
+EVERY = 0.05  # units of time between two values of a Lorenz series
 TAU, BETA, GAMMA, POWER = 17, 0.2, 0.1, 10  # Mackey & Glass 1977: mildly chaotic at this delay
 
 
@@ -60,7 +61,8 @@ class ForecastProblem(Stored):
         }
 
     def summary(self) -> str:
-        name = self.config.data or "a Mackey-Glass series"
+        made = "a Lorenz series" if len(self.names) == 3 else "a Mackey-Glass series"
+        name = self.config.data or made
         what = "at every step" if self.every else "at the end"
         return (
             f"{name}: {len(self.values):,} rows of {len(self.names)}, the last {len(self.values) - self.cut:,} held"
@@ -145,6 +147,25 @@ def mackey_glass(count: int, seed: int) -> np.ndarray:
     return np.array(x[-count:])
 
 
+def lorenz(count: int, seed: int) -> np.ndarray:
+    """x' = 10 (y - x), y' = x (28 - z) - y, z' = x y - 8/3 z (Lorenz 1963), a value every EVERY units
+    of time, by Runge-Kutta steps of a fifth of that, from random values: [count, 3]."""
+    s, h, found = np.random.default_rng([seed, 8]).normal(size=3) + (0.0, 0.0, 25.0), EVERY / 5, []
+
+    def slope(s: np.ndarray) -> np.ndarray:
+        x, y, z = s
+        return np.array([10 * (y - x), x * (28 - z) - y, x * y - 8 / 3 * z])
+
+    for _ in range(count + 200):
+        for _ in range(5):
+            a = slope(s)
+            b = slope(s + h / 2 * a)
+            c = slope(s + h / 2 * b)
+            s = s + h / 6 * (a + 2 * b + 2 * c + slope(s + h * c))
+        found.append(s)
+    return np.array(found[-count:])
+
+
 def make(config: TrainingConfig, memory: Mapping[str, Any]) -> ForecastProblem:
     if config.options["to"] not in ("every", "last") or int(config.options["horizon"]) < 1:
         raise TrainError(
@@ -152,7 +173,12 @@ def make(config: TrainingConfig, memory: Mapping[str, Any]) -> ForecastProblem:
             f" {config.options['horizon']}"
         )
     if config.data is None:
-        return ForecastProblem(config, mackey_glass(MADE, config.seed)[:, None], ["x"], "made")
+        match config.options["series"]:
+            case "mackey_glass":
+                return ForecastProblem(config, mackey_glass(MADE, config.seed)[:, None], ["x"], "made")
+            case "lorenz":
+                return ForecastProblem(config, lorenz(MADE, config.seed), ["x", "y", "z"], "made")
+        raise TrainError(f"series must be mackey_glass or lorenz; got {config.options['series']!r}")
     return ForecastProblem(config, *tables.read_numbers(config.data))
 
 
@@ -168,8 +194,13 @@ TASK = Task(
     defaults={"hidden": 32, "length": 64, "batch": 32, "steps": 1000, "lr": 5e-3, "clip": 1.0},
     fields=("length",),
     length="steps of a window",
-    options={"to": "every", "horizon": 6},
-    about_options={"to": "every: forecast at every step of a window; last: at its end only", "horizon": "steps ahead"},
+    of_made=("series",),
+    options={"to": "every", "horizon": 6, "series": "mackey_glass"},
+    about_options={
+        "to": "every: forecast at every step of a window; last: at its end only",
+        "horizon": "steps ahead",
+        "series": "mackey_glass, or lorenz (three columns)",
+    },
 )
 
 

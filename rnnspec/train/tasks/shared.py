@@ -12,7 +12,7 @@ from rnnspec.train import losses
 from rnnspec.train.batches import Batch, Cursor, Shuffled, made
 from rnnspec.train.config import TrainingConfig
 from rnnspec.train.model import SequenceModel
-from rnnspec.train.problem import Predictions
+from rnnspec.train.problem import Predictions, Psychometric, Trajectories
 
 EVALUATION = 256  # rows of an evaluation batch
 
@@ -37,6 +37,12 @@ class Plain:
         return None
 
     def predictions(self, model: Any) -> Predictions | None:
+        return None
+
+    def psychometric(self, model: Any) -> Psychometric | None:
+        return None
+
+    def trajectories(self, model: Any) -> Trajectories | None:
         return None
 
 

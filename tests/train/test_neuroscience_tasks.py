@@ -1,0 +1,181 @@
+"""The tasks of neuroscience and of dynamical systems: cases worked by hand, figures, and that small
+networks learn them (slow)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from train_parts import task_config
+
+import rnnspec
+from rnnspec.train import TrainError, layer_maker, load_task, start_run, train
+from rnnspec.train import trial_plots as plots
+from rnnspec.train.problem import Trajectories
+from rnnspec.train.tasks import flipflop, forecast
+
+
+def problem_of(name, **changed):
+    return load_task(name).make(task_config(name, **changed), {})
+
+
+def test_streams_of_a_perceptual_decision_have_the_means_of_the_coherence():
+    problem = problem_of("perceptual", length=4, options={"noise": 0.0, "delay": 2})
+    trials = problem.make(np.random.default_rng(0), 400)
+    x, target = trials.batch.x, trials.batch.target
+    assert x.shape == (11, 400, 3) and target.shape == (11, 400)
+    row = int(np.flatnonzero(trials.strength == -0.512)[0])
+    np.testing.assert_allclose(x[:, row, 1], [0, 0, *[0.244] * 4, 0, 0, 0, 0, 0], rtol=1e-6)
+    np.testing.assert_allclose(x[2:6, row, 2], 0.756, rtol=1e-6)
+    assert x[:, row, 0].tolist() == [1] * 8 + [0] * 3 and target[:, row].tolist() == [0] * 8 + [2] * 3
+    right = trials.strength > 0
+    assert (target[-1, right] == 1).all() and (target[-1, trials.strength < 0] == 2).all()
+    assert set(np.abs(trials.strength)) == {0, 0.064, 0.128, 0.256, 0.512}
+    coin = target[-1, trials.strength == 0]
+    assert 0 < (coin == 1).mean() < 1 and not trials.decided[trials.strength == 0].any() and problem.chance == 0.5
+
+
+def test_the_cue_says_which_coherence_decides():
+    problem = problem_of("context", length=3, options={"noise": 0.0})
+    trials = problem.make(np.random.default_rng(1), 300)
+    x, target = trials.batch.x, trials.batch.target
+    assert x.shape == (8, 300, 7) and (x[:5, :, 5:].sum(axis=-1) == 1).all() and (x[5:, :, 5:] == 0).all()
+    motion, colour = x[3, :, 1] - x[3, :, 2], x[3, :, 3] - x[3, :, 4]
+    decides = np.where(x[0, :, 5] == 1, motion, colour)
+    np.testing.assert_allclose(decides, trials.strength, atol=1e-6)
+    clear = abs(decides) > 1e-3
+    assert (target[-1, clear] == np.where(decides[clear] > 0, 1, 2)).all()
+    assert (motion * colour < -1e-3).any()  # the two contradict in some
+
+
+def test_half_of_the_tests_match_their_samples():
+    problem = problem_of("match", length=4, options={"noise": 0.0, "stimuli": 3})
+    batch = problem.make(np.random.default_rng(2), 500).batch
+    assert batch.x.shape == (15, 500, 4) and (batch.x[5:9, :, 1:] == 0).all()
+    sample, test = batch.x[2:5, :, 1:].argmax(axis=-1), batch.x[9:12, :, 1:].argmax(axis=-1)
+    assert (sample == sample[0]).all() and (test == test[0]).all()
+    assert (batch.target[-3:] == np.where(sample[0] == test[0], 1, 2)).all() and (batch.target[:-3] == 0).all()
+    assert 0.4 < (batch.target[-1] == 1).mean() < 0.6
+
+
+def test_a_flip_flop_holds_the_last_pulse():
+    pulses = np.array([[0, 1], [-1, 0], [0, 0], [0, -1], [1, 0]], np.float32)[:, None]
+    assert flipflop.held(pulses)[:, 0].tolist() == [[0, 1], [-1, 1], [-1, 1], [-1, -1], [1, -1]]
+    problem = problem_of("flipflop", length=200)
+    batch, _ = problem.next({})
+    assert batch.x.shape == (200, 32, 3) and abs((batch.x != 0).mean() - 0.1) < 0.01
+    assert set(np.unique(batch.target)) <= {-1, 0, 1} and 0.9 < problem.baseline[1] < 1
+
+
+def test_the_lorenz_series_is_that_of_the_equations():
+    series = forecast.lorenz(400, 3)
+    assert (
+        series.shape == (400, 3) and abs(series[:, 0]).max() < 25 and 0 < series[:, 2].min() < series[:, 2].max() < 55
+    )
+    from scipy.integrate import solve_ivp
+
+    def slope(_, s):
+        return [10 * (s[1] - s[0]), s[0] * (28 - s[2]) - s[1], s[0] * s[1] - 8 / 3 * s[2]]
+
+    exact = solve_ivp(slope, (0, 0.5), series[0], t_eval=np.arange(0, 0.51, 0.05), rtol=1e-10, atol=1e-10).y.T
+    np.testing.assert_allclose(series[:11], exact, atol=1e-2)
+    problem = problem_of("forecast", options={"series": "lorenz"})
+    assert problem.names == ["x", "y", "z"] and "Lorenz" in problem.summary()
+    with pytest.raises(TrainError, match="series must be mackey_glass or lorenz; got 'rossler'"):
+        problem_of("forecast", options={"series": "rossler"})
+
+
+@pytest.mark.parametrize(
+    "name, changed, message",
+    [
+        ("perceptual", {"length": 0}, "a trial needs a stimulus"),
+        ("perceptual", {"options": {"noise": -1.0}}, "a noise of at least 0"),
+        ("context", {"options": {"delay": -1}}, "a delay"),
+        ("match", {"options": {"stimuli": 1}}, "stimuli must be at least 2"),
+        ("match", {"length": -1}, "--length must be at least 0"),
+        ("flipflop", {"options": {"pulses": 0.0}}, "pulses above 0"),
+    ],
+)
+def test_settings_that_make_no_task_are_refused(name, changed, message):
+    with pytest.raises(TrainError, match=message):
+        problem_of(name, **changed)
+
+
+class Said:
+    """A model that says what it is told, at every step."""
+
+    def __init__(self, logits):
+        self.logits = logits
+
+    def outputs(self, x):
+        return self.logits, None
+
+
+def test_scores_and_the_psychometric_curve_of_known_choices():
+    problem = problem_of("perceptual", length=3)
+    strength, target = problem.trials.strength, problem.test.target
+    logits = np.zeros((*target.shape, 3), np.float32)
+    logits[..., 0] = 1
+    logits[-3:, :, 0] = -1
+    logits[-3:, :, 1] = np.where(strength > -0.1, 1, -1)  # biased to the right
+    found = problem.score(Said(logits), quick=False)
+    wrong = (strength == -0.064).sum() / (strength != 0).sum()
+    assert found["accuracy"] == pytest.approx(1 - wrong) and found["fixates"] == 1
+    curves = problem.psychometric(Said(logits)).curves
+    strengths, shares = curves["all trials"]
+    assert strengths.tolist() == [-0.512, -0.256, -0.128, -0.064, 0, 0.064, 0.128, 0.256, 0.512]
+    assert shares.tolist() == [0, 0, 0, 1, 1, 1, 1, 1, 1]
+
+
+def test_principal_components_are_those_of_all_paths():
+    rng = np.random.default_rng(0)
+    turn = np.linalg.qr(rng.normal(size=(5, 5)))[0][:2]
+    flat = {"a": rng.normal(size=(6, 2)) * (3, 1), "b": rng.normal(size=(4, 2)) * (3, 1) + 2}
+    found = Trajectories.of({n: a @ turn for n, a in flat.items()})
+    assert sum(found.explained) == pytest.approx(1) and found.explained[0] > found.explained[1]
+    middle = np.concatenate(list(flat.values())).mean(axis=0)
+    for name, way in found.paths.items():
+        np.testing.assert_allclose(np.linalg.norm(way, axis=1), np.linalg.norm(flat[name] - middle, axis=1))
+    one = Trajectories.of({"a": np.ones((3, 1))})
+    assert one.paths["a"].shape == (3, 2) and one.explained == (0, 0)
+
+
+def test_figures_of_a_short_run_are_drawn(tmp_path):
+    config = task_config("context", cell="gru", length=4, hidden=8, steps=2)
+    problem = load_task("context").make(config, {})
+    model = problem.model(layer_maker(rnnspec.load("gru"), config, 1))
+    plots.psychometric(tmp_path / "p.svg", problem.psychometric(model), "title")
+    ways = problem.trajectories(model)
+    assert set(ways.paths) == {f"{c}, {g}" for c in ("right", "left") for g in problem.groups}
+    plots.trajectories(tmp_path / "t.svg", ways, "title")
+    assert "motion decides" in (tmp_path / "p.svg").read_text() and (tmp_path / "t.svg").stat().st_size > 1000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name, changed, level",
+    [
+        ("perceptual", {"steps": 300}, 0.8),
+        ("context", {"steps": 1200}, 0.8),
+        ("match", {"steps": 800}, 0.9),
+        ("flipflop", {"steps": 1000}, 0.1),
+    ],
+)
+def test_a_small_network_learns_it(name, changed, level):
+    config = task_config(name, cell="gru", **{"hidden": 32, **changed})
+    problem = load_task(name).make(config, {})
+    run = start_run(config, problem, problem.model(layer_maker(rnnspec.load("gru"), config, 1)))
+    list(train(run))
+    score = problem.score(run.model, quick=False)[problem.metric.name]
+    assert problem.metric.better(score, level), score
+
+
+@pytest.mark.slow
+def test_a_network_of_dales_law_learns_a_decision():
+    config = task_config("perceptual", cell="dale_rnn", hidden=50, steps=600)
+    problem = load_task("perceptual").make(config, {})
+    spec = rnnspec.load("dale_rnn")
+    run = start_run(config, problem, problem.model(layer_maker(spec, config, 1)))
+    for _ in train(run):
+        R = run.model.params["layer.R_l0"]
+        assert (R[:, :40] >= 0).all() and (R[:, 40:] <= 0).all() and (R.diagonal() == 0).all()
+    assert problem.score(run.model, quick=False)["accuracy"] > 0.7
