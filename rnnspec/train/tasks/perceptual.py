@@ -38,9 +38,9 @@ TASK = Task(
     about="which of two noisy streams is stronger; scored by the share of trials right, 50 % by chance",
     data="none: trials are drawn",
     make=make,
-    defaults={"hidden": 64, "length": 20, "batch": 64, "steps": 600, "lr": 5e-3, "clip": 1.0},
+    defaults={"hidden": 64, "length": 20, "batch": 64, "steps": 800, "lr": 1e-2, "clip": 1.0},
     fields=("length",),
     length="steps of the stimulus",
-    options={"delay": 0, "noise": 0.5},
+    options={"delay": 0, "noise": 0.3},
     about_options={"delay": "steps between stimulus and decision", "noise": "deviation of each stream at each step"},
 )
