@@ -60,8 +60,8 @@ class Predictions:
 
 @dataclass(frozen=True)
 class Psychometric:
-    """How often something is chosen at each strength of the evidence. curves: name -> strengths [N],
-    in order, and shares [N]; strength, share: what the axes are called."""
+    """How often something is chosen at each strength of the evidence. curves: name -> strengths
+    [N], in order, and shares [N]; strength, share: what the axes are called."""
 
     curves: Mapping[str, tuple[np.ndarray, np.ndarray]]
     strength: str

@@ -1,5 +1,5 @@
-"""The tasks, one file each: every module of this folder but those of NO_TASKS has a `TASK`. A new task is a
-new file."""
+"""The tasks, one file each: every module of this folder but those of NO_TASKS has a `TASK`. A new
+task is a new file."""
 
 from __future__ import annotations
 

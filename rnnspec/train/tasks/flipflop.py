@@ -1,7 +1,6 @@
-"""The flip-flop (Sussillo & Barak 2013, three bits): each input has a pulse of +1 or -1 now and then,
-and each output holds the sign of the last one; 0 before the first. Saying 0 always has an error of
-nearly 1.
-"""
+"""The flip-flop (Sussillo & Barak 2013, three bits): each input has a pulse of +1 or -1 now and
+then, and each output holds the sign of the last one; 0 before the first. Saying 0 always has an
+error of nearly 1. """
 
 from __future__ import annotations
 
@@ -77,7 +76,8 @@ class FlipFlopProblem(Drawn):
 
 
 def held(pulses: np.ndarray) -> np.ndarray:
-    """The last pulse that is not 0 of each bit up to each step, 0 before the first: [T, B, bits]."""
+    """The last pulse that is not 0 of each bit up to each step, 0 before the first: [T, B,
+    bits]."""
     steps = np.arange(len(pulses)).reshape(-1, 1, 1)
     last = np.maximum.accumulate(np.where(pulses != 0, steps, 0), axis=0)
     return np.take_along_axis(pulses, last, axis=0)

@@ -148,8 +148,8 @@ def mackey_glass(count: int, seed: int) -> np.ndarray:
 
 
 def lorenz(count: int, seed: int) -> np.ndarray:
-    """x' = 10 (y - x), y' = x (28 - z) - y, z' = x y - 8/3 z (Lorenz 1963), a value every EVERY units
-    of time, by Runge-Kutta steps of a fifth of that, from random values: [count, 3]."""
+    """x' = 10 (y - x), y' = x (28 - z) - y, z' = x y - 8/3 z (Lorenz 1963), a value every EVERY
+    units of time, by Runge-Kutta steps of a fifth of that, from random values: [count, 3]."""
     s, h, found = np.random.default_rng([seed, 8]).normal(size=3) + (0.0, 0.0, 25.0), EVERY / 5, []
 
     def slope(s: np.ndarray) -> np.ndarray:

@@ -1,6 +1,5 @@
-"""Delayed match to sample (Miller, Erickson & Desimone 1996): a sample, a delay, a test; is the test
-the sample again? Half of the trials match.
-"""
+"""Delayed match to sample (Miller, Erickson & Desimone 1996): a sample, a delay, a test; is the
+test the sample again? Half of the trials match. """
 
 from __future__ import annotations
 
