@@ -1,5 +1,5 @@
 """Context-dependent integration (Mante et al. 2013): motion and colour have a signed coherence
-each, and a cue says which of the two decides. Streams are as in `perceptual`. """
+each, and a cue says which of the two decides. Streams are as in `perceptual`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The flip-flop (Sussillo & Barak 2013, three bits): each input has a pulse of +1 or -1 now and
 then, and each output holds the sign of the last one; 0 before the first. Saying 0 always has an
-error of nearly 1. """
+error of nearly 1."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Delayed match to sample (Miller, Erickson & Desimone 1996): a sample, a delay, a test; is the
-test the sample again? Half of the trials match. """
+test the sample again? Half of the trials match."""
 
 from __future__ import annotations
 
