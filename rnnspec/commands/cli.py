@@ -21,6 +21,7 @@ from rnnspec.commands import (
     check_arguments,
     completion,
     convert_arguments,
+    dynamics_arguments,
     export_arguments,
     probe_arguments,
     study_arguments,
@@ -40,7 +41,7 @@ WIDTH = 78  # columns of what help says in its own lines
 # NumPy's BLAS threads wait by spinning and take the cores from the kernels' own threads (two of
 # each on 2 cores: 3 times slower than one BLAS thread; NumPy 2.4, OpenBLAS). Set before NumPy is
 # loaded.
-ONE_BLAS_THREAD = ("train", "probe", "study")
+ONE_BLAS_THREAD = ("train", "probe", "dynamics", "study")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -296,17 +297,11 @@ def _add_study(commands: Any, name: str) -> None:
 
 
 def _add_probe(commands: Any, name: str) -> None:
-    about = "see why gates exist: how far gradients reach, the spectrum of a step, saturated gates"
-    parser = _command(
-        commands,
-        name,
-        about,
-        "rnn gru lstm",
-        "lstm --length 200 --out why",
-        "--run runs/lstm",
-        "rnn lstm --json",
-    )
-    probe_arguments.add(parser)
+    probe_arguments.add(_command(commands, name, probe_arguments.ABOUT, *probe_arguments.EXAMPLES))
+
+
+def _add_dynamics(commands: Any, name: str) -> None:
+    dynamics_arguments.add(_command(commands, name, dynamics_arguments.ABOUT, *dynamics_arguments.EXAMPLES))
 
 
 def _add_doctor(commands: Any, name: str) -> None:
@@ -384,6 +379,7 @@ COMMANDS: Mapping[str, Callable[[Any, str], None]] = {
     "train": _add_train,
     "study": _add_study,
     "probe": _add_probe,
+    "dynamics": _add_dynamics,
     "new": _add_new,
     "diff": _add_diff,
     "pack": _add_pack,

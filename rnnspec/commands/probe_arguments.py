@@ -6,6 +6,9 @@ import argparse
 
 from rnnspec.commands.arguments import choice, count, name, natural, size
 
+ABOUT = "see why gates exist: how far gradients reach, the spectrum of a step, saturated gates"
+EXAMPLES = ("rnn gru lstm", "lstm --length 200 --out why", "--run runs/lstm", "rnn lstm --json")
+
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(

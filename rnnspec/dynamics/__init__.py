@@ -6,16 +6,23 @@ kernel's, exact and for many states at once. Any map is a cell without parameter
 """
 
 from rnnspec.dynamics.branch import Branch, Special, continue_fixed_point
+from rnnspec.dynamics.figure import draw
 from rnnspec.dynamics.points import Points, cycles, fixed_points, slow_points
+from rnnspec.dynamics.portrait import Portrait
+from rnnspec.dynamics.similarity import Similarity, compare
 from rnnspec.dynamics.spectrum import Lyapunov, kaplan_yorke, lyapunov
 
 __all__ = [
     "Branch",
     "Lyapunov",
     "Points",
+    "Portrait",
+    "Similarity",
     "Special",
+    "compare",
     "continue_fixed_point",
     "cycles",
+    "draw",
     "fixed_points",
     "kaplan_yorke",
     "lyapunov",

@@ -21,7 +21,7 @@ from rnnspec.dynamics.system import Named
 from rnnspec.engine.kernel import Kernel
 from rnnspec.engine.weights import Weights
 
-FIRST, SMALLEST = 0.2, 1e-9  # of the largest step: the one that is begun with, and that is given up at
+FIRST, SMALLEST = 0.2, 1e-9  # of the largest step: what is begun with, and what is given up at
 GROW, EASY = 1.4, 3  # how a step grows that took no more corrections than these
 STRAIGHT = 0.95  # the cosine of two tangents that a step may lie between
 TRIES, CLOSE = 60, 1e-14  # to locate what is passed on a piece of the curve

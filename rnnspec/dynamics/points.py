@@ -148,6 +148,7 @@ def slow_points(
     starts: Mapping[str, Any],
     *,
     tolerance: float = 1e-8,
+    slower: float = 0.0,
     merge: float = 1e-4,
     steps: int = 300,
     progress: Progress | None = None,
@@ -155,11 +156,17 @@ def slow_points(
     """Minima of the speed q = |F(s) - s|^2 / 2 (Sussillo & Barak 2013), by Levenberg and Marquardt.
     A fixed point is one, with q = 0.
 
-    tolerance: of the gradient of q, max|(J - I)' (F(s) - s)|, in parts of 1 + max|s|. The others
-    are as for `fixed_points`; starts that do not come to a minimum within `steps` are missed.
+    tolerance: of the gradient of q, max|(J - I)' (F(s) - s)|, in parts of 1 + max|s|.
+    slower: a speed: where a start comes to after `steps` is taken too if it is at most that, though
+        it is no minimum yet, as on a slow manifold, whose floor is all but flat. Other starts that
+        do not come to a minimum are missed.
+
+    The others are as for `fixed_points`.
     """
     system = System(kernel, params, inputs, starts)
     found, good = _slowest(system, system.joined(starts), tolerance, steps, progress)
+    with np.errstate(over="ignore", invalid="ignore"):
+        good |= ((system.after(found) - found) ** 2).sum(axis=1) / 2 <= slower
     return _points(system, found, good, 1, merge)
 
 

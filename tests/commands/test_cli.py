@@ -28,6 +28,7 @@ COMMANDS = (
     "check",
     "train",
     "probe",
+    "dynamics",
     "new",
     "diff",
     "pack",
@@ -666,7 +667,7 @@ def test_closed_streams_are_no_failure():
     assert subprocess.run([sys.executable, "-c", code], env=environment()).returncode == 0
 
 
-@pytest.mark.parametrize("command", ["train", "probe"])
+@pytest.mark.parametrize("command", ["train", "probe", "dynamics"])
 def test_an_empty_name_for_results_is_refused(command, capsys):
     with pytest.raises(SystemExit):
         main([command, "rnn", "--out", ""])

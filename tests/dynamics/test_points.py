@@ -89,6 +89,8 @@ def test_slow_points_are_minima_of_the_speed():
     assert len(found) == 1 and found.states["x"].item() == pytest.approx(0, abs=1e-6)
     assert found.speed.item() == pytest.approx(0.5e-4, rel=1e-6)
     assert len(fixed_points(kernel(text), {"r": np.array(0.01)}, {}, starts)) == 0
+    few = slow_points(kernel(text), {"r": np.array(0.01)}, {}, {"x": np.array([0.1])}, steps=0, slower=3e-4)
+    assert few.states["x"].item() == 0.1 and few.speed.item() == pytest.approx(2e-4)  # no minimum, but slow
     there = slow_points(kernel(text), {"r": np.array(-0.04)}, {}, starts, tolerance=1e-14)
     assert {round(x, 4) for x in there.states["x"]} >= {-0.2, 0.2}
 
