@@ -45,8 +45,8 @@ class Roof:
 
 
 def roof(work: Work, rows: int, dtype: str, gflops: float) -> Roof:
-    """Of a work at `rows` steps of rows. gflops: the multiply-add peak of the core, two for each."""
-    slots = work.multiply_adds + work.operations  # a sum or a product takes the place of a multiply-add
+    """Of a work at `rows` steps of rows. gflops: the peak of the core, two a multiply-add."""
+    slots = work.multiply_adds + work.operations  # a sum takes the place of a multiply-add
     computing = slots * 2 / (gflops * 1e9) + sum(n / rate(f, dtype) for f, n in work.functions.items())
     size = work.moved * rows * np.dtype(dtype).itemsize
     return Roof(rows * computing, size / bandwidth(size))
