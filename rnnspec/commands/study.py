@@ -11,6 +11,7 @@ from rnnspec.commands import progress
 from rnnspec.commands.output import say, say_wrapped
 from rnnspec.commands.stopping import stop_signals
 from rnnspec.commands.study_arguments import OF_REPORT, OF_RUN
+from rnnspec.study.clusters import cluster
 from rnnspec.study.document import read_study
 from rnnspec.study.drive import run_folder, run_study
 from rnnspec.study.needed import needed
@@ -53,12 +54,16 @@ def study(args: argparse.Namespace) -> int:
         return 0
     needed("optuna", "a study")
     folder = Path(args.out) if args.out else Path("studies") / found.name
+    if args.address and not args.on:
+        args.refuse("--address is of a cluster, and would be ignored: give --on ray or --on dask")
     size = min(args.processes or default_threads(), found.total)
 
     def make(decide: Decide | None) -> Workers:
-        return Processes(size, decide)
+        return cluster(args.on, args.address, args.processes, decide) if args.on else Processes(size, decide)
 
-    say(f"{found.name}: {found.total:,} trials, {size} at once, in {folder}", error=True)
+    where = f"on {args.on}" if args.on else f"{size} at once"
+
+    say(f"{found.name}: {found.total:,} trials, {where}, in {folder}", error=True)
     with stop_signals() as stopped, progress.studying(found.name) as view:
         ended = run_study(found, folder, make, storage=args.storage, show=view, stop=lambda: stopped.number is not None)
     if not ended and stopped.number is not None:

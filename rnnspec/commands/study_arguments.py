@@ -12,11 +12,12 @@ EXAMPLES = (
     "study.yaml",
     "study.yaml --dry-run",
     "study.yaml --out studies/first --processes 4",
+    "study.yaml --on dask --address tcp://host:8786",
     "report studies/first",
     "report studies/first --against lstm --test wilcoxon --figures pdf",
 )
 OF_REPORT = ("against", "test", "pairs", "figures", "importance")
-OF_RUN = ("dry_run", "processes", "storage")
+OF_RUN = ("dry_run", "processes", "storage", "on", "address")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +42,18 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         "--dry-run", action="store_true", default=None, help="list the trials and exit; nothing is written"
     )
     group.add_argument(
-        "--processes", type=count, metavar="N", help="trials at once, a process each with one thread (one a core)"
+        "--processes",
+        type=count,
+        metavar="N",
+        help="trials at once, a process each with one thread (one a core; on a cluster, one a CPU of it)",
+    )
+    group.add_argument("--on", choices=("ray", "dask"), help="run the trials on a cluster (docs/studies.md)")
+    group.add_argument(
+        "--address",
+        type=name,
+        metavar="ADDRESS",
+        help="with --on: of Ray (auto; local starts one here; ray://host:10001), or of Dask's scheduler"
+        " (tcp://host:8786)",
     )
     group.add_argument(
         "--storage",

@@ -219,15 +219,20 @@ def searches(study: Study, storage: Any, token: str) -> Iterator[Search]:
             inner = optuna.load_study(study_name=name, storage=storage, **more)
             check_owner(inner, name, token)
         else:
-            direction = "minimize" if metric_of(group).less else "maximize"
+            metric = metric_of(group)
+            direction = "minimize" if metric.less else "maximize"
             inner = optuna.create_study(study_name=name, storage=storage, direction=direction, **more)
-        if FOLDER not in inner.user_attrs:
-            inner.set_user_attr(FOLDER, token)
-        if GROUP not in inner.user_attrs:
-            inner.set_user_attr(GROUP, {"cell": group.cell, "task": group.task})
-        if METRIC not in inner.user_attrs:
-            inner.set_user_attr(METRIC, asdict(metric_of(group)))
+        described(inner, group, token)
         yield Search(study, group, inner)
+
+
+def described(inner: Any, group: Group, token: str) -> None:
+    """Notes what a study is of: whose it is first, its metric last, so that one with a metric has
+    it all."""
+    if METRIC not in inner.user_attrs:
+        inner.set_user_attr(FOLDER, token)
+        inner.set_user_attr(GROUP, {"cell": group.cell, "task": group.task})
+        inner.set_user_attr(METRIC, asdict(metric_of(group)))
 
 
 def check_owner(inner: Any, name: str, token: str) -> None:

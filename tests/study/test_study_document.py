@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from studies import TOP
 
 from rnnspec.errors import SpecError
 from rnnspec.study.document import parse_study, read_study
@@ -153,3 +154,8 @@ def test_no_text_ends_in_a_traceback(tmp_path):
             parse_study("".join(text), tmp_path / "s.yaml")
         except SpecError as error:
             assert error.errors
+
+
+@pytest.mark.parametrize("path", sorted((TOP / "examples").glob("*.yaml")), ids=lambda path: path.name)
+def test_examples_are_studies(path):
+    assert read_study(path).total > 100
