@@ -58,5 +58,5 @@ class TrainingConfig:
 
     @property
     def task_name(self) -> str:
-        """The task in a word: of one from a file, the file's name."""
-        return Path(self.task).stem if self.task_digest else self.task
+        """The task in a word, good for a file's name: of one from a file that file's."""
+        return Path(self.task).stem if self.task_digest else self.task.replace(":", "-")

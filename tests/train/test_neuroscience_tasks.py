@@ -3,6 +3,9 @@ networks learn them (slow)."""
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from train_parts import task_config
@@ -179,3 +182,77 @@ def test_a_network_of_dales_law_learns_a_decision():
         R = run.model.params["layer.R_l0"]
         assert (R[:, :40] >= 0).all() and (R[:, 40:] <= 0).all() and (R.diagonal() == 0).all()
     assert problem.score(run.model, quick=False)["accuracy"] > 0.7
+
+
+@pytest.mark.parametrize("name", ["", "os:path", "../x", "a b", "x" * 200])
+def test_a_name_of_neurogym_is_a_name_and_no_module(name):
+    with pytest.raises(TrainError, match="names no environment"):
+        load_task(f"neurogym:{name}")
+
+
+def test_neurogym_is_asked_for_where_it_is_needed_and_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "neurogym.envs.registration", None)
+    task = load_task("neurogym:PerceptualDecisionMaking")
+    config = task.config("gru")
+    assert (
+        config.task == "neurogym:PerceptualDecisionMaking" and config.task_name == "neurogym-PerceptualDecisionMaking"
+    )
+    with pytest.raises(TrainError, match="which is not installed here: pip install neurogym"):
+        task.make(config, {})
+
+
+RNG = np.random.RandomState(0)
+
+
+class Environment:
+    """What the task reads of an environment: trials of three steps, an action at the last."""
+
+    observation_space = SimpleNamespace(shape=(2,))
+    action_space = SimpleNamespace(n=3)
+
+    def seed(self, seed):
+        self.rng = np.random.RandomState(seed)
+
+    def reset(self, seed):
+        pass
+
+    def new_trial(self):
+        side = self.rng.randint(2)
+        self.ob = np.zeros((3, 2))
+        self.ob[:, side] = 1
+        self.gt = np.array([0, 0, 1 + side])
+
+
+def test_trials_of_an_environment_follow_one_another(monkeypatch):
+    registration = SimpleNamespace(all_envs=lambda: ["Two-v0", "Three-v0"], make=lambda name, dt: made(name, dt))
+    made = lambda name, dt: SimpleNamespace(unwrapped=Environment())  # noqa: E731
+    monkeypatch.setitem(sys.modules, "neurogym.envs.registration", registration)
+    problem = problem_of("neurogym:Two", length=7)
+    batch, _ = problem.next({})
+    again, _ = problem.next({})
+    assert batch.x.shape == (7, 16, 2) and (batch.x == again.x).all() and (batch.target == again.target).all()
+    assert (batch.target[[0, 1, 3, 4, 6]] == 0).all()
+    for t in (2, 5):
+        assert (batch.target[t] == 1 + batch.x[t].argmax(axis=-1)).all()
+    assert 0.4 < problem.chance < 0.6 and problem.name == "Two"
+    with pytest.raises(TrainError, match="Did you mean 'Three-v0'"):
+        problem_of("neurogym:Thre")
+    monkeypatch.setattr(Environment, "seed", lambda self, seed: setattr(self, "rng", getattr(self, "rng", None) or RNG))
+    with pytest.raises(TrainError, match="makes other trials of the same seed"):
+        problem_of("neurogym:Two", length=7)
+    monkeypatch.setattr(Environment, "action_space", SimpleNamespace(n=2))
+    with pytest.raises(TrainError, match="asks for actions beyond its 2"):
+        problem_of("neurogym:Two", length=7)
+    monkeypatch.setattr(Environment, "new_trial", lambda self: None)
+    with pytest.raises(TrainError, match="gives no trials that can be learned from"):
+        problem_of("neurogym:Two", length=7)
+
+
+def test_an_environment_of_neurogym_itself_is_trained_on():
+    pytest.importorskip("neurogym")
+    config = task_config("neurogym:PerceptualDecisionMaking", cell="gru", length=30, hidden=8, steps=3)
+    problem = load_task(config.task).make(config, {})
+    run = start_run(config, problem, problem.model(layer_maker(rnnspec.load("gru"), config, 1)))
+    list(train(run))
+    assert problem.width == 3 and problem.actions == 3 and np.isfinite(run.history.loss).all()
+    assert (problem.next({})[0].x == problem.next({})[0].x).all()
