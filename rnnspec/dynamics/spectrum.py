@@ -22,7 +22,7 @@ from rnnspec.errors import ShapeError
 
 MOST_STEPS = 64  # between two QR decompositions
 AIM = 0.7  # of the spread that is allowed: what the next number of steps aims at
-LOST = 4.0  # times N eps: a column that is shorter after one step, in parts of the longest, is lost
+LOST = 4.0  # times sqrt(N) eps, and the longest column: one that is shorter after a step is lost
 Progress = Callable[[int, int], None]  # steps done, all steps
 
 
@@ -207,7 +207,7 @@ class _Work:
         self.system, self.source, self.now, self.tangents = system, source, now, tangents
         self.most, self.at, self.each = most, at, 1
         self.logs = np.zeros((len(now), tangents.shape[2]))
-        self.eps = LOST * system.size * float(np.finfo(system.kernel.dtype).eps)
+        self.eps = LOST * system.size**0.5 * float(np.finfo(system.kernel.dtype).eps)
         self.reset()
 
     def reset(self) -> None:
