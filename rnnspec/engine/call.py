@@ -106,11 +106,7 @@ def sequence(
     """
     pieces = None if pieces is None else own_pieces(pieces)
     arrays = given = named(cell, params, inputs, states)
-    groups = params.groups if isinstance(params, Weights) else groups_of(arrays[0], cell.spec.parameters)
-    if groups is not None:
-        if not cell.grouped:
-            refuse_groups(groups, f"the kernel of '{cell.spec.name}'", "compile it with backend='cpu'")
-        arrays = (first_of(arrays[0], groups), *arrays[1:])
+    groups, arrays = _grouped(cell, params, arrays)
     starts = "B" if pieces is None else str(len(pieces))
     told = _told(told, arrays, lengths)
     if cell.spec.noise:
@@ -141,21 +137,35 @@ def single_step(
     """The Call of one step alone: inputs are given as [B, ...], and noise is what is expected of
     it. rows: as the caller named them, or None."""
     spec = cell.spec
-    arrays = named(cell, params, inputs, states)
-    groups = params.groups if isinstance(params, Weights) else groups_of(arrays[0], spec.parameters)
-    refuse_groups(groups, "a step", "call infer with one step")
+    given = named(cell, params, inputs, states)
+    groups, arrays = _grouped(cell, params, given)
     told = _told((None, rows), arrays, None)
     if missing := _missing_noise(spec, arrays):
         expected = mean(spec, *_extent(cell, arrays, ("B",), "B", told), cell.dtype, missing)
         arrays = _joined(spec, arrays, {n: a if n in spec.parameters else a[0] for n, a in expected.items()})
-    sizes, steps, count = extent(cell, arrays, ("B",), "B", told)
+    with told_of(groups, given[0]):
+        sizes, steps, count = extent(cell, arrays, ("B",), "B", told)
+    check_rows_of(groups, count)
     p, x, s = arrays
-    pins = _pins(params, arrays)
+    p = p if groups is None else {**p, **given[0]}
+    pins = _pins(params, (p, x, s))
     x, counts = {name: array[None] for name, array in x.items()}, counts_of(cell, states, count)
     if spec.defaults:
         x = checked.with_defaults(spec, x, (steps, count), sizes, cell.dtype, counts)
     held = params if isinstance(params, Weights) else p
-    return Call(held, x, s, None, sizes, steps, count, counts=counts, pins=pins)
+    return Call(held, x, s, None, sizes, steps, count, counts=counts, pins=pins, groups=groups)
+
+
+def _grouped(cell: Cell, params: Mapping[str, Any] | Weights, arrays: Arrays) -> tuple[Groups | None, Arrays]:
+    """The groups of rows that have weights of their own, and arrays with the parameters of the
+    first of them, whose shapes are those of all. Raises UnsupportedError for a cell whose kernels
+    take none."""
+    groups = params.groups if isinstance(params, Weights) else groups_of(arrays[0], cell.spec.parameters)
+    if groups is None:
+        return None, arrays
+    if not cell.grouped:
+        refuse_groups(groups, f"the kernel of '{cell.spec.name}'", "compile it with backend='cpu'")
+    return groups, (first_of(arrays[0], groups), *arrays[1:])
 
 
 def _pins(params: Mapping[str, Any] | Weights, arrays: Arrays) -> References:

@@ -38,6 +38,7 @@ from rnnspec.engine.results import Gradients, Inference, Jvp, Run, State, Taped
 from rnnspec.engine.settings import known_memory, whole_threads
 from rnnspec.engine.stream import step_arrays
 from rnnspec.engine.weights import Weights
+from rnnspec.errors import ShapeError
 from rnnspec.language.spec import Spec
 from rnnspec.lowering.pipeline import ALL_MODES, BY_ROW, VJP
 from rnnspec.storage.locks import Lock, making
@@ -308,13 +309,21 @@ class CpuKernel(Kernel):
         return self._recent.find(arrays, self._weights, params) or self.pack(arrays)
 
     def stepper(self, weights: Weights, rows: int, sizes: Sizes) -> CpuStepper:
-        (infer,) = self._new_plans(("infer",), Work(sizes, 1, rows, None, None))
+        groups = 0 if weights.groups is None else weights.groups.count
+        (infer,) = self._new_plans(("infer",), Work(sizes, 1, rows, None, None, groups=groups))
         stepper = CpuStepper(infer, sizes, *step_arrays(self.cell, sizes, rows))
         self.refresh(stepper, weights)
         return stepper
 
     def refresh(self, stepper: CpuStepper, weights: Weights) -> None:
-        stepper.bound.use(self._packed("infer", Call(weights, {}, {}, None, stepper.sizes, 1, stepper.rows)), None)
+        groups, planned = weights.groups, len(set(stepper.bound.plan.groups))
+        if planned != (given := 0 if groups is None else groups.count):
+            raise ShapeError(
+                f"a stream with weights of {planned or 'no'} groups of rows can't go on with those of {given or 'no'}:"
+                " start another."
+            )
+        call = Call(weights, {}, {}, None, stepper.sizes, 1, stepper.rows, groups=groups)
+        stepper.bound.use(self._packed("infer", call), None)
 
     # --- plans, weights and arrays
 

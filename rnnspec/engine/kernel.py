@@ -15,6 +15,7 @@ from rnnspec.engine.constrain import constrained
 from rnnspec.engine.derivatives import Derivatives
 from rnnspec.engine.derived import Derived
 from rnnspec.engine.frozen import Frozen, Sizes
+from rnnspec.engine.groups import check_rows_of
 from rnnspec.engine.initialise import initialise
 from rnnspec.engine.jacobian import Matrices, jacobian
 from rnnspec.engine.noise import Seed
@@ -333,6 +334,7 @@ class Kernel(Derivatives, ABC):
         rows: of the batch. sizes: those that the shapes of params do not tell.
         """
         count, weights = whole_rows(rows), self.pack(params)
+        check_rows_of(weights.groups, count)
         whole = Sizes(all_sizes(self.cell, weights.held, sizes))
         return Stream(self, self.cell, count, whole, self.stepper(weights, count, whole), states)
 

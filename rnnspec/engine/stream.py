@@ -12,7 +12,7 @@ from numpy import ndarray as Array
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.call import Cell, Named, counts_of, sizes_of, states_without_count
 from rnnspec.engine.frozen import Frozen, Sizes
-from rnnspec.engine.groups import groups_of, refuse_groups
+from rnnspec.engine.groups import first_of, groups_of, refuse_groups, told_of
 from rnnspec.engine.noise import mean
 from rnnspec.engine.weights import Weights
 from rnnspec.errors import ShapeError
@@ -319,9 +319,11 @@ def step_arrays(cell: Cell, sizes: Mapping[str, int], rows: int) -> tuple[Named,
 def all_sizes(cell: Cell, params: Mapping[str, Array], given: Mapping[str, int]) -> dict[str, int]:
     """The value of every size, from the shapes of the parameters and from those given by name.
     Raises ShapeError for a size that there is not, that has two values, or that has none."""
-    refuse_groups(groups_of(params, cell.spec.parameters), "a stream", "call infer step by step")
-    spec = cell.spec
-    sizes = sizes_of(cell, (params, {}, {}), ("T", "B"), "B")
+    spec, groups = cell.spec, groups_of(params, cell.spec.parameters)
+    if not cell.grouped:
+        refuse_groups(groups, f"a stream of '{spec.name}'", "compile it with backend='cpu'")
+    with told_of(groups, params):
+        sizes = sizes_of(cell, (first_of(params, groups), {}, {}), ("T", "B"), "B")
     names = sizes_in(spec.shapes.values())
     for name, value in given.items():
         if name not in names:

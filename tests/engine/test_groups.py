@@ -117,6 +117,35 @@ def test_calls_of_equal_sizes_with_other_weights():
         assert_same(one.kernel.infer(one.params, one.inputs).outputs["h"], plain)
 
 
+@pytest.mark.parametrize("names", [None, ["U_r"]])
+@pytest.mark.parametrize("name", ["gru_reset_before", PIECES])
+def test_steps_and_streams_have_them(name, names):
+    one = case(kernel(name), steps=3, rows=4)
+    params = grouped(one, 2, names if name != PIECES else names and ["u", "R"])
+    whole = one.kernel.infer(params, one.inputs, one.states)
+    state, stream = one.states, one.kernel.stream(params, one.states, rows=4)
+    for t in range(3):
+        inputs = {n: a[t] for n, a in one.inputs.items()}
+        state = one.kernel.step(params, inputs, state)
+        for n, array in stream.step(inputs).items():
+            assert_same(array, whole.outputs[n][t])
+            assert_same(state.outputs[n], whole.outputs[n][t])
+    for n, array in stream.states.items():
+        assert_same(array, whole.final[n])
+    other = {n: 2 * a for n, a in params.items()}
+    stream.refresh(other)
+    stream.reset(one.states)
+    found, right = stream.step(inputs), one.kernel.step(one.kernel.pack(other), inputs, one.states)
+    for n, array in found.items():
+        assert_same(array, right.outputs[n])
+    with pytest.raises(ShapeError, match="weights of 2 groups of rows can't go on with those of no"):
+        stream.refresh(one.params)
+    with pytest.raises(ShapeError, match=r"2 groups of rows .* and 3 rows can't"):
+        one.kernel.stream(params, rows=3)
+    with pytest.raises(ShapeError, match=r"2 groups of rows .* and 3 rows can't"):
+        one.kernel.step(params, {n: a[0, :3] for n, a in one.inputs.items()})
+
+
 def test_what_does_not_fit_is_told():
     one = case(kernel("lstm"), steps=2, rows=4)
     with pytest.raises(ShapeError, match=r"3 groups of rows .* and 4 rows can't"):
@@ -132,11 +161,7 @@ def test_what_does_not_fit_is_told():
 def test_what_is_not_offered_is_refused_by_name():
     one = case(kernel("lstm"), steps=2, rows=4)
     params = grouped(one, 2)
-    calls = (
-        (lambda: one.kernel.jvp(params, one.inputs, tangent_inputs=one.inputs), "group"),
-        (lambda: one.kernel.step(params, {"x": one.inputs["x"][0]}), "infer with one step"),
-        (lambda: one.kernel.stream(params, rows=4), "infer"),
-    )
+    calls = ((lambda: one.kernel.jvp(params, one.inputs, tangent_inputs=one.inputs), "group"),)
     for call, instead in calls:
         with pytest.raises(UnsupportedError, match=f"(?s)weights by row.*{instead}"):
             call()
@@ -145,3 +170,6 @@ def test_what_is_not_offered_is_refused_by_name():
         many = {n: np.stack([a, a]) for n, a in own.init(D=3, H=4).items()}
         with pytest.raises(UnsupportedError, match="backend='cpu'"):
             own.infer(many, {"x": np.ones((2, 2, 3), np.float32)})
+        for call in (lambda: own.step(many, {"x": np.ones((2, 3), np.float32)}), lambda: own.stream(many, rows=2)):
+            with pytest.raises(UnsupportedError, match="backend='cpu'"):
+                call()
