@@ -212,16 +212,8 @@ class CpuKernel(Kernel):
         saved = run.saved
         assert isinstance(saved, CpuSaved), "a run of this kernel"
         before, sums, dx = self._reversed(run, saved, outputs, final, out, {})
-        params = self._gradients(sums, saved, run.sizes)
+        params = self.derived.gradients(sums, saved.params, run.sizes, saved.groups)
         return Gradients(params, dx, shaped(self.cell, before, run.sizes))
-
-    def _gradients(self, sums: Named, saved: CpuSaved, sizes: Sizes) -> Named:
-        """The gradients of all parameters, of those with an axis of weights [G, ...]."""
-        groups = saved.groups
-        if groups is None:
-            return self.derived.gradients(sums, saved.params, sizes)
-        each = self.derived.gradients_of_rows(sums, saved.params_of, sizes, groups.count)
-        return {n: a if n in groups.names else checked.row_sum(a) for n, a in each.items()}
 
     def _backward_rows(
         self,
@@ -365,11 +357,12 @@ class CpuKernel(Kernel):
         if not along.params or not columned(layout, "parameters"):
             return packed
         params = call.params.held if isinstance(call.params, Weights) else call.params
-        moving = parameter_directions(self.derived, layout, params, along, sizes)
+        count = 0 if call.groups is None else call.groups.count
+        moving = parameter_directions(self.derived, layout, params, along, sizes, call.groups)
         key = (mode, sizes.items_key, along.columns)
         packing = self._packings.get(key)
         if packing is None:
-            widths = {n: math.prod(a.shape[1:]) for n, a in moving.items()}
+            widths = {n: math.prod(a.shape[1 + bool(count) :]) for n, a in moving.items()}
             made = pack.pack_plan(self._code(mode), sizes, widths, along.columns, directions=True)
             packing = self._packings.keep(key, made)
-        return pack.together(self._code(mode), packed, pack.pack(packing, moving))
+        return pack.together(self._code(mode), packed, pack.pack(packing, moving, count, set(moving) if count else ()))

@@ -83,7 +83,7 @@ class Along:
         dx = checked.ready(shapes, None, self.cell.dtype, zero=may_end_early)
         before, sums = self._run_back(tape, read, dx, states)
         params = call.params.held if isinstance(call.params, Weights) else call.params
-        moved = derived.gradient_directions(sums, params, along.params, call.sizes, along.columns)
+        moved = derived.gradient_directions(sums, params, along.params, call.sizes, along.columns, call.groups)
         tangent = Gradients(
             {n: along.given(a, True) for n, a in moved.items()},
             {n: along.given(dx[tangent_of(n)], tangent_of(n) in each) for n in call.inputs if tangent_of(n) in dx},
@@ -95,7 +95,7 @@ class Along:
         inputs = {n: a for n, a in dx.items() if not n.startswith(TANGENT)}
         summed = {n: a for n, a in sums.items() if not n.startswith(TANGENT)}
         return Gradients(
-            derived.gradients(summed, params, call.sizes), inputs, shaped(self.cell, own, call.sizes)
+            derived.gradients(summed, params, call.sizes, call.groups), inputs, shaped(self.cell, own, call.sizes)
         ), tangent
 
     def _run_back(self, tape: Tape | Segments | None, read: Named, dx: Named, states: Named) -> Ran:

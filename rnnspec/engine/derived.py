@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy import ndarray as Array
 
+from rnnspec.engine.arrays import row_sum
 from rnnspec.engine.groups import Groups
 from rnnspec.language.lift import Lifted
 from rnnspec.language.sizes import full_shape
@@ -63,9 +64,17 @@ class Derived:
         return found
 
     def gradients(
-        self, sums: Mapping[str, Array], params: Mapping[str, Array], sizes: Mapping[str, int]
+        self,
+        sums: Mapping[str, Array],
+        params: Mapping[str, Array],
+        sizes: Mapping[str, int],
+        groups: Groups | None = None,
     ) -> dict[str, Array]:
-        """The gradients of all parameters, from what a backward kernel summed."""
+        """The gradients of all parameters, from what a backward kernel summed; groups: of weights
+        by row, then sums are [G, ...], and so are gradients of what has these."""
+        if groups is not None:
+            each = self.gradients_of_rows(sums, lambda g: groups.of(params, g), sizes, groups.count)
+            return {n: a if n in groups.names else row_sum(a) for n, a in each.items()}
         whole = self._direct(sums, sizes)
         if self.once:
             with making:
@@ -86,12 +95,21 @@ class Derived:
         along: Mapping[str, Array],
         sizes: Mapping[str, int],
         columns: int,
+        groups: Groups | None = None,
     ) -> dict[str, Array]:
         """The directions [K, ...] of the gradients of all parameters, from what the kernel of an
         adjoint's tangent summed.
 
-        params: [...]; along: their directions [K, ...], zero where left out; columns: K.
+        params: [...]; along: their directions [K, ...], zero where left out; columns: K; groups: of
+        weights by row, then sums are [G, ...], and directions [K, G, ...] of what has these.
         """
+        if groups is not None:
+            each = []
+            for g in range(groups.count):
+                own = {n: a[g] for n, a in sums.items()}
+                each.append(self.gradient_directions(own, groups.of(params, g), groups.along(along, g), sizes, columns))
+            stacked = {n: np.stack([found[n] for found in each]) for n in each[0]}
+            return {n: np.moveaxis(a, 0, 1) if n in groups.names else row_sum(a) for n, a in stacked.items()}
         moved = {n.removeprefix(TANGENT): array for n, array in sums.items() if n.startswith(TANGENT)}
         found: dict[str, list[Array]] = {name: [] for name in self.spec.trained}
         for k in range(columns):

@@ -7,7 +7,7 @@ an axis of columns before them. No backend is known here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from rnnspec.engine import arrays as checked
 from rnnspec.engine.call import Call, Cell, Named
 from rnnspec.engine.derived import Derived
 from rnnspec.engine.frozen import Sizes
-from rnnspec.engine.groups import refuse_groups
+from rnnspec.engine.groups import Groups
 from rnnspec.errors import ShapeError
 from rnnspec.language.slices import Piece
 from rnnspec.language.spec import TANGENT, Shape, tangent_of
@@ -95,8 +95,7 @@ def directions(
     `Kernel.hvp` takes them. Raises ShapeError and DtypeError for those
     that do not fit the call, and for those of what has no derivative.
     """
-    spec = cell.spec
-    refuse_groups(call.groups, "a derivative along a direction", "call it with the weights and rows of each group")
+    spec, by_row = cell.spec, {} if call.groups is None else dict.fromkeys(call.groups.names, (call.groups.count,))
     still = [n for given in (params, inputs) if isinstance(given, Mapping) for n in given if n in spec.no_gradient]
     if still:
         raise ShapeError(
@@ -116,7 +115,11 @@ def directions(
         for kind, given, known, _ in groups
     ]
     expected = [
-        (f"the direction of {kind} '{n}'", (*lead, *call.sizes.full(known[n])), array)
+        (
+            f"the direction of {kind} '{n}'",
+            (*(by_row.get(n, ()) if kind == "parameter" else lead), *call.sizes.full(known[n])),
+            array,
+        )
         for (kind, _, known, lead), group in zip(groups, found)
         for n, array in group.items()
     ]
@@ -181,12 +184,22 @@ def parameter_directions(
     params: Mapping[str, Array],
     along: Directions,
     sizes: Sizes,
+    groups: Groups | None = None,
 ) -> Named:
     """What a kernel reads of the directions of parameters: [K, ...] of each parameter, of pieces of
     one, and of what is computed of them once per sequence.
 
-    derived, layout: the kernel's; params: [...], all; along: of the call; sizes: of every size.
+    derived, layout: the kernel's; params: [...], all; along: of the call; sizes: of every size;
+    groups: of weights by row, then all of it is [K, G, ...].
     """
+    if groups is not None:
+        each = [
+            parameter_directions(
+                derived, layout, groups.of(params, g), replace(along, params=groups.along(along.params, g)), sizes
+            )
+            for g in range(groups.count)
+        ]
+        return {n: np.stack([found[n] for found in each], axis=1) for n in each[0]}
     spec, pieces, columns = derived.spec, layout["pieces"], along.columns
 
     def whole(name: str, shape: Shape) -> Array:

@@ -27,6 +27,10 @@ class Groups:
         """The parameters of one group."""
         return {n: a[group] if n in self.names else a for n, a in params.items()}
 
+    def along(self, directions: Mapping[str, Array], group: int) -> dict[str, Array]:
+        """The directions [K, ...] of the parameters of one group, of [K, count, ...] or [K, ...]."""
+        return {n: a[:, group] if n in self.names else a for n, a in directions.items()}
+
 
 def groups_of(params: Mapping[str, Array], shapes: Mapping[str, tuple[object, ...]]) -> Groups | None:
     """The groups of parameters, None where no parameter has an axis before its own. Raises

@@ -16,6 +16,7 @@ import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.engine.call import Call, Named
+from rnnspec.engine.groups import refuse_groups
 from rnnspec.engine.results import Jvp, Run
 from rnnspec.engine.weights import Weights
 from rnnspec.language.spec import STEP, Shape, Spec
@@ -52,6 +53,7 @@ class Steps(Protocol):
 def jacobian(kernel: Steps, call: Call) -> Matrices:
     """d state after the step / d state before it, [T, B, ...after, ...before], for each pair of
     states, for the steps of a call without lengths."""
+    refuse_groups(call.groups, "a Jacobian", "call it with the weights and rows of each group")
     with making:
         from rnnspec.lowering.pipeline import jacobian as structure_of
 

@@ -146,6 +146,60 @@ def test_steps_and_streams_have_them(name, names):
         one.kernel.step(params, {n: a[0, :3] for n, a in one.inputs.items()})
 
 
+@pytest.mark.parametrize("columns", [None, 2])
+@pytest.mark.parametrize("name, names", [("lstm", ["U_f", "b_i"]), (PIECES, None), (PIECES, ["R"])])
+def test_derivatives_along_directions_are_those_of_each_group(name, names, columns):
+    one, rng = case(kernel(name), steps=3, rows=4, lengths=[3, 1, 2, 3]), np.random.default_rng(2)
+    params, lead = grouped(one, 2, names), () if columns is None else (columns,)
+    chosen = set(names or params)
+
+    def moved(arrays):
+        return {n: rng.uniform(-1, 1, (*lead, *a.shape)) for n, a in arrays.items()}
+
+    ahead = {"tangent_params": moved(params), "tangent_inputs": moved(one.inputs)}
+    more = {"outputs": one.dy, "final": one.dfinal, "tangent_outputs": moved(one.dy)}
+    curved = {"curvature": {n: np.ones_like(a) for n, a in one.dy.items()}}
+    for own in (one.kernel, one.kernel.like(memory="low")):
+        found = own.hvp(params, one.inputs, one.states, one.lengths, **ahead, **more)
+        product = own.ggn(own.pack(params), one.inputs, one.states, one.lengths, **ahead, **curved).products
+        alone, products = [], []
+        for group in range(2):
+            rows = slice(2 * group, 2 * group + 2)
+            mine = (
+                {n: a[group] if n in chosen else a for n, a in params.items()},
+                {n: a[:, rows] for n, a in one.inputs.items()},
+                {n: a[rows] for n, a in one.states.items()},
+                one.lengths[rows],
+            )
+            given = {
+                "tangent_params": {
+                    n: np.take(a, group, len(lead)) if n in chosen else a for n, a in ahead["tangent_params"].items()
+                },
+                "tangent_inputs": {n: a[..., rows, :] for n, a in ahead["tangent_inputs"].items()},
+            }
+            back = {
+                "outputs": {n: a[:, rows] for n, a in one.dy.items()},
+                "final": {n: a[rows] for n, a in one.dfinal.items()},
+                "tangent_outputs": {n: a[..., rows, :] for n, a in more["tangent_outputs"].items()},
+            }
+            alone.append(own.hvp(*mine, **given, **back))
+            curvature = {n: a[:, rows] for n, a in curved["curvature"].items()}
+            products.append(own.ggn(*mine, **given, curvature=curvature).products)
+            for n, array in alone[-1].tangent_outputs.items():
+                assert_same(found.tangent_outputs[n][..., rows, :], array)
+            for n, array in alone[-1].tangent_gradients.inputs.items():
+                assert_same(found.tangent_gradients.inputs[n][..., rows, :], array)
+        for whole, parts, place in (
+            (found.gradients.params, [a.gradients.params for a in alone], 0),
+            (found.tangent_gradients.params, [a.tangent_gradients.params for a in alone], len(lead)),
+            (product.params, [p.params for p in products], len(lead)),
+        ):
+            for n, array in whole.items():
+                each = [p[n] for p in parts]
+                right = np.stack(each, axis=place) if n in chosen else each[0] + each[1]
+                assert_close(array, right, REFERENCE["float64"])
+
+
 def test_what_does_not_fit_is_told():
     one = case(kernel("lstm"), steps=2, rows=4)
     with pytest.raises(ShapeError, match=r"3 groups of rows .* and 4 rows can't"):
@@ -158,13 +212,18 @@ def test_what_does_not_fit_is_told():
         one.forward(params={**one.params, "U_f": np.zeros((4, 5, 6))})
 
 
+def test_a_direction_has_the_shape_of_its_weights():
+    one = case(kernel("lstm"), steps=2, rows=4)
+    params = grouped(one, 2, ["U_f"])
+    with pytest.raises(ShapeError, match=r"'U_f' has shape \(5, 5\), expected \(2, 5, 5\)"):
+        one.kernel.jvp(params, one.inputs, tangent_params={"U_f": one.params["U_f"]})
+
+
 def test_what_is_not_offered_is_refused_by_name():
     one = case(kernel("lstm"), steps=2, rows=4)
     params = grouped(one, 2)
-    calls = ((lambda: one.kernel.jvp(params, one.inputs, tangent_inputs=one.inputs), "group"),)
-    for call, instead in calls:
-        with pytest.raises(UnsupportedError, match=f"(?s)weights by row.*{instead}"):
-            call()
+    with pytest.raises(UnsupportedError, match=r"(?s)a Jacobian takes no weights by row.*each group"):
+        one.kernel.jacobian(params, one.inputs)
     with gpu():
         own = rnnspec.compile("rnn", backend="cuda")
         many = {n: np.stack([a, a]) for n, a in own.init(D=3, H=4).items()}

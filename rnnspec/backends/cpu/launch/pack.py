@@ -107,12 +107,12 @@ def together(code: CpuCode, own: Packed, directions: Packed) -> Packed:
     """Weights and their directions, packed apart, as a kernel reads them: of what is told of both,
     how to multiply, what does for the one that asks for more."""
     both = (own, directions)
-    told = np.concatenate([p.fields for p in both]), np.concatenate([p.values for p in both])
+    fields, values = np.concatenate([p.fields for p in both]), np.concatenate([p.values for p in both], axis=-1)
     if "kept product" in code.layout["fields"]:
-        of_products = told[0] == code.layout["fields"].index("kept product")
-        if len(set(told[1][of_products].tolist())) > 1:
-            told[1][of_products] = code.runtime.kept_product
-    return Packed(*told, (own.memory, directions.memory))
+        of_products = fields == code.layout["fields"].index("kept product")
+        if len(np.unique(values[..., of_products])) > 1:
+            values[..., of_products] = code.runtime.kept_product
+    return Packed(fields, values, (own.memory, directions.memory))
 
 
 def pack_plan(
