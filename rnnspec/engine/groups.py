@@ -28,7 +28,8 @@ class Groups:
         return {n: a[group] if n in self.names else a for n, a in params.items()}
 
     def along(self, directions: Mapping[str, Array], group: int) -> dict[str, Array]:
-        """The directions [K, ...] of the parameters of one group, of [K, count, ...] or [K, ...]."""
+        """The directions [K, ...] of the parameters of one group, of [K, count, ...] or
+        [K, ...]."""
         return {n: a[:, group] if n in self.names else a for n, a in directions.items()}
 
 

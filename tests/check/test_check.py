@@ -538,3 +538,10 @@ def test_a_complex_step_where_terms_cancel():
     assert complex_step(known).passed
     bad = replace(known, reverse=changed(known.reverse, "d_z", lambda n: Pointwise(n.expr * (1 + 1e-9))))
     assert not complex_step(bad).passed
+
+
+def test_directions_of_parameters_that_are_all_fixed():
+    """There are none, and so nothing to compare."""
+    told = {"steps": 1, "rows": 1, "sizes": {"D": 1, "H": 1}, "number": 1}
+    result = check_property("leaky_esn", "directions", "float64", **told)
+    assert result.passed, result.detail

@@ -68,6 +68,8 @@ def _directions(known: Subject, case: Case, groups: tuple[str, ...], number: int
         for g in GRADIENT
     }
     given: dict[str, Any] = {f"tangent_{g}": arrays for g, arrays in along.items() if arrays}
+    if not given:  # of parameters that are all fixed
+        return Outcome(detail=f"nothing of {', '.join(groups)} has a direction")
     run = known.compiled().jvp(case.params, case.inputs, case.states, case.lengths, **given, **case.extent)
     found = {
         ArrayKind.OUTPUT: run.outputs,
