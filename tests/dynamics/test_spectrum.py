@@ -78,6 +78,7 @@ def test_the_sum_is_the_mean_logarithm_of_the_determinant():
     np.testing.assert_allclose(found.final["h"], end, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_all_states_of_an_lstm_at_rest_are_its_fixed_points_eigenvalues():
     lstm = kernel("lstm")
     params = lstm.init(D=2, H=3, seed=4)
