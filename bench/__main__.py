@@ -19,6 +19,7 @@ COMMANDS = {
     "by_row": "gradients of parameters by row, against B passes and torch.func.vmap(grad)",
     "adbench": "objective and Jacobian of ADBench's LSTM, against jax and torch",
     "dynamics": "Lyapunov spectrum of an LSTM, fixed points of a GRU, against torch.func",
+    "study": "what a study costs beside its runs, and what a second process brings",
     "derivatives": "jvp, hvp, 16 directions and gradients of gradients, against jax and torch.nn",
     "tiles": "products of the CPU runtime: share of the multiply-add peak, NumPy beside them",
     "cells": "speed of every cell in specs/, worst first",

@@ -56,6 +56,7 @@ class Driver:
     show: Callable[[Progress], None]
     began: float = field(default_factory=time.monotonic)
     running: set[tuple[str, int]] = field(default_factory=set)
+    prepared: list[Asked] = field(default_factory=list)  # asked for, and not begun
     ended_here: int = 0
 
     def decide(self, group: str, number: int, step: int, scores: dict[str, float]) -> bool:
@@ -71,24 +72,45 @@ class Driver:
                 self.fill(workers)
                 if not self.running:
                     break
+                self.prepare(workers.size)
                 for ended in workers.ended(WAIT):
+                    self.running.discard((ended.group, ended.number))
+                    self.hand_over(workers)  # a worker works again while the storage is told
                     self.take(ended)
         except BaseException:  # their trials go on when the study does
             workers.close()
             raise
         for ended in workers.close():
             self.take(ended)
-        return not self.running and not any(search.left for search in self.searches.values())
+        return not (self.running or self.prepared) and not any(search.left for search in self.searches.values())
 
     def fill(self, workers: Workers) -> None:
         """Gives every free worker a trial: of each group in turn."""
+        self.hand_over(workers)
         while len(self.running) < workers.size:
             with told(self.storage_name):
                 found = self.next_trial()
             if found is None:
                 return
-            self.running.add((found.group.name, found.number))
-            workers.submit(Job(found.group.name, found.number, found.config, str(self.place(found))))
+            self.submit(workers, found)
+
+    def prepare(self, size: int) -> None:
+        """Asks for trials ahead while workers work: the storage waits for the disk. A search that
+        goes by what it was told asks for none."""
+        while self.study.sampler != "tpe" and len(self.prepared) < size:
+            with told(self.storage_name):
+                found = self.next_trial()
+            if found is None:
+                return
+            self.prepared.append(found)
+
+    def hand_over(self, workers: Workers) -> None:
+        while self.prepared and len(self.running) < workers.size:
+            self.submit(workers, self.prepared.pop(0))
+
+    def submit(self, workers: Workers, found: Asked) -> None:
+        self.running.add((found.group.name, found.number))
+        workers.submit(Job(found.group.name, found.number, found.config, str(self.place(found))))
 
     def next_trial(self) -> Asked | None:
         """Of the group that has started the smallest part of its trials."""

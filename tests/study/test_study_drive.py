@@ -261,4 +261,4 @@ def test_the_command_stops_when_asked_and_says_how_to_go_on(tmp_path):
     told = process.communicate(timeout=60)[0]
     assert process.returncode == 130 and "stopped. Go on with: rnnspec study" in told, told
     (found,) = trials(tmp_path / "out").values()
-    assert [t.state.name for t in found] == ["RUNNING"]
+    assert {t.state.name for t in found} == {"RUNNING"}
