@@ -104,11 +104,11 @@ class Recent(Generic[T]):
             changes = min(seen.changes + 1, MOST_BLIND)
             self._seen.keep(key, Seen([], changes=changes, blind=changes - 1))
             return None
-        seen.changes = 0
         if seen.made is None:
             seen.again += 1
-            if seen.again < PATIENCE:
+            if seen.again < PATIENCE:  # in training forward and backward have the same ones
                 return None
+            seen.changes = 0
             kept = zip(arrays.items(), seen.content)
             seen.made = make({n: np.frombuffer(data, a.dtype).reshape(shape) for (n, a), (shape, data) in kept})
         return seen

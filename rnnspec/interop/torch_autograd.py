@@ -19,15 +19,18 @@ from torch import Tensor
 
 from rnnspec.errors import UnsupportedError
 from rnnspec.interop.torch_along import hvp, jvp, with_direction
+from rnnspec.interop.torch_eager import plain_memory, unseen
 from rnnspec.interop.torch_ops import (
     backward,
     chosen,
     differentiable,
     forward,
+    gradients_by,
     has_duals,
     infer,
     split,
     stack_for,
+    taped,
     values,
 )
 from rnnspec.interop.torch_vmap import backward_rows, mapped
@@ -333,6 +336,35 @@ def _function(
 
     Function.__name__ = f"rnnspec_{name}"
     return Function
+
+
+class _Eager(torch.autograd.Function):
+    """`forward` and its gradient past torch's dispatcher, whose way to an operator in Python takes
+    some hundreds of microseconds. For `unseen` calls of plain tensors alone; what autograd saves
+    is the same. Gradients that are differentiated, batched or seen by anything are the
+    operator's."""
+
+    @staticmethod
+    def forward(ctx: Any, form: Any, *flat: Any) -> tuple[Tensor, ...]:  # type: ignore[override]
+        args = _nested(form, flat)
+        found = taped(*args)
+        count = values(stack_for(*args[:3]).description)
+        _remember(ctx, args, found[count:])
+        ctx.mark_non_differentiable(*(t for t in found[:count] if not t.is_floating_point()))
+        return tuple(found[:count])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
+        if torch.is_grad_enabled() or not unseen() or not all(g is None or plain_memory(g) for g in grads):
+            return None, *_flat(_by(_gradient_of_forward)(ctx, grads))[1]
+        args, kept = _recalled(ctx)
+        return None, *_flat(_gradient_of_forward(args, kept, grads, gradients_by))[1]
+
+
+def eager(*args: Any) -> list[Tensor]:
+    """Outputs, final states and recorded values of `forward`, for `unseen` calls of plain
+    tensors."""
+    return _call(_Eager, *args)
 
 
 _Forward = _function("forward", _gradient_of_forward, _direction_of_forward)

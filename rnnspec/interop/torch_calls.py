@@ -24,7 +24,7 @@ from rnnspec.interop.torch_arguments import (
     resets_of,
     weights_of,
 )
-from rnnspec.interop.torch_autograd import transformed
+from rnnspec.interop.torch_autograd import eager, transformed
 from rnnspec.interop.torch_config import Config
 from rnnspec.language.spec import STEP
 
@@ -159,9 +159,10 @@ def _operator(groups: list[list[Tensor]], training: bool) -> Any:
     exporting = getattr(torch.compiler, "is_exporting", lambda: False)()
     if torch.onnx.is_in_onnx_export():
         raise UnsupportedError(ONNX)
+    plain = torch_eager.unseen() and all(torch_eager.plain_memory(t) for group in groups for t in group)
     if not wanted or ((exporting or tracing) and not training):
-        return torch.ops.rnnspec.infer
-    return torch.ops.rnnspec.forward
+        return torch_ops.untaped if plain else torch.ops.rnnspec.infer
+    return eager if plain else torch.ops.rnnspec.forward
 
 
 # --- tensors in

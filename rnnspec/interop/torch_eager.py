@@ -37,6 +37,7 @@ _compiling, _autocast, _profiled = (
     torch.autograd._profiler_enabled,
 )
 _tracing, _transformed = torch._C._is_tracing, torch._C._are_functorch_transforms_active
+_batched = torch._C._functorch.is_legacy_batchedtensor  # of is_grads_batched
 _dispatched, _overridden = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
 
 
@@ -195,6 +196,17 @@ def _before(
         return None
     steps = None if number is None else torch_ops.array_of(number)
     return tuple(before), check_counts(steps[None] if steps is not None and alone else steps, shape)
+
+
+def plain_memory(tensor: Tensor) -> bool:
+    """Whether this is a tensor whose memory can be read as it is, gradient or not."""
+    return (
+        type(tensor) in KINDS
+        and tensor.is_cpu
+        and tensor.layout is torch.strided
+        and not tensor.is_neg()
+        and not _batched(tensor)
+    )
 
 
 def _plain(tensor: Any, dtype: torch.dtype, shape: tuple[int, ...], grad: bool) -> bool:

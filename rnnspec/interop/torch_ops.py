@@ -171,10 +171,7 @@ def call_of(
     return replace(call, sequence=tuple(numbers[1:])) if numbers and len(numbers) > 1 else call
 
 
-@torch.library.custom_op(
-    "rnnspec::forward", mutates_args=(), device_types=DEVICES, schema=f"({ARGUMENTS}, int threads) -> Tensor[]"
-)
-def forward(config, params, inputs, states, fed, given, lengths, resets, seed, threads):  # type: ignore[no-untyped-def]
+def taped(config, params, inputs, states, fed, given, lengths, resets, seed, threads):  # type: ignore[no-untyped-def]
     """Outputs, final states, recorded values; then the number of threads and the tapes, for
     `backward`.
 
@@ -191,14 +188,19 @@ def forward(config, params, inputs, states, fed, given, lengths, resets, seed, t
     return tensors_of([*run.outputs.values(), *run.final, *run.steps.values(), np.array([threads], np.int64), *rows])
 
 
-@torch.library.custom_op(
-    "rnnspec::infer", mutates_args=(), device_types=DEVICES, schema=f"({ARGUMENTS}, int threads) -> Tensor[]"
-)
-def infer(config, params, inputs, states, fed, given, lengths, resets, seed, threads):  # type: ignore[no-untyped-def]
-    """Outputs, final states, recorded values. Arguments are those of `forward`."""
+def untaped(config, params, inputs, states, fed, given, lengths, resets, seed, threads):  # type: ignore[no-untyped-def]
+    """Outputs, final states, recorded values. Arguments are those of `taped`."""
     stack = stack_for(config, params, inputs, threads or torch.get_num_threads())
     run = stack.run_infer(call_of(stack, params, inputs, states, fed, given, lengths, resets, seed))
     return tensors_of([*run.outputs.values(), *run.final, *run.steps.values()])
+
+
+forward, infer = (
+    torch.library.custom_op(
+        f"rnnspec::{name}", mutates_args=(), device_types=DEVICES, schema=f"({ARGUMENTS}, int threads) -> Tensor[]"
+    )(function)
+    for name, function in (("forward", taped), ("infer", untaped))
+)
 
 
 @torch.library.custom_op(
