@@ -1,5 +1,5 @@
 """One step without a gradient, past torch's dispatcher, which takes several times as long as a
-small kernel.
+small kernel; and what tells whether any call may go past it.
 
 In: a Config and tensors. Out: tensors, or None wherever something may want to see the operator
 (compilers, traces, transforms, modes, profiles), or anything is not as it mostly is: then the
