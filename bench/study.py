@@ -1,8 +1,8 @@
 """What a study costs beside its training runs, and what a second process brings.
 
-Trivial trials (an RNN of 2 units, 2 steps) with warm kernels: the time from one end to the next with
-one process, less that of `rnnspec.train.run` alone in a folder; then trials of --steps with one
-process and with two.
+Trivial trials (an RNN of 2 units, 2 steps) with warm kernels: the time from one end to the next
+with one process, less that of `rnnspec.train.run` alone in a folder; then trials of --steps with
+one process and with two.
 """
 
 from __future__ import annotations
