@@ -10,12 +10,13 @@ import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.engine.apart import apart
+from rnnspec.engine.arrays import named
 from rnnspec.engine.call import Call, Cell, parameters, parameters_with_noise, sequence
 from rnnspec.engine.constrain import constrained
 from rnnspec.engine.derivatives import Derivatives
 from rnnspec.engine.derived import Derived
 from rnnspec.engine.frozen import Frozen, Sizes
-from rnnspec.engine.groups import check_rows_of
+from rnnspec.engine.groups import check_rows_of, groups_of, refuse_groups
 from rnnspec.engine.initialise import initialise
 from rnnspec.engine.jacobian import Matrices, jacobian
 from rnnspec.engine.noise import Seed
@@ -122,10 +123,10 @@ class Kernel(Derivatives, ABC):
         """The weights with those that did not obey the cell's constraints exchanged for ones that
         do: projected, as after an update, or made into initial values (`engine/constrain.py`). An
         array that obeys is the same object. params: name -> array, of all weights; nothing is
-        written to."""
-        given = {n: np.asarray(a) for n, a in params.items() if n in self.spec.weights}
-        if missing := [n for n in self.spec.weights if n not in given]:
-            raise ShapeError(f"constrain needs all weights of '{self.spec.name}'; missing: {', '.join(missing)}.")
+        written to. Raises ShapeError, DtypeError, and UnsupportedError for weights by row."""
+        given = named("parameter", params, self.spec.parameters, self.dtype, required=True, optional=self.spec.noise)
+        again = "constrain those of each group"
+        refuse_groups(groups_of(given, self.spec.parameters), "constrain", again)
         return {**params, **constrained(self.spec, given, initial)}
 
     def pack(self, params: Mapping[str, Any] | Weights, noise: Seed | str = "mean") -> Weights:

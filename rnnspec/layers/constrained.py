@@ -12,6 +12,7 @@ from typing import Any
 from numpy import ndarray as Array
 
 from rnnspec.engine.constrain import constrained
+from rnnspec.layers.arguments import check_weights
 from rnnspec.layers.description import Layers
 
 
@@ -55,7 +56,8 @@ class ConstrainedStack:
         """The weights with those that did not obey what the cells hold them to exchanged for copies
         that do; arguments as of `Recurrent.constrain`. params: of all, name -> array; nothing is
         written to."""
-        return {**params, **constrained_weights(self.description, params, initial)}
+        given = check_weights(self.description, params, "params")
+        return {**params, **constrained_weights(self.description, given, initial)}
 
 
 class ConstrainedWeights:

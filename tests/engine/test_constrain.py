@@ -117,7 +117,7 @@ def test_a_kernels_weights_are_made_to_obey_and_others_are_left():
     bad = {**params, "A": params["A"] + 1, "M": np.eye(5, dtype=np.float32)}
     kept = kernel.constrain(bad)
     assert not_obeyed(kernel.spec, kept) == [] and kept["B"] is bad["B"] and (kept["A"] != bad["A"]).any()
-    with pytest.raises(rnnspec.ShapeError, match="missing: V"):
+    with pytest.raises(rnnspec.ShapeError, match="V"):
         kernel.constrain({n: a for n, a in params.items() if n != "V"})
     held = kernel.spec.constraints["A"]
     assert broken(held, "A", bad["A"], bad) == "mask(M)" and broken(held, "A", kept["A"], kept) == ""

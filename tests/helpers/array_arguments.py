@@ -4,6 +4,7 @@ signatures."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -16,6 +17,7 @@ import rnnspec
 from rnnspec.engine.spans import cut
 from rnnspec.engine.stream import Stream
 from rnnspec.engine.weights import Weights
+from rnnspec.language.constraints import Constraint
 from rnnspec.language.load import loads
 from rnnspec.layers.recurrent import Recurrent
 from rnnspec.layers.stack import Stack
@@ -51,6 +53,15 @@ LENGTHS = np.array([5, 0, 2])
 RESETS = _RNG.random((T, B)) < 0.3
 KERNELS = {m: rnnspec.compile(SPEC, dtype="float64", threads=1, memory=m) for m in ("full", "low")}
 KERNEL = KERNELS["full"]
+
+
+HELD = replace(SPEC, constraints={"U": (Constraint("no_self"), Constraint("norm", (0.5,)))})
+OBEYING = Recurrent(HELD, D, H, dtype="float64")
+BROKEN = {n: a + 1 for n, a in OBEYING.params.items()}
+
+
+def _constrained(of):
+    return lambda given, meanwhile: flat([of.constrain(**given)])
 
 
 def _sequence(given: dict[str, Any]) -> dict[str, Any]:
@@ -374,6 +385,7 @@ def _layer_rows() -> list[Row]:
         Row("load_state_dict", Recurrent.load_state_dict, {"weights": WEIGHTS}, _loaded),
         Row("stack.check", Stack.check, {"params": WEIGHTS}, _stack_weights(STACK.check)),
         Row("stack.weights", Stack.weights, {"params": WEIGHTS}, _stack_weights(STACK.weights)),
+        Row("stack.constrain", Stack.constrain, {"params": BROKEN}, _constrained(OBEYING.stack)),
         Row("stack.pack", Stack.pack, {"params": WEIGHTS}, _stack_weights(STACK.pack)),
         Row("stack.call", Stack.call, called, _stack_call),
         Row("stack.forward", Stack.forward, called, _stack_forward),
@@ -495,6 +507,7 @@ def _engine_rows() -> list[Row]:
     return [
         Row("step", type(KERNEL).step, {"params": PARAMS, "inputs": {"x": X[0]}, "states": STATES}, _step),
         Row("stream", type(KERNEL).stream, {"params": PARAMS, "states": STATES}, _stream),
+        Row("constrain", type(KERNEL).constrain, {"params": PARAMS}, _constrained(OBEYING.kernel)),
         Row("pack", type(KERNEL).pack, {"params": PARAMS}, _weights(KERNEL.pack)),
         Row(
             "Weights",
