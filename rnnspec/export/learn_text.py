@@ -21,12 +21,12 @@ GRADIENT = gradient_of("")
 PACK = """\
 /* Adds numbers of a parameter to where a panel's loop reads them: block of units after block, in
    each a row for the starts and one for every element of the operands. */
-static void pack(real *panel, int rows, int count, int row, int n, const real *from, int units, int inner,
+static void pack(real *panel, int block, int rows, int count, int row, int n, const real *from, int units, int inner,
                  int next_unit, int next)
 {
     for (int i = 0; i < units; i++)
         for (int k = 0; k < inner; k++)
-            panel[((i / LANES * rows + row + k) * count + n) * LANES + i % LANES] += from[i * next_unit + k * next];
+            panel[((i / block * rows + row + k) * count + n) * block + i % block] += from[i * next_unit + k * next];
 }
 """
 
@@ -163,19 +163,18 @@ class LearnerText:
 
     def _panel(self, target: str, panel: PackedPanel) -> Iterator[str]:
         yield f"    memset({target}, 0, sizeof({target}));"
-        starts = any(biases is not None for biases, _ in panel.accumulations)
-        rows, count = starts + sum(panel.inner), len(panel.accumulations)
+        block, rows, count = panel.units, panel.starts + sum(panel.inner), len(panel.accumulations)
         for n, (biases, terms) in enumerate(panel.accumulations):
             for bias in biases or ():
                 place = self._spread(bias)
                 stride = place.strides[0] if place.strides else 1
-                yield self._call(target, (rows, count, 0, n), place, (panel.size, 1, stride, 0))
-            row = int(starts)
+                yield self._call(target, (block, rows, count, 0, n), place, (panel.size, 1, stride, 0))
+            row = int(panel.starts)
             for (matrix, transposed), inner in zip(terms, panel.inner, strict=True):
                 place = self._spread(matrix)
                 strides = place.strides[::-1] if transposed else place.strides
                 if inner:
-                    yield self._call(target, (rows, count, row, n), place, (panel.size, inner, *strides))
+                    yield self._call(target, (block, rows, count, row, n), place, (panel.size, inner, *strides))
                 row += inner
 
     def _pack(self, target: str, place: Spread) -> str:

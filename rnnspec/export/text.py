@@ -128,7 +128,8 @@ class CProgram:
         made, own = part.made, f"{self.name}_{part.name}"
         arguments = [f"const real *{identifier}" for identifier, _ in made.inputs.values()]
         arguments += [f"real *{identifier}" for identifier, _ in made.outputs.values()]
-        yield f"static void {part.name}_step({own} *s, const {own}_weights *w, {', '.join(arguments)})"
+        kept = f"{own} *restrict s, const {own}_weights *restrict w"
+        yield f"static void {part.name}_step({kept}, {', '.join(arguments)})"
         yield "{"
         if not any("w->" in line for line in made.body):
             yield "    (void)w;"

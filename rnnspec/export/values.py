@@ -35,10 +35,10 @@ def arrays(step: Step, sources: Mapping[str, Array]) -> dict[str, Array]:
 
 def packed(panel: PackedPanel, sources: Mapping[str, Array]) -> Array:
     """The numbers of a panel in the order in which its loop reads them."""
-    units = panel.blocks * panel.lanes
+    units = panel.blocks * panel.units
     rows = []  # [accumulations, units], one for the starts and one for every element of the operands
     starts = [biases for biases, _ in panel.accumulations]
-    if any(b is not None for b in starts):
+    if panel.starts:
         total = np.zeros((len(starts), units))
         for n, biases in enumerate(starts):
             for name in biases or ():
@@ -51,5 +51,5 @@ def packed(panel: PackedPanel, sources: Mapping[str, Array]) -> Array:
             weights[:, n, : panel.size] = sources[matrix] if transposed else sources[matrix].T
         rows.append(weights)
     whole = np.concatenate(rows) if rows else np.zeros((0, len(starts), units))
-    # [elements, accumulations, blocks, lanes] -> block after block
-    return whole.reshape(len(whole), len(starts), panel.blocks, panel.lanes).transpose(2, 0, 1, 3).ravel()
+    # [elements, accumulations, blocks, units] -> block after block
+    return whole.reshape(len(whole), len(starts), panel.blocks, panel.units).transpose(2, 0, 1, 3).ravel()

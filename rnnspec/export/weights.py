@@ -20,7 +20,7 @@ from numpy import ndarray as Array
 
 from rnnspec.backends.c.numbers import Real
 
-MAGIC, VERSION, HEADER = b"RNNSPECW", 1, 64
+MAGIC, VERSION, HEADER = b"RNNSPECW", 2, 64
 
 # what NAME_init returns, in order
 ERRORS = {

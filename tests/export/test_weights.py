@@ -59,7 +59,7 @@ def test_what_is_no_file_of_these_weights_is_refused(library):
         "TOO_SHORT": [b"", data[:63]],
         "FOREIGN": [b"PK" + data[2:], bytes(len(data))],
         "BYTE_ORDER": [signed(head[:8] + head[8:12][::-1] + head[12:], body)],
-        "VERSION": [signed(head[:12] + b"\2" + head[13:], body)],
+        "VERSION": [signed(head[:12] + b"\1" + head[13:], body)],
         "TYPE": [c(layer("float64"), name="net").weights()],
         "OTHER_CELL": [c(layer(hidden=8), name="net").weights(), c(rnnspec.Recurrent("lstm", 3, 9)).weights()],
         "LENGTH": [data[:-1], data[:64], data + b"\0", signed(head[:40] + b"\4" + head[41:], body)],

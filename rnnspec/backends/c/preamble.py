@@ -1,5 +1,5 @@
 """What every file of C begins with: the type of its numbers, vectors of them where the compiler has
-them, and the primitive functions that it calls."""
+them, and the primitive functions and reductions that it calls."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 
 from rnnspec.backends.c.numbers import Real
 from rnnspec.backends.c.primitives import functions
+from rnnspec.backends.c.reductions import REDUCTIONS, reductions
 
 PREAMBLE = """\
 #if defined(__FAST_MATH__) || (defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD > 0)
@@ -30,6 +31,7 @@ typedef real vec __attribute__((vector_size(LANES * sizeof(real)), aligned(sizeo
 #define LOAD(from) (*(const vec *)(from))
 #define STORE(to, v) (*(vec *)(to) = (v))
 #define ADD_PRODUCT(sum, factors, factor) ((sum) += (factors) * (factor))
+#define ZERO {{0}}
 #else
 typedef struct {{ real lane[LANES]; }} vec;
 #define ALIGNED
@@ -37,6 +39,7 @@ typedef struct {{ real lane[LANES]; }} vec;
 #define STORE(to, v) (*(vec *)(to) = (v))
 #define ADD_PRODUCT(sum, factors, factor) \\
     do {{ for (int e = 0; e < LANES; e++) (sum).lane[e] += (factors).lane[e] * (factor); }} while (0)
+#define ZERO {{{{0}}}}
 #endif
 """
 BITS = """
@@ -57,11 +60,11 @@ static inline real real_of({unsigned} bits)
 
 
 def preamble(real: Real, used: Collection[str]) -> Iterator[str]:
-    """The lines. used: the primitives that are called."""
+    """The lines. used: the primitives and reductions that are called."""
     yield from ("#include <math.h>", "#include <stdint.h>", "#include <string.h>", "")
     upper = real.suffix.upper()
     yield PREAMBLE.format(word=real.word, lanes=real.lanes, suffix=real.suffix, upper=upper)
-    lines = functions(used, real)
+    lines = [*functions([n for n in used if n not in REDUCTIONS], real), *reductions(used, real)]
     if any("bits_of(" in line or "real_of(" in line for line in lines):
         yield BITS.format(unsigned=real.unsigned).strip("\n")
     yield from lines

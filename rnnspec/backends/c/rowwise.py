@@ -67,35 +67,10 @@ def _table(text: CText, name: str, value: str, height: int, width: int) -> None:
 
 
 def _reduced(text: CText, name: str, op: str, arg: str) -> None:
-    """A sum or the largest of a row: in as many parts as a vector has lanes, which don't wait for
-    each other."""
-    size, lanes = text.count(arg), text.real.lanes
-    whole = size // lanes * lanes if size >= 2 * lanes else 0
-    start = text.real.constant(0.0) if op == "sum" else "-INFINITY"
-    with text.block("{"):
-        text.line(f"real total = {start};")
-        if whole:
-            text.line(f"real parts[LANES] = {{{', '.join([start] * lanes)}}};")
-            with text.block(f"for (int i = 0; i < {whole}; i += LANES) {{"), text.block(text.loop(lanes, "e")):
-                text.line(_taken_in(op, "parts[e]", text.element(arg, "i + e")))
-            text.line("    }")
-            text.line("}")
-            with text.block(text.loop(lanes, "e")):
-                text.line(_taken_in(op, "total", "parts[e]"))
-            text.line("}")
-        if size > whole:
-            with text.block(f"for (int i = {whole}; i < {size}; i++) {{"):
-                text.line(_taken_in(op, "total", text.element(arg, "i")))
-            text.line("}")
-        text.line(f"{text.array(name)}[0] = total;")
-    text.line("}")
-
-
-def _taken_in(op: str, target: str, value: str) -> str:
-    """The statement that adds a value, or keeps the larger; NaN stays."""
-    if op == "sum":
-        return f"{target} += {value};"
-    return f"{target} = {value} > {target} || {value} != {value} ? {value} : {target};"
+    """A sum or the largest of a row."""
+    function = f"{op}_of"
+    text.functions.add(function)
+    text.line(f"{text.array(name)}[0] = {function}({text.array(arg)}, {text.count(arg)});")
 
 
 def _product(text: CText, name: str, matrix: str, right: str, transposed: bool) -> None:

@@ -27,7 +27,7 @@ class Step:
     """A step of a cell in C. body: the lines of the function. panels: the matrices it reads;
     vectors: parameter -> (identifier, numbers) of those that it reads element by element. states,
     inputs, outputs: name -> (identifier, numbers); scratch: identifier -> numbers. functions: the
-    primitives that are called."""
+    primitives and reductions that are called."""
 
     real: Real
     body: tuple[str, ...]
@@ -139,14 +139,16 @@ def _panel(text: CText, panel: Panel) -> None:
 
 
 def _block(text: CText, panel: Panel, packed: PackedPanel) -> None:
-    """The products of one block of units: one sum of each accumulation, kept in registers."""
+    """The products of one block of units: sums of each accumulation, kept in registers."""
     values = [acc.value for acc in panel.accumulations]
-    starting = [n for n, acc in enumerate(panel.accumulations) if acc.first]
-    count, at = len(values), f"block * {text.real.lanes}"
+    vectors, count = packed.vectors, packed.vectors * len(values)
+    places = [f"{text.array(value)} + block * {packed.units}" for value in values]
     for n, (value, acc) in enumerate(zip(values, panel.accumulations, strict=True)):
-        start = f"panel[{n}]" if acc.first else f"LOAD({text.array(value)} + {at})"
-        text.line(f"vec {text.value(value)} = {start};")
-    if starting:
+        starts = [f"panel[{n * vectors + v}]" if packed.starts else "ZERO" for v in range(vectors)]
+        if not acc.first:
+            starts = [f"LOAD({places[n]}{f' + {v} * LANES' if v else ''})" for v in range(vectors)]
+        text.line(f"vec {text.value(value)}[{vectors}] = {{{', '.join(starts)}}};")
+    if packed.starts:
         text.line(f"panel += {count};")
     for operand, inner in zip(panel.operands, packed.inner, strict=True):
         with text.block(f"for (int k = 0; k < {inner}; k++, panel += {count}) {{"):
@@ -155,10 +157,12 @@ def _block(text: CText, panel: Panel, packed: PackedPanel) -> None:
                 text.line("if (factor == 0)")
                 text.line("    continue;")
             for n, value in enumerate(values):
-                text.line(f"ADD_PRODUCT({text.value(value)}, panel[{n}], factor);")
+                for v in range(vectors):
+                    text.line(f"ADD_PRODUCT({text.value(value)}[{v}], panel[{n * vectors + v}], factor);")
         text.line("}")
-    for value in values:
-        text.line(f"STORE({text.array(value)} + {at}, {text.value(value)});")
+    for place, value in zip(places, values, strict=True):
+        for v in range(vectors):
+            text.line(f"STORE({place}{f' + {v} * LANES' if v else ''}, {text.value(value)}[{v}]);")
 
 
 def _pointwise(text: CText, stage: Stage) -> None:

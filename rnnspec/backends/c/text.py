@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from rnnspec.backends.c.numbers import Real
 from rnnspec.backends.c.primitives import NAMES
+from rnnspec.backends.c.reductions import REDUCTIONS
 from rnnspec.backends.c.words import KEYWORDS, MACROS, OURS
 from rnnspec.backends.c.writer import CWriter
 from rnnspec.language.sizes import evaluate_size
@@ -15,16 +16,19 @@ from rnnspec.language.syntax.tree import fresh
 from rnnspec.lowering.text import Text
 from rnnspec.symbolic.graph import Read, size_of
 
+# sums that a loop has in registers: two multiply-adds begin in a cycle, and each takes four
+SUMS = 8
+
 
 @dataclass(frozen=True)
 class PackedPanel:
-    """The numbers that a panel's loop reads in order. For every block of `lanes` units: the starts
-    of all accumulations, if they start here, then for every element of every operand the weights of
-    all accumulations.
+    """The numbers that a panel's loop reads in order. For every block of units: the starts of all
+    accumulations, if one is not zero, then for every element of every operand the weights of all
+    accumulations.
 
     accumulations: of each the parameters that its start is the sum of, None where it goes on, and
     the matrix of each term and whether that is transposed. size: the units; inner: the length of
-    each operand.
+    each operand; lanes: of a vector.
     """
 
     name: str
@@ -34,14 +38,31 @@ class PackedPanel:
     lanes: int
 
     @property
+    def vectors(self) -> int:
+        """How many vectors of units a block has: up to SUMS sums with all accumulations, and no more
+        padding than one vector at a time would have."""
+        vectors = -(-self.size // self.lanes)
+        most = max(SUMS // len(self.accumulations), 1)
+        return max(v for v in range(1, most + 1) if vectors % v == 0)
+
+    @property
+    def units(self) -> int:
+        """The units of a block."""
+        return self.vectors * self.lanes
+
+    @property
     def blocks(self) -> int:
-        return -(-self.size // self.lanes)
+        return -(-self.size // self.units)
+
+    @property
+    def starts(self) -> bool:
+        """Whether there are numbers that accumulations start from."""
+        return any(biases for biases, _ in self.accumulations)
 
     @property
     def numbers(self) -> int:
         """How many numbers the panel has."""
-        starts = any(biases is not None for biases, _ in self.accumulations)
-        return self.blocks * self.lanes * len(self.accumulations) * (starts + sum(self.inner))
+        return self.blocks * self.units * len(self.accumulations) * (self.starts + sum(self.inner))
 
 
 @dataclass
@@ -49,7 +70,7 @@ class CText(Text):
     """The body of the function. sizes: the number of every size; lasting: the values that are
     arrays; tape: buffer -> the identifier of its numbers in the tape of a step."""
 
-    words = frozenset({*KEYWORDS, *MACROS, *OURS, *NAMES.values()})
+    words = frozenset({*KEYWORDS, *MACROS, *OURS, *NAMES.values(), *REDUCTIONS})
 
     real: Real
     sizes: Mapping[str, int]
@@ -60,7 +81,7 @@ class CText(Text):
     members: dict[str, dict[str, str]] = field(default_factory=dict, init=False)  # struct -> wanted -> identifier
     panels: list[PackedPanel] = field(default_factory=list, init=False)
     vectors: dict[str, tuple[str, int]] = field(default_factory=dict, init=False)
-    functions: set[str] = field(default_factory=set, init=False)
+    functions: set[str] = field(default_factory=set, init=False)  # primitives and reductions
 
     def number(self, expression: str) -> int:
         return evaluate_size(expression, self.sizes)

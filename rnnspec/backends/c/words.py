@@ -15,7 +15,7 @@ memcpy memset n panel parts real real_of s sin sinf size_t sqrt sqrtf steps t to
 REPLACED = """
 ADD_PRODUCT ALIGNED BUFSIZ EOF FILENAME_MAX FMA FOPEN_MAX HUGE_VAL HUGE_VALF HUGE_VALL INFINITY LANES LOAD
 MATH_ERREXCEPT MATH_ERRNO MB_CUR_MAX NAN NULL RAND_MAX SEEK_CUR SEEK_END SEEK_SET STORE TMP_MAX errno i386 linux
-math_errhandling stderr stdin stdout unix
+ZERO math_errhandling stderr stdin stdout unix
 """
 # what headers of C99 that files read declare; and of math.h each with f and l behind it
 OF_MATH = """
