@@ -39,7 +39,7 @@ class PackedPanel:
 
     @property
     def vectors(self) -> int:
-        """How many vectors of units a block has: up to SUMS sums with all accumulations, and no more
+        """How many vectors of units a block has: at most SUMS sums in all, and no more
         padding than one vector at a time would have."""
         vectors = -(-self.size // self.lanes)
         most = max(SUMS // len(self.accumulations), 1)
