@@ -201,24 +201,24 @@ class CudaKernel(Kernel):
         return Inference(self._outputs(execution, call, stay, out), final)
 
     def run_jvp(self, call: Call, along: Directions) -> Jvp:
-        return CudaAlong(self, self._hosted(call), along, along.mode).ahead()[0]
+        return CudaAlong(self, self._hosted_call(call), along, along.mode).ahead()[0]
 
     def run_linear(self, call: Call, along: Directions) -> CudaLinear:
-        call, (ahead, back) = self._hosted(call), along.taped_modes
+        call, (ahead, back) = self._hosted_call(call), along.taped_modes
         return CudaLinear(*CudaAlong(self, call, along, ahead).ahead(), CudaAlong(self, call, along, back))
 
     def run_vjp(self, call: Call, along: Directions) -> Gradients:
-        call, execution = self._hosted(call), self.execution("forward", call)
+        call, execution = self._hosted_call(call), self.execution("forward", call)
         return CudaAlong(self, call, along, VJP).back([execution.tape], {}, {})[1]
 
-    def hosted(self, given: Any) -> Any:
+    def _hosted(self, given: Any) -> Any:
         if not isinstance(given, Mapping):
             return given
         return {n: self._host(f"'{n}'", a) for n, a in given.items()}
 
-    def _hosted(self, call: Call) -> Call:
-        params = call.params if isinstance(call.params, Weights) else self.hosted(call.params)
-        return call._replace(params=params, inputs=self.hosted(call.inputs), states=self.hosted(call.states))
+    def _hosted_call(self, call: Call) -> Call:
+        params = call.params if isinstance(call.params, Weights) else self._hosted(call.params)
+        return call._replace(params=params, inputs=self._hosted(call.inputs), states=self._hosted(call.states))
 
     def record(self, *args: Any, **options: Any) -> NoReturn:
         raise UnsupportedError("on a GPU the tape stays on the device: use forward(...) and keep the Run.")

@@ -74,9 +74,9 @@ class Derivatives(ABC):
 
     def _directions(self, call: Call, *given: Mapping[str, Any] | None) -> Directions:
         """The directions of a call, checked."""
-        return directions(self.cell, call, *map(self.hosted, given))
+        return directions(self.cell, call, *map(self._hosted, given))
 
-    def hosted(self, given: Any) -> Any:
+    def _hosted(self, given: Any) -> Any:
         """Arrays by name where the host can read them; whatever is no mapping as it is."""
         return given
 
@@ -117,7 +117,7 @@ class Derivatives(ABC):
         call = self.call(params, inputs, states, lengths, noise=noise, pieces=pieces, steps=steps, rows=rows)
         moved = (tangent_params, tangent_inputs, tangent_states, tangent_outputs, tangent_final)
         starts = call.rows if pieces is None else len(pieces)
-        told = self.hosted(outputs), self.hosted(final)
+        told = self._hosted(outputs), self._hosted(final)
         dy, dfinal = gradients(self.cell, call.sizes, *told, (call.steps, call.rows), starts)
         with Pins([*dy.values(), *dfinal.values()]):
             linear = self.run_linear(call, along := self._directions(call, *moved))
@@ -156,7 +156,7 @@ class Derivatives(ABC):
         """
         call = self.call(params, inputs, states, lengths, noise=noise, steps=steps, rows=rows)
         along = self._directions(call, tangent_params, tangent_inputs, tangent_states)
-        by_output = {} if callable(curvature) else diagonal(self.cell, call, self.hosted(curvature))
+        by_output = {} if callable(curvature) else diagonal(self.cell, call, self._hosted(curvature))
         # what lies past a row's end may be NaN or infinite: times 0 there, and not read
         with Pins(by_output.values()), np.errstate(invalid="ignore"):
             run = self.run_jvp(call, along)

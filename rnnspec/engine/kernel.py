@@ -296,8 +296,8 @@ class Kernel(Derivatives, ABC):
         """The Jacobian of every step: found[after][before] is the derivative of a state after the
         step by one before it, [T, B, ...after, ...before]. Arguments and errors are `jvp`'s.
         """
-        given = params if isinstance(params, Weights) else self.hosted(params)
-        call = self.call(given, self.hosted(inputs), self.hosted(states), noise=noise, steps=steps, rows=rows)
+        given = params if isinstance(params, Weights) else self._hosted(params)
+        call = self.call(given, self._hosted(inputs), self._hosted(states), noise=noise, steps=steps, rows=rows)
         return jacobian(self, call)
 
     # --- step by step
