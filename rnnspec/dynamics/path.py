@@ -144,6 +144,8 @@ def moved(system: System, along: str | Mapping[str, Any], over: tuple[float, flo
             raise ShapeError(f"'{system.kernel.spec.name}' has no '{name}' to move. {_there(system)}")
         if direction.shape != there.shape:
             raise ShapeError(f"the direction of '{name}' has shape {direction.shape}, expected {there.shape}.")
+    if not any(d.any() for d in given.values()) or not all(np.isfinite(d).all() for d in given.values()):
+        raise ShapeError("a direction, {name: array}, has finite numbers of which at least one is not 0.")
     if not low <= begin <= high:
         raise ShapeError(f"{label} is {begin:g} at the start, which is not within the range {low:g} to {high:g}.")
     of_params = {n: d for n, d in given.items() if n in params}

@@ -132,8 +132,9 @@ def cycles(
 ) -> Points:
     """The cycles of a period: states that come back after so many steps and not before, each
     cycle once. Arguments and errors are those of `fixed_points`, whose points are of period 1."""
-    if period < 1:
-        raise ShapeError(f"a cycle has a period of 1 or more steps, not {period}.")
+    if not isinstance(period, int | np.integer) or period < 1:
+        raise ShapeError(f"a cycle has a period of 1 or more whole steps, not {period}.")
+    _check_widths(tolerance, merge, steps)
     system = System(kernel, params, inputs, starts)
     tolerance = system.tolerance if tolerance is None else tolerance
     begun = system.joined(starts)
@@ -163,11 +164,18 @@ def slow_points(
 
     The others are as for `fixed_points`.
     """
+    _check_widths(tolerance, merge, steps)
     system = System(kernel, params, inputs, starts)
     found, good = _slowest(system, system.joined(starts), tolerance, steps, progress)
     with np.errstate(over="ignore", invalid="ignore"):
         good |= ((system.after(found) - found) ** 2).sum(axis=1) / 2 <= slower
     return _points(system, found, good, 1, merge)
+
+
+def _check_widths(tolerance: float | None, merge: float | None, steps: int) -> None:
+    for name, value in (("tolerance", tolerance), ("merge", merge), ("steps", steps)):
+        if value is not None and not 0 <= value < np.inf:
+            raise ShapeError(f"{name} is a number from 0, not {value}.")
 
 
 def _around(system: System, vectors: Array, period: int) -> tuple[Array, Array]:

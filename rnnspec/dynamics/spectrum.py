@@ -15,7 +15,7 @@ import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.backends.brief import brief_repr
-from rnnspec.dynamics.system import Named, System, finite
+from rnnspec.dynamics.system import Named, System, all_finite, finite
 from rnnspec.engine.kernel import Kernel
 from rnnspec.engine.weights import Weights
 from rnnspec.errors import ShapeError
@@ -136,6 +136,9 @@ def _begun(
         raise ShapeError(f"k is from 1 to {system.size}, the numbers in all states together; got {k}.")
     if spread is None:
         spread = 1e8 if kernel.dtype == np.float64 else 1e3
+    if not 1 < spread < np.inf:
+        raise ShapeError(f"spread is a factor above 1, not {spread}.")
+    all_finite("input", given or {})
     source = _Inputs(system, given, rows)
     now = system.joined(states) if states else np.zeros((rows, system.size))
     now = finite(source.after(now, 0, warmup), "the state after the warm-up")

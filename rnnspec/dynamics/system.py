@@ -45,6 +45,8 @@ class System:
         self.inputs = {n: _held(a, kernel.dtype) for n, a in (inputs or {}).items()}
         rows = next((len(a) for a in states.values()), 1)
         sizes = kernel.call(self.weights, self.steps(1, rows), states, noise="mean", steps=1, rows=rows).sizes
+        for kind, arrays in (("parameter", self.weights.params), ("input", self.inputs)):
+            all_finite(kind, arrays)
         self.shapes = {n: sizes.full(shape) for n, shape in kernel.states.items()}
         self.parts = {n: int(np.prod(shape, dtype=np.int64)) for n, shape in self.shapes.items()}
         self.size = sum(self.parts.values())
@@ -70,7 +72,9 @@ class System:
         return {n: np.broadcast_to(a, (count, rows, *a.shape)) for n, a in self.inputs.items()}
 
     def joined(self, states: Mapping[str, Any]) -> Array:
-        """Vectors [..., N] of states [..., each shape]; those left out are 0."""
+        """Vectors [..., N] of states [..., each shape]; those left out are 0, but not all."""
+        if not states:
+            raise ShapeError(f"no state of '{self.kernel.spec.name}' is given. It has: {', '.join(self.shapes)}.")
         lead = next((np.shape(a)[: np.ndim(a) - len(self.shapes[n])] for n, a in states.items()), ())
         return np.concatenate(
             [
@@ -162,6 +166,13 @@ def check_autonomous(spec: Spec) -> None:
             " Jacobians of it are not those of its map, and say nothing of how it moves. Spiking cells are such; a"
             " rate model of the same neurons (ctrnn, leaky_rnn) is not."
         )
+
+
+def all_finite(kind: str, arrays: Mapping[str, Any]) -> None:
+    """RnnspecError where a given array holds a NaN or an infinity: there is no map then."""
+    for name, array in arrays.items():
+        if not np.isfinite(array).all():
+            raise RnnspecError(f"{kind} '{name}' is not finite: give numbers without NaN and infinities.")
 
 
 def finite(vectors: Array, what: str) -> Array:

@@ -7,8 +7,8 @@ import pytest
 from cells import kernel
 from maps import HENON, LOGISTIC, flip_flop
 
-from rnnspec.dynamics import cycles, fixed_points, slow_points
-from rnnspec.errors import ShapeError, UnsupportedError
+from rnnspec.dynamics import continue_fixed_point, cycles, fixed_points, lyapunov, slow_points
+from rnnspec.errors import RnnspecError, ShapeError, UnsupportedError
 
 RNG = np.random.default_rng(3)
 
@@ -115,3 +115,26 @@ def test_a_period_of_none_is_refused_and_no_starts_find_nothing():
     with pytest.raises(ShapeError, match="period"):
         cycles(kernel(LOGISTIC), {"r": np.array(3.0)}, {}, {"x": np.zeros(1)}, 0)
     assert len(fixed_points(kernel(LOGISTIC), {"r": np.array(3.0)}, {}, {"x": np.zeros(0)})) == 0
+
+
+@pytest.mark.parametrize(
+    "call, why",
+    [
+        (lambda k, p, s: fixed_points(k, p | {"r": np.array(np.nan)}, {}, s), "parameter 'r' is not finite"),
+        (lambda k, p, s: slow_points(k, p | {"r": np.array(np.inf)}, {}, s), "parameter 'r' is not finite"),
+        (lambda k, p, s: lyapunov(k, p | {"r": np.array(np.nan)}, {}), "parameter 'r' is not finite"),
+        (lambda k, p, s: fixed_points(k, p, {}, {}), "no state of .* is given. It has: x"),
+        (lambda k, p, s: cycles(k, p, {}, s, 1.5), "whole steps, not 1.5"),
+        (lambda k, p, s: fixed_points(k, p, {}, s, merge=-1), "merge is a number from 0, not -1"),
+        (lambda k, p, s: fixed_points(k, p, {}, s, tolerance=np.nan), "tolerance is a number from 0, not nan"),
+        (lambda k, p, s: lyapunov(k, p, {}, spread=0), "spread is a factor above 1, not 0"),
+        (lambda k, p, s: continue_fixed_point(k, p, {}, {"x": np.array(0.5)}, {}, (-1, 1)), "at least one is not 0"),
+        (
+            lambda k, p, s: continue_fixed_point(k, p, {}, {"x": np.array(0.5)}, {"r": np.array(0.0)}, (-1, 1)),
+            "at least one is not 0",
+        ),
+    ],
+)
+def test_what_says_nothing_is_refused_with_what_it_should_be(call, why):
+    with pytest.raises(RnnspecError, match=why):
+        call(kernel(LOGISTIC), {"r": np.array(2.0)}, {"x": np.array([0.3, 0.4])})
