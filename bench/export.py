@@ -2,7 +2,8 @@
 
 The C is compiled here by gcc -O3 -march=native. torch's and ONNX Runtime's step is a call with one
 step, and beside it their time a step within one call of many. Cells that have no operator of ONNX
-are a Scan there. Sizes: of the object file's sections, over the weights.
+are a Scan there. With --rtneural, RTNeural's compile-time layers too. Sizes: of the object file's
+sections, over the weights.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from bench import machine
+from bench import machine, rtneural
 from bench.compare import positive
 from bench.progress import progress
 from bench.report import add_json, finish
@@ -48,11 +49,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("cases", nargs="*", type=case, metavar="CELL,LAYERS,H", help="(eleven)")
     parser.add_argument("--rounds", type=positive, default=9, help="of all in turn (9)")
     parser.add_argument("--compiler", default="gcc", help="(gcc)")
+    parser.add_argument(
+        "--rtneural", type=rtneural.folder, metavar="DIR", help="a checkout of RTNeural: LSTM and GRU beside its layers"
+    )
     add_json(parser)
 
 
 def main(args: argparse.Namespace) -> int:
     settings = {"cases": args.cases or CASES, "rounds": args.rounds, "compiler": args.compiler}
+    settings["checkout"] = args.rtneural
     return finish("export", settings, _rows(settings), render, args.json)
 
 
@@ -63,7 +68,9 @@ def _rows(settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield row
 
 
-def measure(cases: list[tuple[str, int, int]], rounds: int, compiler: str) -> Iterator[dict[str, Any]]:
+def measure(
+    cases: list[tuple[str, int, int]], rounds: int, compiler: str, checkout: str | None
+) -> Iterator[dict[str, Any]]:
     """A record per case: seconds a step of everything there is, and bytes."""
     import rnnspec
 
@@ -74,6 +81,8 @@ def measure(cases: list[tuple[str, int, int]], rounds: int, compiler: str) -> It
             calls, sizes = _exported(layer, x, Path(folder), compiler)
             calls |= _runtime(layer, x)
             calls |= _torch(cell, layers, hidden, x) if cell in NATIVE else {}
+            if checkout is not None and cell in rtneural.KINDS:
+                calls |= rtneural.calls(checkout, (cell, layers, hidden), layer, x, Path(folder))
             times = _times(calls, rounds)
         yield {"cell": cell, "layers": layers, "hidden": hidden, "native": cell in NATIVE, "seconds": times, **sizes}
 
@@ -149,12 +158,19 @@ def _torch(cell: str, layers: int, hidden: int, x: np.ndarray) -> dict[str, Any]
     return {"torch step": (lambda: run(sequence[:1]), 1), "torch": (lambda: run(sequence), STEPS)}
 
 
+def _with_best(times: dict[str, float]) -> dict[str, float]:
+    """With "RTNeural": that of its backends which is fastest."""
+    found = [t for name, t in times.items() if name.startswith("RTNeural ")]
+    return {**times, "RTNeural": min(found)} if found else times
+
+
 def render(report: dict[str, Any], as_markdown: bool = False) -> str:
-    others = ("ORT step", "torch step", "ORT", "torch")
+    others = ["ORT step", "torch step", "ORT", "torch"]
+    others += ["RTNeural"] if report["settings"].get("checkout") else []
     head = ["cell", "ns a step, C", *others, *(f"{n} / C" for n in others), "goal", "object - 1.1 weights", "size"]
     lines = []
     for row in report["rows"]:
-        times, goal = row["seconds"], GOALS["operator" if row["native"] else "Scan"]
+        times, goal = _with_best(row["seconds"]), GOALS["operator" if row["native"] else "Scan"]
         ratios = {n: times[n] / times["C"] if n in times else math.nan for n in others}
         beside = [ratios[n] for n in (("ORT step", "torch step") if row["native"] else ("ORT",))]
         over = row["object"] - SIZE * row["params"]
