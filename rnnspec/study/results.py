@@ -101,13 +101,20 @@ class Results:
         return [group for group in self.groups if group.task == task]
 
     def curve(self, row: Row) -> list[tuple[int, float]]:
-        """(step, score) at each look at held-out data, from the run's log."""
+        """(step, score) at each look at held-out data, from the run's log. StudyError where the log
+        is not there whole."""
         name = next(g.metric.name for g in self.groups if (g.cell, g.task) == (row.cell, row.task))
-        found = []
-        for line in guarded.text(self.folder / row.folder / LOG, 2**31).splitlines():
-            told_there = json.loads(line)
-            if isinstance(told_there.get(name), int | float):
-                found.append((int(told_there["step"]), float(told_there[name])))
+        log, found = self.folder / row.folder / LOG, []
+        try:
+            for line in guarded.text(log, 2**31).splitlines():
+                told_there = json.loads(line)
+                if isinstance(told_there.get(name), int | float):
+                    found.append((int(told_there["step"]), float(told_there[name])))
+        except (OSError, guarded.Refused, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StudyError(
+                f"the log of an ended trial, {log}, is gone or damaged ({type(error).__name__}): put its run folder"
+                " back, or run the study anew with another --out"
+            ) from None
         return found
 
     def flop(self, row: Row) -> int | None:

@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import re
+import shutil
 from itertools import product
 from statistics import fmean, median, stdev
 
@@ -115,6 +116,18 @@ def test_importance_is_optunas_or_says_what_it_needs(folder):
             write_report(folder, folder / "third", Asked(importance=True))
         return
     assert folder / "third" / "importance-adding.png" in write_report(folder, folder / "third", Asked(importance=True))
+
+
+@pytest.mark.parametrize("left", [None, '{"step": 0, "sc', "[1]"])
+def test_a_run_folder_that_is_gone_or_damaged_is_told(folder, tmp_path, left):
+    from rnnspec.study.report import Asked, write_report
+
+    place = shutil.copytree(folder, tmp_path / "copy")
+    for log in place.glob("runs/rnn/adding/*/metrics.jsonl"):
+        log.unlink() if left is None else log.write_text(left)
+    with pytest.raises(StudyError, match=r"runs/rnn/adding/.*is gone or damaged .* put its run folder back"):
+        write_report(place, tmp_path / "report", Asked(kind="svg", importance=False))
+    assert not (tmp_path / "report" / "report.md").exists()
 
 
 def test_the_permutation_test_counts_every_change_of_signs():
