@@ -51,7 +51,7 @@ def read_study(path: str | os.PathLike[str]) -> Study:
 
 def parse_study(text: str, path: Path) -> Study:
     """The study of a text. path: of its file, beside which those that it names are looked for."""
-    root, sheet = compose(text, str(path))
+    root, sheet = compose(text, str(path), "A study starts with 'study: 1' and 'cells: ...'.")
     reader = _Reader(sheet, path.absolute().parent)
     study = reader.study(root, text, path.stem)
     reader.faults.stop_if_any()

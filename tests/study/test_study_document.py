@@ -53,6 +53,11 @@ seeds: [3, 1]
     }
 
 
+def test_an_empty_file_is_told_how_a_study_begins(tmp_path):
+    with pytest.raises(SpecError, match="A study starts with 'study: 1'"):
+        parsed("", tmp_path)
+
+
 def test_ranges_are_of_the_kind_of_their_setting(tmp_path):
     text = HEAD + (
         "sampler: random\npoints: 7\nseeds: 2\npruner: {halving: {least: 20, factor: 3}}\n"

@@ -118,9 +118,11 @@ class Sheet:
         return SpecError(Problem(message, at.line, at.column, self.file or "<text>", self.rows[at.line - 1]))
 
 
-def compose(text: str, file: str) -> tuple[Node, Sheet]:
+def compose(
+    text: str, file: str, begins: str = "A spec starts with 'rnnspec: 1' and 'name: ...'."
+) -> tuple[Node, Sheet]:
     """The root node and the sheet that places it. Raises SpecError for all that is not plain YAML
-    within the limits."""
+    within the limits. begins: what an empty file is told to begin with."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").removeprefix("\ufeff")
     sheet = Sheet(text, file)
     if len(text) > MAX_BYTES or len(text.encode("utf-8", "replace")) > MAX_BYTES:
@@ -141,9 +143,7 @@ def compose(text: str, file: str) -> tuple[Node, Sheet]:
     except Exception as error:  # PyYAML 6.0 lets ValueError, OverflowError and others out on odd escapes and directives
         raise sheet.problem(f"not valid YAML ({type(error).__name__}).", 0) from None
     if root is None:
-        raise SpecError(
-            Problem("the file is empty. A spec starts with 'rnnspec: 1' and 'name: ...'.", 0, 0, file or "<text>")
-        )
+        raise SpecError(Problem(f"the file is empty. {begins}", 0, 0, file or "<text>"))
     return root, sheet
 
 
