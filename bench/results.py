@@ -33,6 +33,7 @@ TITLES = {
     "by_row": "Gradients by row",
     "adbench": "ADBench's LSTM",
     "derivatives": "Derivatives",
+    "dynamics": "Exponents and fixed points",
     "onnx_scan": "Cells without an operator of ONNX",
 }
 ROW = ("cell", "T", "B", "D", "H", "dtype", "mode", "threads")

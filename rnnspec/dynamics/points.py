@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from rnnspec.dynamics.system import System
 from rnnspec.engine.kernel import Kernel
 from rnnspec.engine.weights import Weights
 from rnnspec.errors import ShapeError
+from rnnspec.storage.locks import once_only
 
 HALVINGS = 20  # of a Newton step, before its row is left
 ENOUGH = 1e-4  # of the decrease that the slope promises (Armijo 1966)
@@ -63,12 +63,12 @@ class Points:
     def period(self) -> int:
         return self.orbit.shape[1]
 
-    @cached_property
+    @once_only
     def unstable(self) -> Array:
         """[M]: the number of unstable directions, |eigenvalue| > 1."""
         return (np.abs(self.eigenvalues) > 1 + ON_CIRCLE).sum(axis=1)
 
-    @cached_property
+    @once_only
     def stable(self) -> Array:
         """[M]: whether all |eigenvalue| < 1."""
         return (np.abs(self.eigenvalues) < 1 - ON_CIRCLE).all(axis=1)

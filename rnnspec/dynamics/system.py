@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from rnnspec.errors import RnnspecError, ShapeError, UnsupportedError
 from rnnspec.language.functions import FUNCTIONS
 from rnnspec.language.spec import Spec
 from rnnspec.language.syntax.tree import Call, walk
+from rnnspec.storage.locks import once_only
 
 Named = dict[str, Array]
 
@@ -53,7 +53,7 @@ class System:
         if not self.size:
             raise UnsupportedError(f"'{kernel.spec.name}' carries no states here, and so has no dynamics.")
 
-    @cached_property
+    @once_only
     def names(self) -> tuple[str, ...]:
         return tuple(
             name + ("" if not shape else f"[{', '.join(map(str, at))}]")

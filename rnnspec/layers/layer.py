@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy import ndarray as Array
@@ -137,7 +136,7 @@ class Layer:
                     weights[slot.array][slot.first : slot.last] = rows
         return weights
 
-    @cached_property
+    @once_only
     def _stacked(self) -> Mapping[str, tuple[str, ...]] | None:
         """The parameters that stand one under another in each array; None where anything else
         does, or is fixed."""

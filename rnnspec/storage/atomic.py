@@ -152,7 +152,8 @@ def sweep(path: str | Path) -> None:
 
 
 def alive(process: str) -> bool:
-    """Tells whether there may be a process of that number."""
+    """Tells whether there may be a process of that number; one that was killed and that its parent
+    has not asked for yet is none."""
     if os.name == "nt":  # there is no such probe: signal 0 is Ctrl+C, and goes to a whole group of processes
         return True
     try:
@@ -161,4 +162,8 @@ def alive(process: str) -> bool:
         return False
     except OSError:
         return True
-    return True
+    try:
+        state = Path(f"/proc/{int(process)}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return True  # no Linux, or a process that others may not look at
+    return state not in "ZX"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 from rnnspec.language.sizes import SizeError, unit_size, with_default_sizes
 from rnnspec.show.counts import count_operations
 from rnnspec.storage import guarded
+from rnnspec.storage.locks import once_only
 from rnnspec.study.drive import about_of, run_folder
 from rnnspec.study.errors import StudyError
 from rnnspec.study.needed import needed
@@ -59,11 +59,11 @@ class GroupResults:
     rows: tuple[Row, ...]
     inner: Any
 
-    @cached_property
+    @once_only
     def complete(self) -> tuple[Row, ...]:
         return tuple(row for row in self.rows if row.state == "COMPLETE" and row.score is not None)
 
-    @cached_property
+    @once_only
     def best(self) -> tuple[Row, ...]:
         """The trials of the point with the best mean score, one for each seed; of the points that
         ended well with most seeds. None are there where no trial ended well."""

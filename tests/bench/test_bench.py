@@ -236,8 +236,8 @@ def test_linear_is_said_of_the_part_that_is_saturated() -> None:
 def test_every_command_has_help_with_an_example(name: str) -> None:
     module = importlib.import_module(f"bench.{name}")
     assert module.EXAMPLE.startswith(f"python -m bench {name}") or f"python -m bench {name}" in module.EXAMPLE
-    assert callable(module.render if name != "results" else module.document) and module.__doc__
-    assert set(results.TITLES) | {"results", "ag_news", "drift", "gpu"} == set(COMMANDS)
+    assert callable(getattr(module, {"results": "document", "study": "main"}.get(name, "render"))) and module.__doc__
+    assert set(results.TITLES) | {"results", "ag_news", "drift", "gpu", "study"} == set(COMMANDS)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -85,3 +87,18 @@ def test_the_command_prints_a_path_as_one_word(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     if subprocess.run(["which", "cc"], capture_output=True).returncode == 0:
         subprocess.run(said["check"].replace("-O3", "-O0"), shell=True, check=True, capture_output=True)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux's /proc")
+def test_a_killed_process_that_nobody_has_asked_for_writes_no_more(tmp_path):
+    """Its parent may go on for long, and what it had begun to write is in the way until then."""
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    left = tmp_path / f".metrics.json.0123456789abcdef.{child.pid}.tmp"
+    left.touch()
+    atomic.sweep(tmp_path / "metrics.json")
+    assert left.exists()
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is there still
+    atomic.sweep(tmp_path / "metrics.json")
+    assert not left.exists()
+    child.communicate()

@@ -37,7 +37,7 @@ TINY = {
     "adding": {"length": 6, "hidden": 8, "steps": 60},
     "classify": {"steps": 60, "hidden": 16, "embed": 16, "lr": 1e-2},
     "copy": {"length": 2, "hidden": 16, "steps": 60, "options": {"items": 2, "symbols": 4}},
-    "context": {"length": 6, "hidden": 16, "steps": 60},
+    "context": {"length": 6, "hidden": 16, "steps": 150},
     "flipflop": {"length": 12, "hidden": 12, "steps": 60},
     "forecast": {"length": 16, "hidden": 12, "steps": 60},
     "generate": {"hidden": 24, "embed": 12, "length": 16, "steps": 60},

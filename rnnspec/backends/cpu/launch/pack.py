@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from rnnspec.backends.cpu.launch.rows import columned
 from rnnspec.backends.cpu.machine import JOB
 from rnnspec.backends.memo import Memo
 from rnnspec.language.sizes import evaluate_size
+from rnnspec.storage.locks import once_only
 
 if TYPE_CHECKING:
     from rnnspec.backends.cpu.launch.code import CpuCode
@@ -65,7 +66,7 @@ class PackPlan:
     moved: Array
     bound: Memo[Any, tuple[Array, Array]] = field(default_factory=lambda: Memo(8), compare=False, repr=False)
 
-    @cached_property
+    @once_only
     def read(self) -> tuple[tuple[str, int, bool], ...]:
         """What is read, once each: a parameter, which column, and whether as a vector."""
         return tuple(dict.fromkeys(self._reads))
@@ -75,14 +76,14 @@ class PackPlan:
         """The same of each job."""
         return [(name, column, flat) for (name, column), flat in zip(self.sources, self.flat)]
 
-    @cached_property
+    @once_only
     def vectors(self) -> tuple[str, ...] | None:
         """The parameters that are read as vectors; None where some are read column by column."""
         if any(column >= 0 for _, column, _ in self.read):
             return None
         return tuple(name for name, _, flat in self.read if flat)
 
-    @cached_property
+    @once_only
     def kept(self) -> int | None:
         """The place of the product whose terms a 0 leaves out, where the kernel has one."""
         fields = self.code.layout["fields"]
