@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
@@ -31,17 +32,23 @@ def best(function: Callable[[], object], budget: float = 0.4) -> float:
 def peak(dtype: str) -> Callable[[], float]:
     """A function that measures GFLOP/s of multiply-adds on registers alone, in twelve chains, on
     one thread."""
+    spin, numbers = spinning(dtype, 12, 100_000, lambda builder, x, value: vectors.multiply_add(builder, x, x, value))
+    return lambda: 2 * numbers / best(spin, 0.02) / 1e9
+
+
+def spinning(
+    dtype: str, chains: int, spins: int, step: Callable[[Any, Any, Any], Any]
+) -> tuple[Callable[[], object], int]:
+    """A function that takes a step again and again in so many independent chains of vectors, and
+    how many numbers that makes. step: (builder, a vector of 0.5, a chain's vector) -> its next."""
     vector = vectors.vector_of(getattr(types, dtype))
 
     @intrinsic
-    def chains(tc, n, start):
+    def steps(tc, n, start):
         def codegen(context, builder, sig, args):
             x = vectors.spread(builder, args[1], vector.count)
             sums = loops.loop(
-                builder,
-                args[0],
-                [x] * 12,
-                lambda k, values: [vectors.multiply_add(builder, x, x, value) for value in values],
+                builder, args[0], [x] * chains, lambda k, values: [step(builder, x, value) for value in values]
             )
             total = sums[0]
             for value in sums[1:]:
@@ -52,7 +59,7 @@ def peak(dtype: str) -> Callable[[], float]:
 
     @njit
     def spin(n, start):
-        return chains(n, start)
+        return steps(n, start)
 
     scalar = np.dtype(dtype).type(0.5)
-    return lambda: 2 * 12 * vector.count * 100_000 / best(lambda: spin(100_000, scalar), 0.02) / 1e9
+    return lambda: spin(spins, scalar), chains * vector.count * spins

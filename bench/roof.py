@@ -13,13 +13,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
 
-from bench.peak import best
+from bench.peak import best, spinning
 from bench.work import Work
-from rnnspec.backends.cpu.runtime import loops, vectors
 from rnnspec.backends.cpu.runtime.vector_math import PRIMITIVES
 
 CHAINS = 8  # independent vectors at a time, so that the pipes are full
@@ -55,28 +51,8 @@ def roof(work: Work, rows: int, dtype: str, gflops: float) -> Roof:
 @lru_cache(maxsize=64)
 def rate(function: str, dtype: str) -> float:
     """Numbers a second of one primitive function, its arguments and results in registers."""
-    vector = vectors.vector_of(getattr(types, dtype))
-
-    @intrinsic
-    def chains(tc, n, start):
-        def codegen(context, builder, sig, args):
-            first = vectors.spread(builder, args[1], vector.count)
-            values = loops.loop(
-                builder, args[0], [first] * CHAINS, lambda k, now: [PRIMITIVES[function](builder, v) for v in now]
-            )
-            total = values[0]
-            for value in values[1:]:
-                total = builder.fadd(total, value)
-            return builder.extract_element(total, ir.Constant(ir.IntType(32), 0))
-
-        return getattr(types, dtype)(types.int64, getattr(types, dtype)), codegen
-
-    @njit
-    def spin(n, start):
-        return chains(n, start)
-
-    scalar = np.dtype(dtype).type(0.5)
-    return CHAINS * vector.count * SPINS / best(lambda: spin(SPINS, scalar), BUDGET)
+    spin, numbers = spinning(dtype, CHAINS, SPINS, lambda builder, _, value: PRIMITIVES[function](builder, value))
+    return numbers / best(spin, BUDGET)
 
 
 def bandwidth(size: int) -> float:
