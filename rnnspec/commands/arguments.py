@@ -81,3 +81,24 @@ def setting(text: str) -> tuple[str, str]:
     if not (name and equals):
         raise argparse.ArgumentTypeError(f"must be NAME=VALUE, like items=5, not {text!r}")
     return name, value
+
+
+def add_meaning(group: argparse._ActionsContainer, whose: str) -> None:
+    """The arguments that say what a cell is beside its name: --choice and --size. whose: of what
+    they are, for the help."""
+    group.add_argument(
+        "--choice",
+        action="append",
+        default=[],
+        type=choice,
+        metavar="NAME=VALUE",
+        help=f"a choice or constant of {whose}",
+    )
+    group.add_argument(
+        "--size",
+        action="append",
+        default=[],
+        type=size,
+        metavar="NAME=N",
+        help="a size that --hidden doesn't tell, like P=64",
+    )

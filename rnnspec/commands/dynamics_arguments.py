@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from rnnspec.commands.arguments import choice, count, name, natural, nonnegative, size
+from rnnspec.commands.arguments import add_meaning, count, name, natural, nonnegative
 
 ABOUT = "see what a cell does: fixed points, cycles, branches, Lyapunov exponents, a picture of them"
 EXAMPLES = (
@@ -57,20 +57,5 @@ def _of_cells(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--inputs", type=count, metavar="D", help="features of the input, drawn from a normal distribution (16)"
     )
-    parser.add_argument(
-        "--choice",
-        action="append",
-        default=[],
-        type=choice,
-        metavar="NAME=VALUE",
-        help="a choice or constant of the cell",
-    )
-    parser.add_argument(
-        "--size",
-        action="append",
-        default=[],
-        type=size,
-        metavar="NAME=N",
-        help="a size that --hidden doesn't tell, like P=64",
-    )
+    add_meaning(parser, "the cell")
     parser.add_argument("--seed", type=natural, default=0, help="of weights, inputs and starts (0)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from rnnspec.commands.arguments import choice, count, name, natural, size
+from rnnspec.commands.arguments import add_meaning, count, name, natural
 
 ABOUT = "see why gates exist: how far gradients reach, the spectrum of a step, saturated gates"
 EXAMPLES = ("rnn gru lstm", "lstm --length 200 --out why", "--run runs/lstm", "rnn lstm --json")
@@ -34,22 +34,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="STEPS",
         help="as in `rnnspec train`: gates keep a state for up to so many steps",
     )
-    parser.add_argument(
-        "--choice",
-        action="append",
-        default=[],
-        type=choice,
-        metavar="NAME=VALUE",
-        help="a choice or constant of all the cells",
-    )
-    parser.add_argument(
-        "--size",
-        action="append",
-        default=[],
-        type=size,
-        metavar="NAME=N",
-        help="a size that --hidden doesn't tell, like P=64",
-    )
+    add_meaning(parser, "all the cells")
     parser.add_argument("--seed", type=natural, default=0, help="of weights and inputs (0)")
     parser.add_argument(
         "--out", type=name, metavar="NAME", help="write the figures NAME.png and NAME.svg, or NAME.pdf, .svg, .png"

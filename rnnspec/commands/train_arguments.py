@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 
 from rnnspec.commands.arguments import (
-    choice,
+    add_meaning,
     count,
     fraction,
     name,
@@ -15,7 +15,6 @@ from rnnspec.commands.arguments import (
     positive,
     positive_or_inf,
     setting,
-    size,
 )
 from rnnspec.show.figure import FORMATS
 
@@ -57,22 +56,7 @@ def _add_task(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_model(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--choice",
-        action="append",
-        default=[],
-        type=choice,
-        metavar="NAME=VALUE",
-        help="a choice or constant of the cell; may be repeated",
-    )
-    group.add_argument(
-        "--size",
-        action="append",
-        default=[],
-        type=size,
-        metavar="NAME=N",
-        help="a size that --hidden doesn't tell, like P=64",
-    )
+    add_meaning(group, "the cell; may be repeated")
     group.add_argument("--hidden", type=count, metavar="H", help="units of the layer")
     group.add_argument("--embed", type=count, metavar="E", help="features of the embedding, in tasks of symbols")
     group.add_argument("--layers", type=count, metavar="N", help="layers, one on the other (1)")
