@@ -21,6 +21,7 @@ COLOURS = (
     *("#a05195", "#665191", "#003f5c", "#ffa600", "#488f31"),
 )
 CURVES, BOXES, PARALLEL, IMPORTANCE = "curves", "boxes", "parallel", "importance"
+FAR = 6.0  # of a box: what is farther is drawn at the edge
 LEAST = 5  # trials that an importance is computed from
 
 
@@ -65,18 +66,37 @@ def _together(runs: Sequence[Mapping[int, float]]) -> tuple[list[int], np.ndarra
 
 def boxes(groups: Sequence[GroupResults]) -> Any:
     """The scores of all trials of each cell that ended well: quartiles, whiskers at 1.5 times their
-    distance, and every trial as a point."""
+    distance, and every trial as a point. Trials far from all others, as those that diverged, are
+    triangles at the edge, with their number, so that the rest can be told apart."""
     figure = new_figure((max(5.0, 0.8 * len(groups) + 2), 4.6))
     axes = figure.add_subplot()
     values = [scores(group.complete) for group in groups]
+    low, high = _near([value for found in values for value in found])
     drawn = axes.boxplot(values, showfliers=False, patch_artist=True, medianprops={"color": INK})
     spread = np.random.default_rng(0)
     for place, (found, colour, box) in enumerate(zip(values, _colours(groups), drawn["boxes"]), 1):
         box.set(facecolor=colour, alpha=0.35)
-        axes.plot(place + spread.uniform(-0.12, 0.12, len(found)), found, ".", color=colour, markersize=4)
+        near = [value for value in found if low <= value <= high]
+        axes.plot(place + spread.uniform(-0.12, 0.12, len(near)), near, ".", color=colour, markersize=4)
+        for mark, edge, far in (("^", high, sum(v > high for v in found)), ("v", low, sum(v < low for v in found))):
+            if far:
+                axes.plot([place], [edge], mark, color=colour, markersize=7, clip_on=False)
+                axes.annotate(str(far), (place, edge), (7, 0), textcoords="offset points", va="center", color=INK)
+    margin = 0.05 * (high - low)
+    axes.set_ylim(low - margin, high + margin)
     axes.set_xticks(range(1, len(groups) + 1), [group.cell for group in groups], rotation=30, ha="right")
     dress(axes, f"{groups[0].task}: all trials", "", groups[0].metric.unit)
     return figure
+
+
+def _near(values: Sequence[float]) -> tuple[float, float]:
+    """The least and greatest of the values that are no farther from the quartiles than FAR times
+    their distance; a little around where all are the same."""
+    first, last = np.quantile(values, (0.25, 0.75))
+    room = FAR * (last - first)
+    near = [value for value in values if first - room <= value <= last + room]
+    low, high = min(near), max(near)
+    return (low, high) if high > low else (low - 0.5 * (abs(low) or 1.0), high + 0.5 * (abs(high) or 1.0))
 
 
 def parallel(groups: Sequence[GroupResults]) -> Any:
@@ -87,7 +107,7 @@ def parallel(groups: Sequence[GroupResults]) -> Any:
     columns: dict[str, list[Any]] = {"cell": [row.cell for row in rows]} if len(groups) > 1 else {}
     columns |= {name: [row.point.get(name) for row in rows] for name in names}
     found = np.array([row.score for row in rows], np.float64)
-    places = np.array([*(_places(values) for values in columns.values()), _scaled(found)])
+    places = np.array([*(_places(values) for values in (*columns.values(), list(map(float, found))))])
     figure = new_figure((max(6.0, 1.6 * len(places)), 4.6))
     axes = figure.add_subplot()
     rank = found.argsort().argsort() / max(1, len(found) - 1)

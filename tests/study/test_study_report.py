@@ -90,6 +90,30 @@ def test_the_report_is_there_in_each_format(report):
     assert row["p"] == row["p (Holm)"] and re.fullmatch(r"0\.\d+|1\.0", row["p"])
 
 
+def test_a_trial_that_diverged_does_not_flatten_the_others(folder):
+    """Found in a study of Greff et al.'s variants: two of three points of a cell at 208 and 629
+    bits, and all boxes a line at the bottom."""
+    from dataclasses import replace
+
+    from rnnspec.study.figures import boxes, parallel
+    from rnnspec.study.results import read_results
+
+    groups = read_results(folder).groups
+    first = groups[0].complete[0]
+    far = replace(groups[0], rows=(replace(first, score=600.0), replace(first, score=-400.0), *groups[0].complete))
+    most = max(row.score for group in groups for row in group.complete)
+    axes = boxes([far, *groups[1:]]).axes[0]
+    low, high = axes.get_ylim()
+    assert high < 1.2 * most and low > -most
+    assert [text.get_text() for text in axes.texts] == ["1", "1"]
+    together = [replace(groups[0], rows=tuple(replace(first, score=1 + 0.1 * i) for i in range(6)))]
+    assert not boxes(together).axes[0].texts
+    same = [replace(groups[0], rows=(first, first))]
+    assert boxes(same).axes[0].get_ylim()[0] < first.score < boxes(same).axes[0].get_ylim()[1]
+    heights = sorted(line.get_ydata()[-1] for line in parallel(list(groups)).axes[0].get_lines()[:24])
+    assert heights[0] == 0 and heights[-1] == 1
+
+
 def test_the_command_writes_a_report_and_refuses_what_it_would_ignore(folder, capsys):
     from rnnspec.commands.cli import main
 
