@@ -105,6 +105,21 @@ def horner(coefficients: tuple[float, ...], u: str) -> str:
     return text
 
 
+# exprel' = sum of v**k / (k! (k + 2)), highest power first: to v = 1, what is left out is 1e-18
+EXPREL_SLOPE = tuple(1 / (math.factorial(k) * (k + 2)) for k in reversed(range(18)))
+
+EXPREL = Function(
+    "exprel",
+    V,
+    (f"where(abs(v) < 1, {horner(EXPREL_SLOPE, 'v')}, where(v > 80, y * (1 - 1 / v), (exp(v) - y) / v))",),
+    # exp(v) alone overflows before the quotient does; below 1e-8, 1 + v / 2 is all that float64 has
+    "where(abs(v) < 1e-8, 1 + 0.5 * v, where(v > 80, exp(0.5 * v) / minimum(v, 2e3) * exp(0.5 * v), expm1(v) / v))",
+    bounded=False,
+    limits=(0.0, 1.0, 1.0, INF),
+    latex=r"\operatorname{exprel}",
+    about="(exp(v) - 1) / v, exact near 0, where it is 1",
+)
+
 # beyond which power of two a number is multiplied by which, so that it is some 2**-40 to 2**40;
 # float32 has no numbers beyond 2**300 or below 2**-300
 SCALES = ((">", 300, -650), (">", 90, -100), (">", 40, -60), ("<", -300, 650), ("<", -90, 110), ("<", -40, 60))

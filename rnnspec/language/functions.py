@@ -17,7 +17,7 @@ import math
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from rnnspec.language.function_rows import AB, INF, MILLS, NAN, ODD, Function, V, horner, scale_text
+from rnnspec.language.function_rows import AB, EXPREL, INF, MILLS, NAN, ODD, Function, V, horner, scale_text
 
 _ROWS = (
     # primitives: code of each backend
@@ -310,6 +310,7 @@ _ROWS = (
         binding=2,
         about="1 / v",
     ),
+    EXPREL,
     Function(
         "stop_gradient",
         V,

@@ -77,6 +77,23 @@ class Example:
     gradients: Mapping[str, object] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Integration:
+    """How one differential equation was made into the equations of a step: its line, the name of
+    the method, the step size and where it starts as text, and into how many parts it is cut."""
+
+    written: str
+    method: str
+    dt: str
+    substeps: int
+    start: str
+
+    def to_text(self) -> str:
+        """One line: "rk4, dt = 0.1 in 6 substeps, from h[t-1]"."""
+        parts = f" in {self.substeps} substeps" if self.substeps > 1 else ""
+        return f"{self.method}, dt = {self.dt}{parts}, from {self.start}"
+
+
 def _within(line: str) -> str:
     return line if len(line) <= WIDTH else f"{line[: WIDTH - 4]} ..."
 
@@ -88,7 +105,8 @@ class Spec:
     own functions are inlined. `shapes` has every input, state, parameter and intermediate. Mappings
     keep the order of the file. `noise` says which inputs and parameters are drawn, and how, `fixed`
     which parameters are constants by their source; both are among `no_gradient` too. `constraints`
-    has what parameters are held to, in the order in which it is done.
+    has what parameters are held to, in the order in which it is done. `integration` says of which
+    differential equations the equations were made; a cell made of this one has the steps alone.
     """
 
     name: str
@@ -114,6 +132,7 @@ class Spec:
     examples: tuple[Example, ...] = ()
     notes: str = ""
     file: str = "<text>"
+    integration: Mapping[str, Integration] = field(default_factory=dict, compare=False)
     changed: Mapping[str, Fraction] = field(default_factory=dict, compare=False)  # constants that `load` was given
 
     @property

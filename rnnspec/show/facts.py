@@ -49,6 +49,7 @@ def facts(spec: Spec) -> dict[str, Any]:
         "no_gradient": [n for n in spec.no_gradient if n not in spec.fixed],
         "fixed": list(spec.fixed),
         "constraints": {n: [c.to_text() for c in held] for n, held in spec.constraints.items()},
+        "integration": {n: i.to_text() for n, i in spec.integration.items()},
         "defaults": {n: "t" if v is None else v for n, v in spec.defaults.items()},
         "examples": [e.title for e in spec.examples],
         "notes": spec.notes.strip(),

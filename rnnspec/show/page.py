@@ -58,6 +58,10 @@ def page(spec: Spec, known: Mapping[str, Any], width: int | None = None) -> str:
     parts = [
         [f"{spec.name}: {spec.title}", *([spec.source.to_text()] if spec.source else [])],
         _section("equations", known["equations"]),
+        _section(
+            "integration (what each d/dt is as equations of a step: --stage spec)",
+            [f"{name}: {how}" for name, how in known["integration"].items()],
+        ),
         _section("sizes", [_size_line(n, s) for n, s in known["sizes"].items()]),
         _section("inputs", _declared(spec.streams)),
         _section("noise (at evaluation what is expected of it)", _noise(spec)),

@@ -37,7 +37,8 @@ def _of_a_line(change: Callable[[random.Random, str, str], str]) -> Change:
     """A change of one equation: of its left side and of its right side."""
 
     def changed(rng: random.Random, lines: list[str]) -> list[str]:
-        number = rng.choice([n for n, line in enumerate(lines) if re.match(r"  [a-z]\w*\[t\] = ", line)])
+        plain = re.compile(r"  (?:d/dt [a-z]\w*|[a-z]\w*\[t\]) = ")
+        number = rng.choice([n for n, line in enumerate(lines) if plain.match(line)])
         left, right = lines[number].split(" = ", 1)
         return [change(rng, left, right) if n == number else line for n, line in enumerate(lines)]
 
@@ -47,6 +48,13 @@ def _of_a_line(change: Callable[[random.Random, str, str], str]) -> Change:
 def _insert(text: str, old: str, new: str) -> str:
     assert old in text, f"no {old!r} in a random spec"
     return text.replace(old, new, 1)
+
+
+def _integration(rng: random.Random, text: str) -> str:
+    """A method that there is not, or an integration of nothing."""
+    if "integrate:" in text:
+        return re.sub(r"integrate: \{method: (\{\w+: )?", r"\g<0>no", text)
+    return text + f"integrate: {rng.choice(['{method: rk4, dt: 0.1}', '{start: {h: 1}}', '[]', '{dt: x}'])}\n"
 
 
 def _unused_choice(rng: random.Random, text: str) -> str:
@@ -157,6 +165,7 @@ FAULTS: dict[str, Change] = {
     "a tab": lambda rng, text: text.replace("inputs: ", "\tinputs: "),
     "an unknown initialiser": lambda rng, text: text + "init: {'*': orthogonl}\n",
     "a choice that nothing makes": _unused_choice,
+    "an integration that is none": _integration,
     "a missing parent": lambda rng, text: text + "extends: no_such_cell\n",
     "a text cut short": lambda rng, text: text[: text.index("outputs: [") + len("outputs: [")],
     "a null": lambda rng, text: text.replace("states: {h: H", "states: {h: ~"),

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 
 from rnnspec.language.functions import FUNCTIONS as TABLE
 from rnnspec.language.functions import Function
+from rnnspec.language.methods import METHODS
 
 VECTORS = ("D", "H", "P")
 
@@ -114,6 +115,7 @@ class _SpecWriter:
         self.rng, self.name = rng, name
         self.parameters: dict[str, str] = {}
         self.lines: list[str] = []
+        self.flows: list[str] = []  # states by a differential equation
         self.states = {"h": "H"}
         self.states |= {n: s for n, s in (("p", "P"), ("q", "[]"), ("d", "D")) if self.chance(0.5)}
         self.inputs = {"x": "D"}
@@ -135,7 +137,11 @@ class _SpecWriter:
             self.loop()
         for number in range(self.rng.randint(0, 3)):
             self.intermediate(f"v{number}", self.rng.choice([*VECTORS, "[]"]))
+        flows = self.chance(0.2)
         for state, shape in self.states.items():
+            if flows and self.chance(0.6):
+                self.flow(state, shape)
+                continue
             self.lines.append(
                 f"{state}[t] = 0.9 * tanh({self.expression(shape, self.rng.randint(1, 3))}) + 0.1 *"
                 f" {self.earlier(shape)}"
@@ -172,12 +178,35 @@ class _SpecWriter:
             "functions:\n" + "".join(f"  {text}\n" for text in functions) if functions else "",
             f"choices: {{phi: {rng.choice(CHOICES)}}}\n" if "phi(" in body else "",
             "no_gradient: [m]\n" if "m" in self.inputs and self.chance(0.7) else "",
+            self.integration(),
             "constants: {rate: 0.3}\n" if "rate" in body else "",
             f"fixed: [{rng.choice(sorted(used))}]\n" if used and self.chance(0.15) else "",
         ]
         return "".join(keys) + f"equations: |\n{body}outputs: [{', '.join(outputs)}]\n"
 
     # --- what stands beside the states
+
+    def flow(self, state: str, shape: str) -> None:
+        """A state by a differential equation, often with a value of its own in between."""
+        self.flows.append(state)
+        self.now[state] = shape
+        if self.chance(0.5):
+            self.intermediate(f"e_{state}", shape)
+        self.lines.append(f"d/dt {state} = tanh({self.expression(shape, 2)}) - 0.5 * {state}[t]")
+
+    def integration(self) -> str:
+        """How the flows are integrated."""
+        if not self.flows:
+            return ""
+        sizes = ["0.1", "0.25", *(["'0.2 * sigmoid(dt[t])'"] if "dt" in self.inputs else [])]
+        plain = "gelu(" in "".join(self.lines)  # whose derivative no equation can name
+        methods = [row.name for row in METHODS.values() if not (plain and row.gain)]
+        method = self.rng.choice(methods)
+        if len(self.flows) > 1 and self.chance(0.3):
+            names = {name: self.rng.choice(methods) for name in self.flows}
+            method = "{" + ", ".join(f"{n}: {m}" for n, m in names.items()) + "}"
+        parts = f", substeps: {self.rng.randint(2, 3)}" if self.chance(0.4) else ""
+        return f"integrate: {{method: {method}, dt: {self.rng.choice(sizes)}{parts}}}\n"
 
     def intermediate(self, name: str, shape: str, value: str = "") -> None:
         self.lines.append(f"{name}[t] = {value or self.expression(shape, 2)}")

@@ -15,6 +15,8 @@ from rnnspec.language.meaning.constrained import constraints, fixed_names, names
 from rnnspec.language.meaning.definitions import check_choices, used_names
 from rnnspec.language.meaning.drawn import initialisers, noise_draws
 from rnnspec.language.meaning.extras import check_examples, check_layouts, library_layers
+from rnnspec.language.meaning.integrate import integrated, with_settings
+from rnnspec.language.meaning.order import in_order
 from rnnspec.language.meaning.resolve import resolve
 from rnnspec.language.meaning.scope import Scope, with_article
 from rnnspec.language.meaning.shapes import infer_shapes, pull_factors
@@ -50,12 +52,15 @@ def check(document: Document, settings: Settings) -> Spec:
     }
     unrolled = unroll(document, kinds, constants, faults)
     chosen, functions = {n: c.chosen for n, c in choices.items()}, {n: e.value for n, e in document.functions.items()}
+    unrolled = with_settings(document, kinds, unrolled)
     scope = Scope(kinds, constants, chosen, functions, document.broken, unrolled)
-    equations = lower_taps(resolve(document, scope, faults), {*kinds, *(r.target for r in unrolled.rounds)}, faults)
+    made = integrated(document, scope, resolve(document, scope, faults), faults)
+    taken = {*kinds, *(r.target for r in unrolled.rounds), *(e.target for e in made.equations)}
+    equations = lower_taps(made.equations, taken, faults)
     _check_defined(document, faults)
     _check_used(document, in_shapes, kinds, faults)
     _check_ranks(document, faults)
-    ordered = _ordered(equations, faults)
+    ordered = equations if made.told else in_order(equations, faults)
     shapes = _all_shapes(document, equations, ordered, scope.named("size"), faults)
     sizes = _sizes(document, faults, {n.name for e in equations for n in walk(e.value) if isinstance(n, Ref)})
     _check_emitted(document, kinds, set(unrolled.families), faults)
@@ -67,6 +72,7 @@ def check(document: Document, settings: Settings) -> Spec:
         choices=choices,
         same_as=library_layers(document, choices, settings.constants),
         examples=() if settings.chosen or settings.constants else tuple(e.value for e in document.examples),
+        integration=made.integration,
         changed=settings.constants,
     )
     check_layouts(document, spec, faults)
@@ -242,50 +248,6 @@ def _check_list(key: str, kind: str, entries: tuple[Entry[str], ...], known: lis
         elif entry.value in seen:
             faults.add(f"'{entry.value}' is given twice in {key}.", entry.at)
         seen.add(entry.value)
-
-
-# --- order ---
-
-
-def _ordered(equations: list[Equation], faults: Faults) -> list[Equation]:
-    """The equations in an order in which each reads only what stands above it or an earlier step;
-    otherwise that of the file."""
-    left = {e.target: e for e in equations}
-    reads = {name: [n for n in _reads_now(equation) if n in left] for name, equation in left.items()}
-    ordered: list[Equation] = []
-    done: set[str] = set()
-    while left:
-        ready = next((e for e in left.values() if all(n in done for n in reads[e.target])), None)
-        if ready is None:
-            cycle = _cycle(left, reads, done)
-            where, advice = "within one step", f" One of them must read an earlier step, like {cycle[-1]}[t-1]."
-            if not left[cycle[0]].timed:
-                where, advice = "among values computed once per sequence", ""
-            faults.add(
-                f"a cycle {where}: {' -> '.join([*cycle, cycle[0]])} (each reads the next).{advice}", left[cycle[0]].at
-            )
-            done |= set(cycle)
-            left = {name: e for name, e in left.items() if name not in cycle}
-            continue
-        ordered.append(left.pop(ready.target))
-        done.add(ready.target)
-    return ordered
-
-
-def _reads_now(equation: Equation) -> list[str]:
-    return list(dict.fromkeys(n.name for n in walk(equation.value) if isinstance(n, Ref) and not n.time))
-
-
-def _cycle(left: Mapping[str, Equation], reads: Mapping[str, list[str]], done: set[str]) -> list[str]:
-    """A cycle among equations none of which is ready, beginning with its first in the file."""
-    path: list[str] = []
-    name = next(iter(left))
-    while name not in path:
-        path.append(name)
-        name = next(n for n in reads[name] if n not in done)
-    cycle = path[path.index(name) :]
-    start = min(range(len(cycle)), key=lambda k: list(left).index(cycle[k]))
-    return cycle[start:] + cycle[:start]
 
 
 # --- sizes ---

@@ -29,12 +29,12 @@ def written_size(name: str) -> int:
 
 
 def used_names(document: Document) -> frozenset[str]:
-    """Every name that an equation, a function's body or a choice's list mentions."""
+    """Every name that an equation, a function's body, a choice's list or a setting of `integrate`
+    mentions."""
     bodies = [names_in(f.value.body) for f in document.functions.values()]
     options = [choice.value for choice in document.choices.values()]
-    return frozenset().union(
-        *bodies, *options, *(names_in_equation(e) for group in document.equations.values() for e in group)
-    )
+    equations = [names_in_equation(e) for group in document.equations.values() for e in group]
+    return frozenset().union(document.integrate.names(), *bodies, *options, *equations)
 
 
 def check_cycles(document: Document, faults: Faults) -> bool:

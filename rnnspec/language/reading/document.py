@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from rnnspec.errors import Problem, SpecError
 from rnnspec.language.constraints import StatedConstraint
@@ -15,7 +15,7 @@ from rnnspec.language.functions import FUNCTIONS
 from rnnspec.language.source import Source
 from rnnspec.language.spec import STEP, Default, Example, Init, Shape, Size
 from rnnspec.language.syntax.faults import Faults
-from rnnspec.language.syntax.tree import Equation, Expr, Place
+from rnnspec.language.syntax.tree import Equation, Expr, Place, names_in
 
 V = TypeVar("V")
 RESERVED = frozenset({STEP, "where", "for", "in", "and", "or", "not"}) | frozenset(FUNCTIONS) | frozenset(FEATURES)
@@ -69,6 +69,31 @@ class AppliedTransform:
 
 
 @dataclass(frozen=True)
+class StatedIntegration:
+    """What `integrate` says: each setting by the name that `d/dt` stands before, "" for all that
+    are not named."""
+
+    method: Mapping[str, Entry[str]] = field(default_factory=dict)
+    dt: Mapping[str, Entry[Expr]] = field(default_factory=dict)
+    substeps: Mapping[str, Entry[Expr]] = field(default_factory=dict)
+    start: Mapping[str, Entry[Expr]] = field(default_factory=dict)
+
+    def settings(self) -> dict[str, Mapping[str, Entry[Any]]]:
+        """The settings by their keys in a file."""
+        return {"method": self.method, "dt": self.dt, "substeps": self.substeps, "start": self.start}
+
+    def names(self, target: str | None = None) -> set[str]:
+        """The names that the settings read: all of them, or those of one target."""
+        read = (
+            entry.value
+            for setting in (self.dt, self.substeps, self.start)
+            for name, entry in setting.items()
+            if target is None or name in (target, "")
+        )
+        return set().union(*map(names_in, read))
+
+
+@dataclass(frozen=True)
 class Document:
     """One file, or a file joined with what it extends. `keys` has the place of each top-level key;
     `equations` all that define a name, which are several where they have a second index; `broken`
@@ -95,6 +120,7 @@ class Document:
     no_gradient: tuple[Entry[str], ...] = ()
     fixed: tuple[Entry[str], ...] = ()
     constrain: Mapping[str, Entry[tuple[Entry[StatedConstraint], ...]]] = field(default_factory=dict)
+    integrate: StatedIntegration = field(default_factory=StatedIntegration)
     defaults: Mapping[str, Entry[Default]] = field(default_factory=dict)
     noise: Mapping[str, Entry[Stated]] = field(default_factory=dict)
     apply: tuple[AppliedTransform, ...] = ()

@@ -8,8 +8,8 @@ In: a Document and a way to read others. Out: one Document, as if all had been w
 - What was inherited and nothing uses any more (parameters, inputs, constants, choices, functions,
   sizes, states and intermediates on no way to an output or to something this file says) is dropped,
   with its initialiser.
-- `defaults`, `init` and `constrain` are joined by name; a default goes with its input, and what was
-  `like` a parameter that goes draws for itself.
+- `defaults`, `init`, `constrain` and each setting of `integrate` are joined by name; a default goes
+  with its input, and what was `like` a parameter that goes draws for itself.
 - `apply` adds to what the base applies, and all of it is done to the joined cell, in that order.
 - `source` and `notes` say nothing of another cell and are not inherited; a title that is not given
   is "after PARENT". A layout is inherited where it still places every parameter with its old
@@ -26,7 +26,7 @@ from os.path import realpath
 from typing import Any
 
 from rnnspec.errors import SpecError
-from rnnspec.language.reading.document import SECTIONS, Document, Entry, fail
+from rnnspec.language.reading.document import SECTIONS, Document, Entry, StatedIntegration, fail
 from rnnspec.language.sizes import sizes_in
 from rnnspec.language.spec import Init, Shape
 from rnnspec.language.syntax.tree import names_in, names_in_equation
@@ -93,6 +93,7 @@ def join(base: Document, own: Document) -> Document:
         no_gradient=own.no_gradient if "no_gradient" in own.keys else base.no_gradient,
         fixed=own.fixed if "fixed" in own.keys else base.fixed,
         constrain={**base.constrain, **own.constrain},
+        integrate=_integration(base.integrate, own.integrate),
         defaults={**base.defaults, **own.defaults},
         init={**base.init, **own.init},
         noise={**base.noise, **own.noise},
@@ -101,7 +102,7 @@ def join(base: Document, own: Document) -> Document:
         same_as=own.same_as if own.same_as or _COMPUTED & set(own.keys) else base.same_as,
         examples=own.examples if own.examples or _COMPUTED & set(own.keys) else base.examples,
     )
-    joined = _drop_unused(joined, own)
+    joined = _with_integration(_drop_unused(joined, own), own)
     layouts = {**{k: v for k, v in base.layouts.items() if _fits(v, base, joined)}, **own.layouts}
     return replace(joined, layouts={k: v for k, v in layouts.items() if v or k not in base.layouts})
 
@@ -110,6 +111,8 @@ def _drop_unused(joined: Document, own: Document) -> Document:
     """The document without what was inherited and is on no way to an output, or to something that
     the extending file itself says."""
     reads = {name: set().union(*map(names_in_equation, group)) for name, group in joined.equations.items()}
+    for name in (n for n, group in joined.equations.items() if group[0].derivative):
+        reads[name] |= joined.integrate.names(name)
     reads |= {name: names_in(e.value.body) for name, e in joined.functions.items()}
     reads |= {name: set(e.value) for name, e in joined.choices.items()}
     said = {name for section in SECTIONS for name in getattr(own, section)} | set(own.equations)
@@ -154,6 +157,25 @@ def _drop_unused(joined: Document, own: Document) -> Document:
         defaults=defaults,
         noise=noise,
     )
+
+
+def _integration(base: StatedIntegration, own: StatedIntegration) -> StatedIntegration:
+    """What both say: a setting that `own` gives as one for all replaces all of it."""
+    others = base.settings()
+    joined = {key: dict(given) if "" in given else {**others[key], **given} for key, given in own.settings().items()}
+    return StatedIntegration(**joined)
+
+
+def _with_integration(joined: Document, own: Document) -> Document:
+    """The document without the settings of integration of what is no derivative any more, but for
+    those that the extending file gives."""
+    derived = {name for name, group in joined.equations.items() if group[0].derivative}
+    given = own.integrate.settings()
+    kept = {
+        key: {n: e for n, e in setting.items() if n in given[key] or n in derived or (n == "" and derived)}
+        for key, setting in joined.integrate.settings().items()
+    }
+    return replace(joined, integrate=StatedIntegration(**kept))
 
 
 def _alone(entry: Entry[Init]) -> Entry[Init]:

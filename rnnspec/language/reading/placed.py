@@ -37,7 +37,7 @@ def placed(node: ScalarNode, text: str, sheet: Sheet) -> tuple[list[Equation], l
 
 def targets(text: str) -> frozenset[str]:
     """The names that stand on left sides, whether or not the rest can be read."""
-    return frozenset(re.findall(r"(?m)^\s*([A-Za-z]\w*)\s*(?:\[[^=\n]*)?=(?!=)", text))
+    return frozenset(re.findall(r"(?m)^\s*(?:d\s*/\s*dt\s+)?([A-Za-z]\w*)\s*(?:\[[^=\n]*)?=(?!=)", text))
 
 
 def _moved(equation: Equation, place: Callable[[int, int, int], Place]) -> Equation:

@@ -19,6 +19,7 @@ from rnnspec.language.draws import Stated, stated
 from rnnspec.language.reading.constrained import constrained
 from rnnspec.language.reading.document import AppliedTransform, Argument, Definition, Document, Entry
 from rnnspec.language.reading.initialisers import FORMS, INITIALISERS, initialiser
+from rnnspec.language.reading.integrated import integration
 from rnnspec.language.reading.placed import placed, targets
 from rnnspec.language.reading.sources import source
 from rnnspec.language.reading.values import Values
@@ -354,6 +355,7 @@ _KEYS: dict[str, Callable[[Reader, Node], dict[str, object]]] = {
     "no_gradient": lambda r, n: {"no_gradient": r.values.names(n, "no_gradient")},
     "fixed": lambda r, n: {"fixed": r.values.names(n, "fixed")},
     "constrain": lambda r, n: {"constrain": constrained(r.values, n)},
+    "integrate": lambda r, n: {"integrate": integration(r.values, n)},
     "defaults": Reader.defaults,
     "noise": Reader.noise,
     "apply": Reader.apply,

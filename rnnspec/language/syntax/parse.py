@@ -101,7 +101,10 @@ def _equation(statement: Statement, text: _Text) -> Equation:
             break
     if split < 0:
         raise _RefusedError(_at(tokens[0], "expected an equation: name[t] = expression."))
-    target, timed, index = _target(tokens[:split], tokens[split], text)
+    derivative, left = _derivative(tokens[:split])
+    target, timed, index = _target(left, tokens[split], text)
+    if derivative and index is not None:
+        raise _RefusedError(_at(left[0], f"d/dt stands before a name with one value a step. Write d/dt {target} = ..."))
     right = tokens[split + 1 :]
     if not right:
         raise _RefusedError(_at(tokens[split], f"the right side of the equation for '{target}' is missing."))
@@ -117,7 +120,8 @@ def _equation(statement: Statement, text: _Text) -> Equation:
         )
     head = f"{code_of(text.rows[statement.loop.row]).strip()} " if statement.loop else ""
     place = text.place(first.row, first.column, len(first.text))
-    return Equation(target, value, head + " ".join(filter(None, lines)), place, timed, index, loop)
+    whole = head + " ".join(filter(None, lines))
+    return Equation(target, value, whole, place, timed or derivative, index, loop, derivative)
 
 
 @lru_cache(maxsize=64)
@@ -162,6 +166,16 @@ def _second_equals(right: list[Token], number: int) -> Refusal:
     return _at(
         right[number], "a second '=' in one equation. Arguments have no names; equal values are compared with '=='."
     )
+
+
+def _derivative(left: list[Token]) -> tuple[bool, list[Token]]:
+    """Whether a left side reads d/dt name, and what is left of it without that."""
+    texts = [token.text for token in left]
+    if texts[:3] == ["d", "/", "dt"] and len(left) > 3:
+        return True, left[3:]
+    if texts[1:] == ["/", "dt"] and left[0].text.startswith("d") and len(left[0].text) > 1:
+        raise _RefusedError(_at(left[0], f"a derivative is written d/dt {left[0].text[1:]} = ..."))
+    return False, left
 
 
 def _target(left: list[Token], equals: Token, text: _Text) -> tuple[str, bool, Expr | None]:

@@ -20,7 +20,9 @@ _TOKEN = re.compile(
     r"(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)"
     r"|(?P<operator>\*\*|//|==|!=|<=|>=|<<|>>|:=|->|\+=|-=|\*=|/=|\.\.|[-+*/%@&|^~<>=!(){}\[\],:;.])|(?P<blank>[ \t]+)"
 )
-_STARTS_EQUATION = re.compile(r"\s*(for\b|[A-Za-z_][A-Za-z0-9_]*\s*(\[[^\]=]*\])?\s*=(?!=))", re.ASCII)
+_STARTS_EQUATION = re.compile(
+    r"\s*(for\b|(?:d\s*/\s*dt\s)?\s*[A-Za-z_][A-Za-z0-9_]*\s*(\[[^\]=]*\])?\s*=(?!=))", re.ASCII
+)
 _HEADER = re.compile(
     r"\s*for\s+(?P<name>[A-Za-z_]\w*)\s+in\s+(?P<first>[^:]+?)\s*\.\.\s*(?P<last>[^:.]+?)\s*:(?P<rest>.*)", re.ASCII
 )
@@ -46,7 +48,7 @@ _REFUSED = {
         " a slice."
     ),
     '"': "strings are not offered.",
-    "'": "strings are not offered.",
+    "'": "strings are not offered. A derivative is written d/dt v = ...",
     "\\": (
         "'\\' is not offered. What LaTeX writes \\sigma(v) is sigmoid(v) here; an equation goes on over several lines"
         " inside brackets."

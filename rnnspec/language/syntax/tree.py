@@ -84,8 +84,9 @@ class Loop:
 @dataclass(frozen=True)
 class Equation:
     """`target[t] = value`; `text` is the source line without its comment. `timed`: false for
-    `target = value`, computed once per sequence. `index`: the k of target[t, k]. A resolved
-    equation has neither index nor loop."""
+    `target = value`, computed once per sequence. `index`: the k of target[t, k]. `derivative`: it
+    reads `d/dt target = value`. A resolved equation has neither index nor loop, one of a Spec is
+    none of a derivative."""
 
     target: str
     value: Expr
@@ -94,6 +95,7 @@ class Equation:
     timed: bool = True
     index: Expr | None = None
     loop: Loop | None = None
+    derivative: bool = False
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
@@ -130,6 +132,16 @@ def with_parts(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
         case Call(_, args):
             return replace(expr, args=tuple(change(a) for a in args))
     return expr
+
+
+def located(expr: Expr, at: Place) -> Expr:
+    """The expression, whose parts that stand in no file stand at this place."""
+    own = expr.at if expr.at.file else at
+    match expr:
+        case Ref():
+            index, delay = (part and located(part, at) for part in (expr.index, expr.delay))
+            return replace(expr, at=own, index=index, delay=delay)
+    return replace(with_parts(expr, lambda part: located(part, at)), at=own)
 
 
 def names_in(expr: Expr) -> set[str]:
