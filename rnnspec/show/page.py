@@ -58,10 +58,7 @@ def page(spec: Spec, known: Mapping[str, Any], width: int | None = None) -> str:
     parts = [
         [f"{spec.name}: {spec.title}", *([spec.source.to_text()] if spec.source else [])],
         _section("equations", known["equations"]),
-        _section(
-            "integration (what each d/dt is as equations of a step: --stage spec)",
-            [f"{name}: {how}" for name, how in known["integration"].items()],
-        ),
+        _integration(known["integration"]),
         _section("sizes", [_size_line(n, s) for n, s in known["sizes"].items()]),
         _section("inputs", _declared(spec.streams)),
         _section("noise (at evaluation what is expected of it)", _noise(spec)),
@@ -107,6 +104,11 @@ def page(spec: Spec, known: Mapping[str, Any], width: int | None = None) -> str:
 def _constraints(known: Mapping[str, list[str]]) -> list[str]:
     title = "constraints (of initial values, and by projection after every update)"
     return _section(title, [f"{name}: {', '.join(held)}" for name, held in known.items()])
+
+
+def _integration(known: Mapping[str, str]) -> list[str]:
+    title = "integration (what each d/dt is as equations of a step: --stage spec)"
+    return _section(title, [f"{name}: {how}" for name, how in known.items()])
 
 
 def _about_inputs(spec: Spec) -> list[list[str]]:

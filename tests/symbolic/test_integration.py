@@ -99,7 +99,7 @@ def test_how_an_interval_is_cut_changes_nothing_beyond_the_error(method: str) ->
     gaps /= gaps.sum()
     truth = exact("coupled", 1.0)
     found = [run("coupled", method, cut) for cut in (gaps, gaps[::-1], rng.permutation(gaps), np.full(60, 1 / 60))]
-    # constants of these methods on this field, from steps of 1 / 400: below 0.5; the longest step counts
+    # errors of these methods on this field from steps of 1 / 400; the longest step counts
     error = 0.5 * gaps.max() ** METHODS[method].order
     assert max(np.abs(y - truth).max() for y in found) < error
     assert max(np.abs(y - found[0]).max() for y in found) < 2 * error
