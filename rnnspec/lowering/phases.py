@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rnnspec.errors import UnsupportedError
+from rnnspec.lowering.pairs import numbers_of, pairs_of
 from rnnspec.lowering.taps import Taps, taps_of
 from rnnspec.symbolic.expressions import is_cheap
 from rnnspec.symbolic.graph import (
@@ -34,13 +35,13 @@ from rnnspec.symbolic.operations import Value, total
 PHASES = ("before", "loop", "after")
 
 
-def phases_of(graph: Graph, saved: frozenset[str], keeps_tape: bool) -> Phases:
+def phases_of(graph: Graph, saved: frozenset[str], keeps_tape: bool, fused: bool = False) -> Phases:
     """The phases of a graph. saved: values that the program keeps on its tape beside the states'
-    histories; keeps_tape: whether it has one.
+    histories; keeps_tape: whether it has one; fused: whether pairs have no memory (pairs.py).
 
     Raises UnsupportedError for what the kernels can't do.
     """
-    phases = Phases(graph, saved, keeps_tape)
+    phases = Phases(graph, saved, keeps_tape, pairs_of(graph, saved) if fused else frozenset())
     phases.refuse_unsupported()
     phases.assign_phases()
     phases.find_accumulations()
@@ -68,17 +69,19 @@ class Phases:
     they are read. uses: node -> the nodes that read it. rowwise: nodes that need whole rows. taps:
     the states that only hold an earlier value (taps.py). fixed: nodes that depend on parameters
     alone. resolved: sunk node -> what it reads, sunk nodes replaced by what they read. columned:
-    nodes with a value for each column.
+    nodes with a value for each column. pairs: matrices that have no buffer either, but are computed
+    where they are summed (pairs.py).
     """
 
     graph: Graph
     saved: frozenset[str]
     keeps_tape: bool
+    pairs: frozenset[str] = frozenset()
     phase: dict[str, str] = field(default_factory=dict)
     level: dict[str, int] = field(default_factory=dict)
     absorbed: dict[str, str] = field(default_factory=dict)
     accumulations: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = field(default_factory=dict)
-    sunk: set[str] = field(default_factory=set)
+    sunk: set[str] = field(init=False)
     uses: dict[str, list[str]] = field(init=False)
     rowwise: set[str] = field(init=False)
     taps: Taps = field(init=False)
@@ -90,7 +93,8 @@ class Phases:
         self.uses = self.graph.uses()
         self.columned = self.graph.columned()
         self.taps = taps_of(self.graph)
-        self.rowwise = {n for n in self.graph.nodes if self.needs_whole_rows(n)}
+        self.rowwise = {n for n in self.graph.nodes if n not in self.pairs and self.needs_whole_rows(n)}
+        self.sunk = {*self.pairs, *numbers_of(self.graph, self.pairs)}
         for name, node in self.graph.nodes.items():
             if self.is_parameter(name) if isinstance(node, Read) else self.fixed.issuperset(operands(node)):
                 self.fixed.add(name)
@@ -116,7 +120,7 @@ class Phases:
 
     def is_summed_outer(self, name: str) -> bool:
         """Whether a node is an outer product that nothing reads but a sum over all rows."""
-        return isinstance(self.graph.nodes[name], Outer) and name not in self.rowwise
+        return isinstance(self.graph.nodes[name], Outer) and name not in self.rowwise and name not in self.pairs
 
     def is_once_per_sequence(self, name: str) -> bool:
         """Whether a value depends on parameters alone."""
@@ -199,7 +203,7 @@ class Phases:
         results = set(self.graph.results()) | self.saved
         for name in reversed(list(self.graph.nodes)):
             node, readers = self.graph.nodes[name], self.uses[name]
-            if not isinstance(node, Pointwise) or self.phase[name] != "before" or not readers:
+            if not isinstance(node, Pointwise) or self.phase[name] != "before" or not readers or name in self.sunk:
                 continue
             if name in self.accumulations or name in results:
                 continue
@@ -267,6 +271,17 @@ class Phases:
             return self.arrival_level(operand, self.phase[name])
         apart = name in self.rowwise or operand in self.rowwise or self.size(operand) != self.size(name)
         return self.level[operand] + (1 if apart else 0)
+
+    def summed_level(self, name: str) -> int:
+        """The level after the loop at which a value can be summed over rows."""
+        if name in self.pairs:
+            found = [
+                self.level[o] + 1 if self.phase.get(o) == "after" else self.arrival_level(o, "after")
+                for o in self.resolved[name]
+            ]
+            return max(found, default=0)
+        computed_there = self.phase.get(name) == "after" and name in self.level
+        return self.level[name] + (name in self.rowwise) if computed_there else 0
 
     def resolved_operands(self, name: str) -> tuple[str, ...]:
         """The operands of a node, those that are sunk replaced by theirs."""

@@ -75,35 +75,38 @@ def _graphs(keyed: Keyed) -> tuple[Graph, Graph]:
 
 
 @making
-def stages(spec: Spec) -> Stages:
-    """Spec -> Graph -> adjoint -> Programs."""
+def stages(spec: Spec, *, fused: bool = False) -> Stages:
+    """Spec -> Graph -> adjoint -> Programs. fused: for a backend that computes pairs where they are
+    summed (pairs.py)."""
     from rnnspec.lowering.schedule import schedule
     from rnnspec.lowering.tape import cut
 
     graph, reverse = graphs(spec)
     split, back = _step_and_adjoint(spec)
-    saved, reading_tape = cut(split.step, back)
-    forward = schedule(split.step, saved=saved)
-    return Stages(graph, reverse, split.once, forward, schedule(reading_tape, tape=forward), schedule(split.step))
+    saved, reading_tape = cut(split.step, back, fused=fused)
+    forward = schedule(split.step, saved=saved, fused=fused)
+    backward = schedule(reading_tape, tape=forward, fused=fused)
+    return Stages(graph, reverse, split.once, forward, backward, schedule(split.step, fused=fused))
 
 
 @making
-def programs(spec: Spec, modes: tuple[str, ...]) -> Mapping[str, Program]:
-    """The programs of modes that are made together."""
+def programs(spec: Spec, modes: tuple[str, ...], *, fused: bool = False) -> Mapping[str, Program]:
+    """The programs of modes that are made together. fused: as `stages` has it; programs with
+    columns have all their matrices in memory."""
     if modes == MODES:
-        made = stages(spec)
+        made = stages(spec, fused=fused)
         return {mode: getattr(made, mode) for mode in modes}
     if modes in HVP:
         return dict(zip(modes, _hvp(spec, HVP[modes]), strict=True))
     if modes == (BY_ROW,):
-        return {BY_ROW: _by_row(spec)}
-    return {mode: _vjp(spec) if mode == VJP else _jvp(spec, mode) for mode in modes}
+        return {BY_ROW: _by_row(spec, fused)}
+    return {mode: _vjp(spec, fused) if mode == VJP else _jvp(spec, mode) for mode in modes}
 
 
-def _by_row(spec: Spec) -> Program:
+def _by_row(spec: Spec, fused: bool) -> Program:
     from rnnspec.lowering.by_row import by_row
 
-    return by_row(stages(spec).backward)
+    return by_row(stages(spec, fused=fused).backward)
 
 
 def _jvp(spec: Spec, mode: str) -> Program:
@@ -137,17 +140,18 @@ def _hvp(spec: Spec, still: tuple[str, ...]) -> tuple[Program, Program]:
     return forward, schedule(reading_tape, tape=forward)
 
 
-def _vjp(spec: Spec) -> Program:
-    """Spec -> Graph -> adjoint, for each column -> Program."""
+def _vjp(spec: Spec, fused: bool) -> Program:
+    """Spec -> Graph -> adjoint, for each column -> Program. fused: whether the tape is that of a
+    program with pairs."""
     from rnnspec.lowering.schedule import schedule
     from rnnspec.lowering.tape import cut, cut_at
     from rnnspec.symbolic.second import second
 
     split, back = _step_and_adjoint(spec)
-    saved, _ = cut(split.step, back)
+    saved, _ = cut(split.step, back, fused=fused)
     still = ("input", "parameter", "history")
     reverse = second(split.step, back, _constants(spec, split), still, alone=True)[1]
-    return schedule(cut_at(split.step, reverse, saved), tape=schedule(split.step, saved=saved))
+    return schedule(cut_at(split.step, reverse, saved), tape=schedule(split.step, saved=saved, fused=fused))
 
 
 def _step_and_adjoint(spec: Spec) -> tuple[Split, Graph]:

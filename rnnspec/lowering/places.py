@@ -10,7 +10,7 @@ from rnnspec.language.syntax.tree import fresh
 from rnnspec.lowering.phases import Phases, read_whole
 from rnnspec.lowering.program import Accumulation, Buffer, BufferPlace, CarriedState, Panel, Program, Stage
 from rnnspec.lowering.stages import ROWWISE, Key, StageDraft
-from rnnspec.symbolic.graph import Outer, Read, operands
+from rnnspec.symbolic.graph import Outer, Read, flat_size, operands
 
 
 class Layout:
@@ -104,7 +104,7 @@ class Layout:
             if isinstance(node, Outer):
                 wanted |= {node.left, node.right}
         for name in graph.nodes:
-            if name in wanted and name not in self.places and not phases.is_read(name):
+            if name in wanted and name not in self.places and not phases.is_read(name) and name not in phases.sunk:
                 self.places[name] = BufferPlace(self._buffer_of(name))
 
     def _buffer_of(self, value: str) -> str:
@@ -121,13 +121,15 @@ class Layout:
             columned = any(t.matrix in self.phases.columned for t in part.terms)
             panels[columned, tuple(t.operand for t in part.terms)].append(part)
         ordered = sorted(panels, key=lambda key: key[0])  # they go on with what the others begin
+        size = "1" if key[2] == ROWWISE else key[2] if draft.pairs is None else flat_size(draft.pairs)
         return Stage(
-            "1" if key[2] == ROWWISE else key[2],
+            size,
             tuple(Panel(tuple(panels[key])) for key in ordered),
             tuple(draft.nodes),
             tuple(self._stores(key, draft)),
             tuple(draft.sums),
             tuple(draft.rowwise),
+            draft.pairs,
         )
 
     def _stores(self, key: Key, draft: StageDraft) -> list[tuple[str, BufferPlace]]:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from rnnspec.language.spec import Shape
 from rnnspec.storage.locks import once_only
 from rnnspec.symbolic.graph import Graph, Outer, Product, Read, node_text, operands
 from rnnspec.symbolic.left_out import Side, left_out
@@ -80,7 +81,11 @@ class Panel:
 class Stage:
     """Panels, then pointwise nodes block by block. `stores`: value -> places; `sums`: parameter ->
     value, summed over rows; `rowwise`: nodes that need whole rows at once, such as a sum along the
-    features (a stage that has nothing else)."""
+    features (a stage that has nothing else).
+
+    pairs: rows and columns of the matrices that the stage's nodes are, element by element; then
+    `rowwise` are sums of such matrices, or `sums` are, and a matrix that is not stored is never
+    whole in memory."""
 
     size: str
     panels: tuple[Panel, ...] = ()
@@ -88,6 +93,7 @@ class Stage:
     stores: tuple[tuple[str, BufferPlace], ...] = ()
     sums: tuple[tuple[str, str], ...] = ()
     rowwise: tuple[str, ...] = ()
+    pairs: Shape | None = None
 
     def reads(self, graph: Graph) -> list[str]:
         """The values that the stage's nodes, stores and sums take and that it does not compute, in
@@ -278,7 +284,8 @@ class Program:
         ):
             lines.append(f"  {title}:")
             for number, stage in enumerate(stages):
-                lines.append(f"    stage {number} of size {stage.size}")
+                pairs = f", pairs {' x '.join(stage.pairs)}" if stage.pairs else ""
+                lines.append(f"    stage {number} of size {stage.size}{pairs}")
                 lines += [f"      {line}" for line in self._stage_lines(stage)]
         lines += [f"    d {o.parameter} += {o.left} {o.right}^T" for o in self.outers]
         for s in self.row_sums:

@@ -20,11 +20,14 @@ from rnnspec.symbolic.graph import Graph, Node, Outer, Pointwise, Read
 from rnnspec.symbolic.operations import symbol
 
 
-def schedule(graph: Graph, *, saved: frozenset[str] | None = None, tape: Program | None = None) -> Program:
+def schedule(
+    graph: Graph, *, saved: frozenset[str] | None = None, tape: Program | None = None, fused: bool = False
+) -> Program:
     """The program of a forward graph (`saved`: values to keep for the adjoint beside the states;
     None keeps no tape) or of an adjoint cut at its tape (`tape`: the forward program that wrote
-    it), which runs backwards."""
-    phases = phases_of(_with_copies(graph) if tape else graph, saved or frozenset(), saved is not None)
+    it), which runs backwards. fused: whether the backend computes pairs where they are summed
+    (pairs.py); else every matrix has a buffer."""
+    phases = phases_of(_with_copies(graph) if tape else graph, saved or frozenset(), saved is not None, fused)
     program = _assemble(phases, tape)
     program.verify()
     return program

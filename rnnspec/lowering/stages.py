@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from rnnspec.language.spec import Shape
 from rnnspec.lowering.phases import PHASES, Phases
 from rnnspec.lowering.program import Accumulation, Term
 from rnnspec.symbolic.graph import Outer, Product, Read, operands
@@ -20,13 +21,14 @@ def stage_order(key: Key) -> tuple[int, int, str]:
 @dataclass
 class StageDraft:
     """A stage while it is put together. copies: values that it only reads, to be stored in the
-    history of a state."""
+    history of a state. pairs: rows and columns of the matrices that it computes and sums."""
 
     accumulations: list[Accumulation] = field(default_factory=list)
     nodes: list[str] = field(default_factory=list)
     rowwise: list[str] = field(default_factory=list)
     copies: list[str] = field(default_factory=list)
     sums: list[tuple[str, str]] = field(default_factory=list)
+    pairs: Shape | None = None
 
 
 def draft_stages(phases: Phases) -> dict[Key, StageDraft]:
@@ -37,7 +39,7 @@ def draft_stages(phases: Phases) -> dict[Key, StageDraft]:
             drafts[key].accumulations.append(part)
     for name, level in phases.level.items():
         if name in phases.rowwise:
-            drafts[phases.phase[name], level, ROWWISE].rowwise.append(name)
+            _row_draft(phases, drafts, name, level).rowwise.append(name)
         elif name not in phases.accumulations:
             drafts[phases.phase[name], level, phases.size(name)].nodes.append(name)
     _draft_copies(phases, drafts)
@@ -45,6 +47,21 @@ def draft_stages(phases: Phases) -> dict[Key, StageDraft]:
     for draft in drafts.values():
         draft.nodes = _with_sunk(phases, draft)
     return dict(drafts)
+
+
+def _row_draft(phases: Phases, drafts: dict[Key, StageDraft], name: str, level: int) -> StageDraft:
+    """The draft of a node that needs whole rows: sums of pairs of one shape have their own."""
+    phase, found = phases.phase[name], [o for o in operands(phases.graph.nodes[name]) if o in phases.pairs]
+    return _pair_draft(phases, drafts, phase, level, found[0]) if found else drafts[phase, level, ROWWISE]
+
+
+def _pair_draft(
+    phases: Phases, drafts: dict[Key, StageDraft], phase: str, level: int, pair: str, of: str = ""
+) -> StageDraft:
+    shape = phases.graph.shapes[pair]
+    draft = drafts[phase, level, f"pairs {' x '.join(shape)}{of}"]
+    draft.pairs = shape
+    return draft
 
 
 def _draft_copies(phases: Phases, drafts: dict[Key, StageDraft]) -> None:
@@ -63,14 +80,18 @@ def _draft_sums(phases: Phases, drafts: dict[Key, StageDraft]) -> None:
     for parameter, group in graph.sums.items():
         for name in group:
             if not isinstance(graph.nodes[name], Outer):
-                computed_there = phases.phase.get(name) == "after" and name in phases.level
-                level = phases.level[name] + (name in phases.rowwise) if computed_there else 0
-                drafts["after", level, phases.size(name)].sums.append((parameter, name))
+                level = phases.summed_level(name)
+                if name in phases.pairs:
+                    draft = _pair_draft(phases, drafts, "after", level, name, " summed")
+                else:
+                    draft = drafts["after", level, phases.size(name)]
+                draft.sums.append((parameter, name))
 
 
 def _with_sunk(phases: Phases, draft: StageDraft) -> list[str]:
     """The nodes of a stage in the graph's order, with the sunk nodes they read."""
     read = {*draft.copies, *(value for _, value in draft.sums)}
+    read |= {o for name in draft.rowwise for o in operands(phases.graph.nodes[name])}
     wanted = {*draft.nodes, *(read & phases.sunk)}
     open_nodes = list(wanted)
     while open_nodes:

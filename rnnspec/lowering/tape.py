@@ -9,23 +9,30 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from rnnspec.lowering.pairs import pairs_of
 from rnnspec.symbolic.expressions import is_cheap
 from rnnspec.symbolic.graph import Concat, Graph, Node, Outer, Part, Pointwise, Read, operands
 from rnnspec.symbolic.simplify import drop_dead
 
 
-def cut(forward: Graph, adjoint: Graph) -> tuple[frozenset[str], Graph]:
-    """The forward values to save, and the adjoint reading them from the tape."""
+def cut(forward: Graph, adjoint: Graph, *, fused: bool = False) -> tuple[frozenset[str], Graph]:
+    """The forward values to save, and the adjoint reading them from the tape. fused: whether pairs
+    are rebuilt from what they are made of, whatever that costs (pairs.py)."""
     needed = {o for n, node in adjoint.nodes.items() if n not in forward.nodes for o in operands(node)} | set(
         adjoint.results()
     )
     after_step = set(forward.states.values())
     saved: set[str] = set()
     free: set[str] = set()  # can be had in the adjoint without saving anything more
+    pairs = pairs_of(forward) if fused else frozenset[str]()
+    for name in reversed(list(forward.nodes)):
+        if name in needed and name in pairs:
+            needed.update(operands(forward.nodes[name]))
     wanted = [n for n in forward.nodes if n in needed]
     for name in forward.nodes:
         node = forward.nodes[name]
-        if name in after_step or (isinstance(node, Read) and node.kind != "input"):
+        rebuilt = name in pairs and all(o in free or o in saved for o in operands(node))
+        if name in after_step or (isinstance(node, Read) and node.kind != "input") or rebuilt:
             free.add(name)
         elif name in wanted and not _can_rebuild(node, free | saved):
             saved.add(name)

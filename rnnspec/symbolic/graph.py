@@ -301,5 +301,9 @@ def node_text(node: Node) -> str:
 def size_of(graph: Graph, name: str) -> str:
     """The size of a value's rows; a single number is a row of size 1, a matrix lies row after
     row."""
-    shape = graph.shapes[name]
+    return flat_size(graph.shapes[name])
+
+
+def flat_size(shape: Shape) -> str:
+    """How many numbers a shape has, as a size expression."""
     return canonical_size(" * ".join(f"({s})" for s in shape)) if len(shape) > 1 else shape[0] if shape else "1"

@@ -176,6 +176,10 @@ class Emission(Text):
         """The padded width of a size: the distance between rows of a buffer."""
         return self.name(f"padded {size}", f"{size}_row")
 
+    def extent(self, size: str) -> str:
+        """The value of a size expression."""
+        return size if size.isdigit() else self.names.get(f"size {size}") or self.get(f"size {size}")
+
     def row(self, place: BufferPlace) -> str:
         """The distance between rows of a place: of a columned one they hold all columns."""
         padded = self.pad(self.program.buffers[place.buffer].size)

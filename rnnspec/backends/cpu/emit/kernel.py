@@ -12,7 +12,8 @@ from pprint import pformat
 
 from rnnspec.backends.cpu.emit.emission import HEADER, IMPORTS, Emission, Target
 from rnnspec.backends.cpu.emit.panels import all_panels, describe_panels, descriptor, split
-from rnnspec.backends.cpu.emit.stage import gradient, loop, whole
+from rnnspec.backends.cpu.emit.stage import loop, whole
+from rnnspec.backends.cpu.emit.sums import gradient
 from rnnspec.backends.cpu.machine import WHERE_A, WHERE_B
 from rnnspec.language.functions import PRIMITIVES
 from rnnspec.lowering.program import BufferPlace, OuterSum, Program

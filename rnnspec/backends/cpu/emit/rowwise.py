@@ -32,7 +32,7 @@ def rowwise(work: Emission, stage: Stage) -> None:
             for other in (p for value, p in stage.stores if value == name and p != place):
                 size = work.program.buffers[other.buffer].size
                 row = f"{_row(work, name)} * {work.pad(size)}"
-                work.line(f"copy(at({work.rows(other)}, {row}), at({work.rows(place)}, {row}), {_number(work, size)})")
+                work.line(f"copy(at({work.rows(other)}, {row}), at({work.rows(place)}, {row}), {work.extent(size)})")
 
 
 def _row(work: Emission, name: str) -> str:
@@ -50,13 +50,11 @@ def _node(work: Emission, name: str) -> None:
         case Concat(args):
             start = ["0"]
             for arg in args:
-                width = _number(work, size_of(work.graph, arg))
+                width = work.extent(size_of(work.graph, arg))
                 work.line(f"copy({_source(work, name, ' + '.join(start))}, {_source(work, arg)}, {width})")
                 start.append(width)
         case Part(arg, first, length):
-            work.line(
-                f"copy({_source(work, name)}, {_source(work, arg, _number(work, first))}, {_number(work, length)})"
-            )
+            work.line(f"copy({_source(work, name)}, {_source(work, arg, work.extent(first))}, {work.extent(length)})")
         case Outer(left, right):
             _outer(work, name, left, right)
         case Transpose(arg):
@@ -71,11 +69,6 @@ def _node(work: Emission, name: str) -> None:
             raise TypeError(f"{name} = {node!r} is not computed row by row")
 
 
-def _number(work: Emission, size: str) -> str:
-    """The value of a size expression."""
-    return size if size.isdigit() else work.names.get(f"size {size}") or work.get(f"size {size}")
-
-
 def _source(work: Emission, name: str, offset: str = "0") -> str:
     """Pointer to a row of a value, read or written, `offset` elements on."""
     program = work.program
@@ -87,7 +80,7 @@ def _source(work: Emission, name: str, offset: str = "0") -> str:
 
 
 def _reduce(work: Emission, name: str, op: str, arg: str) -> None:
-    size = _number(work, size_of(work.graph, arg))
+    size = work.extent(size_of(work.graph, arg))
     neutral, join = ("number(0.0)", "{} + {}") if op == "sum" else ("number(-1e999)", "larger({}, {})")
     step = f"{len(SUMS)} * lanes"
     work.line(f"source, whole = {_source(work, arg)}, {size} // ({step}) * ({step})")
@@ -104,7 +97,7 @@ def _reduce(work: Emission, name: str, op: str, arg: str) -> None:
 
 
 def _running_sum(work: Emission, name: str, arg: str, reverse: bool) -> None:
-    size = _number(work, size_of(work.graph, arg))
+    size = work.extent(size_of(work.graph, arg))
     work.line(f"source, dest, total = {_source(work, arg)}, {_source(work, name)}, number(0.0)")
     vectors = f"({size} - 1) // lanes * lanes, -1, -lanes" if reverse else f"0, {size}, lanes"
     with work.block(f"for p in range({vectors}):"):
@@ -115,7 +108,7 @@ def _running_sum(work: Emission, name: str, arg: str, reverse: bool) -> None:
         work.line(f"total = spread_lane(piece, {'0' if reverse else 'lanes - 1'})")
 
 
-def _term(work: Emission, name: str, first: str, second: str) -> str:
+def term(work: Emission, name: str, first: str, second: str) -> str:
     """The product of two factors, of which one's zeros may leave the other out."""
     side = work.program.left.get(name)
     if side is None:
@@ -124,57 +117,57 @@ def _term(work: Emission, name: str, first: str, second: str) -> str:
 
 
 def _outer(work: Emission, name: str, left: str, right: str) -> None:
-    height, width = _number(work, size_of(work.graph, left)), _number(work, size_of(work.graph, right))
+    height, width = work.extent(size_of(work.graph, left)), work.extent(size_of(work.graph, right))
     work.line(f"left, right, dest = {_source(work, left)}, {_source(work, right)}, {_source(work, name)}")
     with work.block(f"for unit in range({height}):"), work.block(f"for p in range(0, {width}, lanes):"):
-        text = _term(work, name, "load_splat(left, unit)", "load(right, p)")
+        text = term(work, name, "load_splat(left, unit)", "load(right, p)")
         work.line(f"store_first(dest, unit * {width} + p, {text}, {width} - p)")
 
 
 def _product(work: Emission, name: str, matrix: str, vector: str) -> None:
-    height, width = _number(work, size_of(work.graph, name)), _number(work, size_of(work.graph, vector))
+    height, width = work.extent(size_of(work.graph, name)), work.extent(size_of(work.graph, vector))
     work.line(f"source, right, dest = {_source(work, matrix)}, {_source(work, vector)}, {_source(work, name)}")
     with work.block(f"for unit in range({height}):"):
         work.line("total = number(0.0)")
         with work.block(f"for p in range(0, {width}, lanes):"):
-            work.line(f"piece = {_term(work, name, f'load(source, unit * {width} + p)', 'load(right, p)')}")
+            work.line(f"piece = {term(work, name, f'load(source, unit * {width} + p)', 'load(right, p)')}")
             work.line(f"total = total + select(first_lanes({width} - p, piece), piece, number(0.0))")
         work.line("store_one(dest, unit, horizontal_sum(total))")
 
 
 def _transposed_product(work: Emission, name: str, matrix: str, vector: str) -> None:
-    height, width = _number(work, size_of(work.graph, vector)), _number(work, size_of(work.graph, name))
+    height, width = work.extent(size_of(work.graph, vector)), work.extent(size_of(work.graph, name))
     work.line(f"source, left, dest = {_source(work, matrix)}, {_source(work, vector)}, {_source(work, name)}")
     with work.block(f"for p in range(0, {width}, lanes):"):
         work.line("total = number(0.0)")
         with work.block(f"for unit in range({height}):"):
-            text = _term(work, name, f"load(source, unit * {width} + p)", "load_splat(left, unit)")
+            text = term(work, name, f"load(source, unit * {width} + p)", "load_splat(left, unit)")
             work.line(f"total = total + {text}")
         work.line("store(dest, p, total)")
 
 
 def _matrix_product(work: Emission, name: str, matrix: str, right: str, transposed: bool) -> None:
     shapes = work.graph.shapes
-    height, width, inner = (_number(work, size) for size in (*shapes[name], shapes[right][0]))
+    height, width, inner = (work.extent(size) for size in (*shapes[name], shapes[right][0]))
     element = f"k * {height} + unit" if transposed else f"unit * {inner} + k"
     work.line(f"source, right, dest = {_source(work, matrix)}, {_source(work, right)}, {_source(work, name)}")
     with work.block(f"for unit in range({height}):"), work.block(f"for p in range(0, {width}, lanes):"):
         work.line("total = number(0.0)")
         with work.block(f"for k in range({inner}):"):
-            text = _term(work, name, f"load_splat(source, {element})", f"load(right, k * {width} + p)")
+            text = term(work, name, f"load_splat(source, {element})", f"load(right, k * {width} + p)")
             work.line(f"total = total + {text}")
         work.line(f"store_first(dest, unit * {width} + p, total, {width} - p)")
 
 
 def _transpose(work: Emission, name: str, arg: str) -> None:
-    height, width = (_number(work, size) for size in work.graph.shapes[arg])
+    height, width = (work.extent(size) for size in work.graph.shapes[arg])
     work.line(f"source, dest = {_source(work, arg)}, {_source(work, name)}")
     with work.block(f"for unit in range({height}):"), work.block(f"for k in range({width}):"):
         work.line(f"store_one(dest, k * {height} + unit, load_one(source, unit * {width} + k))")
 
 
 def _diagonal(work: Emission, name: str, arg: str) -> None:
-    width = _number(work, size_of(work.graph, arg))
+    width = work.extent(size_of(work.graph, arg))
     work.line(f"source, dest = {_source(work, arg)}, {_source(work, name)}")
     with work.block(f"for unit in range({width}):"):
         with work.block(f"for p in range(0, {width}, lanes):"):

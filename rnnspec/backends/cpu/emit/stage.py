@@ -3,23 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from rnnspec.backends.cpu.emit.emission import Emission
+from rnnspec.backends.cpu.emit.pairs import pairs
 from rnnspec.backends.cpu.emit.panels import column_descriptor, descriptor, split
 from rnnspec.backends.cpu.emit.rowwise import rowwise
-from rnnspec.backends.cpu.machine import BLOCK_K
+from rnnspec.backends.cpu.emit.sums import summed
 from rnnspec.backends.cpu.processor import FEW_ROWS, side_by_side
 from rnnspec.lowering.program import Stage
 from rnnspec.lowering.signature import barriers, gradient_sums
 from rnnspec.symbolic.graph import operands, size_of
-
-LEAF, PIECE = BLOCK_K, 16  # rows that are summed by themselves before they are added to a gradient, and before that
-
-
-def gradient(work: Emission, parameter: str) -> str:
-    """The variable that points to where a gradient is summed."""
-    return work.name(f"gradient {parameter}", f"d_{parameter}_total")
 
 
 def loop(work: Emission, stages: tuple[Stage, ...], number: int) -> int:
@@ -73,6 +65,8 @@ def _own_rows(work: Emission) -> None:
 def _stage(work: Emission, stage: Stage, number: int) -> int:
     if stage.panels:
         number = _products(work, stage, number)
+    elif stage.pairs:
+        pairs(work, stage)
     elif stage.rowwise:
         rowwise(work, stage)
     elif stage.sums:
@@ -134,7 +128,7 @@ def _unit_block(work: Emission, stage: Stage) -> None:
         with work.block("for row in range(first, first + count):"):
             compute()
     elif sums:
-        _summed(work, sums, "p", compute)
+        summed(work, sums, "p", compute)
     if by_column:
         _sum_columns(work, stage, by_column)
 
@@ -148,42 +142,7 @@ def _sum_columns(work: Emission, stage: Stage, sums: list[tuple[str, str]]) -> N
             work.line(f"{work.value(value)} = load({work.rows(work.program.places[value])}, at_column)")
 
     with work.columns(True):
-        _summed(work, sums, f"column * {work.pad(stage.size)} + p", compute)
-
-
-def _summed(work: Emission, sums: list[tuple[str, str]], place: str, compute: Callable[[], None]) -> None:
-    """Adds values of the rows to gradients, in sums of sums. place: of a vector in a gradient;
-    compute: writes what has the values of a row."""
-    parameters = [parameter for parameter, _ in sums]
-    for parameter in parameters:
-        work.line(f"{_sum(work, parameter, 'total')} = load({gradient(work, parameter)}, {place})")
-    with work.block(f"for leaf in range(first, first + count, {LEAF}):"):
-        _clear(work, parameters, "leaf")
-        with work.block(f"for few in range(leaf, min(leaf + {LEAF}, first + count), {PIECE}):"):
-            _clear(work, parameters, "piece")
-            with work.block(f"for row in range(few, min(few + {PIECE}, first + count)):"):
-                compute()
-                for parameter, value in sums:
-                    work.line(f"{_sum(work, parameter)} = {_sum(work, parameter)} + {work.value(value)}")
-            _add(work, parameters, "leaf", "piece")
-        _add(work, parameters, "total", "leaf")
-    for parameter in parameters:
-        work.line(f"store({gradient(work, parameter)}, {place}, {_sum(work, parameter, 'total')})")
-
-
-def _sum(work: Emission, parameter: str, of: str = "piece") -> str:
-    """The variable with a gradient's sum over a piece, a leaf, or all rows so far."""
-    return work.name(f"sum {parameter} {of}", f"d_{parameter}_{'sum' if of == 'piece' else f'{of}_sum'}")
-
-
-def _clear(work: Emission, parameters: list[str], of: str) -> None:
-    for parameter in parameters:
-        work.line(f"{_sum(work, parameter, of)} = number(0.0)")
-
-
-def _add(work: Emission, parameters: list[str], to: str, of: str) -> None:
-    for parameter in parameters:
-        work.line(f"{_sum(work, parameter, to)} = {_sum(work, parameter, to)} + {_sum(work, parameter, of)}")
+        summed(work, sums, f"column * {work.pad(stage.size)} + p", compute)
 
 
 def _row_by_row(work: Emission, stage: Stage) -> None:

@@ -49,7 +49,8 @@ def _texts(keyed: Keyed, dtype: str, modes: tuple[str, ...]) -> Mapping[str, str
         from rnnspec.backends.cpu.emit.kernel import emit
 
         target = Target(dtype, lanes, VECTORS)
-        new = {mode: emit(made, target, keyed.digest) for mode, made in programs(keyed.spec, modes).items()}
+        made = programs(keyed.spec, modes, fused=True)
+        new = {mode: emit(program, target, keyed.digest) for mode, program in made.items()}
     for mode, text in new.items():
         remember(f"{keyed.spec.name}_{mode}", key, text)
     return new
