@@ -33,7 +33,7 @@ FLOORS = (
     ("engine", "show"),
     ("layers", "check", "probe", "dynamics"),
     ("train", "interop", "compare"),
-    ("export", "study"),
+    ("export", "study", "gallery"),
     ("commands", "__init__"),
     ("__main__", "bench"),
 )

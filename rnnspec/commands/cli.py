@@ -15,6 +15,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from rnnspec.commands import (
@@ -23,6 +24,7 @@ from rnnspec.commands import (
     convert_arguments,
     dynamics_arguments,
     export_arguments,
+    gallery_arguments,
     probe_arguments,
     study_arguments,
     train_arguments,
@@ -41,7 +43,7 @@ WIDTH = 78  # columns of what help says in its own lines
 # NumPy's BLAS threads wait by spinning and take the cores from the kernels' own threads (two of
 # each on 2 cores: 3 times slower than one BLAS thread; NumPy 2.4, OpenBLAS). Set before NumPy is
 # loaded.
-ONE_BLAS_THREAD = ("train", "probe", "dynamics", "study")
+ONE_BLAS_THREAD = ("train", "probe", "dynamics", "study", "gallery")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -108,6 +110,11 @@ def _command(commands: Any, name: str, about: str, *examples: str) -> argparse.A
         epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+
+
+def _told(arguments: ModuleType) -> Callable[[Any, str], None]:
+    """Adds a command whose arguments a module has, beside what it is and examples."""
+    return lambda commands, name: arguments.add(_command(commands, name, arguments.ABOUT, *arguments.EXAMPLES))
 
 
 def _add_list(commands: Any, name: str) -> None:
@@ -292,18 +299,6 @@ def _add_train(commands: Any, name: str) -> None:
     train_arguments.add(parser)
 
 
-def _add_study(commands: Any, name: str) -> None:
-    study_arguments.add(_command(commands, name, study_arguments.ABOUT, *study_arguments.EXAMPLES))
-
-
-def _add_probe(commands: Any, name: str) -> None:
-    probe_arguments.add(_command(commands, name, probe_arguments.ABOUT, *probe_arguments.EXAMPLES))
-
-
-def _add_dynamics(commands: Any, name: str) -> None:
-    dynamics_arguments.add(_command(commands, name, dynamics_arguments.ABOUT, *dynamics_arguments.EXAMPLES))
-
-
 def _add_doctor(commands: Any, name: str) -> None:
     parser = _command(
         commands, name, "tell what this machine is, what is installed, and what a GPU would need", "", "--json"
@@ -377,14 +372,15 @@ COMMANDS: Mapping[str, Callable[[Any, str], None]] = {
     "show": _add_show,
     "check": _add_check,
     "train": _add_train,
-    "study": _add_study,
-    "probe": _add_probe,
-    "dynamics": _add_dynamics,
+    "study": _told(study_arguments),
+    "probe": _told(probe_arguments),
+    "dynamics": _told(dynamics_arguments),
     "new": _add_new,
     "diff": _add_diff,
     "pack": _add_pack,
     "verify": _add_verify,
     "export": _add_export,
+    "gallery": _told(gallery_arguments),
     "convert": _add_convert,
     "help": _add_help,
     "cite": _add_cite,

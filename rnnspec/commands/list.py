@@ -11,10 +11,9 @@ from typing import Any
 from rnnspec.commands.output import columns, say
 from rnnspec.errors import RnnspecError
 from rnnspec.language.load import load, spec_names
-from rnnspec.language.roles import gate_names
 from rnnspec.language.spec import Spec
 from rnnspec.language.syntax.faults import did_you_mean, listed
-from rnnspec.show.counts import SIZE, counts, jacobian_text, recurrent_stages
+from rnnspec.show.counts import SIZE, row
 from rnnspec.storage.jsontext import json_text
 
 COLUMNS: Mapping[str, Callable[[Any], str]] = {
@@ -61,22 +60,6 @@ def matches(spec: Spec, word: str | None) -> bool:
     """Whether every part of `word` stands in the cell's name, title, source or notes."""
     text = " ".join((spec.name, spec.title, spec.source.to_text(), spec.notes)).lower()
     return all(part in text for part in (word or "").lower().split())
-
-
-def row(spec: Spec, stats: bool = False) -> dict[str, Any]:
-    """The cell's row; "stages" and "jacobian" only with `stats`, since it is built for them."""
-    return {
-        "name": spec.name,
-        "title": spec.title,
-        "year": spec.source.year,
-        "states": list(spec.states),
-        "gates": gate_names(spec),
-        **counts(spec),
-        **({"stages": recurrent_stages(spec), "jacobian": jacobian_text(spec)} if stats else {}),
-        "libraries": sorted(spec.layouts),
-        "outputs": list(spec.outputs),
-        "source": spec.source.to_dict(),
-    }
 
 
 def _order(value: Any) -> tuple[bool, Any]:

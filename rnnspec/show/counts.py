@@ -6,11 +6,13 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import Any
 
 from rnnspec.errors import UnsupportedError
 from rnnspec.language.features import FEATURES
 from rnnspec.language.load import digest
 from rnnspec.language.meaning.shapes import shape_of
+from rnnspec.language.roles import gate_names
 from rnnspec.language.sizes import SizeError, canonical_size, full_shape, sizes_in, with_default_sizes
 from rnnspec.language.spec import Shape, Size, Spec
 from rnnspec.language.syntax.tree import Binary, Call, Expr, Number, Ref, Unary, children
@@ -132,6 +134,22 @@ def jacobian_text(spec: Spec) -> dict[str, dict[str, str]]:
 
     found: dict[str, dict[str, str]] = json.loads(_kept(spec, "jacobian", made))
     return found
+
+
+def row(spec: Spec, stats: bool = False) -> dict[str, Any]:
+    """The cell's row; "stages" and "jacobian" only with `stats`, since it is built for them."""
+    return {
+        "name": spec.name,
+        "title": spec.title,
+        "year": spec.source.year,
+        "states": list(spec.states),
+        "gates": gate_names(spec),
+        **counts(spec),
+        **({"stages": recurrent_stages(spec), "jacobian": jacobian_text(spec)} if stats else {}),
+        "libraries": sorted(spec.layouts),
+        "outputs": list(spec.outputs),
+        "source": spec.source.to_dict(),
+    }
 
 
 def _kept(spec: Spec, what: str, make: Callable[[], str]) -> str:

@@ -33,6 +33,7 @@ COMMANDS = (
     "diff",
     "pack",
     "verify",
+    "gallery",
     "help",
     "cite",
     "completion",

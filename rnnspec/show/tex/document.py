@@ -50,11 +50,37 @@ def latex(spec: Spec, part: str = "", constants: str = "symbols") -> str:
     """
     if part not in ("", *PARTS) or constants not in CONSTANTS:
         raise ValueError(f"there is no {part!r} with {constants!r}: choose {', '.join(PARTS)}; {', '.join(CONSTANTS)}")
+    return "\n\n".join(_WRITERS[part](_cell(spec, constants)))
+
+
+def _cell(spec: Spec, constants: str) -> _Cell:
     lifted = named_constants(spec) if constants == "symbols" else None
     known = lifted.spec if lifted else spec
     names = Names([*known.shapes, *size_names_of(known)])
-    cell = _Cell(known, lifted.values if lifted else {}, names)
-    return "\n\n".join(_WRITERS[part](cell))
+    return _Cell(known, lifted.values if lifted else {}, names)
+
+
+@dataclass(frozen=True)
+class Formulas:
+    """The formulas of a cell, not yet in a document. forward, backward: lines `left &= right`, as
+    rows of an align environment; one that begins with & goes on with the line above. constants:
+    `alpha = 0.1`, a formula for each. gradients: what the marks of the gradients mean, with
+    formulas in $.
+    """
+
+    forward: tuple[str, ...]
+    constants: tuple[str, ...]
+    backward: tuple[str, ...]
+    gradients: str
+
+
+def formulas(spec: Spec, page: float = PAGE) -> Formulas:
+    """The equations and the gradients of a cell, its constants by name. page: how wide lines may
+    be, in points where letters have 10."""
+    cell = _cell(spec, "symbols")
+    lines = tuple(rows(forward(cell.spec, cell.names), page))
+    back = tuple(rows(backward(reading(cell.spec), cell.names), page))
+    return Formulas(lines, tuple(_constants(cell)), back, _gradients(cell))
 
 
 def _align(equations: Sequence[tuple[str, str]]) -> str:
@@ -62,18 +88,25 @@ def _align(equations: Sequence[tuple[str, str]]) -> str:
     return "\\begin{align*}\n" + " \\\\\n".join(f"  {line}" for line in lines) + "\n\\end{align*}"
 
 
+def _constants(cell: _Cell) -> list[str]:
+    return [f"{cell.names.write(n)} = {number(Fraction(repr(v))).text}" for n, v in cell.constants.items()]
+
+
+def _gradients(cell: _Cell) -> str:
+    state, output = next(iter(cell.spec.states), ""), next(iter(cell.spec.outputs))
+    carried = cell.names.write(state or output, "t", True, r"\leftarrow")
+    return GRADIENTS % (carried, cell.names.write(output, "t", True, r"\downarrow"))
+
+
 def _forward(cell: _Cell) -> Iterable[str]:
     yield _align(forward(cell.spec, cell.names))
-    values = [f"${cell.names.write(n)} = {number(Fraction(repr(v))).text}$" for n, v in cell.constants.items()]
-    if values:
-        yield f"with {', '.join(values)}."
+    if values := _constants(cell):
+        yield f"with {', '.join(f'${value}$' for value in values)}."
 
 
 def _backward(cell: _Cell) -> Iterable[str]:
     yield _align(backward(reading(cell.spec), cell.names))
-    state, output = next(iter(cell.spec.states), ""), next(iter(cell.spec.outputs))
-    carried = cell.names.write(state or output, "t", True, r"\leftarrow")
-    yield GRADIENTS % (carried, cell.names.write(output, "t", True, r"\downarrow"))
+    yield _gradients(cell)
 
 
 def _both(cell: _Cell) -> Iterable[str]:

@@ -1,0 +1,1 @@
+"""`rnnspec gallery`: pages of cells, made from their specs, that need nothing but a browser."""
