@@ -93,6 +93,9 @@ def test_random_specs_use_the_whole_language() -> None:
         " and ",
         "sizes: {P: H}",
         "t / 10",
+        "d/dt ",
+        "integrate: {method: {",
+        "sigmoid(dt[t])'",
     ):
         assert part in text, part
 

@@ -18,6 +18,7 @@ _NAMES = (
     " deltanet gated_deltanet fast_weight_programmer gla hgrn hgrn2 linear_attention retention rwkv4 rwkv6 rwkv7"
     " mass_lstm ltc cerebral_lstm es2n orthogonal_rnn rits s4d s5"
     " adex izhikevich lif_alpha lif_current lif_synaptic nonlinear_lif plif spiking_lstm"
+    " ode_rnn gru_ode ode_lstm cfc_mixed lif_conductance"
 )
 SLOW = frozenset(_NAMES.split())
 CELLS = [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in rnnspec.spec_names()]

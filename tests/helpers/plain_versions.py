@@ -29,7 +29,7 @@ def domain(name: str, inputs: dict[str, Any]) -> dict[str, Any]:
             return {"m": (inputs["m"] > 0).astype(float)}
         case "lif_current" | "adex" | "plif" | "nonlinear_lif" | "lif_synaptic" | "lif_alpha":
             return {"x": 8 * inputs["x"]}  # so that there are spikes
-        case "ltc":
+        case "ltc" | "ode_rnn" | "gru_ode" | "ode_lstm" | "cfc_mixed":
             return {"dt": np.abs(inputs["dt"]) + 0.5}
         case "phased_lstm":
             steps = np.arange(len(inputs["time"]))[:, None]

@@ -72,6 +72,15 @@ def test_what_a_method_asks_of_the_unit_itself_is_computed_once():
     ]
 
 
+def test_equations_stand_in_the_order_of_the_file():
+    equations = "a[t] = tanh(h[t])\nb[t] = a[t] * x[t]\ne[t] = b[t] + a[t]\nd/dt h = e[t] * b[t] - a[t] - h[t]"
+    text = cell(equations, integrate="{method: midpoint, dt: 0.5}")
+    assert [e.target for e in loads(text).equations] == [
+        *("a_k1", "b_k1", "e_k1", "k1_h"),
+        *("h_k2", "a_k2", "b_k2", "e_k2", "k2_h", "h"),
+    ]
+
+
 def test_new_names_evade_those_of_the_file():
     spec = loads(rate(equations="k1_h[t] = 1\nr_k1[t] = k1_h[t]\n" + RATE, outputs="[r, r_k1]"))
     assert "r_k1_[t] = tanh(h[t-1])" in lines(spec) and "k1_h[t] = 1" in lines(spec)

@@ -158,11 +158,12 @@ class _Group:
     def __post_init__(self) -> None:
         names = depending(self.equations, {flow.name for flow in self.flows})
         within = {e.target: e for e in self.equations if e.target in names}
-        waiting = [flow.equation.value for flow in self.flows]
+        found, waiting = set[str](), [flow.equation.value for flow in self.flows]
         while waiting:
-            for name in _reads(waiting.pop()) & set(within) - set(self.inner):
-                self.inner[name] = within[name]
-                waiting.append(within[name].value)
+            new = _reads(waiting.pop()) & set(within) - found
+            found |= new
+            waiting += [within[name].value for name in new]
+        self.inner = {name: e for name, e in within.items() if name in found}  # in the order of the file
         values = {name: e.value for name, e in self.inner.items()}
         self.slopes = {f.name: _slope_of(f, values) for f in self.flows if f.method.gain}
 
