@@ -14,7 +14,8 @@ from numpy import ndarray as Array
 from rnnspec.backends.cpu.emit.texts import text_of
 from rnnspec.backends.cpu.launch import pack, segments
 from rnnspec.backends.cpu.launch.code import CpuCode, code
-from rnnspec.backends.cpu.launch.execute import execute
+from rnnspec.backends.cpu.launch.direct import Direct, Training, is_repeatable, is_simple
+from rnnspec.backends.cpu.launch.execute import IDLE_BYTES, execute
 from rnnspec.backends.cpu.launch.pack import Packed, PackPlan
 from rnnspec.backends.cpu.launch.plan import Plan
 from rnnspec.backends.cpu.launch.pool import default_threads
@@ -316,6 +317,28 @@ class CpuKernel(Kernel):
             )
         call = Call(weights, {}, {}, None, stepper.sizes, 1, stepper.rows, groups=groups)
         stepper.bound.use(self._packed("infer", call), None)
+
+    def bound_inference(self, weights: Weights, sizes: Sizes, steps: int, rows: int) -> Direct | None:
+        call = Call(weights, {}, {}, None, sizes, steps, rows)
+        (infer,) = self._plans(("infer",), call)
+        if weights.groups is not None or not is_simple(infer):
+            return None
+        made = Direct(infer, self._packed("infer", call))
+        return made if made.bound.bytes <= IDLE_BYTES else None
+
+    def bound_training(
+        self, params: Mapping[str, Array], bases: list[tuple[int, int]], sizes: Sizes, steps: int, rows: int
+    ) -> Training | None:
+        plans = self._plans(TAPED, Call(params, {}, {}, None, sizes, steps, rows))
+        if self.memory != "full" or self.derived.once or self.derived.pieces or not all(map(is_simple, plans)):
+            return None
+        read = self.derived.values(params, sizes)
+        widths = {n: a.size for n, a in read.items()}
+        packings = [pack.pack_plan(self._code(m), sizes, widths) for m in TAPED]
+        if not all(map(is_repeatable, packings)):
+            return None
+        made = Training(plans, packings, read, bases)
+        return made if made.bytes <= IDLE_BYTES else None
 
     # --- plans, weights and arrays
 

@@ -339,6 +339,19 @@ class Kernel(Derivatives, ABC):
         whole = Sizes(all_sizes(self.cell, weights.held, sizes))
         return Stream(self, self.cell, count, whole, self.stepper(weights, count, whole), states)
 
+    def bound_inference(self, weights: Weights, sizes: Sizes, steps: int, rows: int) -> Any:
+        """What calls of `infer` of these weights and sizes work in, where they are so small that
+        the call counts (backends/cpu/launch/direct.py); None for others."""
+        return None
+
+    def bound_training(
+        self, params: Mapping[str, Array], bases: list[tuple[int, int]], sizes: Sizes, steps: int, rows: int
+    ) -> Any:
+        """What calls of `forward` and `backward` of these sizes work in, as `bound_inference`.
+        params: views of the arrays at `bases`, addresses and sizes in bytes, and arrays that are
+        the same in every call."""
+        return None
+
     @abstractmethod
     def stepper(self, weights: Weights, rows: int, sizes: Sizes) -> Stepper:
         """Makes the Stepper that `stream` drives: `rows` rows, with these packed weights, which

@@ -31,14 +31,15 @@ class Held(Frozen[str, Array]):
 
 
 class Idle:
-    """What calls with the same weights work in, between two of them. A copy or a pickle is
-    empty."""
+    """What calls with the same weights, or of the same sizes, work in, between two of them, under
+    at most so many keys. A copy or a pickle is empty."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = 16) -> None:
+        self.most = most
         self._idle: dict[Key, list[Any]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Idle, ()
+        return Idle, (self.most,)
 
     def borrow(self, key: Key, make: Callable[[], T]) -> T:
         """What was given back under this key, for whoever borrowed it alone, or a new one."""
@@ -50,7 +51,7 @@ class Idle:
 
     def give_back(self, key: Key, borrowed: object) -> None:
         """Leaves what was borrowed to the next who asks for it."""
-        if len(self._idle) > 16:
+        if len(self._idle) > self.most:
             self._idle.clear()
         self._idle.setdefault(key, []).append(borrowed)
 

@@ -54,6 +54,37 @@ def inputs_by_name(layers: Layers, x: Any) -> dict[str, Any]:
     return given
 
 
+def inputs_time_first(layers: Layers, x: Any, batch_first: bool) -> tuple[dict[str, Array], bool]:
+    """Inputs by name, time first, and whether they came without a batch axis. batch_first: whether
+    the caller gives them as [B, T, ...]."""
+    known, given = layers.inputs, inputs_by_name(layers, x)
+    arrays: dict[str, Array] = {}
+    single: bool | None = None
+    for name, array in given.items():
+        shape = known[name]
+        value = own_view(f"input {name!r}", array, layers.dtype)
+        rank = len(shape) + 2
+        if value.ndim not in (rank, rank - 1):
+            raise ShapeError(
+                f"input {name!r} must have {rank} axes ({'B, T' if batch_first else 'T, B'}, features), or"
+                f" {rank - 1} for one row without a batch; got shape {value.shape}."
+            )
+        if single not in (None, value.ndim == rank - 1):
+            raise ShapeError(f"some inputs have a batch axis and some have none: {name!r} has shape {value.shape}.")
+        single = value.ndim == rank - 1
+        if shape and value.shape[-1] != shape[-1]:
+            raise ShapeError(
+                f"input {name!r} has {value.shape[-1]} features, expected {shape[-1]}; its shape is {value.shape}."
+            )
+        arrays[name] = time_first(value, single, batch_first)
+    return arrays, bool(single)
+
+
+def time_first(array: Array, single: bool, batch_first: bool) -> Array:
+    """An array of the caller's as [T, B, ...]. single: whether it came without rows."""
+    return array[:, None] if single else np.swapaxes(array, 0, 1) if batch_first and array.ndim > 1 else array
+
+
 def as_many(value: Any, names: list[str], what: str) -> tuple[Any, ...]:
     """The arrays of a tuple, or a single one; as many as there are names."""
     given = value if isinstance(value, tuple) else (value,)
@@ -190,6 +221,34 @@ def check_states(layers: Layers, state: Any, rows: int | None, what: str) -> tup
             raise ShapeError(f"{what} {name!r} must have shape {expected}, got {array.shape}.")
         arrays.append(array if array is None or rows is not None else array[:, None])
     return tuple(arrays)
+
+
+def flowing(
+    layers: Layers,
+    run: Any,
+    dy: Any,
+    dstate: Any,
+    dsteps: Mapping[str, Any] | None,
+    single: bool,
+    batch_first: bool,
+) -> tuple[dict[str, Array], tuple[Array | None, ...], dict[str, Array]]:
+    """Gradients of outputs, of final states and of recorded values, checked and time first. run:
+    has `steps_taken` and `rows`; dy, dstate, dsteps: as of `Recurrent.backward`; single,
+    batch_first: as of `time_first`. Raises ShapeError and DtypeError."""
+
+    def turned(what: str, value: Any) -> Array:
+        array = own_view(what, value, layers.dtype)
+        if array.ndim < 2 - single:
+            raise ShapeError(f"{what} has shape {array.shape}, which lacks axes of steps and rows.")
+        return time_first(array, single, batch_first)
+
+    names, lead = list(layers.outputs), (run.steps_taken, run.rows)
+    given = {} if dy is None else dict(zip(names, as_many(dy, names, "dy")))
+    arrays = {n: turned(f"gradient of output {n!r}", a) for n, a in given.items() if a is not None}
+    outputs = check_steps(layers, "gradient of output", arrays, layers.outputs, lead)
+    arrays = {n: turned(f"gradient of {n!r}", a) for n, a in (dsteps or {}).items()}
+    steps = check_steps(layers, "gradient of step value", arrays, layers.steps, lead)
+    return outputs, check_states(layers, dstate, None if single else run.rows, "dstate"), steps
 
 
 def check_resets(resets: Any, steps: int, rows: int, batch_first: bool = False) -> Array | None:

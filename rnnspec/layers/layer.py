@@ -117,10 +117,10 @@ class Layer:
     def weights(self, values: Mapping[str, Array], *, gradients: bool = False) -> dict[str, Array]:
         """The layer's weights from the cell's parameters. Of one in two places the first has it
         all; of its gradient both have. What is fixed has no gradient."""
-        if gradients and self._stacked is not None:
+        if gradients and self.stacked is not None:
             return {
                 array: values[names[0]].copy() if len(names) == 1 else np.concatenate([values[n] for n in names])
-                for array, names in self._stacked.items()
+                for array, names in self.stacked.items()
             }
         # what no parameter fills stays zero
         names = [n for n in self.shapes if not (gradients and n in self.fixed)]
@@ -137,7 +137,7 @@ class Layer:
         return weights
 
     @once_only
-    def _stacked(self) -> Mapping[str, tuple[str, ...]] | None:
+    def stacked(self) -> Mapping[str, tuple[str, ...]] | None:
         """The parameters that stand one under another in each array; None where anything else
         does, or is fixed."""
         found: dict[str, list[tuple[int, int, str]]] = {array: [] for array in self.shapes}

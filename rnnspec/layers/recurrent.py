@@ -13,25 +13,24 @@ import numpy as np
 from numpy import ndarray as Array
 
 from rnnspec.backends.pins import Pins
-from rnnspec.engine.arrays import as_resets, check_lengths, own_view
+from rnnspec.engine.arrays import as_resets, check_lengths
 from rnnspec.engine.kernel import Kernel
 from rnnspec.engine.noise import Seed, seeds
-from rnnspec.errors import ShapeError
 from rnnspec.language.spec import Spec
 from rnnspec.layers.arguments import (
     as_lengths,
-    as_many,
     check_carried,
     check_inputs,
     check_resets,
     check_rows,
-    check_states,
-    check_steps,
     check_window,
-    inputs_by_name,
+    flowing,
+    inputs_time_first,
+    time_first,
 )
 from rnnspec.layers.attributes import Attributes
 from rnnspec.layers.backward import backward
+from rnnspec.layers.bound import BoundRun, Ready
 from rnnspec.layers.constrained import ConstrainedWeights
 from rnnspec.layers.description import Cell
 from rnnspec.layers.layer import shown_cells
@@ -120,7 +119,7 @@ class Recurrent(ConstrainedWeights, Attributes):
         self.fixed: dict[str, Array] = {}
         self._take(self.stack.init(seed))
         self.grads: dict[str, Array] = {}
-        self._run: tuple[StackRun, bool] | None = None
+        self._run: tuple[StackRun | BoundRun, bool] | None = None
         self._waiting = Waiting()
 
     def __repr__(self) -> str:
@@ -205,8 +204,26 @@ class Recurrent(ConstrainedWeights, Attributes):
         state, before that step (an episode ends). seed: of dropout and noise; None for other
         numbers at every call.
         """
+        if lengths is None and resets is None and seed is None and type(self.seed) is int and self.seed >= 0:
+            ready = self.stack.bound.ready(x, state, self.batch_first)
+            if ready is not None and (results := self._keep_bound(ready)) is not None:
+                return results
         drawn = (self.seed, self.calls) if seed is None else seed
         return self._keep(*self._call(x, state, lengths, resets, drawn, self.training))
+
+    def _keep_bound(self, ready: Ready) -> Any:
+        bound, own = self.stack.bound, self.__dict__  # past the checks of what is assigned
+        weights = bound.weights(self.weights)
+        if weights is None:
+            return None
+        own["_run"] = None
+        if (found := bound.forward(weights, ready)) is None:
+            return None
+        run, final = found
+        own["calls"] += self.training
+        own["_run"] = (run, ready.single)
+        self._waiting.add(run.outputs)
+        return self._as_given(run.outputs[run.facts.output], ready.single), self._state(final, ready.single)
 
     def _keep(self, call: StackCall, single: bool) -> Any:
         self._run = None  # its tape is memory that this call can use
@@ -219,6 +236,10 @@ class Recurrent(ConstrainedWeights, Attributes):
     def infer(self, x: Any, state: Any = None, lengths: Any = None, *, resets: Any = None) -> Any:
         """Runs a sequence without a tape, and without dropout: evaluation. Arguments and results as
         of a call."""
+        bound = self.stack.bound
+        ready = bound.ready(x, state, self.batch_first) if lengths is None and resets is None else None
+        if ready is not None and (found := bound.infer(self.weights, ready)) is not None:
+            return self._as_given(found[0], ready.single), self._state(found[1], ready.single)
         call, single = self._call(x, state, lengths, resets, 0, False)
         return self._results(self.stack.run_infer(call), single)
 
@@ -237,20 +258,17 @@ class Recurrent(ConstrainedWeights, Attributes):
             raise RuntimeError(
                 "backward needs a call first: layer(x, ...) keeps the tape, layer.infer(x, ...) does not."
             )
-        (run, single), layers = self._run, self.stack.description
-        names, lead = list(layers.outputs), (run.steps_taken, run.rows)
-        arrays = {} if dy is None else dict(zip(names, as_many(dy, names, "dy")))
-        arrays = {
-            n: self._time_first(f"gradient of output {n!r}", a, single) for n, a in arrays.items() if a is not None
-        }
-        outputs = check_steps(layers, "gradient of output", arrays, layers.outputs, lead)
-        arrays = {n: self._time_first(f"gradient of {n!r}", a, single) for n, a in (dsteps or {}).items()}
-        steps = check_steps(layers, "gradient of step value", arrays, layers.steps, lead)
-        final = check_states(layers, dstate, None if single else run.rows, "dstate")
+        (run, single), quick = self._run, None
+        if isinstance(run, BoundRun) and not dsteps:
+            quick = run.flowing(dy, dstate, self.batch_first, single)
+        flows = quick or flowing(self.stack.description, run, dy, dstate, dsteps, single, self.batch_first)
         self._waiting.check(run.outputs, of)
-        gradients = backward(layers, run, outputs, final, steps)
+        if isinstance(run, BoundRun):
+            gradients = run.backward(*flows[:2])
+        else:
+            gradients = backward(self.stack.description, run, *flows)
         self._waiting.clear()
-        self.grads = gradients.params
+        self.__dict__["grads"] = gradients.params
         inputs = {n: self._as_given(a, single) for n, a in gradients.inputs.items()}
         return next(iter(inputs.values())) if len(inputs) == 1 else inputs, self._state(gradients.states, single)
 
@@ -266,7 +284,7 @@ class Recurrent(ConstrainedWeights, Attributes):
         the whole sequence, as of a call. Noise that is drawn once a sequence is so here.
         """
         steps = check_window(self.stack.description, steps)
-        inputs, single = self._inputs(x)
+        inputs, single = inputs_time_first(self.stack.description, x, self.batch_first)
         total, rows = next(iter(inputs.values())).shape[:2]
         ends = check_lengths(as_lengths(lengths, single), total, rows)
         # all of them are checked here: a window would take its part of too many
@@ -330,37 +348,13 @@ class Recurrent(ConstrainedWeights, Attributes):
 
     # --- arrays in and out
 
-    def _inputs(self, x: Any) -> tuple[dict[str, Array], bool]:
-        """Inputs by name, time first, and whether they came without a batch axis."""
-        layers = self.stack.description
-        known, given = layers.inputs, inputs_by_name(layers, x)
-        arrays: dict[str, Array] = {}
-        single: bool | None = None
-        for name, array in given.items():
-            shape = known[name]
-            value = own_view(f"input {name!r}", array, layers.dtype)
-            rank = len(shape) + 2
-            if value.ndim not in (rank, rank - 1):
-                raise ShapeError(
-                    f"input {name!r} must have {rank} axes ({'B, T' if self.batch_first else 'T, B'}, features), or"
-                    f" {rank - 1} for one row without a batch; got shape {value.shape}."
-                )
-            if single not in (None, value.ndim == rank - 1):
-                raise ShapeError(f"some inputs have a batch axis and some have none: {name!r} has shape {value.shape}.")
-            single = value.ndim == rank - 1
-            if shape and value.shape[-1] != shape[-1]:
-                raise ShapeError(
-                    f"input {name!r} has {value.shape[-1]} features, expected {shape[-1]}; its shape is {value.shape}."
-                )
-            arrays[name] = self._swapped(value, single)
-        return arrays, bool(single)
-
     def _call(
         self, x: Any, state: Any, lengths: Any, resets: Any, seed: Seed, training: bool
     ) -> tuple[StackCall, bool]:
         """The arguments of a call, checked and time first, and whether they came without a batch
         axis."""
-        layers, (inputs, single) = self.stack.description, self._inputs(x)
+        layers = self.stack.description
+        inputs, single = inputs_time_first(layers, x, self.batch_first)
         rows = next(iter(inputs.values())).shape[1] if inputs else 0
         before, counts = check_carried(layers, state, None if single else rows)
         restarts, weights = self._resets(resets, single), self.stack.weights(self.weights)
@@ -372,16 +366,7 @@ class Recurrent(ConstrainedWeights, Attributes):
         return StackCall(weights, inputs, before, ends, pieces, steps, rows, drawn, counts, pins), single
 
     def _resets(self, resets: Any, single: bool) -> Array | None:
-        return None if resets is None else self._swapped(np.atleast_1d(as_resets(resets)), single)
-
-    def _time_first(self, what: str, value: Any, single: bool) -> Array:
-        array = own_view(what, value, self.stack.dtype)
-        if array.ndim < 2 - single:
-            raise ShapeError(f"{what} has shape {array.shape}, which lacks axes of steps and rows.")
-        return self._swapped(array, single)
-
-    def _swapped(self, array: Array, single: bool) -> Array:
-        return array[:, None] if single else np.swapaxes(array, 0, 1) if self.batch_first and array.ndim > 1 else array
+        return None if resets is None else time_first(np.atleast_1d(as_resets(resets)), single, self.batch_first)
 
     def _as_given(self, array: Array, single: bool) -> Array:
         return array[:, 0] if single else np.swapaxes(array, 0, 1) if self.batch_first else array

@@ -34,6 +34,7 @@ from rnnspec.layers.arguments import (
 )
 from rnnspec.layers.attributes import Attributes
 from rnnspec.layers.backward import backward, run_backward, run_backward_rows
+from rnnspec.layers.bound import BoundCalls
 from rnnspec.layers.constrained import ConstrainedStack
 from rnnspec.layers.description import Cell, check_dropout_of, describe_layers
 from rnnspec.layers.forward import forward, run_forward, run_infer, run_record
@@ -47,9 +48,8 @@ from rnnspec.storage.locks import numpy_part
 
 
 class Stack(ConstrainedStack, Attributes):
-    """Layers of cells, to be called with weights. Arguments as for `Recurrent`.
-
-    description: what the layers are. Of it: layers, directions; shapes: every weight, name ->
+    """Layers of cells, to be called with weights. Arguments as for `Recurrent`. description: what
+    the layers are. Of it: layers, directions; shapes: every weight, name ->
     shape, in torch's order; fixed: those of them that are not trained; states: what is carried,
     name -> shape for one row; carried: these and the count of steps, where a cell counts; outputs,
     steps (the recorded values), inputs: name -> shape of a step; required: the inputs that have no
@@ -89,9 +89,15 @@ class Stack(ConstrainedStack, Attributes):
             cell, input_size, hidden_size, num_layers, bias, dropout, bidirectional, proj_size, **more
         )
         self._recent: Recent[StackWeights] = Recent()
+        self._bound = BoundCalls(self.description, self._recent)
         self._repeats = all(layer.kernel.repeats for layer in self.layers)
 
     # --- what there is, by name
+
+    @property
+    def bound(self) -> BoundCalls:
+        """The way of small calls of one layer."""
+        return self._bound
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -115,8 +121,7 @@ class Stack(ConstrainedStack, Attributes):
 
     @property
     def fixed(self) -> frozenset[str]:
-        """The weights that are constants of their cells: they have no gradient, and no optimiser
-        may change them."""
+        """The weights that are constants of their cells, which no optimiser may change."""
         return self.description.fixed
 
     @property
@@ -151,8 +156,7 @@ class Stack(ConstrainedStack, Attributes):
 
     @property
     def dropout(self) -> float:
-        """The chance that dropout between layers drops a number; calls from the next one on have
-        what is assigned."""
+        """The chance that dropout between layers drops a number, from the next call on."""
         return self.description.dropout
 
     @dropout.setter
@@ -166,7 +170,8 @@ class Stack(ConstrainedStack, Attributes):
         layers = self.description
         weights = {name: np.zeros(shape, layers.dtype) for name, shape in layers.shapes.items()}
         for depth, d in layers.places:
-            number = seed if not depth and not d else _seed_of(seed, depth, d)
+            sequence = numpy_part("random").SeedSequence([int(seed), depth, d])
+            number = int(sequence.generate_state(1, np.uint64)[0]) if depth or d else seed
             drawn = {f"{n}{layers.suffix(depth, d)}": a for n, a in layers.layers[depth].init(number).items()}
             weights |= {n: a for n, a in drawn.items() if n in weights}
         return weights
@@ -393,7 +398,3 @@ class Stack(ConstrainedStack, Attributes):
         before = tuple(None if s is None else np.zeros_like(s) if g is None else g for s, g in zip(call.state, given))
         pins = pins_of(weights, inputs, before)
         return replace(call, weights=weights, inputs=inputs, state=before, counts=None, pins=pins)
-
-
-def _seed_of(seed: int, depth: int, d: int) -> int:
-    return int(numpy_part("random").SeedSequence([int(seed), depth, d]).generate_state(1, np.uint64)[0])

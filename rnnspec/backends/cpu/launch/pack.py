@@ -201,7 +201,7 @@ def pack(plan: PackPlan, params: Mapping[str, Array], groups: int = 0, grouped: 
     """
     count, item = max(1, groups), plan.code.dtype.itemsize
     memory = Memory(plan.size * count)
-    starts, strides, apart, flattened = _sources(plan, params, grouped)
+    starts, strides, apart, flattened = sources(plan, params, grouped)
     jobs, which = plan.strided(tuple(strides))
     if groups:
         begins = memory.start + plan.size * np.arange(count)
@@ -227,7 +227,7 @@ def pack(plan: PackPlan, params: Mapping[str, Array], groups: int = 0, grouped: 
     return Packed(fields, values, memory)
 
 
-def _sources(
+def sources(
     plan: PackPlan, params: Mapping[str, Array], grouped: Collection[str]
 ) -> tuple[list[int], list[tuple[int, ...]], list[int], list[Array]]:
     """Of each array that is read: its address, its strides, and how far apart those of two groups
