@@ -341,7 +341,8 @@ class Kernel(Derivatives, ABC):
 
     def bound_inference(self, weights: Weights, sizes: Sizes, steps: int, rows: int) -> Any:
         """What calls of `infer` of these weights and sizes work in, where they are so small that
-        the call counts (backends/cpu/launch/direct.py); None for others."""
+        the call counts (backends/cpu/launch/direct.py); None for others, and where a subclass runs
+        in another way."""
         return None
 
     def bound_training(

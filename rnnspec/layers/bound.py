@@ -165,14 +165,14 @@ class _Work:
 
 class BoundRun:
     """A run of `BoundCalls.forward`, for its backward pass. When it dies what it worked in is left
-    to the next. outputs: by name; steps_taken, rows: T and B."""
+    to the next. outputs: by name; work: what that is; steps_taken, rows: T and B."""
 
     def __init__(self, facts: Facts, outputs: Named, work: _Work, idle: Idle, key: tuple[int, int]):
-        self.facts, self.outputs, self._work, self._idle, self._key = facts, outputs, work, idle, key
+        self.facts, self.outputs, self.work, self._idle, self._key = facts, outputs, work, idle, key
         self.steps_taken, self.rows = key
 
     def __del__(self) -> None:
-        self._idle.give_back(self._key, self._work)
+        self._idle.give_back(self._key, self.work)
 
     def flowing(
         self, dy: Any, dstate: Any, batch_first: bool, single: bool
@@ -197,7 +197,7 @@ class BoundRun:
     def backward(self, outputs: Named, final: tuple[Array | None, ...]) -> StackGradients:
         """The gradients, from those of the output [T, B, ...] and of the states after the run, None
         where they are left out."""
-        facts, direct, work = self.facts, self._work.training.backward, self._work
+        facts, direct, work = self.facts, self.work.training.backward, self.work
         after = {name: array for (name, _), array in zip(facts.states, final) if array is not None}
         main, dy = facts.layer.main, outputs.get(facts.output)
         dx = np.empty((*self._key, *facts.width), facts.kind)

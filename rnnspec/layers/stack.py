@@ -170,8 +170,8 @@ class Stack(ConstrainedStack, Attributes):
         layers = self.description
         weights = {name: np.zeros(shape, layers.dtype) for name, shape in layers.shapes.items()}
         for depth, d in layers.places:
-            sequence = numpy_part("random").SeedSequence([int(seed), depth, d])
-            number = int(sequence.generate_state(1, np.uint64)[0]) if depth or d else seed
+            sequence = numpy_part("random").SeedSequence
+            number = int(sequence([int(seed), depth, d]).generate_state(1, np.uint64)[0]) if depth or d else seed
             drawn = {f"{n}{layers.suffix(depth, d)}": a for n, a in layers.layers[depth].init(number).items()}
             weights |= {n: a for n, a in drawn.items() if n in weights}
         return weights

@@ -73,7 +73,7 @@ def test_a_run_frees_its_tape_and_is_in_no_cycle():
 
 
 def test_a_layer_keeps_one_tape():
-    layer = Recurrent("lstm", 32, 64)
+    layer = Recurrent("lstm", 32, 64, 2)
     x = np.ones((16, 8, 32), np.float32)
     forward, tapes, before = layer.stack.run_forward, [], []
 
@@ -88,6 +88,16 @@ def test_a_layer_keeps_one_tape():
     layer(x)
     layer(x)
     assert before == [[], [None]]
+
+
+def test_a_small_layer_keeps_what_one_call_works_in():
+    layer = Recurrent("lstm", 32, 64, threads=1)
+    x = np.ones((16, 8, 32), np.float32)
+    works = []
+    for _ in range(3):
+        layer(x)
+        works.append(layer._run[0].work)
+    assert works[0] is works[1] is works[2]
 
 
 def test_layers_keep_tapes_and_not_what_they_gave_one_another(monkeypatch):

@@ -31,6 +31,8 @@ READY |= {
     "CpuKernel.run_linear",
     "CpuKernel.run_jvp",
     "CpuKernel.run_vjp",
+    "CpuKernel.bound_inference",
+    "CpuKernel.bound_training",
     "Weights.packed",
     "Idle.borrow",
     "Idle.give_back",

@@ -75,7 +75,7 @@ def test_it_is_what_a_stack_gives(cell, dtype):
 
 @pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
 def test_a_stack_is_not_asked(cell, monkeypatch):
-    layer = rnnspec.Recurrent(cell, 3, 5)
+    layer = rnnspec.Recurrent(cell, 3, 5, threads=1)
     x = numbers(4, 2, 3)
     for _ in range(3):
         wanted = layer.infer(x)[0]
