@@ -48,6 +48,7 @@ COMMENTS = {
     "constants": "# numbers that can be changed at load",
     "choices": "# functions that can be chosen at load, the first is the default",
     "noise": "# which of these are drawn in training: bernoulli(p), dropout(p), normal(sigma)",
+    "integrate": "# how each d/dt becomes equations of a step, and how long a step is",
     "apply": "# transforms of the cell, one after the other; their arguments may be constants",
     "equations": (
         "# [t] is now, [t-1] the step before; @ is the matrix product, * is element by element; the order of the lines"
