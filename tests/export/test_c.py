@@ -4,6 +4,7 @@ with sanitizers, with and without vectors of the compiler's."""
 from __future__ import annotations
 
 import ctypes
+import platform
 import re
 import shutil
 import subprocess
@@ -56,6 +57,19 @@ def test_all_cells_pass_their_own_check(name, dtype, tmp_path):
 )
 def test_other_ways_to_compile(flags, tmp_path):
     assert_right(exported("lstm", "float32"), tmp_path, *flags)
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="reads the text of this machine")
+@pytest.mark.parametrize("level", ["-O2", "-O3"])
+def test_products_and_functions_are_vectors_with_multiply_adds(level, tmp_path):
+    """Without leave to be careless with exceptions, or to contract, and without AVX-512's masks."""
+    c(rnnspec.Recurrent("lstm", 2, 16, seed=0), name="a_lstm").write(tmp_path)
+    flags = ["-std=c99", level, "-march=haswell", "-S"]
+    subprocess.run([COMPILER, *flags, "a_lstm.c", "-o", "a.s"], cwd=tmp_path, check=True)
+    text = (tmp_path / "a.s").read_text()
+    step = text[text.index("l0_step:") :].split(".cfi_endproc")[0]
+    assert re.search(r"vfmadd\w+ps.*%ymm", step) and re.search(r"vdivps.*%ymm", step)
+    assert not re.search(r"vmulss|vdivss|vfmadd\w+ss", step)
 
 
 def test_fast_math_is_refused(tmp_path):

@@ -17,6 +17,13 @@ PREAMBLE = """\
 typedef {word} real;
 #define LANES {lanes}
 
+/* No call in a loop, where compilers are not told to be brief. */
+#if defined(__GNUC__) && defined(__OPTIMIZE__) && !defined(__OPTIMIZE_SIZE__)
+#define INLINE static inline __attribute__((always_inline))
+#else
+#define INLINE static inline
+#endif
+
 /* A product and a sum: one instruction where the machine has it. */
 #ifdef FP_FAST_FMA{upper}
 #define FMA(a, b, c) fma{suffix}(a, b, c)
@@ -30,7 +37,13 @@ typedef real vec __attribute__((vector_size(LANES * sizeof(real)), aligned(sizeo
 #define ALIGNED __attribute__((aligned(64)))
 #define LOAD(from) (*(const vec *)(from))
 #define STORE(to, v) (*(vec *)(to) = (v))
+#if defined(__FMA__) && !defined(__clang__) /* -std=c99 keeps GCC from making one of two itself */
+typedef real lanes __attribute__((vector_size(LANES * sizeof(real))));
+#define ADD_PRODUCT(sum, factors, factor) \\
+    ((sum) = {fma}((lanes)(factors), (factor) - (lanes){{0}}, (lanes)(sum)))
+#else
 #define ADD_PRODUCT(sum, factors, factor) ((sum) += (factors) * (factor))
+#endif
 #define ZERO {{0}}
 #else
 typedef struct {{ real lane[LANES]; }} vec;
@@ -43,28 +56,39 @@ typedef struct {{ real lane[LANES]; }} vec;
 #endif
 """
 BITS = """
-static inline {unsigned} bits_of(real v)
+INLINE {unsigned} bits_of(real v)
 {{
     {unsigned} bits;
     memcpy(&bits, &v, sizeof(bits));
     return bits;
 }}
 
-static inline real real_of({unsigned} bits)
+INLINE real real_of({unsigned} bits)
 {{
     real v;
     memcpy(&v, &bits, sizeof(v));
     return v;
 }}
 """
+# not ?:, of which GCC makes branches, and then no vectors, unless flags of exceptions may be lost
+CHOOSE = """
+INLINE real choose(int condition, real yes, real no)
+{{
+    const {unsigned} all = -({unsigned})condition;
+    return real_of((bits_of(yes) & all) | (bits_of(no) & ~all));
+}}
+"""
 
 
 def preamble(real: Real, used: Collection[str]) -> Iterator[str]:
-    """The lines. used: the primitives and reductions that are called."""
+    """The lines. used: the primitives and reductions that are called, and `choose`."""
     yield from ("#include <math.h>", "#include <stdint.h>", "#include <string.h>", "")
     upper = real.suffix.upper()
-    yield PREAMBLE.format(word=real.word, lanes=real.lanes, suffix=real.suffix, upper=upper)
-    lines = [*functions([n for n in used if n not in REDUCTIONS], real), *reductions(used, real)]
-    if any("bits_of(" in line or "real_of(" in line for line in lines):
+    yield PREAMBLE.format(word=real.word, lanes=real.lanes, suffix=real.suffix, upper=upper, fma=real.fma)
+    lines = [*functions([n for n in used if n not in {*REDUCTIONS, "choose"}], real), *reductions(used, real)]
+    chosen = "choose" in used or any("choose(" in line for line in lines)
+    if chosen or any("bits_of(" in line or "real_of(" in line for line in lines):
         yield BITS.format(unsigned=real.unsigned).strip("\n")
+    if chosen:
+        yield CHOOSE.format(unsigned=real.unsigned)[:-1]
     yield from lines

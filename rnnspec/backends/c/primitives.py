@@ -107,7 +107,7 @@ class Number:
         return self._infix("==", other, "int")
 
     def select(self, yes: Number | float, no: Number) -> Number:
-        return no._made(f"{self.text} ? {no._lift(yes)} : {no.text}")
+        return no._made(f"choose({self.text}, {no._lift(yes)}, {no.text})")
 
     def at_least(self, low: float) -> Number:
         return (self.like(low) > self).select(low, self)
@@ -157,7 +157,7 @@ def functions(names: Iterable[str], real: Real) -> list[str]:
     for name in sorted(names):
         body = Body(real)
         result = FUNCTIONS[name](Number(body, "v", real.word))
-        head = f"static inline {real.word} {NAMES[name]}({real.word} v)"
+        head = f"INLINE {real.word} {NAMES[name]}({real.word} v)"
         lines += ["", head, "{", *_used(body.lines, result.text), f"    return {result.text};", "}"]
     return lines
 

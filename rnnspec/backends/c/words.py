@@ -8,12 +8,13 @@ restrict return short signed sizeof static struct switch typedef union unsigned 
 _Imaginary asm typeof bool true false
 """
 USED = """
-a b bits bits_of block built_in c cell copysign copysignf cos cosf e fabs fabsf factor fma fmaf gradients i j k main
-memcpy memset n panel parts real real_of s sin sinf size_t sqrt sqrtf steps t total uint32_t uint64_t v vec w weights
+a b bits bits_of block built_in c cell choose copysign copysignf cos cosf e fabs fabsf factor fma fmaf gradients
+i j k lanes main memcpy memset n panel parts real real_of s sin sinf size_t sqrt sqrtf steps t total uint32_t
+uint64_t v vec w weights
 """
 # macros: of the file, of the headers of C99 that files read, and what compilers for Unix define
 REPLACED = """
-ADD_PRODUCT ALIGNED BUFSIZ EOF FILENAME_MAX FMA FOPEN_MAX HUGE_VAL HUGE_VALF HUGE_VALL INFINITY LANES LOAD
+ADD_PRODUCT ALIGNED BUFSIZ EOF FILENAME_MAX FMA FOPEN_MAX HUGE_VAL HUGE_VALF HUGE_VALL INFINITY INLINE LANES LOAD
 MATH_ERREXCEPT MATH_ERRNO MB_CUR_MAX NAN NULL RAND_MAX SEEK_CUR SEEK_END SEEK_SET STORE TMP_MAX errno i386 linux
 ZERO math_errhandling stderr stdin stdout unix
 """
@@ -38,8 +39,8 @@ vsprintf vsscanf wctomb
 """
 # at the level of a file, in those that are written
 OF_FILES = """
-backward_step begun bits_of built_in compare drawn forward_step found gradients letters main model pack real real_of
-symbols tape uniform vec weights weights_in
+backward_step begun bits_of built_in choose compare drawn forward_step found gradients lanes letters main model pack
+real real_of symbols tape uniform vec weights weights_in
 """
 KEYWORDS, OURS, MACROS = frozenset(WORDS.split()), frozenset(USED.split()), frozenset(REPLACED.split())
 # what the name of a program can't be

@@ -38,7 +38,8 @@ class CWriter(KernelWriter):
         return self._function("exp", f"{self.number(exponent)} * {self._function('log', base)}")
 
     def choice(self, condition: str, yes: str, no: str) -> str:
-        return f"({condition} ? {yes} : {no})"
+        self.used.add("choose")
+        return f"choose({condition}, {yes}, {no})"
 
     def assignment(self, target: str, text: str, comment: str) -> str:
         return f"const real {target} = {text};" + (f"  /* {comment.replace('*/', '* /')} */" if comment else "")
