@@ -113,6 +113,7 @@ def _exported(layer: Any, x: np.ndarray, folder: Path, compiler: str) -> tuple[d
     library = ctypes.CDLL(str(folder / "bench.so"))
     weights = sum(array.nbytes for array in source.program.numbers().values())
     memory, y = np.zeros(weights // 8 + (1 << 16)), np.zeros((STEPS, layer.hidden_size), np.float32)
+    memory = memory[-memory.ctypes.data % 64 // 8 :]  # where a compiler puts a static struct
     pointers = [a.ctypes.data_as(ctypes.c_void_p) for a in (memory, x, y)]
     assert library.bench_init(pointers[0], None, ctypes.c_size_t(0)) == 0
     library.bench_block(pointers[0], ctypes.c_size_t(STEPS), *pointers[1:])

@@ -109,7 +109,8 @@ class LearnerText:
         name, made = self.name, self.made
         lines = [f"   {line}".replace("*/", "* /") for line in self.about()]
         yield from (f"/* {MARK}", "", *lines, "*/", f'#include "{name}.h"', "")
-        yield from preamble(self.real, made.forward.functions | made.backward.functions)
+        wide = any(panel.wide for _, one in self._steps() for panel in one.panels)
+        yield from preamble(self.real, made.forward.functions | made.backward.functions, wide)
         yield from ("", f"const {name}_params {name}_initial = {{")
         arrays = {made.members[n]: a for n, a in made.params.items() if a.size} or {"none": np.zeros(1)}
         for identifier, array in arrays.items():

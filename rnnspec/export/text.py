@@ -62,7 +62,7 @@ class CProgram:
             yield from cell_struct(f"{name}_{part.name}", part.made)
         between = [f"{word} {member}[{count}]" for member, count in self._between()]
         cells = [f"{name}_{part.name} {part.name}" for part in self.parts]
-        yield from struct(name, [f"const {name}_weights *weights", *cells, *between])
+        yield from struct(name, [*cells, *between, f"const {name}_weights *weights"])
         yield from ("", *weights.declared(name))
         own = "" if self.apart else " NULL and 0: those of this program."
         yield f"/* Begins, with the bytes of a file of weights, which stay where they are.{own}"
@@ -105,7 +105,8 @@ class CProgram:
         for part in self.parts:
             yield from ("", *(f"   {line}".replace("*/", "* /") for line in part.about))
         yield from ("*/", f'#include "{self.name}.h"', "")
-        yield from preamble(self.real, frozenset().union(*(part.made.functions for part in self.parts)))
+        wide = any(panel.wide for part in self.parts for panel in part.made.panels)
+        yield from preamble(self.real, frozenset().union(*(part.made.functions for part in self.parts)), wide)
         yield from ("", *([] if self.apart else self._numbers()), "")
         for part in self.parts:
             yield from (*self._step_of(part), "")
@@ -192,12 +193,12 @@ def cell_struct(name: str, made: Step) -> Iterator[str]:
     """The struct of what a step keeps and works in."""
     word = made.real.word
     yield f"typedef struct {name} {{"
-    yield "    unsigned long t;"
     for kind, members in (("state", made.states.values()), ("value", made.scratch.items())):
         if members:
             yield "    struct {"
             yield from (f"        {word} {identifier}[{count}];" for identifier, count in members)
             yield f"    }} {kind};"
+    yield "    unsigned long t;"  # behind, so that arrays are aligned where the struct is
     yield f"}} {name};"
 
 

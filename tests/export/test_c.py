@@ -59,6 +59,15 @@ def test_other_ways_to_compile(flags, tmp_path):
     assert_right(exported("lstm", "float32"), tmp_path, *flags)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_many_units_go_two_vectors_at_a_time(dtype, tmp_path):
+    """And the panel of h, of more than 32 KiB, from its other end in every second step."""
+    source = c(rnnspec.Recurrent("lstm", 2, 64, dtype=dtype, seed=0), name="many")
+    assert "ADD_WIDE" in source.source and "s->t & 1" in source.source
+    for flags in ([*SANE], ["-O3", "-march=native"], ["-O2", "-DWITHOUT_VECTORS"]):
+        assert_right(source, tmp_path, *flags)
+
+
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="reads the text of this machine")
 @pytest.mark.parametrize("level", ["-O2", "-O3"])
 def test_products_and_functions_are_vectors_with_multiply_adds(level, tmp_path):

@@ -11,7 +11,7 @@ import numpy as np
 class Real:
     """A floating point type of C. name: as NumPy has it; word: C's; suffix: of constants and of the
     functions of libm; unsigned: the whole number of as many bits; lanes: of a vector of 32
-    bytes; fma: GCC's function of x86's multiply-add of such vectors."""
+    bytes; x86: the ending of that machine's instructions for such vectors."""
 
     name: str
     word: str
@@ -19,7 +19,7 @@ class Real:
     unsigned: str
     format: str
     lanes: int
-    fma: str
+    x86: str
 
     def constant(self, number: float) -> str:
         """The number, rounded to the type, as C reads it back: the shortest decimal that is rounded
@@ -35,6 +35,6 @@ class Real:
 
 
 REALS = {
-    "float32": Real("float32", "float", "f", "uint32_t", "f32", 8, "__builtin_ia32_vfmaddps256"),
-    "float64": Real("float64", "double", "", "uint64_t", "f64", 4, "__builtin_ia32_vfmaddpd256"),
+    "float32": Real("float32", "float", "f", "uint32_t", "f32", 8, "ps"),
+    "float64": Real("float64", "double", "", "uint64_t", "f64", 4, "pd"),
 }

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from rnnspec.backends.c.learn import Learning, after, before, outers, saved_values, sums
 from rnnspec.backends.c.numbers import REALS, Real
 from rnnspec.backends.c.rowwise import rowwise
@@ -20,6 +22,9 @@ from rnnspec.lowering.needed import needed_of, taken
 from rnnspec.lowering.program import Panel, Program, Stage
 from rnnspec.lowering.signature import bias_sources, panel_signature
 from rnnspec.symbolic.graph import Read, node_text, operands
+
+NEAREST = 32 * 1024  # bytes of a core's first cache, which other things lie in too
+VEC = "vec", "ADD_PRODUCT", "ZERO", "LANES"
 
 
 @dataclass(frozen=True)
@@ -131,23 +136,40 @@ def _panel(text: CText, panel: Panel) -> None:
     if not packed.blocks:
         return
     with text.block("{"):
-        text.line(f"const vec *panel = (const vec *)w->{name};")
-        with text.block(text.loop(packed.blocks, "block")):
+        kind, turned = "wide" if packed.wide else "vec", _turned(text, packed)
+        if not turned:
+            text.line(f"const {kind} *panel = (const {kind} *)w->{name};")
+        with text.block(text.loop(packed.blocks, "b" if turned else "block")):
+            if turned:  # what lies near from the last step is read first
+                text.line(f"const int block = s->t & 1 ? {packed.blocks - 1} - b : b;")
+                start = f"w->{name} + block * {packed.numbers // packed.blocks}"
+                text.line(f"const {kind} *panel = (const {kind} *)({start});")
             _block(text, panel, packed)
         text.line("}")
     text.line("}")
 
 
+def _turned(text: CText, packed: PackedPanel) -> bool:
+    """Whether every second step reads a panel's blocks from the last to the first: one that does
+    not fit into the nearest memory of a core would be out of it each time that it is read."""
+    large = packed.numbers * np.dtype(text.real.name).itemsize > NEAREST
+    return large and packed.blocks > 1 and not text.program.reverse
+
+
 def _block(text: CText, panel: Panel, packed: PackedPanel) -> None:
     """The products of one block of units: sums of each accumulation, kept in registers."""
-    values = [acc.value for acc in panel.accumulations]
-    vectors, count = packed.vectors, packed.vectors * len(values)
-    places = [f"{text.array(value)} + block * {packed.units}" for value in values]
+    kind, add, zero, lanes = ("wide", "ADD_WIDE", "ZERO_WIDE", "2 * LANES") if packed.wide else VEC
+    values, vectors = [acc.value for acc in panel.accumulations], packed.vectors // (1 + packed.wide)
+    count = vectors * len(values)
+    places = [
+        [f"{text.array(value)} + block * {packed.units}{f' + {v} * {lanes}' if v else ''}" for v in range(vectors)]
+        for value in values
+    ]
     for n, (value, acc) in enumerate(zip(values, panel.accumulations, strict=True)):
-        starts = [f"panel[{n * vectors + v}]" if packed.starts else "ZERO" for v in range(vectors)]
+        starts = [f"panel[{n * vectors + v}]" if packed.starts else zero for v in range(vectors)]
         if not acc.first:
-            starts = [f"LOAD({places[n]}{f' + {v} * LANES' if v else ''})" for v in range(vectors)]
-        text.line(f"vec {text.value(value)}[{vectors}] = {{{', '.join(starts)}}};")
+            starts = [f"LOAD({kind}, {place})" for place in places[n]]
+        text.line(f"{kind} {text.value(value)}[{vectors}] = {{{', '.join(starts)}}};")
     if packed.starts:
         text.line(f"panel += {count};")
     for operand, inner in zip(panel.operands, packed.inner, strict=True):
@@ -158,11 +180,11 @@ def _block(text: CText, panel: Panel, packed: PackedPanel) -> None:
                 text.line("    continue;")
             for n, value in enumerate(values):
                 for v in range(vectors):
-                    text.line(f"ADD_PRODUCT({text.value(value)}[{v}], panel[{n * vectors + v}], factor);")
+                    text.line(f"{add}({text.value(value)}[{v}], panel[{n * vectors + v}], factor);")
         text.line("}")
-    for place, value in zip(places, values, strict=True):
-        for v in range(vectors):
-            text.line(f"STORE({place}{f' + {v} * LANES' if v else ''}, {text.value(value)}[{v}]);")
+    for n, value in enumerate(values):
+        for v, place in enumerate(places[n]):
+            text.line(f"STORE({kind}, {place}, {text.value(value)}[{v}]);")
 
 
 def _pointwise(text: CText, stage: Stage) -> None:

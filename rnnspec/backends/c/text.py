@@ -46,6 +46,12 @@ class PackedPanel:
         return max(v for v in range(1, most + 1) if vectors % v == 0)
 
     @property
+    def wide(self) -> bool:
+        """Whether two vectors at a time are read: where there are few units, the functions behind
+        the products take longer than those, and don't gain."""
+        return self.vectors % 2 == 0 and self.size >= 4 * self.lanes
+
+    @property
     def units(self) -> int:
         """The units of a block."""
         return self.vectors * self.lanes

@@ -9,14 +9,14 @@ _Imaginary asm typeof bool true false
 """
 USED = """
 a b bits bits_of block built_in c cell choose copysign copysignf cos cosf e fabs fabsf factor fma fmaf gradients
-i j k lanes main memcpy memset n panel parts real real_of s sin sinf size_t sqrt sqrtf steps t total uint32_t
-uint64_t v vec w weights
+i j k lanes lanes2 main memcpy memset n panel part parts real real_of s sin sinf size_t sqrt sqrtf steps t total
+uint32_t uint64_t v vec w weights wide
 """
 # macros: of the file, of the headers of C99 that files read, and what compilers for Unix define
 REPLACED = """
-ADD_PRODUCT ALIGNED BUFSIZ EOF FILENAME_MAX FMA FOPEN_MAX HUGE_VAL HUGE_VALF HUGE_VALL INFINITY INLINE LANES LOAD
-MATH_ERREXCEPT MATH_ERRNO MB_CUR_MAX NAN NULL RAND_MAX SEEK_CUR SEEK_END SEEK_SET STORE TMP_MAX errno i386 linux
-ZERO math_errhandling stderr stdin stdout unix
+ADD_PRODUCT ADD_WIDE ALIGNED BUFSIZ EOF FILENAME_MAX FMA FOPEN_MAX HUGE_VAL HUGE_VALF HUGE_VALL INFINITY INLINE
+LANES LOAD MATH_ERREXCEPT MATH_ERRNO MB_CUR_MAX NAN NULL RAND_MAX SEEK_CUR SEEK_END SEEK_SET STORE TMP_MAX errno
+i386 linux VECTOR ZERO ZERO_WIDE math_errhandling stderr stdin stdout unix
 """
 # what headers of C99 that files read declare; and of math.h each with f and l behind it
 OF_MATH = """
@@ -39,8 +39,8 @@ vsprintf vsscanf wctomb
 """
 # at the level of a file, in those that are written
 OF_FILES = """
-backward_step begun bits_of built_in choose compare drawn forward_step found gradients lanes letters main model pack
-real real_of symbols tape uniform vec weights weights_in
+backward_step begun bits_of built_in choose compare drawn forward_step found gradients lanes lanes2 letters main model
+pack part real real_of symbols tape uniform vec weights weights_in wide
 """
 KEYWORDS, OURS, MACROS = frozenset(WORDS.split()), frozenset(USED.split()), frozenset(REPLACED.split())
 # what the name of a program can't be
