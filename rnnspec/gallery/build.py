@@ -122,18 +122,16 @@ class _Work:
     def run(self) -> Built:
         self.keep(self.before)  # from here on the folder is a gallery's, however this ends
         made, kept = [], []
-        try:
-            for number, name in enumerate(self.loaded):
-                self.progress(name, number, len(self.loaded))
-                key = self.key(name)
-                if self.is_there(name, key):
-                    self.entries[name] = self.before[name]
-                    kept.append(name)
-                else:
-                    self.entries[name] = self.make(name, key)
-                    made.append(name)
-        finally:
-            self.keep({**self.before, **self.entries})
+        for number, name in enumerate(self.loaded):
+            self.progress(name, number, len(self.loaded))
+            key = self.key(name)
+            if self.is_there(name, key):
+                self.entries[name] = self.before[name]
+                kept.append(name)
+                continue
+            self.entries[name] = self.make(name, key)
+            made.append(name)
+            self.keep({**self.before, **self.entries})  # who is stopped or killed goes on from here
         removed = self.remove()
         atomic.write(self.folder / INDEX, index([entry.row for entry in self.entries.values()], self.about))
         self.keep(self.entries)
@@ -189,7 +187,7 @@ class _Work:
 
     def keep(self, entries: Mapping[str, Entry]) -> None:
         plain = {name: asdict(entry) for name, entry in entries.items()}
-        atomic.write(self.folder / KEPT, json_text({"format": FORMAT, "cells": plain}).encode())
+        atomic.write(self.folder / KEPT, json_text({"format": FORMAT, "cells": plain}).encode(), durable=False)
 
 
 def entries_in(path: Path) -> dict[str, Entry]:

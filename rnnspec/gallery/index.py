@@ -177,10 +177,11 @@ def _select(label: str, name: str, values: Iterable[Any], form: str = "{}", ever
     return tag("label", label, tag("select", tag("option", "any", value="") if every else None, *options, name=name))
 
 
-def _explained() -> str:
-    return (
+def _explained() -> Markup:
+    return join(
         f"Parameters: with {SIZE} inputs and {SIZE} units. Recurrent stages: products that wait for one another in a"
         " step; 0 is an elementwise recurrence. Jacobian: what each state after a step takes from those before it."
-        " Agree: libraries that compute the same, as the cell claims and `rnnspec check` tries where they are"
-        " installed, or as was measured beside them."
+        " Agree: libraries that compute the same, as the cell claims and ",
+        tag("code", "rnnspec check"),
+        " tries where they are installed, or as was measured beside them.",
     )
