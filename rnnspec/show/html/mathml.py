@@ -135,7 +135,8 @@ class _Parser:
             case r"\sum":
                 return tag("mo", "∑", movablelimits="false")
             case r"\bar" | r"\overline":
-                return tag("mover", self.group(), tag("mo", "¯", stretchy=str(token != r"\bar").lower()), accent="true")
+                # as an accent it would touch the letter in Latin Modern Math
+                return tag("mover", self.group(), tag("mo", "‾", stretchy="true"), accent="false")
             case r"\hat":
                 return tag("mover", self.group(), tag("mo", "^", stretchy="false"), accent="true")
             case r"\frac":
