@@ -7,7 +7,7 @@ In: a Graph. Out: names of its nodes. What is summed, and in which loops, is the
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from rnnspec.symbolic.graph import Graph, Node, Outer, Pointwise, Product, operands
 
@@ -31,7 +31,20 @@ def pairs_of(graph: Graph, saved: Collection[str] = ()) -> frozenset[str]:
             continue
         if all(reader in found or _sums(graph, graph.nodes[reader], name) for reader in uses[name]):
             found.add(name)
-    return frozenset(found)
+    return frozenset(_worth_it(graph, found, uses))
+
+
+def _worth_it(graph: Graph, found: set[str], uses: Mapping[str, list[str]]) -> set[str]:
+    """The matrices that would have to be in memory otherwise: outer products, what is summed along
+    an axis, and all that is computed with them. What is left is added up where it is computed."""
+    worth = {n for n in found if isinstance(graph.nodes[n], Outer) or any(r not in found for r in uses[n])}
+    open_nodes = list(worth)
+    while open_nodes:
+        name = open_nodes.pop()
+        beside = (found & {*operands(graph.nodes[name]), *uses[name]}) - worth
+        worth |= beside
+        open_nodes += beside
+    return worth
 
 
 def _sums(graph: Graph, reader: Node, name: str) -> bool:

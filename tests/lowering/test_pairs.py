@@ -10,6 +10,7 @@ from rnnspec.lowering.pairs import pairs_of
 from rnnspec.lowering.pipeline import programs, stages
 from rnnspec.symbolic.graph import Outer
 
+MATRIX = {"states": "{h: H, M: [H, H]}", "parameters": "{c: [H, H], U: [H, H]}"}
 VECTORS = {"inputs": "{x: H}", "states": "{h: H}"}
 
 
@@ -43,6 +44,11 @@ def test_a_gradient_that_is_an_outer_product_stays_one():
     """What the runtime's `outer` sums over all rows at once is no matrix of a row."""
     program = made("h[t] = tanh(U @ h[t-1] + x[t])", parameters="{U: [H, H]}").backward
     assert program.outers and not any(stage.pairs for stage in program.stages())
+
+
+def test_what_is_added_up_where_it_is_computed_is_no_pair():
+    program = made("h[t] = tanh((c * M[t-1]) @ x[t])\nM[t] = c * M[t-1] + U", **MATRIX).backward
+    assert not any(stage.pairs and stage.sums for stage in program.stages())
 
 
 def test_ltc_has_no_matrix_in_memory():
