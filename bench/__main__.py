@@ -17,6 +17,7 @@ COMMANDS = {
     "small": "small calls, where the call costs more than the work, against jax and torch.nn",
     "threads": "as many threads as rnnspec takes by itself, against one, and against all there are",
     "by_row": "gradients of parameters by row, against B passes and torch.func.vmap(grad)",
+    "ltc": "ltc with the wiring and weights of ncps, against that package",
     "adbench": "objective and Jacobian of ADBench's LSTM, against jax and torch",
     "dynamics": "Lyapunov spectrum of an LSTM, fixed points of a GRU, against torch.func",
     "study": "what a study costs beside its runs, and what a second process brings",

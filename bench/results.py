@@ -31,6 +31,7 @@ TITLES = {
     "threads": "Threads taken without being asked",
     "export": "Exported C",
     "by_row": "Gradients by row",
+    "ltc": "LTC beside ncps",
     "adbench": "ADBench's LSTM",
     "derivatives": "Derivatives",
     "dynamics": "Exponents and fixed points",
