@@ -99,7 +99,7 @@ def one(name: str) -> dict[str, Any]:
     times = [measured(call, many) for _ in range(TIMES)]
     tops.append(top())
     time = statistics.median(times)
-    made = stages(spec)
+    made = stages(spec, fused=True)
     whole = work(made.forward, sizes) + work(made.backward, sizes)
     least = roof(whole, T * B, "float32", max(tops))
     rate = 2 * T * B * whole.multiply_adds / time / 1e9

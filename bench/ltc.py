@@ -50,7 +50,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def measure(batch: list[int], steps: int, threads: int, rounds: int) -> Iterator[dict[str, Any]]:
-    """A record for each batch and mode: the largest difference, and seconds of both, pair by pair."""
+    """A record for each batch and mode: the largest difference, and seconds of both, in pairs."""
     import torch
 
     import rnnspec

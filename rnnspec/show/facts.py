@@ -70,7 +70,7 @@ def _lists(group: Mapping[str, Shape]) -> dict[str, list[str]]:
 
 def _program_facts(spec: Spec) -> dict[str, Any]:
     try:
-        made = stages(spec)
+        made = stages(spec, fused=True)
     except UnsupportedError as error:
         return {"unsupported": str(error)}
     return {

@@ -15,7 +15,7 @@ DTYPE = "float32"  # of the kernels that are shown
 def _program_text(spec: Spec) -> str:
     from rnnspec.lowering.pipeline import MODES, stages
 
-    made = stages(spec)
+    made = stages(spec, fused=True)
     return "\n\n".join(f"# {mode}\n{getattr(made, mode).to_text()}" for mode in MODES)
 
 
