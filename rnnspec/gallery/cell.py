@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from rnnspec.gallery import usage
 from rnnspec.gallery.curve import curve
 from rnnspec.gallery.frame import code, page, region, sections
-from rnnspec.gallery.known import HIDDEN, INPUTS, ROWS, STEPS, Known
+from rnnspec.gallery.known import INPUTS, ROWS, STEPS, Known, units
 from rnnspec.language.source import Source
 from rnnspec.language.spec import Spec
 from rnnspec.show.counts import SIZE, parameter_formula
@@ -160,10 +160,10 @@ def _reach(known: Known) -> Markup:
         )
     how = (
         f"The norm of the gradient of a random projection of the last output, of all states k steps before the end,"
-        f" at initial weights: {HIDDEN} units, {INPUTS} inputs drawn from a normal distribution, {STEPS} steps, mean of"
-        f" {ROWS} rows, float64, seed 0. "
+        f" at initial weights: {units(known.spec)} units, {INPUTS} inputs drawn from a normal distribution, {STEPS}"
+        f" steps, mean of {ROWS} rows, float64, seed 0. "
     )
-    again = f"rnnspec probe {name} --hidden {HIDDEN} --inputs {INPUTS} --length {STEPS} --rows {ROWS}"
+    again = f"rnnspec probe {name} --hidden {units(known.spec)} --inputs {INPUTS} --length {STEPS} --rows {ROWS}"
     drawn = curve([float(n) for n in p.norms], f"Gradient norm of {name} against lag. {told}")
     return join(tag("p", told), drawn, tag("p", how, "The same as numbers: ", tag("code", again), class_="quiet"))
 

@@ -6,6 +6,7 @@ compiled here, `rnnspec check` compares those with the reference.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,13 +17,15 @@ from rnnspec.check.report import Result
 from rnnspec.check.run import check_cells
 from rnnspec.errors import RnnspecError
 from rnnspec.gallery.drift import Peer
+from rnnspec.language.sizes import full_shape
 from rnnspec.language.spec import Spec
 from rnnspec.probe import Probe, initial, probe
 from rnnspec.probe.subject import known_sizes
 from rnnspec.show.counts import row
 
 PROPERTIES = ("examples", "adjoint, complex step", "adjoint, dot product", "tangent, complex step")
-HIDDEN, INPUTS, STEPS, ROWS = 16, 8, 60, 2  # of the curve: small, as a Jacobian has a row for each number of a state
+HIDDEN, INPUTS, STEPS, ROWS = 16, 8, 60, 2
+LARGEST = 300  # numbers in a state, whose spectrum at each step is in the curve's price: s4d has 64 for each unit
 
 
 @dataclass(frozen=True)
@@ -70,11 +73,22 @@ def _library(layer: str) -> str:
 
 def _probe(spec: Spec) -> tuple[Probe | None, str]:
     try:
-        subject = initial(spec.file, hidden=HIDDEN, inputs=INPUTS, steps=STEPS, rows=ROWS)
+        subject = initial(spec.file, hidden=units(spec), inputs=INPUTS, steps=STEPS, rows=ROWS)
         with np.errstate(all="ignore"):
             return probe(subject), ""
     except (RnnspecError, ValueError) as error:
         return None, str(error)
+
+
+def units(spec: Spec) -> int:
+    """Of the curve: HIDDEN, or fewer, by halves, where the states would be too large."""
+    hidden = HIDDEN
+    while hidden > 1:
+        sizes = known_sizes(spec, hidden, INPUTS, {})
+        if sum(math.prod(full_shape(shape, sizes)) for shape in spec.states.values()) <= LARGEST:
+            break
+        hidden //= 2
+    return hidden
 
 
 def sizes_of(spec: Spec) -> dict[str, int]:

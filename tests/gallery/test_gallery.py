@@ -18,6 +18,7 @@ from rnnspec.gallery.curve import curve
 from rnnspec.gallery.drift import peers
 from rnnspec.gallery.frame import DARK, DARK_MARKS, LIGHT, script, style
 from rnnspec.gallery.index import OTHER, families, row_from
+from rnnspec.gallery.known import units
 from rnnspec.language.load import load, spec_names
 from rnnspec.layers.sizes import layer_sizes
 from rnnspec.show import markup
@@ -353,3 +354,7 @@ def test_formulas_of_all_cells_are_written_whole() -> None:
             Page(equations(lines))
     with pytest.raises(KeyError, match="no MathML"):
         equations([r"a &= \unknown"])
+
+
+def test_a_curve_of_large_states_is_of_fewer_units() -> None:
+    assert units(load("gru")) == 16 and 1 <= units(load("s4d")) < 16
