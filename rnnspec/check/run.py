@@ -25,6 +25,7 @@ from rnnspec.check.properties.invariants import (
     split_sequence,
     thread_independence,
 )
+from rnnspec.check.properties.online import online_gradients
 from rnnspec.check.properties.second import (
     gauss_newton,
     hessian_complex_step,
@@ -119,6 +120,7 @@ PROPERTIES = (
     Property("zero sizes", zero_sizes, True),
     Property("low memory", low_memory, True),
     Property("step by step", step_by_step, True),
+    Property("online", online_gradients, True),
     Property("same as", same_as, True),
     Property("on a GPU", on_a_gpu, True),
 )

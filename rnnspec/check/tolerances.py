@@ -74,6 +74,11 @@ grows by the root of that."""
 REORDERED_LONG = {"float64": 4e-12, "float32": 4e-6}
 """Sums of some thousand terms in another order."""
 
+ONLINE = {"float64": 1e-12, "float32": 1e-4}
+"""Gradients carried forward step by step against those carried back: the same products of
+Jacobians, multiplied from the other end. float32 rounds the influence itself at every step, 6e-8 of
+its largest number, which may be some hundred times the gradient that is made of it."""
+
 BALANCED = 1e-5
 """Sums of a row's excitation and inhibition in float32, whose numbers are rounded apart: 6e-8 each,
 some tens of them."""

@@ -28,7 +28,7 @@ from rnnspec.backends.memo import Memo
 from rnnspec.backends.pins import Pins
 from rnnspec.engine import arrays as checked
 from rnnspec.engine.call import Call, Named, gradients, parameters, single_step
-from rnnspec.engine.cpu_along import Along, CpuLinear
+from rnnspec.engine.cpu_along import Along, CpuLinear, Ran
 from rnnspec.engine.cpu_plans import Work, new_plans
 from rnnspec.engine.cpu_runs import CpuRows, CpuSaved, CpuStepper, final_states, new_outputs, shaped
 from rnnspec.engine.directions import Directions, parameter_directions
@@ -40,8 +40,9 @@ from rnnspec.engine.settings import known_memory, whole_threads
 from rnnspec.engine.stream import step_arrays
 from rnnspec.engine.weights import Weights
 from rnnspec.errors import ShapeError
+from rnnspec.language.sizes import evaluate_size
 from rnnspec.language.spec import Spec
-from rnnspec.lowering.pipeline import ALL_MODES, BY_ROW, VJP
+from rnnspec.lowering.pipeline import ALL_MODES, BY_ROW, READOUT, VJP
 from rnnspec.storage.locks import Lock, making
 
 TAPED = ("forward", "backward")  # kernels that share a tape, and so a plan
@@ -301,12 +302,31 @@ class CpuKernel(Kernel):
         arrays = parameters(self.cell, params)
         return self._recent.find(arrays, self._weights, params) or self.pack(arrays)
 
-    def stepper(self, weights: Weights, rows: int, sizes: Sizes) -> CpuStepper:
+    def stepper(
+        self,
+        weights: Weights,
+        rows: int,
+        sizes: Sizes,
+        mode: str = "infer",
+        beside: Mapping[str, Array] | None = None,
+    ) -> CpuStepper:
         groups = 0 if weights.groups is None else weights.groups.count
-        (infer,) = self._new_plans(("infer",), Work(sizes, 1, rows, None, None, groups=groups))
-        stepper = CpuStepper(infer, sizes, *step_arrays(self.cell, sizes, rows))
+        (planned,) = self._new_plans((mode,), Work(sizes, 1, rows, None, None, groups=groups))
+        inputs, outputs = step_arrays(self.cell, sizes, rows)
+        stepper = CpuStepper(planned, sizes, inputs, {**outputs, **(beside or {})}, mode)
         self.refresh(stepper, weights)
         return stepper
+
+    def _learner(self) -> CpuKernel:
+        return self
+
+    def run_readout(self, weights: Weights, rows: int, sizes: Sizes, given: Named, counts: Array | None) -> Ran:
+        call, layout = Call(weights, {}, {}, None, sizes, 1, rows, counts=counts), self._code(READOUT).layout
+        found = {n: np.empty((1, rows, evaluate_size(s, sizes)), self.dtype) for n, s in layout["outputs"].items()}
+        read = {n: given[n][None] for n in layout["inputs"]}
+        (planned,) = self._plans((READOUT,), call)
+        _, sums = execute(planned, self._packed(READOUT, call), read, found, {}, counts=counts)
+        return {n: a[0] for n, a in found.items()}, sums
 
     def refresh(self, stepper: CpuStepper, weights: Weights) -> None:
         groups, planned = weights.groups, len(set(stepper.bound.plan.groups))
@@ -316,7 +336,7 @@ class CpuKernel(Kernel):
                 " start another."
             )
         call = Call(weights, {}, {}, None, stepper.sizes, 1, stepper.rows, groups=groups)
-        stepper.bound.use(self._packed("infer", call), None)
+        stepper.bound.use(self._packed(stepper.mode, call), None)
 
     def bound_inference(self, weights: Weights, sizes: Sizes, steps: int, rows: int) -> Direct | None:
         call = Call(weights, {}, {}, None, sizes, steps, rows)

@@ -121,10 +121,11 @@ class CpuRows:
 
 
 class CpuStepper:
-    """Single steps on the CPU: all that they need is planned, packed and allocated beforehand."""
+    """Single steps on the CPU: all that they need is planned, packed and allocated beforehand.
+    mode: of the kernel that runs them."""
 
-    def __init__(self, infer: Plan, sizes: Sizes, inputs: Named, outputs: Named):
-        self.sizes, self.rows = sizes, infer.rows
+    def __init__(self, infer: Plan, sizes: Sizes, inputs: Named, outputs: Named, mode: str):
+        self.sizes, self.rows, self.mode = sizes, infer.rows, mode
         self.inputs: Named = Frozen(inputs)
         self.outputs: Named = Frozen(outputs)
         self.kept = (*inputs.values(), *outputs.values())  # the kernel writes there for as long as this object lives

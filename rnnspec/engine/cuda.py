@@ -40,10 +40,10 @@ from rnnspec.errors import UnsupportedError
 from rnnspec.language.load import digest
 from rnnspec.language.sizes import full_shape
 from rnnspec.language.spec import STEP, Spec
-from rnnspec.lowering.pipeline import ALL_MODES, BY_ROW, VJP, made_together, programs
+from rnnspec.lowering.pipeline import ALL_MODES, BY_ROW, ONLINE, VJP, made_together, programs
 
 Given = Mapping[str, Any]
-OWN = tuple(mode for mode in ALL_MODES if mode != BY_ROW)  # the programs that are run on a GPU
+OWN = tuple(mode for mode in ALL_MODES if mode not in (BY_ROW, *ONLINE))  # the programs that are run on a GPU
 
 
 class CudaKernel(Kernel):

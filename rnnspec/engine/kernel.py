@@ -20,11 +20,12 @@ from rnnspec.engine.groups import check_rows_of, groups_of, refuse_groups
 from rnnspec.engine.initialise import initialise
 from rnnspec.engine.jacobian import Matrices, jacobian
 from rnnspec.engine.noise import Seed
+from rnnspec.engine.online import Learner, Online, online
 from rnnspec.engine.results import Inference, Run, State, Taped, taped_counts
 from rnnspec.engine.spans import Pieces
 from rnnspec.engine.stream import Stepper, Stream, all_sizes, whole_rows
 from rnnspec.engine.weights import Weights
-from rnnspec.errors import ShapeError
+from rnnspec.errors import ShapeError, UnsupportedError
 from rnnspec.language.lift import lifted
 from rnnspec.language.sizes import check_size_value, sizes_in, with_default_sizes
 from rnnspec.language.spec import STEP, Shape, Spec
@@ -352,6 +353,33 @@ class Kernel(Derivatives, ABC):
         params: views of the arrays at `bases`, addresses and sizes in bytes, and arrays that are
         the same in every call."""
         return None
+
+    def online(
+        self,
+        params: Mapping[str, Any] | Weights,
+        states: Mapping[str, Any] | None = None,
+        *,
+        rule: str = "exact",
+        rows: int = 1,
+        limit: int | None = None,
+        seed: int = 0,
+        **sizes: int,
+    ) -> Online:
+        """A stream that learns: `step(inputs)` as of a stream, and after it `learn(d_outputs)`, the
+        gradient of a loss at this step through all steps before it, without a tape.
+
+        rule: "exact", real-time recurrent learning (Williams & Zipser 1989); see docs/online.md.
+        limit: how many numbers the influence of parameters on states may be, where it has to be
+            kept as a whole matrix; None: 2**24. seed: of what a rule draws.
+
+        params, states, rows, sizes: as for `stream`; `refresh(params)` after an update. Raises
+        UnsupportedError for a rule that is not defined for this cell, above the limit, and on a
+        GPU.
+        """
+        return online(self._learner(), params, states, rule, rows, limit, seed, sizes)
+
+    def _learner(self) -> Learner:
+        raise UnsupportedError(f"{self!r} does not learn online: compile the cell with backend='cpu'.")
 
     @abstractmethod
     def stepper(self, weights: Weights, rows: int, sizes: Sizes) -> Stepper:

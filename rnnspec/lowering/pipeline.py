@@ -16,7 +16,9 @@ from rnnspec.storage.locks import making
 if TYPE_CHECKING:
     from rnnspec.lowering.program import Program
     from rnnspec.symbolic.graph import Graph
+    from rnnspec.symbolic.influence import Influence
     from rnnspec.symbolic.once import Split
+    from rnnspec.symbolic.readout import Readout
     from rnnspec.symbolic.structure import Jacobian
 
 
@@ -35,7 +37,12 @@ JVP = {f"jvp{of}": still for of, still in STILL.items()}
 HVP = {(f"jvp{of}_taped", f"hvp{of}"): still for of, still in STILL.items()}
 BY_ROW = "backward_rows"  # the backward program that leaves the sums over a row's steps to its caller
 VJP = "vjp"  # of the adjoint for each column of what flows into it; it reads the tape of "forward"
-ALL_MODES = (*MODES, BY_ROW, *JVP, *(mode for pair in HVP for mode in pair), VJP)
+# of the step with all that an update of the influence of parameters on states needs, and of its
+# outputs' adjoint by the states after it; what is done with paths from unit to unit (influence.py)
+INFLUENCE: Mapping[str, str] = {"influence": "every", "influence_own": "own", "influence_cut": "none"}
+READOUT = "readout"
+ONLINE = (*INFLUENCE, READOUT)
+ALL_MODES = (*MODES, BY_ROW, *JVP, *(mode for pair in HVP for mode in pair), VJP, *ONLINE)
 
 
 def made_together(mode: str) -> tuple[str, ...]:
@@ -100,6 +107,8 @@ def programs(spec: Spec, modes: tuple[str, ...], *, fused: bool = False) -> Mapp
         return dict(zip(modes, _hvp(spec, HVP[modes]), strict=True))
     if modes == (BY_ROW,):
         return {BY_ROW: _by_row(spec, fused)}
+    if modes[0] in ONLINE:
+        return {mode: _online(spec, mode) for mode in modes}
     return {mode: _vjp(spec, fused) if mode == VJP else _jvp(spec, mode) for mode in modes}
 
 
@@ -152,6 +161,43 @@ def _vjp(spec: Spec, fused: bool) -> Program:
     still = ("input", "parameter", "history")
     reverse = second(split.step, back, _constants(spec, split), still, alone=True)[1]
     return schedule(cut_at(split.step, reverse, saved), tape=schedule(split.step, saved=saved, fused=fused))
+
+
+def _online(spec: Spec, mode: str) -> Program:
+    from rnnspec.lowering.schedule import schedule
+
+    return schedule(readout(spec).graph if mode == READOUT else influence(spec, mode).graph)
+
+
+@making
+def influence(spec: Spec, mode: str) -> Influence:
+    """The influence of a step's parameters on its states. Raises UnsupportedError where it does not
+    stay with single units."""
+    return _influence(Keyed(spec, digest(spec)), mode)
+
+
+@lru_cache(maxsize=16)
+def _influence(keyed: Keyed, mode: str) -> Influence:
+    from rnnspec.symbolic.influence import influence
+    from rnnspec.symbolic.once import split_once
+
+    split = split_once(_graphs(keyed)[0])
+    return influence(split.step, _constants(keyed.spec, split), INFLUENCE[mode])
+
+
+@making
+def readout(spec: Spec) -> Readout:
+    """The adjoint of a step's outputs by the states after it."""
+    return _readout(Keyed(spec, digest(spec)))
+
+
+@lru_cache(maxsize=16)
+def _readout(keyed: Keyed) -> Readout:
+    from rnnspec.symbolic.once import split_once
+    from rnnspec.symbolic.readout import readout
+
+    split = split_once(_graphs(keyed)[0])
+    return readout(split.step, _constants(keyed.spec, split))
 
 
 def _step_and_adjoint(spec: Spec) -> tuple[Split, Graph]:

@@ -62,12 +62,12 @@ def adjoint(forward: Graph, constants: tuple[str, ...] = ()) -> Graph:
     return graph
 
 
-def _reversed(forward: Graph, active: set[str]) -> tuple[_Reverse, dict[str, str]]:
+def _reversed(forward: Graph, active: set[str]) -> tuple[Reverse, dict[str, str]]:
     """All nodes visited, and the states' next values. What a select may leave out of a step's first
     states, it leaves out of the states after the step before."""
     left: set[str] = set()
     while True:
-        work = _Reverse(forward, left)
+        work = Reverse(forward, left)
         states = work.seed()
         for name in reversed(list(forward.nodes)):
             if name in active:
@@ -109,7 +109,7 @@ def in_rows(cuts: list[Cut]) -> list[list[Cut]]:
 
 
 @dataclass
-class _Reverse:
+class Reverse:
     """Adjoint contributions while the forward nodes are visited from last to first."""
 
     forward: Graph

@@ -122,8 +122,30 @@ class _Parts:
 NOTHING = _Parts()
 
 
+def by_parameters(graph: Graph) -> Jacobian:
+    """The structure of what parameters do to the states in a step: state after it -> parameter, as
+    the step reads it."""
+    found: dict[str, dict[str, Structure]] = {state: {} for state in graph.states}
+    for source, read in graph.reads("parameter").items():
+        parts = _parts(graph, read)
+        for state, node in graph.states.items():
+            found[state][source] = _told(graph, node, graph.shapes[read], parts.get(node, NOTHING))
+    return found
+
+
+def meets_own(graph: Graph, start: str) -> dict[str, bool]:
+    """The nodes that depend on a node, and whether each element of them does on the one of equal
+    indices alone."""
+    own = graph.shapes[start]
+    return {
+        name: graph.shapes[name] == own and _told(graph, name, own, parts).kind == "diagonal"
+        for name, parts in _parts(graph, start).items()
+    }
+
+
 def _parts(graph: Graph, start: str) -> dict[str, _Parts]:
-    """The derivative of every node by the state that `start` reads; those left out are zero."""
+    """The derivative of every node by `start`, such as what reads a state; those left out are
+    zero."""
     work = _Walk(graph, start)
     for name, node in graph.nodes.items():
         made = work.node(name, node)
@@ -143,11 +165,11 @@ class _Walk:
 
     def node(self, name: str, node: Node) -> _Parts:
         shapes = self.graph.shapes
+        if name == self.start:
+            return _Parts(frozenset((i, i) for i in range(len(shapes[name]))))
         match node:
             case Read():
-                own = shapes[name]
-                axes = frozenset((i, i) for i in range(len(own)))
-                return _Parts(axes) if name == self.start else NOTHING
+                return NOTHING
             case Pointwise(expr):
                 flowing = [a for a in names(expr) if not self.of(a).is_zero and partial(expr, name, a) != 0]
                 return self.sum(name, [self.broadcast(name, a) for a in flowing])

@@ -14,6 +14,7 @@ from array_rows import Meanwhile, Results, Row, changed, flat
 from tiny import cell
 
 import rnnspec
+from rnnspec.engine.online import Online
 from rnnspec.engine.spans import cut
 from rnnspec.engine.stream import Stream
 from rnnspec.engine.weights import Weights
@@ -179,6 +180,25 @@ def _stream_refresh(given, meanwhile):
     stream.refresh(**given)
     meanwhile()
     return flat([stream.step({"x": X[0]}), stream.states])
+
+
+def _online(given, meanwhile):
+    stream = KERNEL.online(**given, rows=B)
+    meanwhile()
+    return flat([stream.step({"x": X[0]}), stream.learn({"h": DY[0]})])
+
+
+def _online_call(call):
+    """The second of two steps, between which there is a call; learning from both."""
+
+    def run(given, meanwhile):
+        stream = KERNEL.online(PARAMS, STATES, rows=B)
+        stream.step({"x": X[0]})
+        first = getattr(stream, call)(**given)
+        meanwhile()
+        return flat([first, stream.step({"x": X[1]}), stream.learn({"h": DY[1]})])
+
+    return run
 
 
 def _step(given, meanwhile):
@@ -507,6 +527,16 @@ def _engine_rows() -> list[Row]:
     return [
         Row("step", type(KERNEL).step, {"params": PARAMS, "inputs": {"x": X[0]}, "states": STATES}, _step),
         Row("stream", type(KERNEL).stream, {"params": PARAMS, "states": STATES}, _stream),
+        Row("online", type(KERNEL).online, {"params": PARAMS, "states": STATES}, _online),
+        Row("online.step", Online.step, {"inputs": {"x": X[2]}}, _online_call("step")),
+        Row("online.learn", Online.learn, {"d_outputs": {"h": DY[0]}}, _online_call("learn")),
+        Row("online.refresh", Online.refresh, {"params": PARAMS}, _online_call("refresh")),
+        Row(
+            "online.reset",
+            Online.reset,
+            {"states": {"h": STATES["h"][:2], "t": STATES["t"][:2]}, "rows": np.array([2, 0])},
+            _online_call("reset"),
+        ),
         Row("constrain", type(KERNEL).constrain, {"params": PARAMS}, _constrained(OBEYING.kernel)),
         Row("pack", type(KERNEL).pack, {"params": PARAMS}, _weights(KERNEL.pack)),
         Row(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rnnspec.engine.cpu import CpuKernel
+from rnnspec.engine.online import Online
 from rnnspec.engine.stream import Stream
 from rnnspec.engine.weights import Weights
 from rnnspec.layers.recurrent import Recurrent
@@ -26,6 +27,7 @@ READY = {"CpuKernel.run_forward", "CpuKernel.run_infer", "CpuKernel.run_record",
 READY |= {
     "CpuKernel.stepper",
     "CpuKernel.refresh",
+    "CpuKernel.run_readout",
     "Stack.known",
     "Stack.met",
     "CpuKernel.run_linear",
@@ -37,7 +39,7 @@ READY |= {
     "Idle.borrow",
     "Idle.give_back",
 }
-CLASSES = [CpuKernel, Weights, Stream, Recurrent, Stack, optimise.SGD, optimise.Adam, optimise.AdamW]
+CLASSES = [CpuKernel, Weights, Stream, Online, Recurrent, Stack, optimise.SGD, optimise.Adam, optimise.AdamW]
 MODULES = [heads, losses, clip, compiled]
 
 
