@@ -368,9 +368,10 @@ class Kernel(Derivatives, ABC):
         """A stream that learns: `step(inputs)` as of a stream, and after it `learn(d_outputs)`, the
         gradient of a loss at this step through all steps before it, without a tape.
 
-        rule: "exact", real-time recurrent learning (Williams & Zipser 1989); see docs/online.md.
+        rule: "exact" (real-time recurrent learning), "snap1", "snap2", "rflo", "eprop" or "uoro";
+            docs/online.md says what each of them is, and of which paper.
         limit: how many numbers the influence of parameters on states may be, where it has to be
-            kept as a whole matrix; None: 2**24. seed: of what a rule draws.
+            kept as a whole matrix; None: 2**24. seed: of what "uoro" draws.
 
         params, states, rows, sizes: as for `stream`; `refresh(params)` after an update. Raises
         UnsupportedError for a rule that is not defined for this cell, above the limit, and on a

@@ -34,6 +34,11 @@ class Rule:
 
 RULES: Mapping[str, Rule] = {
     "exact": Rule("influence", 0, "Williams & Zipser 1989"),
+    "snap1": Rule("influence_own", 1, "Menick et al. 2020"),
+    "snap2": Rule("influence", 2, "Menick et al. 2020"),
+    "rflo": Rule("influence_cut", None, "Murray 2019", leaks=True),
+    "eprop": Rule("influence_cut", None, "Bellec et al. 2020"),
+    "uoro": Rule("", 0, "Tallec & Ollivier 2017"),
 }
 
 

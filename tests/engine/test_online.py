@@ -38,7 +38,7 @@ def assert_near(found: dict[str, np.ndarray], expected: dict[str, np.ndarray], w
     largest = max(np.abs(a).max() for a in expected.values())
     for name, array in expected.items():
         assert found[name].shape == array.shape, f"{what} {name}"
-        assert np.abs(found[name] - array).max() < 1e-12 * largest, f"{what} {name}"
+        assert np.abs(found[name] - array).max() <= 1e-12 * largest, f"{what} {name}"
 
 
 def summed(found: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
