@@ -213,7 +213,13 @@ class Meddler:
         self.junk = [np.full(a.size // 8 + 1, 1e300) for a in self.arrays * 3]
 
 
-CHECKED_AFTER_PACKING = ("resume (low)", "resume of pieces (low)", "stream", "stack.run_resume")  # the tape, the states
+CHECKED_AFTER_PACKING = (
+    "resume (low)",
+    "resume of pieces (low)",
+    "stream",
+    "online",
+    "stack.run_resume",
+)  # the tape, the states
 
 
 @pytest.mark.parametrize("name", [n for n, row in ROWS.items() if row.takes.__module__.split(".")[1] != "train"])
