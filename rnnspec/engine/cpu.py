@@ -30,7 +30,7 @@ from rnnspec.engine import arrays as checked
 from rnnspec.engine.call import Call, Named, gradients, parameters, single_step
 from rnnspec.engine.cpu_along import Along, CpuLinear, Ran
 from rnnspec.engine.cpu_plans import Work, new_plans
-from rnnspec.engine.cpu_runs import CpuRows, CpuSaved, CpuStepper, final_states, new_outputs, shaped
+from rnnspec.engine.cpu_runs import CpuRows, CpuSaved, CpuStepper, final_states, new_outputs, read_out, shaped
 from rnnspec.engine.directions import Directions, parameter_directions
 from rnnspec.engine.frozen import Sizes
 from rnnspec.engine.kernel import Kernel
@@ -40,7 +40,6 @@ from rnnspec.engine.settings import known_memory, whole_threads
 from rnnspec.engine.stream import step_arrays
 from rnnspec.engine.weights import Weights
 from rnnspec.errors import ShapeError
-from rnnspec.language.sizes import evaluate_size
 from rnnspec.language.spec import Spec
 from rnnspec.lowering.pipeline import ALL_MODES, BY_ROW, READOUT, VJP
 from rnnspec.storage.locks import Lock, making
@@ -303,30 +302,20 @@ class CpuKernel(Kernel):
         return self._recent.find(arrays, self._weights, params) or self.pack(arrays)
 
     def stepper(
-        self,
-        weights: Weights,
-        rows: int,
-        sizes: Sizes,
-        mode: str = "infer",
-        beside: Mapping[str, Array] | None = None,
+        self, weights: Weights, rows: int, sizes: Sizes, mode: str = "infer", beside: Mapping[str, Array] = {}
     ) -> CpuStepper:
         groups = 0 if weights.groups is None else weights.groups.count
         (planned,) = self._new_plans((mode,), Work(sizes, 1, rows, None, None, groups=groups))
         inputs, outputs = step_arrays(self.cell, sizes, rows)
-        stepper = CpuStepper(planned, sizes, inputs, {**outputs, **(beside or {})}, mode)
-        self.refresh(stepper, weights)
+        self.refresh(stepper := CpuStepper(planned, sizes, inputs, {**outputs, **beside}, mode), weights)
         return stepper
 
     def _learner(self) -> CpuKernel:
         return self
 
     def run_readout(self, weights: Weights, rows: int, sizes: Sizes, given: Named, counts: Array | None) -> Ran:
-        call, layout = Call(weights, {}, {}, None, sizes, 1, rows, counts=counts), self._code(READOUT).layout
-        found = {n: np.empty((1, rows, evaluate_size(s, sizes)), self.dtype) for n, s in layout["outputs"].items()}
-        read = {n: given[n][None] for n in layout["inputs"]}
-        (planned,) = self._plans((READOUT,), call)
-        _, sums = execute(planned, self._packed(READOUT, call), read, found, {}, counts=counts)
-        return {n: a[0] for n, a in found.items()}, sums
+        (planned,) = self._plans((READOUT,), call := Call(weights, {}, {}, None, sizes, 1, rows, counts=counts))
+        return read_out(planned, self._packed(READOUT, call), sizes, given, counts)
 
     def refresh(self, stepper: CpuStepper, weights: Weights) -> None:
         groups, planned = weights.groups, len(set(stepper.bound.plan.groups))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy import ndarray as Array
 
-from rnnspec.backends.cpu.launch.execute import Bound
+from rnnspec.backends.cpu.launch.execute import Bound, execute
 from rnnspec.backends.cpu.launch.memory import address
 from rnnspec.backends.cpu.launch.pack import Packed, c_function
 from rnnspec.backends.cpu.launch.plan import Plan
@@ -24,6 +24,7 @@ from rnnspec.engine.derived import Derived
 from rnnspec.engine.frozen import Frozen, Sizes
 from rnnspec.engine.groups import Groups
 from rnnspec.engine.spans import Pieces
+from rnnspec.language.sizes import evaluate_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,6 +151,15 @@ class CpuStepper:
 
     def start_at(self, counts: Array | None) -> None:
         self.bound.start_at(counts)
+
+
+def read_out(planned: Plan, packed: Packed, sizes: Sizes, given: Named, counts: Array | None) -> tuple[Named, Named]:
+    """What the kernel of a readout (rnnspec/symbolic/readout.py) makes of one step's arrays, [B,
+    ...]: its outputs [B, width], and the gradients that it sums."""
+    layout, rows, dtype = planned.code.layout, planned.rows, planned.code.dtype
+    found = {n: np.empty((1, rows, evaluate_size(s, sizes)), dtype) for n, s in layout["outputs"].items()}
+    _, sums = execute(planned, packed, {n: given[n][None] for n in layout["inputs"]}, found, {}, counts=counts)
+    return {n: a[0] for n, a in found.items()}, sums
 
 
 def _steps(array: Array) -> Array:

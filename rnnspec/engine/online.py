@@ -44,7 +44,7 @@ class Learner(Tangents, Protocol):
     def refresh(self, stepper: Any, weights: Weights) -> None: ...
     def layout(self, mode: str) -> Mapping[str, Any]: ...
     def stepper(
-        self, weights: Weights, rows: int, sizes: Sizes, mode: str = "infer", beside: Mapping[str, Array] | None = None
+        self, weights: Weights, rows: int, sizes: Sizes, mode: str = "infer", beside: Mapping[str, Array] = {}
     ) -> Stepper: ...
     def run_readout(
         self, weights: Weights, rows: int, sizes: Sizes, given: Named, counts: Array | None
@@ -83,7 +83,7 @@ class Online:
 
     def _start(self, limit: int, seed: int) -> None:
         kernel, weights, rows, sizes = self.kernel, self._weights, self.rows, self.sizes
-        spec, mode, beside = kernel.lifted.spec, "infer", None
+        spec, mode, beside = kernel.lifted.spec, "infer", dict[str, Array]()
         found = by_units(spec, self.rule)
         if isinstance(found, str):
             self._carried = as_matrix(kernel, self.rule, self._reached, sizes, rows, (limit, seed, found))

@@ -188,6 +188,13 @@ def _online(given, meanwhile):
     return flat([stream.step({"x": X[0]}), stream.learn({"h": DY[0]})])
 
 
+def _online_step(given, meanwhile):
+    stream = KERNEL.online(PARAMS, STATES, rows=B)
+    first = flat(stream.step(**given))
+    meanwhile()
+    return [*first, *flat([stream.learn({"h": DY[0]}), stream.step({"x": X[1]})])]
+
+
 def _online_call(call):
     """The second of two steps, between which there is a call; learning from both."""
 
@@ -528,7 +535,7 @@ def _engine_rows() -> list[Row]:
         Row("step", type(KERNEL).step, {"params": PARAMS, "inputs": {"x": X[0]}, "states": STATES}, _step),
         Row("stream", type(KERNEL).stream, {"params": PARAMS, "states": STATES}, _stream),
         Row("online", type(KERNEL).online, {"params": PARAMS, "states": STATES}, _online),
-        Row("online.step", Online.step, {"inputs": {"x": X[2]}}, _online_call("step")),
+        Row("online.step", Online.step, {"inputs": {"x": X[2]}}, _online_step),
         Row("online.learn", Online.learn, {"d_outputs": {"h": DY[0]}}, _online_call("learn")),
         Row("online.refresh", Online.refresh, {"params": PARAMS}, _online_call("refresh")),
         Row(
