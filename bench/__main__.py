@@ -12,6 +12,7 @@ COMMANDS = {
     "onnx_scan": "exported cells in ONNX Runtime: a Scan, an operator compiled from C, our kernels",
     "memory": "peak memory and tape of forward and backward, against torch.nn",
     "build": "seconds to import, to build kernels, and to the first result",
+    "compile": "seconds to a first result from an empty cache, by part, and against another version",
     "scaling": "time against the number of steps and of rows",
     "layers": "a stack of layers in torch against its bare kernels and torch.nn",
     "small": "small calls, where the call costs more than the work, against jax and torch.nn",

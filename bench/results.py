@@ -22,6 +22,7 @@ TITLES = {
     "compare": "Against other libraries",
     "memory": "Memory",
     "build": "Building and starting",
+    "compile": "From an empty cache",
     "scaling": "Scaling",
     "tiles": "Products",
     "cells": "All cells",
