@@ -105,7 +105,7 @@ class Finder:
 
 
 def main(cell: str, processors: list[int]) -> None:
-    import importlib.util  # noqa: F401  of Finder
+    import importlib.util
 
     if processors:
         os.sched_setaffinity(0, processors)

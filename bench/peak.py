@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Callable
 from functools import lru_cache
@@ -9,9 +10,9 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
 
+from rnnspec.backends.cpu import machine
+from rnnspec.backends.cpu.frontend import lower, operation
 from rnnspec.backends.cpu.runtime import loops, vectors
 
 
@@ -41,25 +42,25 @@ def spinning(
 ) -> tuple[Callable[[], object], int]:
     """A function that takes a step again and again in so many independent chains of vectors, and
     how many numbers that makes. step: (builder, a vector of 0.5, a chain's vector) -> its next."""
-    vector = vectors.vector_of(getattr(types, dtype))
+    vector = vectors.vector_of(dtype)
 
-    @intrinsic
-    def steps(tc, n, start):
-        def codegen(context, builder, sig, args):
-            x = vectors.spread(builder, args[1], vector.count)
-            sums = loops.loop(
-                builder, args[0], [x] * chains, lambda k, values: [step(builder, x, value) for value in values]
-            )
-            total = sums[0]
-            for value in sums[1:]:
-                total = builder.fadd(total, value)
-            return builder.extract_element(total, ir.Constant(ir.IntType(32), 0))
+    @operation
+    def steps(builder: ir.IRBuilder, count: ir.Value, address: ir.Value) -> None:
+        place = builder.inttoptr(address, vector.element.as_pointer())
+        x = vectors.spread(builder, builder.load(place), vector.count)
+        sums = loops.loop(builder, count, [x] * chains, lambda k, values: [step(builder, x, v) for v in values])
+        total = sums[0]
+        for value in sums[1:]:
+            total = builder.fadd(total, value)
+        builder.store(builder.extract_element(total, ir.IntType(32)(0)), place)
 
-        return getattr(types, dtype)(types.int64, getattr(types, dtype)), codegen
+    text = lower("def spin(count, address):\n    steps(count, address)\n", {"steps": steps}, ["spin"])
+    code = machine.load("spin", machine.object_file([text], ["spin"]), ["spin"])
+    function, number = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(code.addresses[0]), np.empty(1, dtype)
 
-    @njit
-    def spin(n, start):
-        return steps(n, start)
+    def spin() -> machine.MachineCode:
+        number[0] = 0.5
+        function(spins, number.ctypes.data)
+        return code  # which stays in memory with this
 
-    scalar = np.dtype(dtype).type(0.5)
-    return lambda: spin(spins, scalar), chains * vector.count * spins
+    return spin, chains * vector.count * spins

@@ -5,17 +5,16 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from bench.tiles import REPEATS, Work
 from rnnspec.backends.cpu.machine import host
+from rnnspec.backends.cpu.native import addresses, compiled
 from rnnspec.backends.cpu.processor import side_by_side
 from rnnspec.backends.cpu.runtime.addresses import runtime
-from rnnspec.backends.cpu.runtime.simd import invoke
 
 
 def work(kind: str, sizes: tuple[Any, ...], dtype: str) -> Work:
@@ -43,11 +42,22 @@ def prepared(address: int, *args: int | np.ndarray) -> Callable[[], None]:
     return lambda: function(*values) if args else None
 
 
-@njit
+ALL_GROUPS = """from rnnspec.backends.cpu.runtime.simd import invoke, min
+
+
 def all_groups(product, desc, groups, many, rows, repeats):
     for _ in range(repeats):
         for group in range(0, groups, many):
             invoke(product, desc, group, min(many, groups - group), 0, rows)
+"""
+
+
+@cache
+def all_groups() -> Callable[..., None]:
+    """What calls a product for all its groups, again and again, as a generated kernel does."""
+    names = ("all_groups",)
+    (address,) = addresses("all_groups", ALL_GROUPS, names, lambda: compiled("all_groups", ALL_GROUPS, names))
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 6)(address)
 
 
 class Product:
@@ -67,7 +77,7 @@ class Product:
         self.arguments = runtime(dtype).product, desc, groups, many, rows
 
     def run(self, repeats: int = REPEATS) -> None:
-        all_groups(*self.arguments, repeats)
+        all_groups()(*self.arguments, repeats)
 
     def numpy(self) -> None:
         for _ in range(REPEATS):

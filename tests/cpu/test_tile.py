@@ -11,7 +11,7 @@ from itertools import product as combinations
 
 import numpy as np
 import pytest
-from numba import njit
+from lowered import compiled
 
 from rnnspec.backends.cpu.machine import host
 from rnnspec.backends.cpu.processor import GROUPS, VECTORS
@@ -279,35 +279,33 @@ def test_gather_of_nothing_and_clear(dtype: str) -> None:
     assert (chunk.array == 0).all() and chunk.intact()
 
 
-def operations(lanes: int, pointer, number, from_int):
-    """A kernel that uses what simd.py gives for one dtype; `table` holds n, the address of a C
-    function, and its two arguments."""
-
-    @njit
-    def run(a, b, c, table):
-        p, q, r, t = pointer(a), pointer(b), pointer(c), simd.pointer_int(table)
-        x, y = simd.load(p, 0), simd.load(q, 0)
-        first = simd.first_lanes(simd.get(t, 0), x)
-        simd.store(r, 0, -(x + y * number(0.1)) / number(3.0) - from_int(-7))
-        simd.store(r, lanes, simd.select(x < y, number(1), number(0)))
-        simd.store(r, 2 * lanes, simd.select(x <= y, number(1), number(0)))
-        simd.store(r, 3 * lanes, simd.select(x > y, number(1), number(0)))
-        simd.store(r, 4 * lanes, simd.select(x >= y, number(1), number(0)))
-        simd.store(r, 5 * lanes, simd.select(x == y, number(1), number(0)))
-        simd.store(r, 6 * lanes, simd.select(x != y, number(1), number(0)))
-        simd.store(r, 7 * lanes, simd.select((x < y) & first | ~(x == x), number(1), number(0)))
-        simd.store(simd.at(r, 8 * lanes), 0, simd.select(first, x, number(0)) + simd.load_splat(q, 1))
-        simd.store_one(r, 9 * lanes, simd.horizontal_sum(y))
-        simd.invoke(simd.get(t, 1), simd.get(t, 2), simd.get(t, 3))
-        simd.put(t, 0, 99)
-
-    return run
+# a kernel that uses what simd.py gives for one dtype; `table` holds n, the address of a C function,
+# and its two arguments
+OPERATIONS = """
+def run(a, b, c, table):
+    p, q, r, t = pointer(a), pointer(b), pointer(c), pointer_int(table)
+    x, y = load(p, 0), load(q, 0)
+    first = first_lanes(get(t, 0), x)
+    store(r, 0, -(x + y * number(0.1)) / number(3.0) - from_int(-7))
+    store(r, lanes, select(x < y, number(1), number(0)))
+    store(r, 2 * lanes, select(x <= y, number(1), number(0)))
+    store(r, 3 * lanes, select(x > y, number(1), number(0)))
+    store(r, 4 * lanes, select(x >= y, number(1), number(0)))
+    store(r, 5 * lanes, select(x == y, number(1), number(0)))
+    store(r, 6 * lanes, select(x != y, number(1), number(0)))
+    store(r, 7 * lanes, select((x < y) & first | ~(x == x), number(1), number(0)))
+    store(at(r, 8 * lanes), 0, select(first, x, number(0)) + load_splat(q, 1))
+    store_one(r, 9 * lanes, horizontal_sum(y))
+    invoke(get(t, 1), get(t, 2), get(t, 3))
+    put(t, 0, 99)
+"""
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_vector_operations(dtype: str) -> None:
     L, bits = host().lanes[dtype], dtype[-2:]
-    run = operations(L, *[getattr(simd, name + bits) for name in ("pointer", "number", "from_int")])
+    names = {name: getattr(simd, name + bits) for name in ("pointer", "number", "from_int")}
+    run = compiled(OPERATIONS, {**vars(simd), **names, "lanes": L}, "run")
     a, b, c, cleared = (
         Buffer((L,), dtype, np.arange(L)),
         Buffer((L,), dtype, 1.5),

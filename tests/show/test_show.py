@@ -133,7 +133,7 @@ def test_latex_keeps_the_order_of_operations():
         ("graph", "graph lstm"),
         ("adjoint", "graph lstm adjoint"),
         ("program", "# backward"),
-        ("cpu", "@njit"),
+        ("cpu", "def kernel(call):"),
     ],
 )
 def test_stages(stage, text):

@@ -1,7 +1,5 @@
-"""Emitted texts and the runtime as C functions: machine code from the cache, or made by Numba's
-front end and LLVM and kept there.
-
-A process that finds all its machine code imports no Numba. Nothing is compiled before it is called
+"""Emitted texts and the runtime as C functions: machine code from the cache, or made by the front end
+and LLVM and kept there. Nothing is compiled before it is called
 for: a kernel's LAYOUT is read from its text.
 """
 
@@ -42,7 +40,7 @@ class CpuText:
 
 def _layout(text: str) -> Mapping[str, Any]:
     start = text.index("LAYOUT = ") + len("LAYOUT = ")
-    found: Mapping[str, Any] = ast.literal_eval(text[start : text.index("\n@njit", start)])
+    found: Mapping[str, Any] = ast.literal_eval(text[start : text.index("\n\ndef ", start)])
     return found
 
 
@@ -85,12 +83,12 @@ def unload() -> None:
 
 
 def compiled(name: str, text: str, functions: Sequence[str], finished: Sequence[str] = ()) -> bytes:
-    """The object file of a text whose jitted `functions` become C functions `void f(int64, ...)`;
+    """The object file of a text whose `functions` become C functions `void f(int64, ...)`;
     finished: see machine.py."""
     from rnnspec.backends.cpu.frontend import lower
 
-    module = import_source(name, text)
-    return machine.object_file(lower({f: getattr(module, f).py_func for f in functions}), functions, finished)
+    names = vars(import_source(name, text))
+    return machine.object_file([lower(text, names, functions)], functions, finished)
 
 
 _LOADED: dict[str, machine.MachineCode] = {}

@@ -80,7 +80,6 @@ LOCALS = (
     "max",
     "min",
     "n",
-    "njit",
     "offset",
     "order",
     "outer",

@@ -1,7 +1,7 @@
 """Moving numbers, in the runtime: weights into panels, rows of the caller's arrays into buffers and
 back.
 
-As in products.py these are texts that are compiled for each dtype, and intrinsics that they call.
+As in products.py these are texts that are compiled for each dtype, and operations that they call.
 """
 
 from __future__ import annotations
@@ -9,13 +9,10 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
+from rnnspec.backends.cpu.frontend import operation
 from rnnspec.backends.cpu.machine import JOB, host, target
 from rnnspec.backends.cpu.processor import ITEMSIZE
 from rnnspec.backends.cpu.runtime import products
@@ -23,68 +20,55 @@ from rnnspec.backends.cpu.runtime.loops import loop
 from rnnspec.backends.cpu.runtime.outer_tile import rows_ahead
 from rnnspec.backends.cpu.runtime.simd import at, copy, erase, get, load, pointer_int, store
 from rnnspec.backends.cpu.runtime.simd import pointer32 as pointer
-from rnnspec.backends.cpu.runtime.vectors import I32, I64, load_vector, store_vector, vector_of
+from rnnspec.backends.cpu.runtime.vectors import I32, I64, declared_once, load_vector, store_vector, vector_at
 
 # what the texts below see, with `pointer` above: as they stand they are for float32
 LANES = host().lanes["float32"]
 
 
-@intrinsic
-def transpose(tc, dest, dest_row, source, source_row):
+@operation
+def transpose(
+    builder: ir.IRBuilder, dest: ir.Value, dest_row: ir.Value, source: ir.Value, source_row: ir.Value
+) -> None:
     """dest[k, l] = source[l, k] for k, l < lanes: log2(lanes) rounds in which vector i meets vector
     i + lanes/2. dest_row, source_row: strides of rows, in elements."""
-
-    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
-        dest, dest_row, source, source_row = args
-        vector = vector_of(sig.args[0].dtype)
-        n = vector.count
-        values = [
-            load_vector(builder, builder.gep(source, [builder.mul(source_row, I64(i))]), vector) for i in range(n)
-        ]
-        low = [i // 2 + n * (i % 2) for i in range(n)]
-        halves = [ir.Constant(ir.VectorType(I32, n), [i + h for i in low]) for h in (0, n // 2)]
-        for _ in range(n.bit_length() - 1):
-            values = [builder.shuffle_vector(values[i // 2], values[i // 2 + n // 2], halves[i % 2]) for i in range(n)]
-        for i, value in enumerate(values):
-            store_vector(builder, value, builder.gep(dest, [builder.mul(dest_row, I64(i))]))
-        return context.get_dummy_value()
-
-    return types.void(dest, types.int64, source, types.int64), codegen
+    vector = vector_at(dest)
+    n = vector.count
+    values = [load_vector(builder, builder.gep(source, [builder.mul(source_row, I64(i))]), vector) for i in range(n)]
+    low = [i // 2 + n * (i % 2) for i in range(n)]
+    halves = [ir.Constant(ir.VectorType(I32, n), [i + h for i in low]) for h in (0, n // 2)]
+    for _ in range(n.bit_length() - 1):
+        values = [builder.shuffle_vector(values[i // 2], values[i // 2 + n // 2], halves[i % 2]) for i in range(n)]
+    for i, value in enumerate(values):
+        store_vector(builder, value, builder.gep(dest, [builder.mul(dest_row, I64(i))]))
 
 
-@intrinsic
-def copy_steps(tc, dest, dest_step, source, source_step, live, count):
-    """dest[i * dest_step] = source[i * source_step] for i < live, and zero for live <= i <
-    count."""
+@operation
+def copy_steps(builder: ir.IRBuilder, *args: ir.Value) -> None:
+    """dest[i * dest_step] = source[i * source_step] for i < live, and zero for live <= i < count.
+    args: dest, dest_step, source, source_step, live, count."""
+    function = declared_once(builder.module, "copy_steps", ir.VoidType(), [arg.type for arg in args])
+    if not function.blocks:
+        function.linkage = "internal"
+        # LLVM would spend a tenth of a second on versions of these loops
+        for attribute in ("noinline", "optsize", "nounwind"):
+            function.attributes.add(attribute)
+        inner = ir.IRBuilder(function.append_basic_block("entry"))
+        dest, dest_step, source, source_step, live, count = function.args
 
-    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
-        function = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(ir.VoidType(), [arg.type for arg in args]), "copy_steps"
+        def put(i: ir.Value, value: ir.Value) -> list[ir.Value]:
+            inner.store(value, inner.gep(dest, [inner.mul(i, dest_step)]))
+            return []
+
+        loop(inner, live, [], lambda i, _: put(i, inner.load(inner.gep(source, [inner.mul(i, source_step)]))))
+        loop(
+            inner,
+            inner.sub(count, live),
+            [],
+            lambda i, _: put(inner.add(i, live), ir.Constant(dest.type.pointee, 0.0)),
         )
-        if not function.blocks:
-            function.linkage = "internal"
-            # LLVM would spend a tenth of a second on versions of these loops
-            for attribute in ("noinline", "optsize", "nounwind"):
-                function.attributes.add(attribute)
-            inner = ir.IRBuilder(function.append_basic_block("entry"))
-            dest, dest_step, source, source_step, live, count = function.args
-
-            def put(i: ir.Value, value: ir.Value) -> list[ir.Value]:
-                inner.store(value, inner.gep(dest, [inner.mul(i, dest_step)]))
-                return []
-
-            loop(inner, live, [], lambda i, _: put(i, inner.load(inner.gep(source, [inner.mul(i, source_step)]))))
-            loop(
-                inner,
-                inner.sub(count, live),
-                [],
-                lambda i, _: put(inner.add(i, live), ir.Constant(dest.type.pointee, 0.0)),
-            )
-            inner.ret_void()
-        builder.call(function, args)
-        return context.get_dummy_value()
-
-    return types.void(dest, types.int64, source, types.int64, types.int64, types.int64), codegen
+        inner.ret_void()
+    builder.call(function, args)
 
 
 def pack(jobs, count):
@@ -180,7 +164,6 @@ def source(dtype: str, functions: Sequence[str]) -> str:
     written = {**vars(products), **globals()}
     bits, lanes = 8 * ITEMSIZE[dtype], target().lanes[dtype]
     header = f'''"""The CPU runtime for {dtype}: functions of rnnspec.backends.cpu.runtime.products and moves."""
-from numba import njit
 from rnnspec.backends.cpu.runtime.moves import JOB, copy_steps, transpose
 from rnnspec.backends.cpu.runtime.simd import at, copy, erase, get, invoke, load, max, min, pointer_int, store
 from rnnspec.backends.cpu.runtime.simd import pointer{bits} as pointer
@@ -202,4 +185,4 @@ AHEAD = {rows_ahead(lanes)}
         plain = inspect.getsource(products.outer).replace("def outer(", "def kept_outer(")
         kept = plain.replace("scratch):", "scratch, kept):").replace("outer_tiles(", "kept_outer_tiles(")
         texts["kept_outer"] = re.sub(r" *found = .*\n", products.FOUND, kept)
-    return header + "".join(f'\n\n@njit(error_model="numpy")\n{texts[name]}' for name in functions)
+    return header + "".join(f"\n\n{texts[name]}" for name in functions)

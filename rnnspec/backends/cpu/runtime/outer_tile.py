@@ -1,4 +1,4 @@
-"""The register tiles of outer products, as LLVM functions and as intrinsics that call them;
+"""The register tiles of outer products, as LLVM functions and as operations that call them;
 products.py puts them together.
 
 They are as those of `product` (tile.py), but begin with nothing, are added to C, and read columns
@@ -12,13 +12,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
+from rnnspec.backends.cpu.frontend import operation
 from rnnspec.backends.cpu.machine import ALL, BLOCK_K, BLOCK_M, BLOCK_N, WHERE_A, WHERE_B, target
 from rnnspec.backends.cpu.runtime.loops import Terms, accumulate, loop, prefetch, unrolled
 from rnnspec.backends.cpu.runtime.variants import Size, call_tile, joined
-from rnnspec.backends.cpu.runtime.vectors import I64, element_bytes, load_vector, store_vector, vector_of
+from rnnspec.backends.cpu.runtime.vectors import I64, element_bytes, load_vector, store_vector, vector_at
 
 LINE = 64  # bytes of a cache line
 PARTS = 4  # of the sum of a tile
@@ -149,95 +148,74 @@ def column_sizes() -> list[Size]:
 
 
 def _of_outer(kinds: tuple[int, ...]) -> Any:
-    def tiles(tc, found, rows, vectors, a, a_row, a_tile, panel, K, c, c_row, live, ahead, ahead_row, turn):
+    def tiles(builder: ir.IRBuilder, *args: ir.Value) -> None:
         """Tiles of `outer` below each other, for numbers of rows and vectors known at run time,
-        until `live` rows are stored. found: which terms count; the others as in `outer_tile`."""
+        until `live` rows are stored. args: which terms count, rows, vectors; the others as in
+        `outer_tile`."""
+        sizes = {(16 * kept + r) * 16 + v: ((r, v), kept) for kept in kinds for r, v in target().outer_sizes()}
+        call_tile(builder, outer_tile, sizes, joined(builder, args[:3]), list(args[3:]))
 
-        def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
-            sizes = {(16 * kept + r) * 16 + v: ((r, v), kept) for kept in kinds for r, v in target().outer_sizes()}
-            call_tile(builder, outer_tile, sizes, joined(builder, args[:3]), list(args[3:]))
-            return context.get_dummy_value()
-
-        i64 = types.int64
-        return types.void(i64, i64, i64, a, i64, i64, panel, i64, c, i64, i64, ahead, i64, i64), codegen
-
-    return intrinsic(tiles)
+    return operation(tiles)
 
 
 outer_tiles, kept_outer_tiles = _of_outer((ALL,)), _of_outer((ALL, WHERE_A, WHERE_B))
 
 
-@intrinsic
-def outer_columns(tc, rows, dest, step, a, a_row, K, live):
+@operation
+def outer_columns(builder: ir.IRBuilder, rows: ir.Value, *args: ir.Value) -> None:
     """The first `live` columns of A, as the tiles of `outer` of so many rows read them: see
-    `columns`."""
-
-    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
-        sizes = {size[0]: (size, ALL) for size in column_sizes()}
-        call_tile(builder, columns, sizes, args[0], list(args[1:]))
-        return context.get_dummy_value()
-
-    i64 = types.int64
-    return types.void(i64, dest, i64, a, i64, i64, i64), codegen
+    `columns`, which has the other arguments."""
+    sizes = {size[0]: (size, ALL) for size in column_sizes()}
+    call_tile(builder, columns, sizes, rows, list(args))
 
 
-@intrinsic
-def copy_vectors(tc, dest, source, row, rows, vectors):
+@operation
+def copy_vectors(
+    builder: ir.IRBuilder, dest: ir.Value, source: ir.Value, row: ir.Value, rows: ir.Value, vectors: ir.Value
+) -> None:
     """dest[k, j] = source[k * row + j] for k < rows, j < vectors: without what lies between rows
     of `source`."""
+    vector = vector_at(dest)
+    width = builder.mul(vectors, I64(vector.count))
 
-    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
-        dest, source, row, rows, vectors = args
-        vector = vector_of(sig.args[0].dtype)
-        width = builder.mul(vectors, I64(vector.count))
+    def copy_row(k: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+        to, origin = builder.gep(dest, [builder.mul(k, width)]), builder.gep(source, [builder.mul(k, row)])
 
-        def copy_row(k: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
-            to, origin = builder.gep(dest, [builder.mul(k, width)]), builder.gep(source, [builder.mul(k, row)])
+        def copy_vector(j: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+            at = builder.mul(j, I64(vector.count))
+            store_vector(builder, load_vector(builder, builder.gep(origin, [at]), vector), builder.gep(to, [at]))
+            return []
 
-            def copy_vector(j: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
-                at = builder.mul(j, I64(vector.count))
-                store_vector(builder, load_vector(builder, builder.gep(origin, [at]), vector), builder.gep(to, [at]))
-                return []
+        return loop(builder, vectors, [], copy_vector)
 
-            return loop(builder, vectors, [], copy_vector)
-
-        loop(builder, rows, [], copy_row)
-        return context.get_dummy_value()
-
-    i64 = types.int64
-    return types.void(dest, source, i64, i64, i64), codegen
+    loop(builder, rows, [], copy_row)
 
 
-@intrinsic
-def not_finite(tc, values, row, rows, width):
+@operation
+def not_finite(builder: ir.IRBuilder, values: ir.Value, row: ir.Value, rows: ir.Value, width: ir.Value) -> ir.Value:
     """1 if one of values[k * row + i], k < rows, i < width, is NaN or infinite, else 0."""
+    vector = vector_at(values)
+    whole = builder.sdiv(width, I64(vector.count))
+    done = builder.mul(whole, I64(vector.count))
+    zeros, zero = ir.Constant(vector, [0.0] * vector.count), ir.Constant(vector.element, 0.0)
 
-    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
-        values, row, rows, width = args
-        vector = vector_of(sig.args[0].dtype)
-        whole = builder.sdiv(width, I64(vector.count))
-        done = builder.mul(whole, I64(vector.count))
-        zeros, zero = ir.Constant(vector, [0.0] * vector.count), ir.Constant(vector.element, 0.0)
+    def add_row(k: ir.Value, totals: list[ir.Value]) -> list[ir.Value]:
+        start = builder.gep(values, [builder.mul(k, row)])
 
-        def add_row(k: ir.Value, totals: list[ir.Value]) -> list[ir.Value]:
-            start = builder.gep(values, [builder.mul(k, row)])
+        def add_vector(i: ir.Value, total: list[ir.Value]) -> list[ir.Value]:
+            value = load_vector(builder, builder.gep(start, [builder.mul(i, I64(vector.count))]), vector)
+            return [builder.fadd(total[0], builder.fmul(value, zeros))]
 
-            def add_vector(i: ir.Value, total: list[ir.Value]) -> list[ir.Value]:
-                value = load_vector(builder, builder.gep(start, [builder.mul(i, I64(vector.count))]), vector)
-                return [builder.fadd(total[0], builder.fmul(value, zeros))]
+        def add_one(i: ir.Value, total: list[ir.Value]) -> list[ir.Value]:
+            value = builder.load(builder.gep(start, [builder.add(done, i)]))
+            return [builder.fadd(total[0], builder.fmul(value, zero))]
 
-            def add_one(i: ir.Value, total: list[ir.Value]) -> list[ir.Value]:
-                value = builder.load(builder.gep(start, [builder.add(done, i)]))
-                return [builder.fadd(total[0], builder.fmul(value, zero))]
+        return [
+            *loop(builder, whole, totals[:1], add_vector),
+            *loop(builder, builder.sub(width, done), totals[1:], add_one),
+        ]
 
-            return [
-                *loop(builder, whole, totals[:1], add_vector),
-                *loop(builder, builder.sub(width, done), totals[1:], add_one),
-            ]
-
-        many, one = loop(builder, rows, [zeros, zero], add_row)  # a sum of 0 * value: 0, or NaN
-        lanes = builder.bitcast(builder.fcmp_unordered("uno", many, many), ir.IntType(vector.count))
-        found = builder.or_(builder.icmp_unsigned("!=", lanes, lanes.type(0)), builder.fcmp_unordered("uno", one, one))
-        return builder.zext(found, I64)
-
-    return types.int64(values, types.int64, types.int64, types.int64), codegen
+    many, one = loop(builder, rows, [zeros, zero], add_row)  # a sum of 0 * value: 0, or NaN
+    lanes = builder.bitcast(builder.fcmp_unordered("uno", many, many), ir.IntType(vector.count))
+    found = builder.or_(builder.icmp_unsigned("!=", lanes, lanes.type(0)), builder.fcmp_unordered("uno", one, one))
+    return builder.zext(found, I64)

@@ -1,8 +1,7 @@
-"""Explicit SIMD for Numba: the operations that generated kernels and the runtime are made of.
+"""Explicit SIMD: the operations that generated kernels and the runtime are made of.
 
-In: typed pointers, and vectors (vectors.py) of float32 or float64. Out: intrinsics, which cost a
-kernel's compilation next to nothing. No matrix products (products.py) and no function bodies
-(vector_math.py).
+In: typed pointers, and vectors (vectors.py) of float32 or float64. Out: operations of the front
+end (frontend.py). No matrix products (products.py) and no function bodies (vector_math.py).
 
 Why not plain loops: LLVM's vectoriser gives up on the gate arithmetic (possible aliasing,
 math.exp), which made an LSTM 1.3 to 2.5 times slower.
@@ -11,321 +10,244 @@ math.exp), which made an LSTM 1.3 to 2.5 times slower.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
+from rnnspec.backends.cpu.frontend import Operation, operation
 from rnnspec.backends.cpu.meeting import meet
 from rnnspec.backends.cpu.runtime.vector_math import PRIMITIVES
 from rnnspec.backends.cpu.runtime.vectors import (
+    I1,
     I32,
     I64,
+    SCALARS,
+    declared_once,
     element,
     element_bytes,
-    from_int_of,
+    lanes_below,
+    lanes_moved,
     larger_of,
     load_vector,
-    mask,
-    number_of,
-    scan_of,
     spread,
     store_vector,
-    vec,
+    vector_at,
     vector_of,
 )
 
 # --- pointers and memory
 
 
-def _pointer_to(dtype: types.Type) -> Callable:
-    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
-        return builder.inttoptr(args[0], context.get_value_type(sig.return_type))
-
-    return lambda address: (types.CPointer(dtype)(types.int64), codegen)
+def _pointer_to(kind: ir.Type) -> Operation:
+    return Operation(lambda builder, address: builder.inttoptr(address, kind.as_pointer()))
 
 
-@intrinsic
-def pointer32(tc, address):
-    """Address as a pointer to float32."""
-    return _pointer_to(types.float32)(address)
+# an address as a pointer to numbers of a kernel, and to int64, for `get` and `put`
+pointer32, pointer64 = _pointer_to(SCALARS["float32"]), _pointer_to(SCALARS["float64"])
+pointer_int = _pointer_to(I64)
 
 
-@intrinsic
-def pointer64(tc, address):
-    """Address as a pointer to float64."""
-    return _pointer_to(types.float64)(address)
-
-
-@intrinsic
-def pointer_int(tc, address):
-    """Address as a pointer to int64, for `get` and `put`."""
-    return _pointer_to(types.int64)(address)
-
-
-@intrinsic
-def at(tc, pointer, offset):
+@operation
+def at(builder: ir.IRBuilder, pointer: ir.Value, offset: ir.Value) -> ir.Value:
     """The pointer moved by `offset` elements."""
-    return pointer(pointer, types.int64), lambda context, builder, sig, args: builder.gep(args[0], [args[1]])
+    return builder.gep(pointer, [offset])
 
 
-@intrinsic
-def load(tc, pointer, offset):
+@operation
+def load(builder: ir.IRBuilder, pointer: ir.Value, offset: ir.Value) -> ir.Value:
     """The vector of elements `offset`, `offset` + 1, ..."""
-
-    def codegen(context, builder, sig, args):
-        return load_vector(builder, builder.gep(args[0], [args[1]]), vector_of(sig.args[0].dtype))
-
-    return vec(pointer.dtype)(pointer, types.int64), codegen
+    return load_vector(builder, builder.gep(pointer, [offset]), vector_at(pointer))
 
 
-@intrinsic
-def store(tc, pointer, offset, value):
+@operation
+def store(builder: ir.IRBuilder, pointer: ir.Value, offset: ir.Value, value: ir.Value) -> None:
     """Write a vector to elements `offset`, `offset` + 1, ..."""
-
-    def codegen(context, builder, sig, args):
-        store_vector(builder, args[2], builder.gep(args[0], [args[1]]))
-        return context.get_dummy_value()
-
-    return types.void(pointer, types.int64, vec(pointer.dtype)), codegen
+    store_vector(builder, value, builder.gep(pointer, [offset]))
 
 
-@intrinsic
-def load_splat(tc, pointer, offset):
+@operation
+def load_splat(builder: ir.IRBuilder, pointer: ir.Value, offset: ir.Value) -> ir.Value:
     """A vector with one element of memory in every lane."""
-
-    def codegen(context, builder, sig, args):
-        return spread(builder, element(builder, *args), sig.return_type.lanes)
-
-    return vec(pointer.dtype)(pointer, types.int64), codegen
+    return spread(builder, element(builder, pointer, offset), vector_at(pointer).count)
 
 
-@intrinsic
-def load_one(tc, pointer, offset):
-    """One element, as a scalar."""
-    return pointer.dtype(pointer, types.int64), lambda context, builder, sig, args: element(builder, *args)
+# one element, as a scalar; and of a table of int64
+load_one = get = Operation(element)
 
 
-get = load_one  # of a table of int64
-
-
-@intrinsic
-def store_one(tc, pointer, offset, value):
-    """Write one scalar of the pointer's dtype."""
-
-    def codegen(context, builder, sig, args):
-        builder.store(args[2], builder.gep(args[0], [args[1]]))
-        return context.get_dummy_value()
-
-    return types.void(pointer, types.int64, pointer.dtype), codegen
+@operation
+def store_one(builder: ir.IRBuilder, pointer: ir.Value, offset: ir.Value, value: ir.Value) -> None:
+    """Write one scalar of what the pointer points to."""
+    builder.store(value, builder.gep(pointer, [offset]))
 
 
 put = store_one  # into a table of int64
 
 
-@intrinsic
-def put_all(tc, pointer, first, *values):
+@operation
+def put_all(builder: ir.IRBuilder, pointer: ir.Value, first: ir.Value, *values: ir.Value) -> None:
     """Write int64 values to elements `first`, `first` + 1, ..."""
-
-    def codegen(context, builder, sig, args):
-        for i, value in enumerate(cgutils.unpack_tuple(builder, args[2])):
-            builder.store(value, builder.gep(args[0], [builder.add(args[1], I64(i))]))
-        return context.get_dummy_value()
-
-    return types.void(pointer, types.int64, types.StarArgTuple([types.int64] * len(values))), codegen
+    for i, value in enumerate(values):
+        builder.store(value, builder.gep(pointer, [builder.add(first, I64(i))]))
 
 
-@intrinsic
-def copy(tc, dest, source, count):
+def _bytes_of(builder: ir.IRBuilder, pointer: ir.Value, count: ir.Value) -> ir.Value:
+    kind = pointer.type.pointee
+    return builder.mul(count, I64(4 if kind == SCALARS["float32"] else 8))
+
+
+def _as_bytes(builder: ir.IRBuilder, *pointers: ir.Value) -> list[ir.Value]:
+    return [builder.bitcast(pointer, ir.IntType(8).as_pointer()) for pointer in pointers]
+
+
+@operation
+def copy(builder: ir.IRBuilder, dest: ir.Value, source: ir.Value, count: ir.Value) -> None:
     """memcpy of `count` elements."""
-
-    def codegen(context, builder, sig, args):
-        cgutils.raw_memcpy(builder, args[0], args[1], args[2], context.get_abi_sizeof(args[0].type.pointee))
-        return context.get_dummy_value()
-
-    return types.void(dest, source, types.int64), codegen
+    to, origin = _as_bytes(builder, dest, source)
+    function = builder.module.declare_intrinsic("llvm.memcpy", [to.type, origin.type, I64])
+    builder.call(function, [to, origin, _bytes_of(builder, dest, count), I1(0)])
 
 
-@intrinsic
-def erase(tc, dest, count):
+@operation
+def erase(builder: ir.IRBuilder, dest: ir.Value, count: ir.Value) -> None:
     """Set `count` elements to zero."""
-
-    def codegen(context, builder, sig, args):
-        cgutils.memset(builder, args[0], builder.mul(args[1], I64(context.get_abi_sizeof(args[0].type.pointee))), 0)
-        return context.get_dummy_value()
-
-    return types.void(dest, types.int64), codegen
+    (to,) = _as_bytes(builder, dest)
+    function = builder.module.declare_intrinsic("llvm.memset", [to.type, I64])
+    builder.call(function, [to, ir.IntType(8)(0), _bytes_of(builder, dest, count), I1(0)])
 
 
 # --- constants and conversions
 
 
-@intrinsic
-def number32(tc, value):
-    """A literal in every lane of a float32 vector."""
-    return number_of(types.float32, value)
+def _number(dtype: str) -> Operation:
+    """A literal in every lane of a vector, rounded once from the float64 that Python read."""
+
+    def emit(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
+        if not isinstance(value, ir.Constant):
+            raise NotImplementedError("a number of a vector is a literal")
+        return spread(builder, SCALARS[dtype](float(value.constant)), vector_of(dtype).count)
+
+    return Operation(emit)
 
 
-@intrinsic
-def number64(tc, value):
-    """A literal in every lane of a float64 vector."""
-    return number_of(types.float64, value)
+def _from_int(dtype: str) -> Operation:
+    """An integer (a step number) in every lane of a vector."""
+    return Operation(
+        lambda builder, value: spread(builder, builder.sitofp(value, SCALARS[dtype]), vector_of(dtype).count)
+    )
 
 
-@intrinsic
-def from_int32(tc, value):
-    """An integer (a step number) in every lane of a float32 vector."""
-    return from_int_of(types.float32)
-
-
-@intrinsic
-def from_int64(tc, value):
-    """An integer (a step number) in every lane of a float64 vector."""
-    return from_int_of(types.float64)
+number32, number64 = _number("float32"), _number("float64")
+from_int32, from_int64 = _from_int("float32"), _from_int("float64")
 
 
 # --- lanes
 
 
-@intrinsic
-def select(tc, where, a, b):
+@operation
+def select(builder: ir.IRBuilder, where: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
     """a where the mask is true, b elsewhere. The branch not taken does not matter, NaN included."""
-    return a(mask(a.dtype), a, a), lambda context, builder, sig, args: builder.select(*args)
+    return builder.select(where, a, b)
 
 
-@intrinsic
-def first_lanes(tc, n, like):
+@operation
+def first_lanes(builder: ir.IRBuilder, n: ir.Value, like: ir.Value) -> ir.Value:
     """The mask of lanes below n, for vectors of the type of `like`."""
-
-    def codegen(context, builder, sig, args):
-        lanes = sig.return_type.lanes
-        return builder.icmp_signed(
-            "<", ir.Constant(ir.VectorType(I64, lanes), list(range(lanes))), spread(builder, args[0], lanes)
-        )
-
-    return mask(like.dtype)(types.int64, like), codegen
+    return lanes_below(builder, n, like.type.count)
 
 
-@intrinsic
-def horizontal_sum(tc, value):
+@operation
+def horizontal_sum(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     """The sum of all lanes, as a scalar; pairwise, so always in the same order."""
-
-    def codegen(context, builder, sig, args):
-        total, lanes = args[0], value.lanes
-        while lanes > 1:
-            lanes //= 2
-            halves = [ir.Constant(ir.VectorType(I32, lanes), list(range(s, s + lanes))) for s in (0, lanes)]
-            total = builder.fadd(*[builder.shuffle_vector(total, total, half) for half in halves])
-        return builder.extract_element(total, I32(0))
-
-    return value.dtype(value), codegen
+    return _folded(builder, value, lambda a, b: builder.fadd(a, b))
 
 
-@intrinsic
-def prefix_sum(tc, value):
+@operation
+def prefix_sum(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     """Lane i is the sum of lanes 0 to i."""
-    return scan_of(value, 1)
+    return _scan(builder, value, 1)
 
 
-@intrinsic
-def suffix_sum(tc, value):
+@operation
+def suffix_sum(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     """Lane i is the sum of lanes i to the last."""
-    return scan_of(value, -1)
+    return _scan(builder, value, -1)
 
 
-@intrinsic
-def spread_lane(tc, value, lane):
+def _scan(builder: ir.IRBuilder, value: ir.Value, direction: int) -> ir.Value:
+    total, by = value, 1
+    while by < value.type.count:
+        total = builder.fadd(total, lanes_moved(builder, total, direction * by))
+        by *= 2
+    return total
+
+
+def _folded(builder: ir.IRBuilder, value: ir.Value, join: Callable[[ir.Value, ir.Value], ir.Value]) -> ir.Value:
+    """All lanes joined, the second half with the first, again and again."""
+    total, lanes = value, value.type.count
+    while lanes > 1:
+        lanes //= 2
+        halves = [ir.Constant(ir.VectorType(I32, lanes), list(range(s, s + lanes))) for s in (0, lanes)]
+        total = join(*[builder.shuffle_vector(total, total, half) for half in halves])
+    return builder.extract_element(total, I32(0))
+
+
+@operation
+def spread_lane(builder: ir.IRBuilder, value: ir.Value, lane: ir.Value) -> ir.Value:
     """A vector with one lane of another in every lane."""
-
-    def codegen(context, builder, sig, args):
-        return spread(builder, builder.extract_element(args[0], builder.trunc(args[1], I32)), value.lanes)
-
-    return value(value, types.int64), codegen
+    return spread(builder, builder.extract_element(value, builder.trunc(lane, I32)), value.type.count)
 
 
-@intrinsic
-def larger(tc, a, b):
+@operation
+def larger(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
     """The larger of two, lane by lane; NaN if either is."""
-    return a(a, a), lambda context, builder, sig, args: larger_of(builder, *args)
+    return larger_of(builder, a, b)
 
 
-@intrinsic
-def horizontal_max(tc, value):
+@operation
+def horizontal_max(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     """The largest of all lanes, as a scalar; NaN if any is."""
-
-    def codegen(context, builder, sig, args):
-        top, lanes = args[0], value.lanes
-        while lanes > 1:
-            lanes //= 2
-            halves = [ir.Constant(ir.VectorType(I32, lanes), list(range(s, s + lanes))) for s in (0, lanes)]
-            top = larger_of(builder, *[builder.shuffle_vector(top, top, half) for half in halves])
-        return builder.extract_element(top, I32(0))
-
-    return value.dtype(value), codegen
+    return _folded(builder, value, lambda a, b: larger_of(builder, a, b))
 
 
-@intrinsic
-def store_first(tc, pointer, offset, value, count):
+@operation
+def store_first(builder: ir.IRBuilder, pointer: ir.Value, offset: ir.Value, value: ir.Value, count: ir.Value) -> None:
     """Write the first `count` lanes of a vector, `value` (or all), to elements `offset`, `offset` +
     1, ... of `pointer`."""
-
-    def codegen(context, builder, sig, args):
-        pointer, offset, vector, count = args
-        kind = vector.type
-        lanes = builder.icmp_signed(
-            "<",
-            ir.Constant(ir.VectorType(I64, kind.count), list(range(kind.count))),
-            spread(builder, count, kind.count),
-        )
-        place = builder.bitcast(builder.gep(pointer, [offset]), kind.as_pointer())
-        name = f"llvm.masked.store.v{kind.count}f{8 * element_bytes(kind)}.p0"
-        arguments = [kind, kind.as_pointer(), I32, lanes.type]
-        function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(ir.VoidType(), arguments), name)
-        builder.call(function, [vector, place, I32(element_bytes(kind)), lanes])
-        return context.get_dummy_value()
-
-    return types.void(pointer, types.int64, vec(pointer.dtype), types.int64), codegen
+    kind = value.type
+    lanes = lanes_below(builder, count, kind.count)
+    place = builder.bitcast(builder.gep(pointer, [offset]), kind.as_pointer())
+    name = f"llvm.masked.store.v{kind.count}f{8 * element_bytes(kind)}.p0"
+    function = declared_once(builder.module, name, ir.VoidType(), [kind, kind.as_pointer(), I32, lanes.type])
+    builder.call(function, [value, place, I32(element_bytes(kind)), lanes])
 
 
 # --- integers
 
 
-@intrinsic
-def min(tc, a, b):
-    """The smaller of two integers: Python's own would make Numba compile a function for it."""
-    return types.int64(types.int64, types.int64), lambda context, builder, sig, args: builder.select(
-        builder.icmp_signed("<", *args), *args
-    )
+@operation
+def min(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
+    """The smaller of two integers."""
+    return builder.select(builder.icmp_signed("<", a, b), a, b)
 
 
-@intrinsic
-def max(tc, a, b):
+@operation
+def max(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
     """The larger of two integers."""
-    return types.int64(types.int64, types.int64), lambda context, builder, sig, args: builder.select(
-        builder.icmp_signed(">", *args), *args
-    )
+    return builder.select(builder.icmp_signed(">", a, b), a, b)
 
 
 # --- calls
 
 
-@intrinsic
-def invoke(tc, address, *arguments):
+@operation
+def invoke(builder: ir.IRBuilder, address: ir.Value, *arguments: ir.Value) -> None:
     """Call the C function `void f(int64, ...)` at an address."""
-
-    def codegen(context, builder, sig, args):
-        values = cgutils.unpack_tuple(builder, args[1])
-        kind = ir.FunctionType(ir.VoidType(), [I64] * len(values))
-        builder.call(builder.inttoptr(args[0], kind.as_pointer()), values)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.StarArgTuple([types.int64] * len(arguments))), codegen
+    kind = ir.FunctionType(ir.VoidType(), [I64] * len(arguments))
+    builder.call(builder.inttoptr(address, kind.as_pointer()), arguments)
 
 
-@intrinsic
-def wait(tc, barrier, parts, yielding):
+@operation
+def wait(builder: ir.IRBuilder, barrier: ir.Value, parts: ir.Value, yielding: ir.Value) -> None:
     """Wait until `parts` threads are here.
 
     barrier: address of zeros (BARRIER_BYTES in launch/plan.py): how
@@ -334,23 +256,9 @@ def wait(tc, barrier, parts, yielding):
 
     See meeting.py.
     """
-
-    def codegen(context, builder, sig, args):
-        meet(builder, *args)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), codegen
+    meet(builder, barrier, parts, yielding)
 
 
 # --- the functions of the language
 
-
-def _primitive(name: str, emit: Callable) -> Callable:
-    def function(tc, value):
-        return value(value), lambda context, builder, sig, args: emit(builder, args[0])
-
-    function.__name__, function.__doc__ = name, f"{name} of every lane."
-    return intrinsic(function)
-
-
-globals().update({_name: _primitive(_name, _emit) for _name, _emit in PRIMITIVES.items()})
+globals().update({_name: Operation(_emit) for _name, _emit in PRIMITIVES.items()})

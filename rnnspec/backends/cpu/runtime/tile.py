@@ -1,4 +1,4 @@
-"""The register tiles of matrix products, as LLVM functions and as intrinsics that call them;
+"""The register tiles of matrix products, as LLVM functions and as operations that call them;
 products.py puts them together.
 
 In a product each element of the result is one accumulator that takes its terms in the order of k,
@@ -17,18 +17,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
+from rnnspec.backends.cpu.frontend import operation
 from rnnspec.backends.cpu.machine import ALL, WHERE_A, WHERE_B, target
 from rnnspec.backends.cpu.processor import GROUPS, MOST_ROWS, VECTORS
 from rnnspec.backends.cpu.runtime.loops import Terms, accumulate, loop, unrolled
 from rnnspec.backends.cpu.runtime.outer_tile import column_sizes, columns, outer_tile
 from rnnspec.backends.cpu.runtime.variants import Size, call_tile, declared, joined
-from rnnspec.backends.cpu.runtime.vectors import I64, load_vector, store_vector, vector_of
-
-I8 = ir.IntType(8)
+from rnnspec.backends.cpu.runtime.vectors import I64, load_vector, store_vector, table_of_bytes, vector_at, vector_of
 
 # --- tiles, as LLVM functions
 
@@ -127,7 +123,7 @@ def tiles(dtype: str, functions: Sequence[str]) -> ir.Module:
 
     They are loops over registers already, and LLVM need not go over them again.
     """
-    module, vector = ir.Module("tiles"), vector_of(getattr(types, dtype))
+    module, vector = ir.Module("tiles"), vector_of(dtype)
     data = vector.element.as_pointer()
     product_arguments = [I64.as_pointer(), data, *[I64] * 8, data, I64, I64]
     outer_arguments = [data, I64, I64, data, I64, data, I64, I64, data, I64, I64]
@@ -154,40 +150,34 @@ def tiles(dtype: str, functions: Sequence[str]) -> ir.Module:
 
 
 def _of_product(kept: int) -> Any:
-    def tiles(tc, rows, vectors, groups, desc, panel, group, row, first, segments, k0, count, more, K):
+    def tiles(builder: ir.IRBuilder, *args: ir.Value) -> None:
         """Tiles of `product`, for numbers of rows (from `row` on), vectors and groups (from `group`
         on) known at run time. panel: of the first group, at its block of K terms; the others as in
         `_product_tile`.
 
         Rows in pieces of about equal size: tiles of n rows, then of one less.
         """
+        rows, vectors, groups, desc, panel, group, row, *block, K = args
+        most = _most_rows(builder, builder.mul(vectors, groups))
+        tiles = _pieces(builder, rows, most)
+        n = _pieces(builder, rows, tiles)
+        larger = builder.sub(tiles, builder.sub(builder.mul(n, tiles), rows))
+        smaller = builder.sub(tiles, larger)
+        width = builder.mul(vectors, I64(vector_at(panel).count))
+        step = _pieces(builder, width, tiles)
+        ahead = builder.gep(panel, [builder.mul(K, width)])
+        ahead_tile = builder.mul(K, step)
+        sizes = {(r * 16 + v) * 16 + g: ((r, v, g), kept) for r, v, g in target().product_sizes()}
+        none = builder.icmp_signed("==", smaller, I64(0))
+        for done, size, many in (
+            (I64(0), n, larger),
+            (larger, builder.select(none, I64(0), builder.sub(n, I64(1))), smaller),
+        ):
+            at = builder.add(row, builder.mul(done, n)), builder.gep(ahead, [builder.mul(done, ahead_tile)])
+            given = [desc, panel, group, at[0], many, *block, at[1], step, ahead_tile]
+            call_tile(builder, _product_tile, sizes, joined(builder, [size, vectors, groups]), given)
 
-        def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
-            rows, vectors, groups, desc, panel, group, row, *block, K = args
-            most = _most_rows(builder, builder.mul(vectors, groups))
-            tiles = _pieces(builder, rows, most)
-            n = _pieces(builder, rows, tiles)
-            larger = builder.sub(tiles, builder.sub(builder.mul(n, tiles), rows))
-            smaller = builder.sub(tiles, larger)
-            width = builder.mul(vectors, I64(vector_of(sig.args[4].dtype).count))
-            step = _pieces(builder, width, tiles)
-            ahead = builder.gep(panel, [builder.mul(K, width)])
-            ahead_tile = builder.mul(K, step)
-            sizes = {(r * 16 + v) * 16 + g: ((r, v, g), kept) for r, v, g in target().product_sizes()}
-            none = builder.icmp_signed("==", smaller, I64(0))
-            for done, size, many in (
-                (I64(0), n, larger),
-                (larger, builder.select(none, I64(0), builder.sub(n, I64(1))), smaller),
-            ):
-                at = builder.add(row, builder.mul(done, n)), builder.gep(ahead, [builder.mul(done, ahead_tile)])
-                given = [desc, panel, group, at[0], many, *block, at[1], step, ahead_tile]
-                call_tile(builder, _product_tile, sizes, joined(builder, [size, vectors, groups]), given)
-            return context.get_dummy_value()
-
-        i64 = types.int64
-        return types.void(i64, i64, i64, desc, panel, *[i64] * 8), codegen
-
-    return intrinsic(tiles)
+    return operation(tiles)
 
 
 def _pieces(builder: ir.IRBuilder, length: ir.Value, most: ir.Value) -> ir.Value:
@@ -199,7 +189,7 @@ product_tiles, kept_tiles = _of_product(ALL), _of_product(WHERE_A)
 
 
 def _looked_up(builder: ir.IRBuilder, name: str, numbers: Sequence[int], index: ir.Value) -> ir.Value:
-    table = cgutils.global_constant(builder.module, name, ir.Constant(ir.ArrayType(I8, len(numbers)), list(numbers)))
+    table = table_of_bytes(builder.module, name, numbers)
     return builder.zext(builder.load(builder.gep(table, [I64(0), index])), I64)
 
 
@@ -208,32 +198,23 @@ def _most_rows(builder: ir.IRBuilder, width: ir.Value) -> ir.Value:
     return _looked_up(builder, "most_rows", numbers, width)
 
 
-@intrinsic
-def most_rows(tc, width):
+@operation
+def most_rows(builder: ir.IRBuilder, width: ir.Value) -> ir.Value:
     """The most rows of a tile for a width in vectors known at run time."""
-
-    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
-        return _most_rows(builder, args[0])
-
-    return types.int64(types.int64), codegen
+    return _most_rows(builder, width)
 
 
-@intrinsic
-def most_groups(tc, rows, vectors, groups):
+@operation
+def most_groups(builder: ir.IRBuilder, rows: ir.Value, vectors: ir.Value, groups: ir.Value) -> ir.Value:
     """How many of `groups` groups a tile takes at once, for numbers known at run time, none of them
     0."""
+    sizes = itertools.product(range(1, GROUPS + 1), range(1, VECTORS + 1), range(1, MOST_ROWS + 1))
+    numbers = [target().groups(r, v, g) for g, v, r in sizes]
 
-    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
-        rows, vectors, groups = args
-        sizes = itertools.product(range(1, GROUPS + 1), range(1, VECTORS + 1), range(1, MOST_ROWS + 1))
-        numbers = [target().groups(r, v, g) for g, v, r in sizes]
+    def at_most(value: ir.Value, most: int) -> ir.Value:
+        return builder.select(builder.icmp_signed("<", value, I64(most)), value, I64(most))
 
-        def at_most(value: ir.Value, most: int) -> ir.Value:
-            return builder.select(builder.icmp_signed("<", value, I64(most)), value, I64(most))
-
-        index = builder.mul(builder.sub(at_most(groups, GROUPS), I64(1)), I64(VECTORS))
-        index = builder.mul(builder.add(index, builder.sub(vectors, I64(1))), I64(MOST_ROWS))
-        index = builder.add(index, builder.sub(at_most(rows, MOST_ROWS), I64(1)))
-        return _looked_up(builder, "most_groups", numbers, index)
-
-    return types.int64(types.int64, types.int64, types.int64), codegen
+    index = builder.mul(builder.sub(at_most(groups, GROUPS), I64(1)), I64(VECTORS))
+    index = builder.mul(builder.add(index, builder.sub(vectors, I64(1))), I64(MOST_ROWS))
+    index = builder.add(index, builder.sub(at_most(rows, MOST_ROWS), I64(1)))
+    return _looked_up(builder, "most_groups", numbers, index)

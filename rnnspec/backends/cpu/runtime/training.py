@@ -1,7 +1,7 @@
 """What a training step does beside the recurrence, in the runtime: Adam, sums of squares, rows
 added to a table.
 
-As in moves.py these are texts that are compiled for each dtype, and intrinsics that they call.
+As in moves.py these are texts that are compiled for each dtype, and operations that they call.
 NumPy takes ten passes over an optimiser's arrays and sorts rows to add them up, which was more than
 half of a step of a small network with an embedding.
 """
@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
+from rnnspec.backends.cpu.frontend import operation
 from rnnspec.backends.cpu.machine import host, target
 from rnnspec.backends.cpu.processor import ITEMSIZE
 from rnnspec.backends.cpu.runtime import simd
@@ -36,45 +34,39 @@ from rnnspec.backends.cpu.runtime.simd import (
 )
 from rnnspec.backends.cpu.runtime.simd import number32 as number
 from rnnspec.backends.cpu.runtime.simd import pointer32 as pointer
-from rnnspec.backends.cpu.runtime.vectors import I64, load_vector, vector_of
+from rnnspec.backends.cpu.runtime.vectors import I64, load_vector, vector_at
 
 # what the texts below see, with `pointer` and `number` above: as they stand they are for float32
 LANES, sqrt = host().lanes["float32"], vars(simd)["sqrt"]
 DOUBLE = ir.DoubleType()
 
 
-@intrinsic
-def put_squares(tc, result, source, count):
+@operation
+def put_squares(builder: ir.IRBuilder, result: ir.Value, source: ir.Value, count: ir.Value) -> None:
     """result[0] = the sum of source[i]**2 for i < count, as float64 and in float64, always in the
     same order."""
+    vector = vector_at(source)
+    wide = ir.VectorType(DOUBLE, vector.count)
 
-    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: tuple) -> ir.Value:
-        result, source, count = args
-        vector = vector_of(sig.args[1].dtype)
-        wide = ir.VectorType(DOUBLE, vector.count)
+    def widened(value: ir.Value, kind: ir.Type) -> ir.Value:
+        return value if value.type == kind else builder.fpext(value, kind)
 
-        def widened(value: ir.Value, kind: ir.Type) -> ir.Value:
-            return value if value.type == kind else builder.fpext(value, kind)
+    def add_vector(index: ir.Value, totals: list[ir.Value]) -> list[ir.Value]:
+        place = builder.gep(source, [builder.mul(index, I64(vector.count))])
+        value = widened(load_vector(builder, place, vector), wide)
+        return [builder.fadd(totals[0], builder.fmul(value, value))]
 
-        def add_vector(index: ir.Value, totals: list[ir.Value]) -> list[ir.Value]:
-            place = builder.gep(source, [builder.mul(index, I64(vector.count))])
-            value = widened(load_vector(builder, place, vector), wide)
-            return [builder.fadd(totals[0], builder.fmul(value, value))]
+    def add_one(index: ir.Value, totals: list[ir.Value]) -> list[ir.Value]:
+        value = widened(builder.load(builder.gep(source, [builder.add(done, index)])), DOUBLE)
+        return [builder.fadd(totals[0], builder.fmul(value, value))]
 
-        def add_one(index: ir.Value, totals: list[ir.Value]) -> list[ir.Value]:
-            value = widened(builder.load(builder.gep(source, [builder.add(done, index)])), DOUBLE)
-            return [builder.fadd(totals[0], builder.fmul(value, value))]
-
-        whole = builder.sdiv(count, I64(vector.count))
-        (lanes,) = loop(builder, whole, [ir.Constant(wide, [0.0] * vector.count)], add_vector)
-        done, total = builder.mul(whole, I64(vector.count)), DOUBLE(0.0)
-        for lane in range(vector.count):
-            total = builder.fadd(total, builder.extract_element(lanes, ir.IntType(32)(lane)))
-        (total,) = loop(builder, builder.sub(count, done), [total], add_one)
-        builder.store(total, builder.bitcast(result, DOUBLE.as_pointer()))
-        return context.get_dummy_value()
-
-    return types.void(result, source, types.int64), codegen
+    whole = builder.sdiv(count, I64(vector.count))
+    (lanes,) = loop(builder, whole, [ir.Constant(wide, [0.0] * vector.count)], add_vector)
+    done, total = builder.mul(whole, I64(vector.count)), DOUBLE(0.0)
+    for lane in range(vector.count):
+        total = builder.fadd(total, builder.extract_element(lanes, ir.IntType(32)(lane)))
+    (total,) = loop(builder, builder.sub(count, done), [total], add_one)
+    builder.store(total, builder.bitcast(result, DOUBLE.as_pointer()))
 
 
 def adam(table):
@@ -162,13 +154,10 @@ def source(dtype: str, functions: Sequence[str]) -> str:
     addresses.py)."""
     bits = 8 * ITEMSIZE[dtype]
     header = f'''"""Training beside the recurrence, for {dtype}: functions of rnnspec.backends.cpu.runtime.training."""
-from numba import njit
 from rnnspec.backends.cpu.runtime.simd import at, copy, erase, get, load, load_one, load_splat, min, pointer_int
 from rnnspec.backends.cpu.runtime.simd import number{bits} as number, pointer{bits} as pointer
 from rnnspec.backends.cpu.runtime.simd import select, sqrt, store, store_one
 from rnnspec.backends.cpu.runtime.training import put_squares
 LANES = {target().lanes[dtype]}
 '''
-    return header + "".join(
-        f'\n\n@njit(error_model="numpy")\n{inspect.getsource(globals()[name])}' for name in functions
-    )
+    return header + "".join(f"\n\n{inspect.getsource(globals()[name])}" for name in functions)
