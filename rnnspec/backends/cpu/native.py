@@ -1,6 +1,6 @@
-"""Emitted texts and the runtime as C functions: machine code from the cache, or made by the front end
-and LLVM and kept there. Nothing is compiled before it is called
-for: a kernel's LAYOUT is read from its text.
+"""Emitted texts and the runtime as C functions: machine code from the cache, or made by the front
+end and LLVM and kept there. Nothing is compiled before it is called for: a kernel's LAYOUT is read
+from its text.
 """
 
 from __future__ import annotations

@@ -10,10 +10,11 @@ math.exp), which made an LSTM 1.3 to 2.5 times slower.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from llvmlite import ir
 
-from rnnspec.backends.cpu.frontend import Operation, operation
+from rnnspec.backends.cpu.frontend import operation
 from rnnspec.backends.cpu.meeting import meet
 from rnnspec.backends.cpu.runtime.vector_math import PRIMITIVES
 from rnnspec.backends.cpu.runtime.vectors import (
@@ -37,8 +38,8 @@ from rnnspec.backends.cpu.runtime.vectors import (
 # --- pointers and memory
 
 
-def _pointer_to(kind: ir.Type) -> Operation:
-    return Operation(lambda builder, address: builder.inttoptr(address, kind.as_pointer()))
+def _pointer_to(kind: ir.Type) -> Any:
+    return operation(lambda builder, address: builder.inttoptr(address, kind.as_pointer()))
 
 
 # an address as a pointer to numbers of a kernel, and to int64, for `get` and `put`
@@ -71,7 +72,7 @@ def load_splat(builder: ir.IRBuilder, pointer: ir.Value, offset: ir.Value) -> ir
 
 
 # one element, as a scalar; and of a table of int64
-load_one = get = Operation(element)
+load_one = get = operation(element)
 
 
 @operation
@@ -118,7 +119,7 @@ def erase(builder: ir.IRBuilder, dest: ir.Value, count: ir.Value) -> None:
 # --- constants and conversions
 
 
-def _number(dtype: str) -> Operation:
+def _number(dtype: str) -> Any:
     """A literal in every lane of a vector, rounded once from the float64 that Python read."""
 
     def emit(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
@@ -126,12 +127,12 @@ def _number(dtype: str) -> Operation:
             raise NotImplementedError("a number of a vector is a literal")
         return spread(builder, SCALARS[dtype](float(value.constant)), vector_of(dtype).count)
 
-    return Operation(emit)
+    return operation(emit)
 
 
-def _from_int(dtype: str) -> Operation:
+def _from_int(dtype: str) -> Any:
     """An integer (a step number) in every lane of a vector."""
-    return Operation(
+    return operation(
         lambda builder, value: spread(builder, builder.sitofp(value, SCALARS[dtype]), vector_of(dtype).count)
     )
 
@@ -261,4 +262,4 @@ def wait(builder: ir.IRBuilder, barrier: ir.Value, parts: ir.Value, yielding: ir
 
 # --- the functions of the language
 
-globals().update({_name: Operation(_emit) for _name, _emit in PRIMITIVES.items()})
+globals().update({_name: operation(_emit) for _name, _emit in PRIMITIVES.items()})
