@@ -274,12 +274,13 @@ class _Function:
         return getattr(self.builder, of_floats if _is_float(a) else of_integers)(a, b)
 
     def _unary(self, op: ast.unaryop, value: Value) -> Value:
-        if not isinstance(value, ir.Value):
-            return {ast.USub: operator.neg}[type(op)](value)
         if isinstance(op, ast.USub):
+            if not isinstance(value, ir.Value):
+                return -value
             return self.builder.fneg(value) if _is_float(value) else self.builder.neg(value)
-        if isinstance(op, ast.Invert | ast.Not) and getattr(value.type, "element", value.type) == I1:
-            return self.builder.not_(value)
+        if isinstance(op, ast.Invert | ast.Not) and isinstance(value, ir.Value):
+            if getattr(value.type, "element", value.type) == I1:
+                return self.builder.not_(value)
         raise NotImplementedError(f"no {type(op).__name__} of this")
 
 
