@@ -278,9 +278,10 @@ class _Function:
             if not isinstance(value, ir.Value):
                 return -value
             return self.builder.fneg(value) if _is_float(value) else self.builder.neg(value)
-        if isinstance(op, ast.Invert | ast.Not) and isinstance(value, ir.Value):
-            if getattr(value.type, "element", value.type) == I1:
-                return self.builder.not_(value)
+        if not isinstance(value, ir.Value) or getattr(value.type, "element", value.type) != I1:
+            raise NotImplementedError(f"no {type(op).__name__} of this")
+        if isinstance(op, ast.Invert | ast.Not):
+            return self.builder.not_(value)
         raise NotImplementedError(f"no {type(op).__name__} of this")
 
 

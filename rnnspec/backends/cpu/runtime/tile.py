@@ -41,9 +41,9 @@ def _product_tile(
     each k and `ahead_tile` for each tile: with large weights it comes from behind the second cache,
     which cost a sixth of the time at 1024 units.
     """
-    _, vectors, groups = size
+    rows, vectors, groups = size
     desc, panel, group, first_row, tiles, first, segments, k0, count, more, ahead, ahead_step, ahead_tile = args
-    turns = unrolled(*size, target()) if kept == ALL else 1  # the others are rare
+    turns = unrolled(rows, vectors, groups, target()) if kept == ALL else 1  # the others are rare
 
     def tile(t: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
         row = builder.add(first_row, builder.mul(t, I64(size[0])))
