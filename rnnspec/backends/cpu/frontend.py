@@ -278,9 +278,8 @@ class _Function:
             if not isinstance(value, ir.Value):
                 return -value
             return self.builder.fneg(value) if _is_float(value) else self.builder.neg(value)
-        if not isinstance(value, ir.Value) or getattr(value.type, "element", value.type) != I1:
-            raise NotImplementedError(f"no {type(op).__name__} of this")
-        if isinstance(op, ast.Invert | ast.Not):
+        truth = isinstance(value, ir.Value) and getattr(value.type, "element", value.type) == I1
+        if truth and isinstance(op, ast.Invert | ast.Not):
             return self.builder.not_(value)
         raise NotImplementedError(f"no {type(op).__name__} of this")
 
