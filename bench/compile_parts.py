@@ -1,5 +1,5 @@
-"""What `bench compile` runs in a fresh process, as a text (`python -c`), for any version of rnnspec:
-a cell's first result from an empty cache, with the seconds that each part of the way took.
+"""What `bench compile` runs in a fresh process, as a text (`python -c`), for any version: a first
+result of a cell from an empty cache, with the seconds that each part of the way took.
 
 A part is a function that is wrapped where a version has it. What runs inside another part counts
 there alone. In: sys.argv[1], JSON of [cell, processors]. Out: JSON.

@@ -171,17 +171,22 @@ class _Function:
         the block alone."""
         builder, given = self.builder, [self._value(argument) for argument in over.args]
         start, stop, step = (0, *given, 1) if len(given) == 1 else (*given, 1)[:3]
+        first, by = _known(start), _known(step)
+        turns = _turns(builder, first, _known(stop), by)
         begin, head, inside = builder.block, builder.append_basic_block("head"), builder.append_basic_block("inside")
         after = builder.append_basic_block("after")
         builder.branch(head)
         builder.position_at_end(head)
-        index, end = builder.phi(I64), _known(stop)
-        index.add_incoming(_known(start), begin)
-        builder.cbranch(_goes_on(builder, index, end, step), inside, after)
+        index, left = builder.phi(I64), builder.phi(I64)
+        index.add_incoming(first, begin)
+        left.add_incoming(turns, begin)
+        builder.cbranch(builder.icmp_signed(">", left, I64(0)), inside, after)
         builder.position_at_end(inside)
         self._assign(name, index)
+        fewer, following = builder.sub(left, I64(1), flags=["nsw"]), builder.add(index, by)
         self._block(body)
-        index.add_incoming(builder.add(index, _known(step), flags=["nsw"]), builder.block)
+        index.add_incoming(following, builder.block)
+        left.add_incoming(fewer, builder.block)
         builder.branch(head)
         builder.position_at_end(after)
 
@@ -306,11 +311,15 @@ def _compare(builder: ir.IRBuilder, sign: str, a: Value, b: Value) -> ir.Value:
     return (builder.fcmp_unordered if sign == "!=" else builder.fcmp_ordered)(sign, a, b)
 
 
-def _goes_on(builder: ir.IRBuilder, index: ir.Value, stop: ir.Value, step: Value) -> ir.Value:
-    if not isinstance(step, ir.Value):
-        return builder.icmp_signed("<" if step > 0 else ">", index, stop)
-    upward = builder.icmp_signed(">", step, I64(0))
-    return builder.select(upward, builder.icmp_signed("<", index, stop), builder.icmp_signed(">", index, stop))
+def _turns(builder: ir.IRBuilder, start: ir.Value, stop: ir.Value, step: ir.Value) -> ir.Value:
+    """How often a loop over a range runs, not above 0 for never: counted before, which leaves LLVM
+    more registers than a comparison with the end."""
+    way, nothing = builder.sub(stop, start), I64(0)
+    whole, rest = builder.sdiv(way, step), builder.srem(way, step)
+    apart = builder.xor(builder.icmp_signed(">", way, nothing), builder.icmp_signed(">", step, nothing))
+    never = builder.or_(builder.icmp_signed("==", way, nothing), apart)
+    more = builder.select(builder.icmp_signed("!=", rest, nothing), builder.add(whole, I64(1)), whole)
+    return builder.select(never, nothing, more)
 
 
 def _divided(builder: ir.IRBuilder, a: Value, b: Value, remainder: bool) -> Value:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+
 from rnnspec.backends.cpu.emit.emission import Emission
 from rnnspec.backends.cpu.emit.pairs import pairs
 from rnnspec.backends.cpu.emit.panels import column_descriptor, descriptor, split
@@ -159,10 +161,11 @@ def _row_by_row(work: Emission, stage: Stage) -> None:
 
 def _compute(work: Emission, stage: Stage, loads: list[str]) -> None:
     """Loads, one equation a line, stores: for the vector at `offset`, and for each column of it."""
-    columned = work.program.columned
+    columned, start = work.program.columned, len(work.lines)
     for text in loads:
         work.line(text)
     work.compute(n for n in stage.nodes if n not in columned)
+    work.lines[start:] = _read_late(work.lines[start:], len(loads))
     stores = [(v, p) for value in dict.fromkeys(v for v, _ in stage.stores) for v, p in stage.stores if v == value]
     for value, place in dict.fromkeys(stores):
         if not work.program.is_columned(place):
@@ -176,6 +179,18 @@ def _compute(work: Emission, stage: Stage, loads: list[str]) -> None:
             work.compute(own)
             for value, place in dict.fromkeys(kept):
                 work.line(f"store({work.rows(place)}, at_column, {work.value(value)})")
+
+
+def _read_late(lines: list[str], loads: int) -> list[str]:
+    """The lines with each of the first `loads` moved to where its value is first needed: with 16
+    registers LLVM puts values aside that were read before their turn."""
+    left = {line.split(" = ", 1)[0].strip(): line for line in lines[:loads]}
+    ordered = []
+    for line in lines[loads:]:
+        needed = [name for name in re.findall(r"\w+", line.partition(" = ")[2]) if name in left]
+        ordered += [left.pop(name) for name in dict.fromkeys(needed)]
+        ordered.append(line)
+    return [*ordered, *left.values()]
 
 
 def _loads(work: Emission, stage: Stage) -> tuple[list[str], list[str]]:
