@@ -40,7 +40,7 @@ def broken():
 """
 # the sources of the runtime may be edited while the tests run; a test of their digest stands alone
 FIXED = "import rnnspec.storage.cache\nrnnspec.storage.cache.runtime_digest = lambda: 'fixed'\n"
-# prints half of 6, whether that was read from the cache (nobody imports the front end), and how many
+# prints half of 6, whether that was read from the cache (nobody imports the front end), how many
 # warnings there were, of ours and of all
 SCRIPT = f"""
 {FIXED}
