@@ -1,6 +1,6 @@
 """Which numbers of parameters can reach which numbers of states within some steps: the sparsity
-that SnAp keeps (Menick et al. 2020, "A practical sparse approximation for real time recurrent learning",
-section 3).
+that SnAp keeps (Menick et al. 2020, "A practical sparse approximation for real time recurrent
+learning", section 3).
 
 In: a cell's Graph, and sizes. Out: booleans. After one step it is where the step's derivative by
 parameters can be other than 0; each further step adds where the Jacobian takes that.
