@@ -20,8 +20,8 @@ import pytest
 
 TOP = Path(__file__).resolve().parents[1]
 FILES = sorted((TOP / "rnnspec").rglob("*.py"))
-ALL_FILES = FILES + sorted((TOP / "bench").rglob("*.py")) + sorted((TOP / "tests").rglob("*.py"))
-DOCUMENTS = [*TOP.glob("*.md"), *sorted((TOP / "docs").glob("*.md"))]
+ALL_FILES = FILES + [p for room in ("bench", "tests", "examples", "docs") for p in sorted((TOP / room).rglob("*.py"))]
+DOCUMENTS = [*TOP.glob("*.md"), *sorted((TOP / "docs").rglob("*.md"))]
 EXAMPLES = {"my_module.py", "my_task.py", "my.py", "engine/metal.py"}  # names of files that a reader would write
 # A room imports from its own floor's own room, and from the floors below it.
 FLOORS = (
@@ -35,7 +35,7 @@ FLOORS = (
     ("train", "interop", "compare"),
     ("export", "study", "gallery"),
     ("commands", "__init__"),
-    ("__main__", "bench"),
+    ("__main__", "bench", "examples", "docs"),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS, 1) for room in rooms}
 MOST_LINES, MOST_IN_A_FUNCTION, CODE_COLUMNS, PROSE_COLUMNS = 400, 50, 120, 100

@@ -1,6 +1,6 @@
 """`rnnspec help`: the language, its functions, or a command, in 80 columns.
 
-The language is told by the README's section about it, which is here or in what was installed; the
+The language is told by the manual's page about it (docs/language.md, which is installed too), the
 functions by their tables.
 """
 
@@ -10,7 +10,6 @@ import argparse
 import re
 import textwrap
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, metadata
 
 from rnnspec.commands.output import say
 from rnnspec.errors import RnnspecError
@@ -20,7 +19,6 @@ from rnnspec.language.load import specs_folder
 from rnnspec.language.syntax.faults import did_you_mean, listed
 
 WIDTH = 80
-HEADING = "## The language"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -72,30 +70,19 @@ def _wrapped(text: str, first: str, then: str) -> list[str]:
 
 
 def language() -> str:
-    """The README's section about the language, reflowed. Raises RnnspecError where it is not
-    here."""
-    found = re.search(rf"^{re.escape(HEADING)}\n(.*?)(?=^## |\Z)", _readme(), re.MULTILINE | re.DOTALL)
-    if found is None:
-        raise RnnspecError("the description of the language is not here: it is the README's, which is not installed")
-    return "\n".join(_reflowed(found[1].strip("\n").split("\n")))
-
-
-def _readme() -> str:
-    beside = specs_folder().parent / "README.md"  # of a source checkout
-    if beside.is_file():
-        return beside.read_text(encoding="utf-8")
-    try:
-        about = metadata("rnnspec")
-    except PackageNotFoundError:
-        return ""
-    return about.get("Description") or str(about.get_payload())  # type: ignore[attr-defined]
+    """The manual's page about the language, reflowed. Raises RnnspecError where it is not here."""
+    page = specs_folder().parent / "docs" / "language.md"  # of a checkout, or of what was installed
+    if not page.is_file():
+        raise RnnspecError(f"the description of the language is not here: {page} is missing. Install rnnspec anew")
+    rows = page.read_text(encoding="utf-8").split("\n")
+    return "\n".join(_reflowed(rows[1:])).strip("\n")
 
 
 def _reflowed(rows: list[str]) -> Iterator[str]:
     """Markdown as plain text of 80 columns: paragraphs wrapped, code as it is, its long comments
     below it."""
     paragraph: list[str] = []
-    inside = False
+    inside, deep = False, ""
     for row in [*rows, ""]:
         fence = row.strip().startswith("```")
         starts = re.match(r"\s*(\d+\.|[-*]) ", row)
@@ -104,8 +91,9 @@ def _reflowed(rows: list[str]) -> Iterator[str]:
             paragraph = []
         if fence:
             inside = not inside
+            deep = row[: len(row) - len(row.lstrip())]
         elif inside:
-            yield from _code(f"    {row.removeprefix('   ')}" if row.startswith("   ") else f"    {row}")
+            yield from _code(f"    {row.removeprefix(deep)}")
         elif row.strip():
             paragraph.append(row)
         else:

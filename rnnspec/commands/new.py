@@ -14,7 +14,7 @@ from rnnspec.language.syntax.yamltext import MAX_BYTES
 from rnnspec.storage import guarded
 
 TEMPLATE = """\
-# A recurrent cell, one time step of it. What may stand here: README.md, "The language".
+# A recurrent cell, one time step of it. What may stand here: rnnspec help language.
 #   rnnspec check {name}.yaml        is it right? gradients, properties, the examples below
 #   rnnspec show {name}.yaml         equations, derived backward pass, kernels
 #   rnnspec train {name}.yaml        train it on text

@@ -294,8 +294,8 @@ class Kernel(Derivatives, ABC):
         steps: int | None = None,
         rows: int | None = None,
     ) -> Matrices:
-        """The Jacobian of every step: found[after][before] is the derivative of a state after the
-        step by one before it, [T, B, ...after, ...before]. Arguments and errors are `jvp`'s.
+        """The Jacobian of every step: `found[after][before]` is the derivative of a state after
+        the step by one before it, [T, B, ...after, ...before]. Arguments and errors are `jvp`'s.
         """
         given = params if isinstance(params, Weights) else self._hosted(params)
         call = self.call(given, self._hosted(inputs), self._hosted(states), noise=noise, steps=steps, rows=rows)

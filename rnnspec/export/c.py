@@ -58,8 +58,9 @@ class CSource:
         return files | ({f"{self.name}.weights": self.weights()} if self.apart else {})
 
     def write(self, folder: str | Path = ".", selftest: bool = False) -> tuple[Path, ...]:
-        """Writes all `files` into a folder, or none, and returns their paths. Raises OSError, and
-        what `selftest` raises."""
+        """Writes all `files` into a folder, which is made where there is none, or none of them, and
+        returns their paths. Raises OSError, and what `selftest` raises."""
+        Path(folder).mkdir(parents=True, exist_ok=True)
         return atomic.write_all({Path(folder) / file: data for file, data in self.files(selftest).items()})
 
 

@@ -42,8 +42,9 @@ class Learner:
         return {file: text.encode() for file, text in texts.items()}
 
     def write(self, folder: str | Path = ".", selftest: bool = False) -> tuple[Path, ...]:
-        """Writes all `files` into a folder, or none, and returns their paths. Raises OSError, and
-        NoSampleError as `selftest` does."""
+        """Writes all `files` into a folder, which is made where there is none, or none of them, and
+        returns their paths. Raises OSError, and NoSampleError as `selftest` does."""
+        Path(folder).mkdir(parents=True, exist_ok=True)
         return atomic.write_all({Path(folder) / file: data for file, data in self.files(selftest).items()})
 
 

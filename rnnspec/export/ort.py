@@ -47,8 +47,9 @@ class OrtModel:
         return f"OrtModel({self.name!r}: {len(self.library):,} bytes of library, {len(self.content):,} of model)"
 
     def write(self, folder: str | os.PathLike[str] = ".") -> tuple[Path, ...]:
-        """Writes NAME.onnx and the library, both or none, and returns their paths. Raises
-        OSError."""
+        """Writes NAME.onnx and the library, both or none, into a folder, which is made where there
+        is none, and returns their paths. Raises OSError."""
+        Path(folder).mkdir(parents=True, exist_ok=True)
         model, library = Path(folder) / f"{self.name}.onnx", Path(folder) / f"{self.name}_ort{ENDING}"
         return atomic.write_all({model: self.content, library: self.library})
 

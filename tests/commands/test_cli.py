@@ -641,17 +641,6 @@ def environment():
     return {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
 
 
-def test_the_commands_of_the_readme_can_be_given():
-    """Every `rnnspec ...` line of a shell block of the README is understood."""
-    import shlex
-
-    blocks = Path(__file__).resolve().parents[2].joinpath("README.md").read_text().split("```sh\n")[1:]
-    lines = [line for block in blocks for line in block.split("```")[0].splitlines() if line.startswith("rnnspec ")]
-    assert len(lines) > 3
-    for line in lines:
-        make_parser().parse_args(shlex.split(line, comments=True)[1:])
-
-
 def test_a_character_that_the_terminal_lacks_is_no_failure(monkeypatch):
     """A trained model's sample may hold any character, and the results are written already."""
     stdout = io.TextIOWrapper(io.BytesIO(), encoding="ascii")

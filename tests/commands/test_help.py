@@ -1,8 +1,6 @@
-"""`rnnspec help`: the language as the README has it, every function and command, in 80 columns."""
+"""`rnnspec help`: the language as the manual has it, every function and command, in 80 columns."""
 
 from __future__ import annotations
-
-from email.message import Message
 
 import pytest
 
@@ -26,14 +24,12 @@ def test_the_language(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_language_of_what_is_installed(tmp_path, monkeypatch, capsys) -> None:
-    """Where there is no checkout, the README is in the package's own description."""
+    """Where there is no checkout, the page lies beside the specs."""
     monkeypatch.setattr(command, "specs_folder", lambda: tmp_path / "specs")
-    about = Message()
-    about["Description"] = "# rnnspec\n\n## The language\n\nA cell.\n\n## Other\n\nno\n"
-    monkeypatch.setattr(command, "metadata", lambda name: about)
-    assert printed(capsys, "help", "language") == "A cell.\n\n"
-    monkeypatch.setattr(command, "metadata", lambda name: Message())
     assert main(["help", "language"]) == 2 and "is not here" in capsys.readouterr().err
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "language.md").write_text("# The language\n\nA cell.\n")
+    assert printed(capsys, "help", "language") == "A cell.\n"
 
 
 def test_every_function_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:

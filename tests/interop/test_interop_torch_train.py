@@ -1,10 +1,9 @@
 """Training with rnnspec.interop.torch: the losses of torch.nn.LSTM, torch's optimisers, two
-processes, workers, the examples of the README."""
+processes, workers."""
 
 from __future__ import annotations
 
 import itertools
-import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -162,19 +161,6 @@ def test_several_threads_call_one_layer():
     with ThreadPoolExecutor(4) as pool:
         for found in itertools.chain.from_iterable(pool.map(work, range(4))):
             assert all(torch.equal(a, b) for a, b in zip(found, right, strict=True))
-
-
-def test_the_examples_of_the_readme():
-    text = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
-    section = re.search(r"^## In PyTorch$(.*?)^## ", text, re.M | re.S)
-    assert section, "the README has no section 'In PyTorch'"
-    names: dict[str, Any] = {}
-    torch._dynamo.reset()
-    for block in re.findall(r"```python\n(.*?)```", section[1], re.S):
-        exec(
-            block.replace("fullgraph=True", "fullgraph=True, backend='aot_eager'"), names
-        )  # without Inductor's C++ compiler, which takes half a minute
-    assert names["y"].shape == (8, 100, 64) and names["grads"].keys() == names["weights"].keys()
 
 
 def test_the_bench_of_layers():

@@ -635,11 +635,11 @@ def differs_by(what: str) -> bool:
     "what", ["clip before h", "rows of no steps", "ThresholdedRelu without alpha", "ThresholdedRelu at alpha"]
 )
 def test_H53_H13_where_onnx_runtime_differs_the_text_is_followed(what):
-    """The list in README. A runtime that has come to follow the text is none of our failures."""
+    """The list in docs/libraries.md. A runtime that has come to follow the text is no failure."""
     onnxruntime = pytest.importorskip("onnxruntime")
     if not differs_by(what):
         pytest.skip(
-            f"onnxruntime {onnxruntime.__version__} does what the text says: strike '{what}' from the list in README"
+            f"onnxruntime {onnxruntime.__version__} does what the text says: strike '{what}' in docs/libraries.md"
         )
 
 
@@ -656,4 +656,6 @@ def test_H56_onnx_runtime_refuses_layout_1_and_float64():
             continue
         taken.append(about)
     if taken:
-        pytest.skip(f"onnxruntime {onnxruntime.__version__} takes {taken}: strike it from the list in README")
+        pytest.skip(
+            f"onnxruntime {onnxruntime.__version__} takes {taken}: strike it in docs/libraries.md"
+        )

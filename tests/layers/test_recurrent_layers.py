@@ -7,7 +7,6 @@ import copy
 import pickle
 import re
 from dataclasses import replace
-from pathlib import Path
 from threading import Thread
 from typing import IO
 
@@ -515,22 +514,6 @@ def test_layers_of_numbers():
     # forward (a, b + a/2) and reverse (a + b/2, b) of (a, b) add up to (2a + b/2, 2b + a/2): of (1,
     # 2) that is (3, 4.5), and of this
     assert_close(y[:, 0], [8.25, 10.5], HAND["float64"])
-
-
-def test_the_examples_of_the_readme_run(tmp_path, monkeypatch):
-    """Those with several layers, one after the other as they stand there."""
-    monkeypatch.chdir(tmp_path)
-    text = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
-    blocks = [
-        b
-        for b in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-        if "rnnspec.Recurrent(" in b and "num_layers" in b
-    ]
-    assert blocks, "the README has no example with num_layers"
-    names: dict[str, object] = {}
-    for block in blocks:
-        exec(block, names)
-    assert (tmp_path / "gru.npz").exists() and "window" in names
 
 
 def test_layers_call_the_methods_of_their_kernels():

@@ -1,5 +1,5 @@
-"""What the README shows of files and commands is what there is: the whole language in one block,
-and what commands print."""
+"""What README and manual show of files and commands is what there is: the whole language in one
+block, and what commands print."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ import rnnspec
 from rnnspec.commands.cli import main
 
 TOP = Path(__file__).resolve().parents[2]
-README = (TOP / "README.md").read_text(encoding="utf-8")
+LANGUAGE = (TOP / "docs" / "language.md").read_text(encoding="utf-8")
+MANUAL = "\n".join(p.read_text(encoding="utf-8") for p in [TOP / "README.md", *sorted((TOP / "docs").rglob("*.md"))])
 
 
 def whole() -> str:
-    found = re.search(r"The whole of it, in a cell that has one of each:\n\n```yaml\n(.*?)```", README, re.DOTALL)
-    assert found, "the README no longer shows the whole language"
+    found = re.search(r"in a cell\s+that\s+has one of each:\n\n```yaml\n(.*?)```", LANGUAGE, re.DOTALL)
+    assert found, "the manual no longer shows the whole language"
     return found.group(1)
 
 
@@ -45,7 +46,7 @@ def test_the_whole_language_has_every_key():
     assert known and keys == set(known[1].split(", "))
 
 
-PRINTED = [(command, shown) for command, shown in re.findall(r"```\n\$ (rnnspec [^\n]*)\n(.*?)```", README, re.DOTALL)]
+PRINTED = [(command, shown) for command, shown in re.findall(r"```\n\$ (rnnspec [^\n]*)\n(.*?)```", MANUAL, re.DOTALL)]
 
 
 @pytest.mark.parametrize(("command", "shown"), PRINTED, ids=[c for c, _ in PRINTED])
@@ -64,5 +65,6 @@ def test_what_is_shown_of_commands_is_found():
 
 
 def test_bench_is_said_to_need_a_checkout():
-    first = README.index("`python -m bench ...`")
-    assert "needs a checkout of the repository" in README[first : first + 100]
+    training = (TOP / "docs" / "training.md").read_text(encoding="utf-8")
+    first = training.index("`python -m bench ...`")
+    assert "needs a checkout of the repository" in training[first : first + 100]
