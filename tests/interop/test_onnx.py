@@ -656,6 +656,4 @@ def test_H56_onnx_runtime_refuses_layout_1_and_float64():
             continue
         taken.append(about)
     if taken:
-        pytest.skip(
-            f"onnxruntime {onnxruntime.__version__} takes {taken}: strike it in docs/libraries.md"
-        )
+        pytest.skip(f"onnxruntime {onnxruntime.__version__} takes {taken}: strike it in docs/libraries.md")
