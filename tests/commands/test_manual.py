@@ -27,7 +27,7 @@ def whole() -> str:
 def test_the_whole_language_loads_and_runs(tmp_path):
     """As a text, and as a file of its name, with its constant and its choice."""
     spec = rnnspec.loads(whole())
-    assert spec.outputs == ("h", "s") and "keep_h" in spec.noise
+    assert spec.outputs == ("h", "s", "q") and "keep_h" in spec.noise
     (tmp_path / "whole.yaml").write_text(whole(), encoding="utf-8")
     other = rnnspec.load(tmp_path / "whole.yaml", alpha=0.5, phi="relu")
     assert other.equations != spec.equations
