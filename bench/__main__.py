@@ -9,6 +9,7 @@ import sys
 COMMANDS = {
     "compare": "speed against torch, loops in torch, jax and onnxruntime",
     "results": "bench/results.md from the JSON files of compare",
+    "online": "a step of exact real-time recurrent learning, against a forward step and jax",
     "onnx_scan": "exported cells in ONNX Runtime: a Scan, an operator compiled from C, our kernels",
     "memory": "peak memory and tape of forward and backward, against torch.nn",
     "build": "seconds to import, to build kernels, and to the first result",

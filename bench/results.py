@@ -36,6 +36,7 @@ TITLES = {
     "adbench": "ADBench's LSTM",
     "derivatives": "Derivatives",
     "dynamics": "Exponents and fixed points",
+    "online": "Learning step by step",
     "onnx_scan": "Cells without an operator of ONNX",
 }
 ROW = ("cell", "T", "B", "D", "H", "dtype", "mode", "threads")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+
+import numpy as np
 
 from rnnspec.commands.output import say, say_wrapped
 from rnnspec.commands.probe_run import of_run
 from rnnspec.commands.progress import waiting
 from rnnspec.errors import RnnspecError
 from rnnspec.probe import Probe, ProbeSubject, draw, initial, probe
+from rnnspec.probe.online import Alignment, alignments, draw_alignments
 from rnnspec.storage.jsontext import json_text
 from rnnspec.train.errors import TrainError
 from rnnspec.train.results import finite
@@ -31,6 +34,8 @@ def run(args: argparse.Namespace) -> int:
         raise TrainError(
             f"--{given[0]} is about cells at their initial weights, and would be ignored: a run has its own"
         )
+    if args.online:
+        return online(args)
     probes, failed = measured(subjects(args), args.seed)
     if args.json:
         found = {"cells": [p.to_json() for p in probes]} | ({"failed": failed} if failed else {})
@@ -38,14 +43,46 @@ def run(args: argparse.Namespace) -> int:
     elif probes:
         say_wrapped(table(probes))
     if args.out and probes:
-        try:
-            paths = draw(probes, args.out)
-        except OSError as error:
-            raise TrainError(f"can't write {args.out}.png: {error.strerror}") from None
-        say("written     " + ", ".join(map(str, paths)), error=True)
+        _written(lambda: draw(probes, args.out), args.out)
     for trouble in failed:
         say(f"rnnspec probe: {trouble['name']}: {trouble['error']}", error=True)
     return 2 if failed else 0
+
+
+def online(args: argparse.Namespace) -> int:
+    """How near rules that learn step by step come to the gradient. As `run`."""
+    found, failed = list[Alignment](), list[dict[str, str]]()
+    for subject in subjects(args):
+        with waiting(f"probing {subject.name}"):
+            made, refused = alignments(subject, list(dict.fromkeys(args.online)), args.seed)
+        found += made
+        failed += [{"name": f"{subject.name}, {rule}", "error": error} for rule, error in refused.items()]
+    if args.json:
+        say(
+            json_text(
+                finite({"online": [a.to_json() for a in found]} | ({"failed": failed} if failed else {})), indent=None
+            )
+        )
+    for one in [] if args.json else found:
+        steps = [t for t in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if t < len(one.cosine)] + [len(one.cosine)]
+        at = ", ".join(f"{t}: {one.cosine[t - 1]:.3f}" for t in steps)
+        say_wrapped(
+            f"{one.name}, {one.rule}\n  cosine with the gradient at step {at}\n  mean {np.nanmean(one.cosine):.3f}"
+        )
+    if args.out and found:
+        _written(lambda: draw_alignments(found, args.out), args.out)
+    for trouble in failed:
+        say(f"rnnspec probe: {trouble['name']}: {trouble['error']}", error=True)
+    return 2 if failed else 0
+
+
+def _written(write: Callable[[], list[Path]], name: str) -> None:
+    """Writes figures, and tells which."""
+    try:
+        paths = write()
+    except OSError as error:
+        raise TrainError(f"can't write {name}.png: {error.strerror}") from None
+    say("written     " + ", ".join(map(str, paths)), error=True)
 
 
 def measured(subjects: Iterable[ProbeSubject], seed: int) -> tuple[list[Probe], list[dict[str, str]]]:

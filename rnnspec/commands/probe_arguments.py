@@ -5,9 +5,16 @@ from __future__ import annotations
 import argparse
 
 from rnnspec.commands.arguments import add_meaning, count, name, natural
+from rnnspec.engine.rules import RULES
 
 ABOUT = "see why gates exist: how far gradients reach, the spectrum of a step, saturated gates"
-EXAMPLES = ("rnn gru lstm", "lstm --length 200 --out why", "--run runs/lstm", "rnn lstm --json")
+EXAMPLES = (
+    "rnn gru lstm",
+    "lstm --length 200 --out why",
+    "--run runs/lstm",
+    "rnn lstm --json",
+    "lstm gru --online snap1",
+)
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +43,15 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     add_meaning(parser, "all the cells")
     parser.add_argument("--seed", type=natural, default=0, help="of weights and inputs (0)")
+    parser.add_argument(
+        "--online",
+        action="append",
+        default=[],
+        metavar="RULE",
+        choices=tuple(RULES),
+        help="measure instead how near the gradients of this rule, learned step by step, are to those of a backward"
+        f" pass: {', '.join(RULES)}; may be repeated",
+    )
     parser.add_argument(
         "--out", type=name, metavar="NAME", help="write the figures NAME.png and NAME.svg, or NAME.pdf, .svg, .png"
     )
