@@ -29,6 +29,7 @@ from rnnspec.errors import ShapeError, UnsupportedError
 from rnnspec.language.lift import lifted
 from rnnspec.language.sizes import check_size_value, sizes_in, with_default_sizes
 from rnnspec.language.spec import STEP, Shape, Spec
+from rnnspec.language.views import views
 from rnnspec.lowering.pipeline import MODES
 from rnnspec.storage.locks import once_only
 
@@ -50,6 +51,9 @@ class Kernel(Derivatives, ABC):
         self.lifted = lifted(spec)  # what is compiled: constants are values of a call
 
     # --- what it is
+
+    def _repr_html_(self) -> str:
+        return views().html(self.spec, repr(self))
 
     @property
     @abstractmethod

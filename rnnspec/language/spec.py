@@ -11,7 +11,7 @@ from rnnspec.language.constraints import Constraint
 from rnnspec.language.draws import Draw
 from rnnspec.language.source import Source
 from rnnspec.language.syntax.tree import Equation, Ref, walk
-from rnnspec.language.views import views
+from rnnspec.language.views import InNotebooks, views
 from rnnspec.storage.locks import once_only
 
 WIDTH = 100  # of a line of a Spec's repr
@@ -99,7 +99,7 @@ def _within(line: str) -> str:
 
 
 @dataclass(frozen=True)
-class Spec:
+class Spec(InNotebooks):
     """One cell. `equations` are checked, ordered so that each reads only what stands above it or an
     earlier step, and resolved: constants are numbers, choices are the chosen function, the file's
     own functions are inlined. `shapes` has every input, state, parameter and intermediate. Mappings

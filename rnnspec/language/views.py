@@ -1,4 +1,4 @@
-"""Where a Spec finds what it shows of itself.
+"""Where a Spec, and what is made of it, finds what it shows of itself.
 
 Pages, LaTeX and drawings are made of graphs and programs, floors above the language, which does not
 import them. The face of the package, which Python runs before any module in it, says where they
@@ -25,6 +25,9 @@ class Views(Protocol):
     def svg(self, spec: Any, view: str) -> str:
         """A drawing of it."""
 
+    def html(self, thing: Any, about: str = "") -> str:
+        """What a notebook shows of it, of a Graph or of a Program; about: a line more."""
+
 
 class _Place:
     find: Callable[[], Views]
@@ -39,3 +42,11 @@ def views() -> Views:
     """The views, imported when first asked for."""
     with making:
         return _Place.find()
+
+
+class InNotebooks:
+    """What notebooks show as HTML: equations, drawing and costs of a Spec; the parts and the text of
+    a Graph or a Program."""
+
+    def _repr_html_(self) -> str:
+        return views().html(self)

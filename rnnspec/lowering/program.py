@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rnnspec.language.spec import Shape
+from rnnspec.language.views import InNotebooks
 from rnnspec.storage.locks import once_only
 from rnnspec.symbolic.graph import Graph, Outer, Product, Read, node_text, operands
 from rnnspec.symbolic.left_out import Side, left_out
@@ -134,7 +135,7 @@ class CarriedState:
 
 
 @dataclass(frozen=True)
-class Program:
+class Program(InNotebooks):
     """A Graph with the order in which it is executed and the buffers that it is executed in.
 
     inputs: source -> buffer, filled at the start of a chunk; outputs: name -> value, taken at its

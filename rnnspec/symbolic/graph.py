@@ -14,6 +14,7 @@ from typing import Literal
 from rnnspec.language.sizes import canonical_size
 from rnnspec.language.slices import Piece
 from rnnspec.language.spec import Shape
+from rnnspec.language.views import InNotebooks
 from rnnspec.symbolic.expressions import names, rename
 from rnnspec.symbolic.operations import Value
 from rnnspec.symbolic.writing import write
@@ -156,7 +157,7 @@ def renamed(node: Node, new: Mapping[str, str]) -> Node:
 
 
 @dataclass(frozen=True)
-class Graph:
+class Graph(InNotebooks):
     """One step. `nodes` stand in an order in which each reads only what is above it.
 
     states: state name -> the node that is its value after the step. outputs: name -> node, emitted
