@@ -90,6 +90,8 @@ class _Evaluation:
                 return self.pointwise(name, expr)
             case Product(matrix, vector, transposed):
                 m, v = values[matrix], values[vector]
+                if numbers.rounded is not None:  # the terms are rounded too, whatever they add up to
+                    m = numbers.rounded(m)
                 return _times(np.swapaxes(m, 1, 2) if transposed else m, v, numbers, self.left.get(name))
             case Reduce("sum", arg):
                 flat = _flat(values[arg])

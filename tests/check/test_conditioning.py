@@ -11,7 +11,7 @@ import pytest
 from rnnspec import loads
 from rnnspec.backends.numbers import FLOAT64, rounded_at_random
 from rnnspec.check import check_property
-from rnnspec.check.difference import scales
+from rnnspec.check.difference import scales, worst
 from rnnspec.check.kinds import ArrayKind, Key, Values, flat
 from rnnspec.check.outcome import Outcome, Sized
 from rnnspec.check.properties.conditioning import measure, rounding_spread
@@ -53,6 +53,32 @@ def test_rounding_where_terms_cancel_is_no_error(name, number, key):
         assert measure(found, expected, definition, "float32", KERNEL["float32"])[0] <= KERNEL["float32"]
     spread = rounding_spread(lambda numbers: flat(definition(numbers)), flat(expected), "float32")
     assert spread[key] > KERNEL["float32"] * scales(expected)[key.kind]
+
+
+def test_the_terms_of_a_product_are_rounded():
+    """A product whose terms add up to almost nothing has their rounding errors, in the order of a
+    kernel: found by the Hessian of gated_deltanet, at a point whose keys are sums like this one."""
+    known = subject(
+        loads(
+            "rnnspec: 1\nname: sum\ninputs: {x: D}\nstates: {h: H}\nparameters: {W: [H, D]}\n"
+            "equations: |\n  h[t] = W @ x[t]\noutputs: [h]\n"
+        )
+    )
+    drawn = known.draw(Shapes(1, 1, {"D": 40, "H": 1}), "terms of a product")
+    terms = np.linspace(1, 2, 20, dtype=np.float32)
+    x = np.stack([terms, -terms], axis=1).reshape(1, 1, 40) + np.float32(1e-3)
+    case = replace(drawn, inputs={"x": x}, params={"W": np.full((1, 40), 1.1, np.float32)})
+
+    def definition(numbers) -> Values:
+        return {ArrayKind.OUTPUT: run_reference(known, case, numbers)[ArrayKind.OUTPUT]}
+
+    total = np.float32(0)
+    for term in np.float32(1.1) * x[0, 0]:
+        total += term
+    found = {ArrayKind.OUTPUT: {"h": np.full((1, 1, 1), total, np.float32)}}
+    expected = definition(FLOAT64)
+    assert worst(found, expected).error > KERNEL["float32"]
+    assert measure(found, expected, definition, "float32", KERNEL["float32"])[0] <= KERNEL["float32"]
 
 
 @pytest.mark.parametrize("name, number, key", ILL)
