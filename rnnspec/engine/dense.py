@@ -62,7 +62,7 @@ class Flat:
         lead."""
         some = next(iter(arrays.values()))
         parts = [
-            arrays[n].reshape(*some.shape[:lead], -1)
+            arrays[n].reshape((*some.shape[:lead], -1))
             if n in arrays
             else np.zeros((*some.shape[:lead], _count(shape)), self.dtype)
             for n, shape in self.shapes.items()
@@ -71,7 +71,7 @@ class Flat:
 
     def of_params(self, arrays: Mapping[str, Array], lead: int = 1) -> Array:
         """[..., P] of arrays [..., *shape] by name."""
-        parts = [arrays[n].reshape(*arrays[n].shape[:lead], _count(shape)) for n, shape in self.trained.items()]
+        parts = [arrays[n].reshape((*arrays[n].shape[:lead], _count(shape))) for n, shape in self.trained.items()]
         return np.concatenate(parts, axis=-1)
 
 
@@ -141,7 +141,7 @@ def refuse_above(limit: int, flat: Flat, rows: int, rule: str, why: str) -> None
 def _parted(array: Array, shapes: Mapping[str, tuple[int, ...]]) -> Named:
     ends = np.cumsum([_count(shape) for shape in shapes.values()])[:-1]
     parts = np.split(array, ends, axis=-1) if shapes else []
-    return {n: part.reshape(*array.shape[:-1], *shape) for (n, shape), part in zip(shapes.items(), parts)}
+    return {n: part.reshape((*array.shape[:-1], *shape)) for (n, shape), part in zip(shapes.items(), parts)}
 
 
 def _count(full: tuple[int, ...]) -> int:

@@ -23,6 +23,7 @@ from rnnspec.engine.dense import Flat, Stepped
 from rnnspec.engine.directions import Directions, directions
 from rnnspec.engine.results import Gradients, Jvp, Run
 from rnnspec.engine.weights import Weights
+from rnnspec.storage.locks import numpy_part
 
 LEAST = 1e-7  # the paper's epsilon, beside norms
 
@@ -47,7 +48,7 @@ class RankOne:
     of_states [B, S], of_params [B, P]: the two vectors."""
 
     def __init__(self, kernel: Tangents, flat: Flat, rows: int, seed: int):
-        self.kernel, self.flat, self.rows, self.rng = kernel, flat, rows, np.random.default_rng(seed)
+        self.kernel, self.flat, self.rows, self.rng = kernel, flat, rows, numpy_part("random").default_rng(seed)
         dtype = kernel.cell.dtype
         self.of_states = np.zeros((rows, self.flat.states), dtype)
         self.of_params = np.zeros((rows, self.flat.numbers), dtype)

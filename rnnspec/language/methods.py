@@ -2,8 +2,8 @@
 of them.
 
 A row is an explicit Runge-Kutta method as its tableau (Butcher 1963): the slopes
-k_i = f(v + h * sum_j stages[i][j] * k_j), then v + h * gain * sum_i weights[i] * k_i. `gain` is a text
-in the spec language over z = h * c, where c is the derivative of f by the unit's own v: 1 for
+k_i = f(v + h * sum_j stages[i][j] * k_j), then v + h * gain * sum_i weights[i] * k_i. `gain` is a
+text in the spec language over z = h * c, where c is the derivative of f by the unit's own v: 1 for
 methods that need no c. A method of this form is one row here.
 """
 

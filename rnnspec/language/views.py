@@ -45,8 +45,8 @@ def views() -> Views:
 
 
 class InNotebooks:
-    """What notebooks show as HTML: equations, drawing and costs of a Spec; the parts and the text of
-    a Graph or a Program."""
+    """What notebooks show as HTML: equations, drawing and costs of a Spec; the parts and the text
+    of a Graph or a Program."""
 
     def _repr_html_(self) -> str:
         return views().html(self)

@@ -1,5 +1,5 @@
-"""What a notebook shows of a Spec, a Graph, a Program or a Kernel: one piece of HTML without a style
-of its own, in which every text of a file is escaped.
+"""What a notebook shows of a Spec, a Graph, a Program or a Kernel: one piece of HTML without a
+style of its own, in which every text of a file is escaped.
 
 A Spec has its equations and gradients as MathML, its drawing, and what a step costs; a Graph and a
 Program have what they hold in numbers, and their text.
