@@ -67,10 +67,10 @@ def lif_conductance(p, inputs, states, n):
             (s[name] + now["x"] @ relu(sign * p["W"]).T + s["s"] @ relu(sign * p["R"]).T) * (1 - n["dt"] * n[decay])
             for name, sign, decay in (("g", 1, "excite"), ("k", -1, "inhibit"))
         )
-        pull = n["leak"] * (n["v_rest"] - s["v"]) + g * (n["v_excite"] - s["v"]) + k * (n["v_inhibit"] - s["v"])
+        pull = n["leak"] * (-n["rest"] - s["v"]) + g * (n["v_excite"] - s["v"]) + k * (-n["inhibitory"] - s["v"])
         u = s["v"] + n["dt"] * n["c_inv"] * pull
-        fired = spike(u - n["v_th"], lambda v: 1 / (1 + n["alpha"] * abs(v)) ** 2)
-        return {"v": (1 - fired) * u + fired * n["v_reset"], "g": g, "k": k, "s": fired}
+        fired = spike(u + n["threshold"], lambda v: 1 / (1 + n["alpha"] * abs(v)) ** 2)
+        return {"v": (1 - fired) * u + fired * -n["reset"], "g": g, "k": k, "s": fired}
 
     return over_time(step, inputs, states, "s")
 
