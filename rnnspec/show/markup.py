@@ -10,7 +10,7 @@ import html
 
 from rnnspec.errors import visible
 
-VOID = frozenset({"br", "hr", "input", "link", "meta", "mspace"})
+VOID = frozenset({"br", "hr", "input", "link", "meta"})
 
 
 class Markup(str):

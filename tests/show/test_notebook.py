@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from html.parser import HTMLParser
+from xml.etree import ElementTree
 
 import pytest
 
 import rnnspec
 from rnnspec.lowering.pipeline import graphs, stages
+from rnnspec.show.html.mathml import equations
 from rnnspec.show.html.notebook import html
 from rnnspec.show.markup import VOID
+from rnnspec.show.tex.document import formulas
 
 CELLS = ("rnn", "lstm", "ln_gru", "rhn", "deltanet", "lif")
 HOSTILE = """rnnspec: 1
@@ -63,6 +66,14 @@ def test_a_cell_has_equations_drawing_and_costs(cell: str) -> None:
     assert spec.title in found.words and "operations of a step" in found.words
     for state in spec.states:
         assert state in found.words
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_every_element_of_an_equation_is_closed(cell: str) -> None:
+    found = formulas(rnnspec.load(cell))
+    for lines in (found.forward, found.backward):
+        # MathML in HTML has no void elements: what follows an open one is inside it, and not shown
+        ElementTree.fromstring(equations(lines))
 
 
 def test_graphs_and_programs_have_their_text() -> None:
